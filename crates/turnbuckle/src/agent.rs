@@ -1,0 +1,202 @@
+//! An agent: an immutable definition, validated when it is built.
+
+mod build;
+mod limits;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use build::{AgentBuilder, BuildError};
+pub use limits::Limits;
+
+use crate::conversation::{Conversations, Ended, RunError};
+use crate::hook::{HookEntry, Point};
+use crate::message::{Content, Text};
+use crate::model::Model;
+use crate::scope::Scope;
+use crate::tool::{Definition, Tool};
+
+/// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use turnbuckle::{Agent, models::Script};
+/// let agent = Agent::builder("greeter", Script::says(["Hello!"])).build()?;
+/// let ended = agent.run("hi").await?;
+/// assert_eq!(ended.text(), "Hello!");
+/// # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Agent(Arc<Inner>);
+
+struct Inner {
+    name: Text,
+    model: Arc<dyn Model>,
+    system: Text,
+    definitions: Arc<[Definition]>,
+    tools: HashMap<Text, Equipped>,
+    hooks: Vec<HookEntry>,
+    chains: Chains,
+    limits: Limits,
+    /// Of everything that shapes a turn: says whether a revived turn meets the configuration it began under.
+    digest: Text,
+}
+
+/// A tool with its compiled schema.
+pub(crate) struct Equipped {
+    pub(crate) tool: Arc<dyn Tool>,
+    pub(crate) validator: jsonschema::Validator,
+}
+
+impl Equipped {
+    /// What is wrong with the arguments, for the model to read.
+    pub(crate) fn complaint(&self, arguments: &Value) -> Option<String> {
+        if let Value::String(raw) = arguments {
+            let start: String = raw.chars().take(200).collect();
+            return Some(format!("the arguments are not a JSON object: {start}"));
+        }
+        if self.validator.is_valid(arguments) {
+            return None;
+        }
+        let errors = self.validator.iter_errors(arguments).take(3);
+        let lines: Vec<String> =
+            errors.map(|error| format!("{} (at {:?})", error, error.instance_path().as_str())).collect();
+        Some(format!("the arguments do not fit the tool's schema: {}", lines.join("; ")))
+    }
+}
+
+/// The hooks of each point, in order. Empty for a point that nobody minds.
+#[derive(Default)]
+pub(crate) struct Chains {
+    pub(crate) on_conversation: Vec<HookEntry>,
+    pub(crate) before_agent: Vec<HookEntry>,
+    pub(crate) before_model: Vec<HookEntry>,
+    pub(crate) wrap_model_call: Vec<HookEntry>,
+    pub(crate) stream: Vec<HookEntry>,
+    pub(crate) after_model: Vec<HookEntry>,
+    pub(crate) before_tool: Vec<HookEntry>,
+    pub(crate) wrap_tool_call: Vec<HookEntry>,
+    pub(crate) after_tool: Vec<HookEntry>,
+    pub(crate) on_stop: Vec<HookEntry>,
+    pub(crate) after_agent: Vec<HookEntry>,
+    pub(crate) background: Vec<HookEntry>,
+    pub(crate) on_ended: Vec<HookEntry>,
+    pub(crate) on_event: Vec<HookEntry>,
+}
+
+impl Chains {
+    fn of(hooks: &[HookEntry]) -> Self {
+        let at = |point| hooks.iter().filter(|entry| entry.points().contains(point)).cloned().collect();
+        Self {
+            on_conversation: at(Point::OnConversation),
+            before_agent: at(Point::BeforeAgent),
+            before_model: at(Point::BeforeModel),
+            wrap_model_call: at(Point::WrapModelCall),
+            stream: at(Point::Stream),
+            after_model: at(Point::AfterModel),
+            before_tool: at(Point::BeforeTool),
+            wrap_tool_call: at(Point::WrapToolCall),
+            after_tool: at(Point::AfterTool),
+            on_stop: at(Point::OnStop),
+            after_agent: at(Point::AfterAgent),
+            background: at(Point::Background),
+            on_ended: at(Point::OnEnded),
+            on_event: at(Point::OnEvent),
+        }
+    }
+}
+
+impl Agent {
+    /// Begins a definition.
+    pub fn builder(name: impl Into<Text>, model: impl Model) -> AgentBuilder {
+        AgentBuilder::new(name.into(), Arc::new(model))
+    }
+
+    /// One turn of a conversation of its own, in memory. A whole program.
+    ///
+    /// A turn that has to wait for a person cannot go on here: use [`Conversations`] for that.
+    pub async fn run(&self, message: impl Into<Content>) -> Result<Ended, RunError> {
+        Conversations::in_memory(self.clone()).run(message, Scope::local()).await
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn shared_name(&self) -> &Text {
+        &self.0.name
+    }
+
+    pub(crate) fn model(&self) -> &Arc<dyn Model> {
+        &self.0.model
+    }
+
+    pub(crate) fn system(&self) -> &Text {
+        &self.0.system
+    }
+
+    /// What models are told of its tools.
+    pub fn tools(&self) -> &Arc<[Definition]> {
+        &self.0.definitions
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Option<&Equipped> {
+        self.0.tools.get(name)
+    }
+
+    /// Its hooks, in order.
+    pub fn hooks(&self) -> &[HookEntry] {
+        &self.0.hooks
+    }
+
+    pub(crate) fn chains(&self) -> &Chains {
+        &self.0.chains
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    pub(crate) fn digest(&self) -> &Text {
+        &self.0.digest
+    }
+
+    /// As a sub-agent: without the hooks that are for the main agent only.
+    pub(crate) fn as_sub_agent(&self) -> Self {
+        let hooks: Vec<_> = self.hooks().iter().filter(|entry| !entry.settings().main_agent_only).cloned().collect();
+        if hooks.len() == self.hooks().len() {
+            return self.clone();
+        }
+        let inner = &self.0;
+        let equip =
+            |equipped: &Equipped| Equipped { tool: equipped.tool.clone(), validator: equipped.validator.clone() };
+        Self(Arc::new(Inner {
+            name: inner.name.clone(),
+            model: inner.model.clone(),
+            system: inner.system.clone(),
+            definitions: inner.definitions.clone(),
+            tools: inner.tools.iter().map(|(name, equipped)| (name.clone(), equip(equipped))).collect(),
+            chains: Chains::of(&hooks),
+            hooks,
+            limits: inner.limits.clone(),
+            digest: inner.digest.clone(),
+        }))
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tools: Vec<_> = self.0.definitions.iter().map(|tool| &tool.name).collect();
+        f.debug_struct("Agent")
+            .field("name", &self.0.name)
+            .field("model", &self.0.model.name())
+            .field("tools", &tools)
+            .field("hooks", &self.0.hooks)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,348 @@
+//! Building an agent: everything that can be wrong with a definition is an error here, naming the culprit.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Agent, Chains, Equipped, Inner, Limits};
+use crate::hook::{HookEntry, Point, Release};
+use crate::message::Text;
+use crate::model::Model;
+use crate::tool::{Definition, Executor, Gate, Spec, Tool};
+
+/// A definition under way.
+pub struct AgentBuilder {
+    name: Text,
+    model: Arc<dyn Model>,
+    system: Text,
+    tools: Vec<Arc<dyn Tool>>,
+    hooks: Vec<HookEntry>,
+    approve: Vec<String>,
+    limits: Limits,
+}
+
+/// What is wrong with a definition.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A name that cannot be one.
+    #[error("{what} name {name:?} is not made of 1 to 64 of A-Z a-z 0-9 _ -")]
+    BadName {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: Text,
+    },
+    /// Two hooks, or members of groups, with one name.
+    #[error("two hooks are named {hook:?}")]
+    DuplicateHook {
+        /// The name.
+        hook: Text,
+    },
+    /// A hook with an empty name.
+    #[error("hook number {place} has an empty name")]
+    NamelessHook {
+        /// Counted from 1.
+        place: usize,
+    },
+    /// Two tools with one name.
+    #[error("two tools are named {tool:?}")]
+    DuplicateTool {
+        /// The name.
+        tool: Text,
+    },
+    /// A name or a glob that means no tool of the agent.
+    #[error("{place} names {tool:?}, and the agent has no such tool; it has: {known}")]
+    UnknownTool {
+        /// Who names it.
+        place: String,
+        /// The name.
+        tool: String,
+        /// Those it could be.
+        known: String,
+    },
+    /// A gate on a tool that a person or the provider runs.
+    #[error(
+        "tool {tool:?} requires approval, and is run by the {executor:?}: only server and client tools can be gated"
+    )]
+    IllegalGate {
+        /// Which.
+        tool: Text,
+        /// Who runs it.
+        executor: Executor,
+    },
+    /// A schema that is none.
+    #[error("the parameters of tool {tool:?} are not the JSON schema of an object: {problem}")]
+    BadSchema {
+        /// Which.
+        tool: Text,
+        /// What is wrong.
+        problem: String,
+    },
+    /// No room is left for history.
+    #[error("injection_reserve ({reserve}) must be smaller than context_tokens ({context})")]
+    ReserveTooLarge {
+        /// What hooks may add.
+        reserve: u64,
+        /// What a context may hold.
+        context: u64,
+    },
+    /// A hook that may add more than all hooks together.
+    #[error("hook {hook:?} may add {tokens} tokens, and injection_reserve is {reserve}")]
+    HookBeyondReserve {
+        /// Which.
+        hook: Text,
+        /// Its `max_tokens`.
+        tokens: u32,
+        /// What hooks may add, together.
+        reserve: u64,
+    },
+    /// A limit that allows nothing.
+    #[error("{limit} must not be 0")]
+    ZeroLimit {
+        /// Which.
+        limit: &'static str,
+    },
+    /// A setting that would be ignored.
+    #[error("hook {hook:?} has {setting}, and implements no point that it applies to")]
+    IdleSetting {
+        /// Which.
+        hook: Text,
+        /// The setting.
+        setting: &'static str,
+    },
+}
+
+impl AgentBuilder {
+    pub(super) fn new(name: Text, model: Arc<dyn Model>) -> Self {
+        Self {
+            name,
+            model,
+            system: "".into(),
+            tools: Vec::new(),
+            hooks: Vec::new(),
+            approve: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// The system prompt.
+    pub fn system(mut self, system: impl Into<Text>) -> Self {
+        self.system = system.into();
+        self
+    }
+
+    /// One more tool.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// One more tool that is shared already.
+    pub fn shared_tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// One more hook, behind those before it.
+    #[doc(alias = "with_lifecycle")]
+    pub fn hook(mut self, hook: impl Into<HookEntry>) -> Self {
+        self.hooks.push(hook.into());
+        self
+    }
+
+    /// Calls of these tools need a person's approval, whatever the tool says of itself.
+    pub fn approve<N: Into<String>>(mut self, tools: impl IntoIterator<Item = N>) -> Self {
+        self.approve.extend(tools.into_iter().map(Into::into));
+        self
+    }
+
+    /// Limits of a turn.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The agent, or what is wrong with it.
+    pub fn build(self) -> Result<Agent, BuildError> {
+        check_name("agent", &self.name)?;
+        self.check_limits()?;
+        let tools = self.equip()?;
+        self.check_hooks()?;
+        let definitions: Arc<[Definition]> = self.tools.iter().map(|tool| tool.spec().definition.clone()).collect();
+        Ok(Agent(Arc::new(Inner {
+            digest: self.digest(&definitions),
+            chains: Chains::of(&self.hooks),
+            name: self.name,
+            model: self.model,
+            system: self.system,
+            definitions,
+            tools,
+            hooks: self.hooks,
+            limits: self.limits,
+        })))
+    }
+
+    fn check_limits(&self) -> Result<(), BuildError> {
+        let Limits { context_tokens: context, injection_reserve: reserve, .. } = self.limits;
+        if reserve >= context {
+            return Err(BuildError::ReserveTooLarge { reserve, context });
+        }
+        if self.limits.max_model_calls == 0 {
+            return Err(BuildError::ZeroLimit { limit: "max_model_calls" });
+        }
+        if self.limits.turn_timeout.is_zero() {
+            return Err(BuildError::ZeroLimit { limit: "turn_timeout" });
+        }
+        if self.limits.approval_timeout.is_zero() {
+            return Err(BuildError::ZeroLimit { limit: "approval_timeout" });
+        }
+        Ok(())
+    }
+
+    fn equip(&self) -> Result<HashMap<Text, Equipped>, BuildError> {
+        let mut tools = HashMap::new();
+        for tool in &self.tools {
+            let spec = tool.spec();
+            let name = spec.definition.name.clone();
+            check_name("tool", &name)?;
+            check_gate(spec)?;
+            let validator = compile(spec)?;
+            let tool = self.gated(tool);
+            check_gate(tool.spec())?;
+            if tools.insert(name.clone(), Equipped { tool, validator }).is_some() {
+                return Err(BuildError::DuplicateTool { tool: name });
+            }
+        }
+        for tool in &self.approve {
+            if !tools.contains_key(tool.as_str()) {
+                return Err(self.unknown_tool("approve".to_owned(), tool));
+            }
+        }
+        Ok(tools)
+    }
+
+    fn gated(&self, tool: &Arc<dyn Tool>) -> Arc<dyn Tool> {
+        let spec = tool.spec();
+        let asked = self.approve.iter().any(|name| **name == *spec.definition.name);
+        if !asked || spec.gate == Gate::RequiresApproval {
+            return tool.clone();
+        }
+        let spec = Spec { gate: Gate::RequiresApproval, ..spec.clone() };
+        Arc::new(Gated { spec, tool: tool.clone() })
+    }
+
+    fn check_hooks(&self) -> Result<(), BuildError> {
+        let mut names = BTreeSet::new();
+        for (index, entry) in self.hooks.iter().enumerate() {
+            let members = match &*entry.code {
+                crate::hook::Code::Group(group) => group.members.iter().map(|member| &member.name).collect(),
+                crate::hook::Code::Hook(_) => vec![&entry.name],
+            };
+            for name in members {
+                if name.trim().is_empty() {
+                    return Err(BuildError::NamelessHook { place: index + 1 });
+                }
+                if !names.insert(name) {
+                    return Err(BuildError::DuplicateHook { hook: name.clone() });
+                }
+            }
+            self.check_settings(entry)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing a hook's settings can say is accepted and then ignored.
+    fn check_settings(&self, entry: &HookEntry) -> Result<(), BuildError> {
+        let (settings, points) = (entry.settings(), entry.points());
+        let at = |wanted: &[Point]| wanted.iter().any(|point| points.contains(*point));
+        let idle = |setting| Err(BuildError::IdleSetting { hook: entry.name.clone(), setting });
+        if settings.release == Release::OnAccept && !at(&[Point::AfterModel]) {
+            return idle("release = on_accept");
+        }
+        if settings.durable && !at(&[Point::BeforeAgent, Point::OnConversation]) {
+            return idle("durable");
+        }
+        if settings.max_tokens.is_some() && !at(&[Point::BeforeAgent, Point::BeforeModel, Point::OnConversation]) {
+            return idle("max_tokens");
+        }
+        if !settings.tools.is_empty() && !at(&[Point::BeforeTool, Point::WrapToolCall, Point::AfterTool]) {
+            return idle("tools");
+        }
+        for glob in &settings.tools {
+            let known = |tool: &Arc<dyn Tool>| wildmatch::WildMatch::new(glob).matches(&tool.spec().definition.name);
+            if !self.tools.iter().any(known) {
+                return Err(self.unknown_tool(format!("hook {:?}", entry.name), glob));
+            }
+        }
+        let reserve = self.limits.injection_reserve;
+        match settings.max_tokens {
+            Some(tokens) if u64::from(tokens) > reserve => {
+                Err(BuildError::HookBeyondReserve { hook: entry.name.clone(), tokens, reserve })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unknown_tool(&self, place: String, tool: &str) -> BuildError {
+        let known: Vec<_> = self.tools.iter().map(|tool| &*tool.spec().definition.name).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        BuildError::UnknownTool { place, tool: tool.to_owned(), known }
+    }
+
+    fn digest(&self, definitions: &[Definition]) -> Text {
+        let hooks: Vec<String> = self.hooks.iter().map(|entry| format!("{entry:?}{:?}", entry.settings)).collect();
+        let parts = serde_json::json!([self.name, self.model.name(), self.system, definitions, hooks, self.limits]);
+        crate::digest::of(&parts)
+    }
+}
+
+impl std::fmt::Debug for AgentBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentBuilder").field("name", &self.name).field("hooks", &self.hooks).finish_non_exhaustive()
+    }
+}
+
+fn check_name(what: &'static str, name: &Text) -> Result<(), BuildError> {
+    match crate::ConversationId::parse(name) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(BuildError::BadName { what, name: name.clone() }),
+    }
+}
+
+fn check_gate(spec: &Spec) -> Result<(), BuildError> {
+    let gateable = matches!(spec.executor, Executor::Server | Executor::Client);
+    if spec.gate == Gate::RequiresApproval && !gateable {
+        return Err(BuildError::IllegalGate { tool: spec.definition.name.clone(), executor: spec.executor });
+    }
+    Ok(())
+}
+
+fn compile(spec: &Spec) -> Result<jsonschema::Validator, BuildError> {
+    let bad = |problem: String| BuildError::BadSchema { tool: spec.definition.name.clone(), problem };
+    let parameters: &Value = &spec.definition.parameters;
+    if parameters.get("type").and_then(Value::as_str) != Some("object") {
+        return Err(bad("its type is not \"object\"".to_owned()));
+    }
+    jsonschema::validator_for(parameters).map_err(|error| bad(error.to_string()))
+}
+
+/// A tool that the builder put a gate on.
+struct Gated {
+    spec: Spec,
+    tool: Arc<dyn Tool>,
+}
+
+impl Tool for Gated {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+    fn call<'a>(
+        &'a self,
+        turn: &'a crate::Turn,
+        call: &'a crate::ToolCall,
+    ) -> crate::Boxed<'a, Result<crate::tool::Output, crate::Failure>> {
+        self.tool.call(turn, call)
+    }
+}

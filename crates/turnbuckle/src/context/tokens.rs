@@ -1,0 +1,68 @@
+//! Token counts, estimated with a margin: one token for every four bytes, begun ones counted.
+
+use crate::event::{Event, EventKind};
+use crate::message::{Content, Message, Part, ToolCall};
+
+/// What a picture or a document is taken to cost.
+const ATTACHMENT: u64 = 1500;
+/// What a message costs beyond its words.
+const FRAME: u64 = 4;
+
+/// Of a text.
+pub fn of_text(text: &str) -> u64 {
+    text.len().div_ceil(4) as u64
+}
+
+/// Of content.
+pub fn of_content(content: &Content) -> u64 {
+    let of_part = |part: &Part| match part {
+        Part::Text { text } | Part::Thinking { text, .. } => of_text(text),
+        Part::Image { .. } | Part::File { .. } => ATTACHMENT,
+    };
+    content.parts().iter().map(of_part).sum()
+}
+
+fn of_call(call: &ToolCall) -> u64 {
+    of_text(&call.name) + of_json(&call.arguments) + FRAME
+}
+
+/// Of a JSON value, without writing it out.
+fn of_json(value: &serde_json::Value) -> u64 {
+    fn bytes(value: &serde_json::Value) -> usize {
+        use serde_json::Value::{Array, Bool, Null, Number, Object, String};
+        match value {
+            Null | Bool(_) | Number(_) => 5,
+            String(text) => text.len() + 2,
+            Array(items) => items.iter().map(|item| bytes(item) + 1).sum::<usize>() + 2,
+            Object(fields) => fields.iter().map(|(key, item)| key.len() + bytes(item) + 4).sum::<usize>() + 2,
+        }
+    }
+    bytes(value).div_ceil(4) as u64
+}
+
+/// Of a message.
+pub fn of_message(message: &Message) -> u64 {
+    let calls = match message {
+        Message::Assistant { calls, .. } => calls.iter().map(of_call).sum(),
+        _ => 0,
+    };
+    of_content(message.content()) + calls + FRAME
+}
+
+/// Of messages.
+pub fn of_messages(messages: &[Message]) -> u64 {
+    messages.iter().map(of_message).sum()
+}
+
+/// Of what an event adds to later contexts.
+pub(crate) fn of_event(event: &Event) -> u64 {
+    match &event.kind {
+        EventKind::UserMessage { content, .. } | EventKind::Injection { content, .. } => of_content(content) + FRAME,
+        EventKind::AssistantMessage { content, .. } | EventKind::ToolResult { content, .. } => {
+            of_content(content) + FRAME
+        }
+        EventKind::ToolCall { name, arguments, .. } => of_text(name) + of_json(arguments) + FRAME,
+        EventKind::StopFeedback { refusals } => refusals.iter().map(|refusal| of_text(&refusal.feedback) + FRAME).sum(),
+        _ => 0,
+    }
+}

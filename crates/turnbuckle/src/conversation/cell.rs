@@ -1,0 +1,261 @@
+//! A conversation at rest or being driven.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::outcome::{ResolveError, Rest, SendError, TurnError};
+use super::{House, WhileBusy, driver};
+use crate::agent::Agent;
+use crate::clock::Clock;
+use crate::hook::Record;
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::live::Plane;
+use crate::message::{Content, Text};
+use crate::scope::Scope;
+use crate::store::StoreError;
+use crate::turn::{Cut, CutToken, Frame, Resolve, State};
+
+/// How many commands may wait for a driver.
+const COMMANDS: usize = 64;
+
+/// Something asked of a conversation.
+pub(crate) enum Command {
+    Message(NewMessage),
+    Resolve(Resolve),
+    Cancel(Cut),
+    /// Finish a turn that a crash left open; says which.
+    Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>),
+    Close(Scope, oneshot::Sender<Result<(), SendError>>),
+    /// What background hooks noted for the next turn.
+    Notes(Notes),
+}
+
+/// What background hooks leave behind.
+pub(crate) struct Notes {
+    pub(crate) turn: TurnId,
+    pub(crate) contents: Vec<(Text, Content)>,
+    pub(crate) records: Vec<Record>,
+}
+
+/// A message on its way in.
+pub(crate) struct NewMessage {
+    pub(crate) turn: TurnId,
+    pub(crate) content: Content,
+    pub(crate) scope: Scope,
+    pub(crate) while_busy: WhileBusy,
+    /// Told when it is stored.
+    pub(crate) done: oneshot::Sender<Result<(), SendError>>,
+}
+
+impl Command {
+    /// Nobody can carry it out: the conversation cannot be claimed.
+    pub(crate) fn fail(self, error: &Arc<StoreError>) {
+        let text = error.to_string();
+        let failed = || match &**error {
+            StoreError::InUse { id } => StoreError::InUse { id: id.clone() },
+            _ => StoreError::Failed { doing: "opening the conversation".into(), source: text.clone().into() },
+        };
+        match self {
+            Self::Message(message) => drop(message.done.send(Err(SendError::Store(failed())))),
+            Self::Resolve(resolve) => drop(resolve.done.send(Err(ResolveError::Store(text)))),
+            Self::Resume(found) => drop(found.send(Err(SendError::Store(failed())))),
+            Self::Close(_, done) => drop(done.send(Err(SendError::Store(failed())))),
+            Self::Cancel(_) | Self::Notes(_) => {}
+        }
+    }
+}
+
+impl NewMessage {
+    pub(crate) fn refuse(self, id: &ConversationId, pending: Vec<CallId>) {
+        let _ = self.done.send(Err(SendError::Busy { id: id.clone(), pending }));
+    }
+}
+
+type Waiter = oneshot::Sender<Result<Rest, TurnError>>;
+
+/// One conversation in this process.
+pub(crate) struct Cell {
+    pub(crate) id: ConversationId,
+    pub(crate) agent: Agent,
+    /// Of the turn whose tool this conversation is.
+    pub(crate) parent: Option<Arc<Frame>>,
+    pub(crate) plane: Arc<Plane>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    seat: Seat,
+    /// Cuts the turn under way.
+    cut: CutToken,
+    /// The turn that is open, as far as this process knows.
+    open: Option<TurnId>,
+    /// Those who want to know when a turn rests; `None` means the open one.
+    waiters: Vec<(Option<TurnId>, Waiter)>,
+    /// Scopes of queued and open turns: the bag is not stored.
+    scopes: Vec<(TurnId, Scope)>,
+    /// Whether the view shows the log.
+    shown: bool,
+}
+
+/// Who has the state.
+enum Seat {
+    /// Nobody works on it; what is remembered may be behind the store.
+    Resting(Option<Box<State>>),
+    /// A driver, which takes commands.
+    Driving(mpsc::Sender<Command>),
+}
+
+impl Cell {
+    pub(crate) fn new(id: ConversationId, agent: Agent, parent: Option<Arc<Frame>>, clock: Arc<dyn Clock>) -> Self {
+        let plane = Arc::new(Plane::new(id.clone(), clock));
+        let inner = Inner {
+            seat: Seat::Resting(None),
+            cut: CutToken::new(),
+            open: None,
+            waiters: Vec::new(),
+            scopes: Vec::new(),
+            shown: false,
+        };
+        Self { id, agent, parent, plane, inner: Mutex::new(inner) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a command to the driver, or becomes one.
+    pub(crate) fn command(self: &Arc<Self>, house: &Arc<House>, command: Command) {
+        let mut inner = self.lock();
+        match &mut inner.seat {
+            Seat::Driving(commands) => {
+                if let Err(mpsc::error::TrySendError::Full(command) | mpsc::error::TrySendError::Closed(command)) =
+                    commands.try_send(command)
+                {
+                    drop(inner);
+                    command.fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
+                }
+            }
+            Seat::Resting(state) => {
+                let state = state.take();
+                let (sender, commands) = mpsc::channel(COMMANDS);
+                inner.seat = Seat::Driving(sender);
+                drop(inner);
+                tokio::spawn(driver::run(self.clone(), house.clone(), state, command, commands));
+            }
+        }
+    }
+
+    pub(crate) fn send(self: &Arc<Self>, house: &Arc<House>, message: NewMessage) {
+        let busy = matches!(self.lock().seat, Seat::Driving(_)) && self.lock().open.is_some();
+        if busy && message.while_busy == WhileBusy::Reject {
+            return message.refuse(&self.id, Vec::new());
+        }
+        if busy && message.while_busy == WhileBusy::Interrupt {
+            self.lock().cut.cut(Cut::Cancelled(message.scope.by()));
+        }
+        self.command(house, Command::Message(message));
+    }
+
+    pub(crate) fn cancel(self: &Arc<Self>, house: &Arc<House>, cut: Cut) {
+        let inner = self.lock();
+        if matches!(inner.seat, Seat::Driving(_)) && inner.open.is_some() {
+            return inner.cut.cut(cut);
+        }
+        drop(inner);
+        self.command(house, Command::Cancel(cut));
+    }
+
+    /// Gives the seat back with the state, unless a command came in meanwhile.
+    pub(crate) fn rest(
+        &self,
+        state: &mut Option<Box<State>>,
+        commands: &mut mpsc::Receiver<Command>,
+    ) -> Option<Command> {
+        let mut inner = self.lock();
+        let command = commands.try_recv().ok();
+        if command.is_none() {
+            inner.seat = Seat::Resting(state.take());
+        }
+        command
+    }
+
+    /// A new turn begins or an old one goes on: what cuts it.
+    pub(crate) fn begin(&self, turn: &TurnId) -> CutToken {
+        let cut = self.parent.as_ref().map_or_else(CutToken::new, |parent| parent.cut.child());
+        let mut inner = self.lock();
+        (inner.cut, inner.open) = (cut.clone(), Some(turn.clone()));
+        cut
+    }
+
+    pub(crate) fn closed(&self) {
+        self.lock().open = None;
+    }
+
+    pub(crate) fn open_turn(&self) -> Option<TurnId> {
+        self.lock().open.clone()
+    }
+
+    pub(crate) fn wait_for(&self, turn: &TurnId) -> oneshot::Receiver<Result<Rest, TurnError>> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().waiters.push((Some(turn.clone()), sender));
+        receiver
+    }
+
+    pub(crate) fn wait_for_open_turn(&self) -> oneshot::Receiver<Result<Rest, TurnError>> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().waiters.push((None, sender));
+        receiver
+    }
+
+    /// Tells those who wait for this turn.
+    pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: &Result<Rest, TurnError>) {
+        let mut inner = self.lock();
+        let all = std::mem::take(&mut inner.waiters);
+        let (told, others): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .filter(|(_, waiter)| !waiter.is_closed())
+            .partition(|(wanted, _)| turn.is_none() || wanted.is_none() || wanted.as_ref() == turn);
+        inner.waiters = others;
+        drop(inner);
+        for (_, waiter) in told {
+            // Whoever waited may have gone.
+            let _ = waiter.send(rest.clone());
+        }
+    }
+
+    pub(crate) fn keep_scope(&self, turn: &TurnId, scope: Scope) {
+        self.lock().scopes.push((turn.clone(), scope));
+    }
+
+    pub(crate) fn scope_of(&self, turn: &TurnId) -> Option<Scope> {
+        self.lock().scopes.iter().find(|(of, _)| of == turn).map(|(_, scope)| scope.clone())
+    }
+
+    pub(crate) fn drop_scope(&self, turn: &TurnId) {
+        self.lock().scopes.retain(|(of, _)| of != turn);
+    }
+
+    /// Fills the view from the store, once.
+    pub(crate) async fn show_log(&self, house: &House) -> Result<(), StoreError> {
+        if self.lock().shown || matches!(self.lock().seat, Seat::Driving(_)) {
+            return Ok(());
+        }
+        let log = house.store.log(&self.id, 1).await?;
+        let inner = self.lock();
+        if !inner.shown && matches!(inner.seat, Seat::Resting(_)) {
+            drop(inner);
+            self.show(0, &log);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn show(&self, epoch: u64, log: &[Arc<crate::event::Event>]) {
+        self.lock().shown = true;
+        self.plane.begin_epoch(epoch, Some(log));
+    }
+
+    pub(crate) fn is_shown(&self) -> bool {
+        self.lock().shown
+    }
+}

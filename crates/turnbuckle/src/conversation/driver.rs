@@ -1,0 +1,511 @@
+//! The driver: claims a conversation, carries out commands, drives its turns to rest, and gives the seat back.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::cell::{Cell, Command, NewMessage, Notes};
+use super::observers::Observers;
+use super::outcome::{Ended, Rest, TurnError};
+use super::{House, WhileBusy};
+use crate::clock::Boxed;
+use crate::context::layout::{self, Beyond};
+use crate::event::{Event, EventKind, Place};
+use crate::hook::{Meeting, Moment, Snapshot};
+use crate::id::CallId;
+use crate::live::{ConversationState, Live};
+use crate::projection::Pending;
+use crate::scope::{Actor, Scope};
+use crate::store::{Batch, Beside, BesideWrite, InboxMessage, JobKind, Lease, RENEW_EVERY, StoreError};
+use crate::turn::{
+    BackgroundDesk, Cut, Flight, Frame, FrameParts, Meter, Resolve, Stage, State, Turn, drive, next, resolve, run_jobs,
+};
+
+/// How long a turn waits for a lossless viewer.
+pub(super) const VIEWER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// From the first command until nothing is left to do.
+pub(super) async fn run(
+    cell: Arc<Cell>,
+    house: Arc<House>,
+    state: Option<Box<State>>,
+    first: Command,
+    commands: mpsc::Receiver<Command>,
+) {
+    let mut sitting = Sitting {
+        revived: state.is_none(),
+        cell,
+        house,
+        state,
+        inbox: VecDeque::new(),
+        beside: None,
+        epoch: None,
+        commands: Some(commands),
+        later: VecDeque::new(),
+        resolve: None,
+        cut: None,
+    };
+    let mut command = first;
+    loop {
+        if let Err(error) = sitting.carry_out(command).await {
+            return sitting.give_up(error);
+        }
+        let Some(more) = sitting.rest() else { return };
+        command = more;
+    }
+}
+
+/// One stay at the seat.
+struct Sitting {
+    cell: Arc<Cell>,
+    house: Arc<House>,
+    state: Option<Box<State>>,
+    /// Whether no turn of this stay or an earlier one has met the conversation hooks.
+    revived: bool,
+    inbox: VecDeque<InboxMessage>,
+    beside: Option<Beside>,
+    /// The claim, while it is held.
+    epoch: Option<u64>,
+    /// With the flight while there is one.
+    commands: Option<mpsc::Receiver<Command>>,
+    later: VecDeque<Command>,
+    /// What the next flight begins with.
+    resolve: Option<Resolve>,
+    cut: Option<Cut>,
+}
+
+impl Sitting {
+    async fn carry_out(&mut self, command: Command) -> Result<(), StoreError> {
+        if let Err(error) = self.claim().await {
+            let error = Arc::new(error);
+            command.fail(&error);
+            return Err(StoreError::Failed {
+                doing: "claiming the conversation".into(),
+                source: Box::new(Shared(error)),
+            });
+        }
+        self.obey(command).await?;
+        while self.has_work() {
+            self.fly().await?;
+        }
+        self.release(Vec::new()).await
+    }
+
+    async fn claim(&mut self) -> Result<(), StoreError> {
+        if self.epoch.is_some() {
+            return Ok(());
+        }
+        let claim = self.house.store.claim(&self.cell.id, &self.house.writer, self.house.clock.now()).await?;
+        let current = self.state.as_ref().is_some_and(|state| state.seq == claim.seq);
+        if !current || !self.cell.is_shown() {
+            let log = self.house.store.log(&self.cell.id, 1).await?;
+            let mut state = State::new(self.cell.agent.limits().room());
+            log.iter().for_each(|event| state.apply(event));
+            self.state = Some(Box::new(state));
+            self.cell.show(claim.epoch, &log);
+        } else {
+            self.cell.plane.begin_epoch(claim.epoch, None);
+        }
+        (self.epoch, self.beside) = (Some(claim.epoch), claim.beside);
+        self.inbox = claim.inbox.into();
+        Ok(())
+    }
+
+    fn stage(&self) -> Stage {
+        self.state.as_ref().map_or(Stage::Idle, |state| next(state))
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
+        match command {
+            Command::Message(message) => return self.take(message).await,
+            Command::Resolve(resolve) if self.stage() == Stage::Idle => {
+                let (call, why) = (resolve.call, "no turn is open".into());
+                let _ = resolve.done.send(Err(super::ResolveError::Stale { call, why }));
+            }
+            Command::Resolve(resolve) => self.resolve = Some(resolve),
+            Command::Cancel(cut) => self.cut = Some(cut),
+            Command::Resume(found) => {
+                let open = self.state.as_ref().and_then(|state| state.turn.as_ref()).map(|turn| turn.id.clone());
+                let open = open.or_else(|| self.inbox.front().map(|message| message.turn.clone()));
+                let _ = found.send(Ok(open));
+            }
+            Command::Notes(notes) => return self.note(notes).await,
+            Command::Close(scope, done) => {
+                self.end_conversation(scope).await?;
+                let _ = done.send(Ok(()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a message, by what the caller wants if a turn waits.
+    async fn take(&mut self, message: NewMessage) -> Result<(), StoreError> {
+        let NewMessage { turn, content, scope, while_busy, done } = message;
+        if self.stage() == Stage::Waiting {
+            match while_busy {
+                WhileBusy::Reject => {
+                    let pending = self.pending().into_iter().map(|pending| pending.call).collect::<Vec<CallId>>();
+                    NewMessage { turn, content, scope, while_busy, done }.refuse(&self.cell.id, pending);
+                    return Ok(());
+                }
+                WhileBusy::Queue => {}
+                WhileBusy::Interrupt => self.cut = Some(Cut::Cancelled(scope.by())),
+            }
+        }
+        let (actor, at) = (scope.actor().clone(), self.house.clock.now());
+        let message = InboxMessage { turn: turn.clone(), content, actor, at };
+        if let Err(error) = self.house.store.deliver(&self.cell.id, message.clone()).await {
+            let _ = done.send(Err(super::SendError::Store(error)));
+            return Ok(());
+        }
+        self.inbox.push_back(message);
+        self.cell.keep_scope(&turn, scope);
+        // The sender may have gone: the message is stored, and its turn runs.
+        let _ = done.send(Ok(()));
+        Ok(())
+    }
+
+    fn pending(&self) -> Vec<Pending> {
+        self.cell.plane.snapshot().pending
+    }
+
+    fn has_work(&mut self) -> bool {
+        match self.stage() {
+            Stage::Idle => {
+                self.cut = None;
+                !self.inbox.is_empty()
+            }
+            Stage::Waiting if self.resolve.is_none() && self.cut.is_none() => {
+                self.cell.tell_rest(None, &Ok(Rest::Waiting(self.pending())));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// One turn, until it is over or waits.
+    async fn fly(&mut self) -> Result<(), StoreError> {
+        let epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => {
+                self.claim().await?;
+                return Ok(());
+            }
+        };
+        let Some(mut flight) = self.take_off(epoch) else { return Ok(()) };
+        let mut observers = Observers::of(&flight.turn.frame);
+        if let Some(cut) = self.cut.take() {
+            flight.settle(cut.verdict());
+        } else if let Some(resolve) = self.resolve.take() {
+            resolve::answer(&mut flight, resolve).await?;
+        }
+        let done = self.paced(&mut flight, &mut observers).await;
+        let landed = self.land(flight, done).await;
+        if let Some(observers) = &mut observers {
+            observers.catch_up().await;
+        }
+        landed
+    }
+
+    /// The flight of the open turn, or of the next message.
+    fn take_off(&mut self, epoch: u64) -> Option<Flight> {
+        let mut state = *self.state.take()?;
+        let commands = self.commands.take()?;
+        let agent = self.cell.agent.clone();
+        if state.turn.is_none() {
+            state.begin(self.inbox.front()?.turn.clone());
+        }
+        let open = state.turn.as_ref()?;
+        let id = open.id.clone();
+        let message =
+            self.inbox.iter().position(|message| message.turn == id).and_then(|index| self.inbox.remove(index));
+        let beside = self.beside.take().filter(|beside| beside.turn == id);
+        let actor = message.as_ref().map(|message| message.actor.clone());
+        let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
+        let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
+        let beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
+        let attempts = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
+        let meter = Meter::new(state.earlier_calls, open.model_calls + attempts, open.usage, self.cell.parent.clone());
+        let user_message = message.map(|message| message.content).or_else(|| opening(&state)).unwrap_or_default();
+        let frame = Frame::new(FrameParts {
+            conversation: self.cell.id.clone(),
+            scope,
+            agent,
+            parent: self.cell.parent.clone(),
+            limits: beside.limits.clone(),
+            plane: self.cell.plane.clone(),
+            house: self.house.clone(),
+            cut: self.cell.begin(&id),
+            meter,
+            touched: beside.touched.clone(),
+            id,
+        });
+        let moment = std::mem::take(&mut self.revived).then_some(match state.seq {
+            0 => Moment::Started,
+            _ => Moment::Revived,
+        });
+        let mut flight = Flight::new(Turn::new(Arc::new(frame), user_message), state, beside, epoch, commands);
+        flight.moment = moment;
+        flight.remember_injections();
+        Some(flight)
+    }
+
+    /// Drives the flight, with its deadline, its lease, its observers, and viewers that must not be outrun.
+    async fn paced(&self, flight: &mut Flight, observers: &mut Option<Observers>) -> Result<Stage, StoreError> {
+        let frame = flight.turn.frame.clone();
+        let left = frame.limits.turn_timeout.saturating_sub(flight.stopwatch.active(frame.clock.elapsed()));
+        let (epoch, house) = (flight.epoch, self.house.clone());
+        let mut work = pin!(drive(flight));
+        let mut gate: Option<Boxed<'static, ()>> = None;
+        let mut timers: Option<(Boxed<'static, ()>, Boxed<'static, ()>)> = None;
+        let mut renewal: Option<Boxed<'_, Result<(), StoreError>>> = None;
+        poll_fn(|cx| {
+            loop {
+                if let Some(observers) = observers {
+                    observers.poll(cx);
+                }
+                if let Some(waiting) = &mut gate {
+                    if waiting.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    gate = None;
+                }
+                if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                    return Poll::Ready(done);
+                }
+                let behind = if frame.plane.has_lossless() { frame.plane.behind() } else { Vec::new() };
+                if !behind.is_empty() {
+                    gate = Some(Box::pin(wait_for(behind, frame.clone())));
+                    continue;
+                }
+                let (deadline, renew) =
+                    timers.get_or_insert_with(|| (frame.clock.sleep(left), frame.clock.sleep(RENEW_EVERY)));
+                if !frame.cut.is_cut() && deadline.as_mut().poll(cx).is_ready() {
+                    frame.cut.cut(Cut::TimeUp);
+                    continue;
+                }
+                if renewal.is_none() && renew.as_mut().poll(cx).is_ready() {
+                    *renew = frame.clock.sleep(RENEW_EVERY);
+                    renewal = Some(house.store.renew(&frame.conversation, epoch, frame.clock.now()));
+                    continue;
+                }
+                if let Some(renewing) = &mut renewal {
+                    match renewing.as_mut().poll(cx) {
+                        Poll::Ready(Err(error @ StoreError::Fenced { .. })) => return Poll::Ready(Err(error)),
+                        Poll::Ready(_) => renewal = None,
+                        Poll::Pending => {}
+                    }
+                }
+                return Poll::Pending;
+            }
+        })
+        .await
+    }
+
+    /// Takes the state back and tells how the turn came to rest.
+    async fn land(&mut self, flight: Flight, done: Result<Stage, StoreError>) -> Result<(), StoreError> {
+        let Flight { turn, state, beside, commands, later, ended, released, .. } = flight;
+        self.commands = Some(commands);
+        self.later.extend(later);
+        done?;
+        if released {
+            self.epoch = None;
+        }
+        let frame = turn.frame.clone();
+        let Some(ended) = ended else {
+            (self.state, self.beside) = (Some(Box::new(state)), Some(beside));
+            return Ok(());
+        };
+        let reply = turn.assistant_message.clone();
+        let at = self.house.clock.now();
+        let ended =
+            Ended::new(frame.conversation.clone(), frame.id.clone(), frame.agent.shared_name().clone(), &ended, reply);
+        let snapshot = Snapshot {
+            conversation: frame.conversation.clone(),
+            turn: frame.id.clone(),
+            agent: frame.agent.shared_name().clone(),
+            scope: frame.scope.clone(),
+            at,
+            messages: Arc::default(),
+            reply: ended.reply.clone(),
+            outcome: ended.outcome,
+            desk: Arc::new(BackgroundDesk::new(frame.plane.clone())),
+        };
+        if !frame.agent.chains().on_ended.is_empty() {
+            let (_, records) = run_jobs(&frame, JobKind::Ended, &ended, &snapshot).await;
+            let records = records.into_iter().map(|record| (frame.id.clone(), record)).collect();
+            self.state = Some(Box::new(state));
+            self.release(records).await?;
+        } else {
+            self.state = Some(Box::new(state));
+        }
+        self.cell.closed();
+        self.cell.drop_scope(&frame.id);
+        if ended.is_completed() && !frame.agent.chains().background.is_empty() && !self.house.bare {
+            let messages = self.state.as_ref().map(|state| layout::messages(&state.history, &Beyond::default()));
+            let snapshot = Snapshot { messages: Arc::new(messages.unwrap_or_default()), ..snapshot };
+            work_aside(self.cell.clone(), self.house.clone(), frame.clone(), ended.clone(), snapshot);
+        }
+        self.cell.tell_rest(Some(&frame.id), &Ok(Rest::Ended(Box::new(ended))));
+        Ok(())
+    }
+
+    /// Gives the claim back.
+    async fn release(&mut self, records: Vec<(crate::TurnId, crate::hook::Record)>) -> Result<(), StoreError> {
+        let (Some(epoch), Some(state)) = (self.epoch.take(), &self.state) else { return Ok(()) };
+        self.append(epoch, state.seq, &[], records, Lease::Release).await
+    }
+
+    async fn append(
+        &self,
+        epoch: u64,
+        expected_seq: u64,
+        events: &[Arc<Event>],
+        records: Vec<(crate::TurnId, crate::hook::Record)>,
+        lease: Lease,
+    ) -> Result<(), StoreError> {
+        let batch = Batch {
+            conversation: &self.cell.id,
+            epoch,
+            events,
+            expected_seq,
+            take: None,
+            beside: BesideWrite::Keep,
+            records,
+            jobs: Vec::new(),
+            lease,
+        };
+        self.house.store.append(batch).await
+    }
+
+    /// What background hooks noted becomes history, for the turn that comes next.
+    async fn note(&mut self, notes: Notes) -> Result<(), StoreError> {
+        let Notes { turn, contents, records } = notes;
+        let (Some(epoch), Some(mut state)) = (self.epoch, self.state.take()) else { return Ok(()) };
+        let at = self.house.clock.now();
+        let stamp = |((hook, content), seq)| {
+            let kind = EventKind::Injection { hook, content, place: Place::NextTurn };
+            Arc::new(Event { seq, turn: turn.clone(), at, kind })
+        };
+        let events: Vec<_> = contents.into_iter().zip(state.seq + 1..).map(stamp).collect();
+        let records = records.into_iter().map(|record| (turn.clone(), record)).collect();
+        let written = self.append(epoch, state.seq, &events, records, Lease::Keep).await;
+        if written.is_ok() {
+            for event in &events {
+                state.apply(event);
+                self.cell.plane.tell_log(event);
+            }
+        }
+        self.state = Some(state);
+        written
+    }
+
+    /// `on_conversation` with `Ended`; what it injects stands in the turn that may follow.
+    async fn end_conversation(&mut self, scope: Scope) -> Result<(), StoreError> {
+        let agent = self.cell.agent.clone();
+        let mut contents = Vec::new();
+        for entry in &agent.chains().on_conversation {
+            let Some(hook) = entry.hook() else { continue };
+            let (conversation, scope) = (self.cell.id.clone(), scope.clone());
+            let mut meeting = Meeting { conversation, scope, moment: Moment::Ended, injected: Vec::new() };
+            let told = super::observers::within(self.house.clock.as_ref(), entry, hook.on_conversation(&mut meeting));
+            if told.await.is_ok() {
+                contents.extend(meeting.injected.into_iter().map(|content| (entry.name.clone(), content)));
+            }
+        }
+        if contents.is_empty() {
+            return Ok(());
+        }
+        self.note(Notes { turn: "".into(), contents, records: Vec::new() }).await
+    }
+
+    /// Nothing more to do here, unless a command came in meanwhile.
+    fn rest(&mut self) -> Option<Command> {
+        if let Some(command) = self.later.pop_front() {
+            return Some(command);
+        }
+        let state = match self.stage() {
+            Stage::Waiting => ConversationState::Waiting,
+            _ => ConversationState::Idle,
+        };
+        if self.cell.plane.snapshot_state() != state {
+            self.cell.plane.tell_live(None, Live::StateChanged { state });
+        }
+        let commands = self.commands.as_mut()?;
+        self.cell.rest(&mut self.state, commands)
+    }
+
+    /// The store failed: whoever waits is told, and what was remembered is dropped. The log stands.
+    fn give_up(mut self, error: StoreError) {
+        let error = Arc::new(error);
+        self.cell.closed();
+        self.cell.tell_rest(None, &Err(TurnError::Store(error.clone())));
+        self.later.drain(..).for_each(|command| command.fail(&error));
+        let mut nothing = None;
+        let Some(mut commands) = self.commands.take() else { return };
+        while let Some(command) = self.cell.rest(&mut nothing, &mut commands) {
+            command.fail(&error);
+        }
+    }
+}
+
+/// A store error that several are told.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Shared(Arc<StoreError>);
+
+fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Beside {
+    Beside {
+        turn: turn.clone(),
+        actor,
+        agent: agent.shared_name().clone(),
+        digest: agent.digest().clone(),
+        limits: agent.limits().clone(),
+        injections: Vec::new(),
+        regeneration: None,
+        asked: None,
+        approved: None,
+        answers: Vec::new(),
+        touched: Vec::new(),
+        active: Duration::ZERO,
+    }
+}
+
+/// The message that opened the open turn.
+fn opening(state: &State) -> Option<crate::Content> {
+    let first = state.turn.as_ref()?.first;
+    state.history[first..].iter().find_map(|event| match &event.kind {
+        EventKind::UserMessage { content, .. } => Some(content.clone()),
+        _ => None,
+    })
+}
+
+/// Ready when the viewers have caught up; those that let the deadline pass are cut off.
+async fn wait_for(behind: Vec<Arc<crate::live::Queue>>, frame: Arc<Frame>) {
+    let all = async {
+        for queue in &behind {
+            queue.caught_up().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = all => {}
+        () = frame.clock.sleep(VIEWER_DEADLINE) => frame.plane.cut_off(&behind),
+    }
+}
+
+/// Background hooks run beside whatever comes next.
+fn work_aside(cell: Arc<Cell>, house: Arc<House>, frame: Arc<Frame>, ended: Ended, snapshot: Snapshot) {
+    house.aside.send_modify(|count| *count += 1);
+    tokio::spawn(async move {
+        let (contents, records) = run_jobs(&frame, JobKind::Background, &ended, &snapshot).await;
+        let turn = frame.id.clone();
+        cell.command(&house, Command::Notes(Notes { turn, contents, records }));
+        house.aside.send_modify(|count| *count -= 1);
+    });
+}

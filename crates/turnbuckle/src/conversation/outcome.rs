@@ -1,0 +1,219 @@
+//! What callers are told: how a turn came to rest, and what went wrong on the way in.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::event::{Outcome, TurnEnded, Warning};
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::message::{Reply, Text, Usage};
+use crate::projection::Pending;
+use crate::scope::By;
+use crate::store::StoreError;
+
+/// A turn that is over.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Of which conversation.
+    pub conversation: ConversationId,
+    /// Which turn.
+    pub turn: TurnId,
+    /// The agent's name.
+    pub agent: Text,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Why, if not plainly completed.
+    pub reason: Option<Text>,
+    /// Who ended it, if not the model.
+    pub by: Option<By>,
+    /// The model's last words, if the turn got that far.
+    pub reply: Option<Arc<Reply>>,
+    /// What an `after_agent` hook shows instead.
+    pub result: Option<Arc<Value>>,
+    /// What went wrong without ending the turn: overruled stops are here, with their hook.
+    pub warnings: Vec<Warning>,
+    /// Attempts that reached a model.
+    pub model_calls: u32,
+    /// Over all attempts.
+    pub usage: Usage,
+    /// Time at work.
+    pub ms: u64,
+}
+
+impl Ended {
+    pub(crate) fn new(
+        conversation: ConversationId,
+        turn: TurnId,
+        agent: Text,
+        ended: &TurnEnded,
+        reply: Option<Arc<Reply>>,
+    ) -> Self {
+        Self {
+            conversation,
+            turn,
+            agent,
+            outcome: ended.outcome,
+            reason: ended.reason.clone(),
+            by: ended.by.clone(),
+            reply,
+            result: ended.result.clone(),
+            warnings: ended.warnings.clone(),
+            model_calls: ended.model_calls,
+            usage: ended.usage,
+            ms: ended.ms,
+        }
+    }
+
+    /// What to show: the result a hook made, or the model's last words. Empty if the turn came to nothing.
+    pub fn text(&self) -> String {
+        match (&self.result, &self.reply) {
+            (Some(result), _) => match &**result {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            },
+            (None, Some(reply)) if self.outcome == Outcome::Completed => reply.content.text(),
+            _ => String::new(),
+        }
+    }
+
+    /// Whether the turn completed.
+    pub fn is_completed(&self) -> bool {
+        self.outcome == Outcome::Completed
+    }
+}
+
+/// How a turn came to rest.
+#[derive(Clone, Debug)]
+pub enum Rest {
+    /// It is over.
+    Ended(Box<Ended>),
+    /// Someone must answer these.
+    Waiting(Vec<Pending>),
+}
+
+/// A turn that was taken up. Dropping the handle does not cancel it.
+#[derive(Debug)]
+pub struct TurnHandle {
+    turn: TurnId,
+    rest: oneshot::Receiver<Result<Rest, TurnError>>,
+}
+
+impl TurnHandle {
+    pub(crate) fn new(turn: TurnId, rest: oneshot::Receiver<Result<Rest, TurnError>>) -> Self {
+        Self { turn, rest }
+    }
+
+    /// The turn's id.
+    pub fn turn(&self) -> &TurnId {
+        &self.turn
+    }
+
+    /// Waits until the turn is over or waits for someone.
+    pub async fn rest(self) -> Result<Rest, TurnError> {
+        self.rest.await.unwrap_or(Err(TurnError::Gone))
+    }
+}
+
+/// Why a turn could not be carried on. What was written stands, and the turn can be revived.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurnError {
+    /// The log could not be written.
+    #[error("the turn stopped: {0}")]
+    Store(#[source] Arc<StoreError>),
+    /// The runtime was shut down.
+    #[error("the turn stopped: its driver is gone")]
+    Gone,
+}
+
+/// Why a message was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is nothing in it.
+    #[error("the message is empty")]
+    Empty,
+    /// A turn runs or waits.
+    #[error("conversation {id} is busy{}", waiting_for(.pending))]
+    Busy {
+        /// Which.
+        id: ConversationId,
+        /// The calls it waits for, if it waits.
+        pending: Vec<CallId>,
+    },
+    /// There is no such conversation, or it is another's.
+    #[error("there is no conversation {id}")]
+    NotFound {
+        /// Which.
+        id: ConversationId,
+    },
+    /// The store refused.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The runtime was shut down.
+    #[error("the conversation's driver is gone")]
+    Gone,
+}
+
+fn waiting_for(pending: &[CallId]) -> String {
+    match pending {
+        [] => String::new(),
+        calls => {
+            let calls: Vec<_> = calls.iter().map(CallId::as_str).collect();
+            format!(": its turn waits for {}", calls.join(", "))
+        }
+    }
+}
+
+/// Why an answer was not taken.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// Unknown, answered, expired, or about other arguments than those shown.
+    #[error("the answer to call {call} is stale: {why}")]
+    Stale {
+        /// Which call.
+        call: CallId,
+        /// In which way.
+        why: Text,
+    },
+    /// Not an answer to this question.
+    #[error("call {call} cannot be answered like that: {why}")]
+    Unfit {
+        /// Which call.
+        call: CallId,
+        /// Why not.
+        why: Text,
+    },
+    /// There is no such conversation, or it is another's.
+    #[error("there is no conversation {id}")]
+    NotFound {
+        /// Which.
+        id: ConversationId,
+    },
+    /// The answer could not be written.
+    #[error("the answer could not be written: {0}")]
+    Store(String),
+}
+
+/// Why [`Agent::run`](crate::Agent::run) has no outcome.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The message was not taken.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The turn could not be carried on.
+    #[error(transparent)]
+    Turn(#[from] TurnError),
+    /// Someone must answer first.
+    #[error("the turn waits for an answer; resolve it through Conversations")]
+    Waiting {
+        /// Which conversation.
+        conversation: ConversationId,
+        /// What it waits for.
+        pending: Vec<Pending>,
+    },
+}

@@ -1,0 +1,228 @@
+//! A hook with its name and settings, as an agent holds it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::parallel::Parallel;
+use super::twin::DynHook;
+use super::{Hook, Point, Points};
+use crate::message::Text;
+
+/// What a hook's own failure (error, panic, timeout) means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The turn fails, or the call ends with an error result; the hook is named.
+    Block,
+    /// As if the hook were not there; the record has the failure.
+    Ignore,
+}
+
+/// When text of a reply is told, seen from a hook that judges it at `after_model`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Release {
+    /// As the model says it; a rejected attempt is taken back.
+    #[default]
+    AtOnce,
+    /// When every guard has accepted: no byte of a rejected attempt is ever told.
+    OnAccept,
+}
+
+/// Every hook has these. What is `None` has a default that depends on the point.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Default: [`Point::default_on_failure`].
+    pub on_failure: Option<OnFailure>,
+    /// Default 60 s. A wrap is timed only if it is set here, since its time holds what it wraps.
+    pub timeout: Option<Duration>,
+    /// Tool points fire only for tools whose name matches one of these globs. Empty: for all.
+    pub tools: Vec<String>,
+    /// Not in sub-agents.
+    pub main_agent_only: bool,
+    /// What it injects joins the log and is rendered in its place ever after.
+    pub durable: bool,
+    /// With this set, an injection that finds no room is left out with a receipt instead of failing the turn.
+    pub max_tokens: Option<u32>,
+    /// Of injections that may be left out, the lowest goes first.
+    pub priority: i32,
+    /// When text is told, for a hook that judges replies.
+    pub release: Release,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            on_failure: None,
+            timeout: None,
+            tools: Vec::new(),
+            main_agent_only: false,
+            durable: false,
+            max_tokens: None,
+            priority: 0,
+            release: Release::AtOnce,
+        }
+    }
+}
+
+pub(crate) enum Code {
+    Hook(Arc<dyn DynHook>),
+    Group(Parallel),
+}
+
+/// A hook as an agent holds it: code, name, settings, points. Cheap to clone.
+#[derive(Clone)]
+pub struct HookEntry {
+    pub(crate) name: Text,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) code: Arc<Code>,
+    points: Points,
+}
+
+impl HookEntry {
+    /// The limit where none is set.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+    pub(crate) fn of_group(name: Text, group: Parallel, point: Point) -> Self {
+        let points = Points::default().set(point, true);
+        Self { name, settings: Arc::default(), code: Arc::new(Code::Group(group)), points }
+    }
+
+    /// Unique in an agent.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As they are in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The points it implements.
+    pub fn points(&self) -> Points {
+        self.points
+    }
+
+    /// What its failure means at `point`. Transformers always block: what they did not let through is not told.
+    pub fn failure_policy(&self, point: Point) -> OnFailure {
+        match point {
+            Point::Stream => OnFailure::Block,
+            _ => self.settings.on_failure.unwrap_or(point.default_on_failure()),
+        }
+    }
+
+    pub(crate) fn time_limit(&self) -> Duration {
+        self.settings.timeout.unwrap_or(Self::DEFAULT_TIMEOUT)
+    }
+
+    /// The code of a single hook; a group has its own way to run.
+    pub(crate) fn hook(&self) -> Option<&dyn DynHook> {
+        match &*self.code {
+            Code::Hook(hook) => Some(&**hook),
+            Code::Group(_) => None,
+        }
+    }
+
+    pub(crate) fn minds_tool(&self, tool: &str) -> bool {
+        let globs = &self.settings.tools;
+        globs.is_empty() || globs.iter().any(|glob| wildmatch::WildMatch::new(glob).matches(tool))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(Arc::make_mut(&mut self.settings));
+        self
+    }
+}
+
+impl<H: Hook> From<H> for HookEntry {
+    fn from(hook: H) -> Self {
+        let (name, settings) = (hook.name().into(), Arc::new(hook.settings()));
+        let points = DynHook::points(&hook);
+        Self { name, settings, points, code: Arc::new(Code::Hook(Arc::new(hook))) }
+    }
+}
+
+impl fmt::Debug for HookEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookEntry").field("name", &self.name).field("points", &self.points).finish_non_exhaustive()
+    }
+}
+
+/// Settings from outside: `MyHook.named("strict").timeout(…)`.
+pub trait HookExt: Into<HookEntry> {
+    /// Under another name.
+    fn named(self, name: impl Into<Text>) -> HookEntry {
+        let mut entry = self.into();
+        entry.name = name.into();
+        entry
+    }
+    /// What its failure means, at every point but the stream.
+    fn on_failure(self, on_failure: OnFailure) -> HookEntry {
+        self.into().with(|settings| settings.on_failure = Some(on_failure))
+    }
+    /// How long one run may take.
+    fn timeout(self, timeout: Duration) -> HookEntry {
+        self.into().with(|settings| settings.timeout = Some(timeout))
+    }
+    /// Only for tools whose name matches one of these globs.
+    fn for_tools<G: Into<String>>(self, globs: impl IntoIterator<Item = G>) -> HookEntry {
+        let globs = globs.into_iter().map(Into::into).collect();
+        self.into().with(|settings| settings.tools = globs)
+    }
+    /// Not in sub-agents.
+    fn main_agent_only(self) -> HookEntry {
+        self.into().with(|settings| settings.main_agent_only = true)
+    }
+    /// What it injects joins the log.
+    fn durable(self) -> HookEntry {
+        self.into().with(|settings| settings.durable = true)
+    }
+    /// Left out with a receipt, lowest priority first, when there is no room for at most so many tokens.
+    fn sheddable(self, max_tokens: u32, priority: i32) -> HookEntry {
+        self.into().with(|settings| {
+            settings.max_tokens = Some(max_tokens);
+            settings.priority = priority;
+        })
+    }
+    /// Holds the stream until every guard has accepted.
+    fn release_on_accept(self) -> HookEntry {
+        self.into().with(|settings| settings.release = Release::OnAccept)
+    }
+}
+
+impl<E: Into<HookEntry>> HookExt for E {}
+
+/// `my_crate::hooks::RateLimit<T>` is `rate_limit`.
+pub(super) fn snake_case(type_name: &str) -> String {
+    let path = type_name.split('<').next().unwrap_or(type_name);
+    let short = path.rsplit("::").next().unwrap_or(path);
+    let mut name = String::with_capacity(short.len() + 4);
+    for (index, letter) in short.chars().enumerate() {
+        if letter.is_uppercase() && index > 0 {
+            name.push('_');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_is_named_after_its_type() {
+        assert_eq!(snake_case("a::hooks::RateLimit<alloc::string::String>"), "rate_limit");
+        assert_eq!(snake_case("Polite"), "polite");
+    }
+
+    #[test]
+    fn settings_from_outside_win() {
+        struct Quiet;
+        impl Hook for Quiet {}
+        let entry = Quiet.named("loud").timeout(Duration::from_secs(1)).for_tools(["write_*"]);
+        assert_eq!(entry.name(), "loud");
+        assert_eq!(entry.time_limit(), Duration::from_secs(1));
+        assert!(entry.minds_tool("write_file") && !entry.minds_tool("read_file"));
+    }
+}

@@ -1,0 +1,178 @@
+//! The hook contract: code that runs at a point of a turn and answers with a decision.
+//!
+//! Hooks decide, wraps execute. A decision is data: it is recorded, and it can suspend a turn for a day. A wrap is code
+//! in flight around one execution; it cannot suspend, by type, so none is ever in flight across a wait or a restart.
+//!
+//! Order: registration order everywhere; of wraps the first registered is the outermost.
+
+mod closure;
+mod decision;
+mod entry;
+mod fence;
+mod next;
+mod parallel;
+mod point;
+mod record;
+pub(crate) mod run;
+mod transformer;
+pub(crate) mod twin;
+mod view;
+
+use std::future::Future;
+use std::sync::Arc;
+
+pub use closure::{background, gate, guard, observe, post, pre, stop, transform};
+pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, Named, OnStop};
+pub(crate) use entry::Code;
+pub use entry::{HookEntry, HookExt, OnFailure, Release, Settings};
+pub use fence::Fence;
+pub use next::{ModelNext, OwnedModelNext, OwnedToolNext, ToolNext};
+pub use parallel::{Member, Parallel, member, parallel};
+pub use point::{Point, Points};
+pub use record::{HookFailure, Record};
+pub use transformer::{Passed, Transformer};
+pub use view::{Incoming, Injection, Meeting, Moment, Outgoing, Settled, Snapshot, Stopping, ToolTrace};
+
+use crate::Failure;
+use crate::conversation::Ended;
+use crate::live::Told;
+use crate::message::{Reply, ToolCall};
+use crate::model::{ModelError, Request, Sink};
+use crate::tool::Output;
+use crate::turn::Turn;
+use twin::{Pass, Unhooked};
+
+/// Code on a turn. Implement the points you want with plain `async fn`; the others cost nothing.
+///
+/// Which points a hook implements is found by type when the agent is built: nobody declares it, so nobody forgets it.
+/// Returning `Err`, a panic, or taking longer than the hook's timeout is the hook's *failure*, and
+/// [`OnFailure`] says what that means. A hook that never awaits cannot be timed out.
+///
+/// A hook's future may be dropped at any await (the turn was cancelled, the time is up); its edits are applied only when
+/// it has returned well, so no half edit is left behind.
+///
+/// ```
+/// use turnbuckle::{Failure, hook::{BeforeAgent, Hook, Incoming}};
+///
+/// struct Polite;
+/// impl Hook for Polite {
+///     async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+///         if turn.user_message().text().contains("damn") {
+///             return Ok(BeforeAgent::Halt("mind your language".into()));
+///         }
+///         turn.inject("Answer politely.");
+///         Ok(BeforeAgent::Continue)
+///     }
+/// }
+/// ```
+#[doc(alias = "AgentLifecycle")]
+pub trait Hook: Send + Sync + 'static {
+    /// Unique in an agent. By default the type's name in snake case.
+    fn name(&self) -> String {
+        entry::snake_case(std::any::type_name::<Self>())
+    }
+
+    /// What the hook itself asks for; the agent's builder may override it.
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
+
+    /// A conversation started, was revived, or ended. What it injects stands in the turn that follows.
+    fn on_conversation(&self, meeting: &mut Meeting) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = meeting;
+        Unhooked::new(Pass::<()>::new())
+    }
+
+    /// Once a turn, on the incoming message; never twice for a turn once its results are written.
+    fn before_agent(&self, turn: &mut Incoming) -> impl Future<Output = Result<BeforeAgent, Failure>> + Send {
+        let _ = turn;
+        Unhooked::new(Pass::<BeforeAgent>::new())
+    }
+
+    /// Before each model call, on the assembled context.
+    fn before_model(&self, turn: &mut Outgoing) -> impl Future<Output = Result<BeforeModel, Failure>> + Send {
+        let _ = turn;
+        Unhooked::new(Pass::<BeforeModel>::new())
+    }
+
+    /// Around each model call: run `next` once, many times, with a changed request, on another model, or not at all.
+    fn wrap_model_call<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &'a Request,
+        out: &'a mut dyn Sink,
+        next: ModelNext<'a>,
+    ) -> impl Future<Output = Result<Reply, ModelError>> + Send {
+        let _ = turn;
+        Unhooked::new(next.run(request, out))
+    }
+
+    /// A new stream transformer, one for each stretch of text or thinking; `None` if the hook has none.
+    fn transformer(&self) -> Option<Box<dyn Transformer>> {
+        None
+    }
+
+    /// A reply is complete and no tool has run.
+    fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> impl Future<Output = Result<AfterModel, Failure>> + Send {
+        let _ = (turn, reply);
+        Unhooked::new(Pass::<AfterModel>::new())
+    }
+
+    /// Per call, arguments valid. All calls of a reply are decided before any of them runs.
+    fn before_tool(&self, turn: &Turn, call: &ToolCall) -> impl Future<Output = Result<BeforeTool, Failure>> + Send {
+        let _ = (turn, call);
+        Unhooked::new(Pass::<BeforeTool>::new())
+    }
+
+    /// Around a server tool: retry, limit its time, cache, change the result.
+    fn wrap_tool_call<'a>(
+        &self,
+        turn: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> impl Future<Output = Result<Output, Failure>> + Send {
+        let _ = turn;
+        Unhooked::new(next.run(call))
+    }
+
+    /// Per result that a tool, a person, a client or an `Answer` gave.
+    fn after_tool(
+        &self,
+        turn: &Turn,
+        call: &ToolCall,
+        output: &Output,
+    ) -> impl Future<Output = Result<AfterTool, Failure>> + Send {
+        let _ = (turn, call, output);
+        Unhooked::new(Pass::<AfterTool>::new())
+    }
+
+    /// The model answered without calls. Stop hooks run side by side; all finish.
+    fn on_stop(&self, turn: &Stopping) -> impl Future<Output = Result<OnStop, Failure>> + Send {
+        let _ = turn;
+        Unhooked::new(Pass::<OnStop>::new())
+    }
+
+    /// The turn is about to end `completed`.
+    fn after_agent(&self, turn: &mut Settled) -> impl Future<Output = Result<AfterAgent, Failure>> + Send {
+        let _ = turn;
+        Unhooked::new(Pass::<AfterAgent>::new())
+    }
+
+    /// After a completed turn, aside: at least once, keyed by the turn, with bounded retries.
+    fn background(&self, snapshot: &Snapshot) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = snapshot;
+        Unhooked::new(Pass::<()>::new())
+    }
+
+    /// Every turn, whatever the outcome, after it is written. At least once over crashes, once within a process.
+    fn on_ended(&self, ended: &Ended) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = ended;
+        Unhooked::new(Pass::<()>::new())
+    }
+
+    /// Every event of both planes, in order, beside the turn. A slow observer slows the turn, to a deadline.
+    fn on_event(&self, told: &Arc<Told>) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = told;
+        Unhooked::new(Pass::<()>::new())
+    }
+}

@@ -1,0 +1,227 @@
+//! `next`: the rest of a chain of wraps, with the model or the tool at its end.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::record::panic_text;
+use super::{HookEntry, HookFailure, OnFailure, Point, Record};
+use crate::Failure;
+use crate::clock::Boxed;
+use crate::message::{Reply, ToolCall};
+use crate::model::{Model, ModelError, Request, Sink};
+use crate::tool::{Output, Tool};
+use crate::turn::{Frame, Turn};
+
+/// The rest of the chain around a model call. `Copy`: run it any number of times, with any request, into any sink.
+#[derive(Clone, Copy)]
+pub struct ModelNext<'a> {
+    rest: &'a [HookEntry],
+    turn: &'a Turn,
+    model: &'a Arc<dyn Model>,
+}
+
+impl<'a> ModelNext<'a> {
+    pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, model: &'a Arc<dyn Model>) -> Self {
+        Self { rest, turn, model }
+    }
+
+    /// Runs the rest of the chain, and at its end the model: one more attempt, unless a wrap answers first.
+    pub fn run<'s>(self, request: &'s Request, out: &'s mut dyn Sink) -> Boxed<'s, Result<Reply, ModelError>>
+    where
+        'a: 's,
+    {
+        match self.rest.split_first() {
+            None => Box::pin(attempt(self.turn, self.model, request, out)),
+            Some((entry, rest)) => Box::pin(wrapped(entry, Self { rest, ..self }, request, out)),
+        }
+    }
+
+    /// The same chain with another model at its end.
+    pub fn on(self, model: &'a Arc<dyn Model>) -> Self {
+        Self { model, ..self }
+    }
+
+    /// A form that can be kept and sent elsewhere. After the turn is over it answers
+    /// [`ModelError::Cancelled`] and calls nothing.
+    pub fn to_owned(self) -> OwnedModelNext {
+        OwnedModelNext { rest: self.rest.into(), turn: self.turn.clone(), model: self.model.clone() }
+    }
+}
+
+impl fmt::Debug for ModelNext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelNext").field("rest", &self.rest).field("model", &self.model.name()).finish_non_exhaustive()
+    }
+}
+
+/// [`ModelNext`] with nothing borrowed, for layers that keep state over calls.
+#[derive(Clone)]
+pub struct OwnedModelNext {
+    rest: Arc<[HookEntry]>,
+    turn: Turn,
+    model: Arc<dyn Model>,
+}
+
+impl OwnedModelNext {
+    /// Like [`ModelNext::run`].
+    pub fn run<'s>(&'s self, request: &'s Request, out: &'s mut dyn Sink) -> Boxed<'s, Result<Reply, ModelError>> {
+        ModelNext::new(&self.rest, &self.turn, &self.model).run(request, out)
+    }
+}
+
+impl fmt::Debug for OwnedModelNext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ModelNext::new(&self.rest, &self.turn, &self.model).fmt(f)
+    }
+}
+
+/// One attempt: counted, refused when the turn is over or has used its calls.
+async fn attempt(
+    turn: &Turn,
+    model: &Arc<dyn Model>,
+    request: &Request,
+    out: &mut dyn Sink,
+) -> Result<Reply, ModelError> {
+    let frame = &turn.frame;
+    if frame.cut.is_cut() {
+        return Err(ModelError::Cancelled);
+    }
+    let (attempt, ordinal) = frame.meter.begin(frame.limits())?;
+    let mut request = request.clone();
+    (request.attempt, request.ordinal) = (attempt, ordinal);
+    out.begin(attempt);
+    let reply = model.stream(&request, out).await?;
+    frame.meter.spend(reply.usage, model.price(&reply.usage));
+    Ok(reply)
+}
+
+async fn wrapped(
+    entry: &HookEntry,
+    next: ModelNext<'_>,
+    request: &Request,
+    out: &mut dyn Sink,
+) -> Result<Reply, ModelError> {
+    let Some(hook) = entry.hook() else { return next.run(request, out).await };
+    let frame = &next.turn.frame;
+    let future = hook.wrap_model_call(next.turn, request, &mut *out, next);
+    match timed(frame, entry, Point::WrapModelCall, None, future).await {
+        Ok(result) => result,
+        Err(failure) if entry.failure_policy(Point::WrapModelCall) == OnFailure::Ignore => {
+            drop(failure);
+            next.run(request, out).await
+        }
+        Err(cause) => Err(ModelError::Hook { hook: entry.name.clone(), cause }),
+    }
+}
+
+/// The rest of the chain around a tool call. `Copy`: run it any number of times.
+#[derive(Clone, Copy)]
+pub struct ToolNext<'a> {
+    rest: &'a [HookEntry],
+    turn: &'a Turn,
+    tool: &'a Arc<dyn Tool>,
+}
+
+impl<'a> ToolNext<'a> {
+    pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, tool: &'a Arc<dyn Tool>) -> Self {
+        Self { rest, turn, tool }
+    }
+
+    /// Runs the rest of the chain, and at its end the tool.
+    pub fn run<'s>(self, call: &'s ToolCall) -> Boxed<'s, Result<Output, Failure>>
+    where
+        'a: 's,
+    {
+        let mine = self.rest.iter().position(|entry| entry.minds_tool(&call.name));
+        match mine {
+            None if self.turn.frame.cut.is_cut() => Box::pin(async { Err("the turn is over".into()) }),
+            None => self.tool.call(self.turn, call),
+            Some(index) => {
+                let (entry, rest) = (&self.rest[index], &self.rest[index + 1..]);
+                Box::pin(wrapped_tool(entry, Self { rest, ..self }, call))
+            }
+        }
+    }
+
+    /// A form that can be kept and sent elsewhere. After the turn is over it fails and calls nothing.
+    pub fn to_owned(self) -> OwnedToolNext {
+        OwnedToolNext { rest: self.rest.into(), turn: self.turn.clone(), tool: self.tool.clone() }
+    }
+}
+
+impl fmt::Debug for ToolNext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolNext").field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
+
+/// [`ToolNext`] with nothing borrowed.
+#[derive(Clone)]
+pub struct OwnedToolNext {
+    rest: Arc<[HookEntry]>,
+    turn: Turn,
+    tool: Arc<dyn Tool>,
+}
+
+impl OwnedToolNext {
+    /// Like [`ToolNext::run`].
+    pub fn run<'s>(&'s self, call: &'s ToolCall) -> Boxed<'s, Result<Output, Failure>> {
+        ToolNext::new(&self.rest, &self.turn, &self.tool).run(call)
+    }
+}
+
+impl fmt::Debug for OwnedToolNext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ToolNext::new(&self.rest, &self.turn, &self.tool).fmt(f)
+    }
+}
+
+async fn wrapped_tool(entry: &HookEntry, next: ToolNext<'_>, call: &ToolCall) -> Result<Output, Failure> {
+    let Some(hook) = entry.hook() else { return next.run(call).await };
+    let frame = &next.turn.frame;
+    let future = hook.wrap_tool_call(next.turn, call, next);
+    match timed(frame, entry, Point::WrapToolCall, Some(call), future).await {
+        Ok(result) => result,
+        Err(_) if entry.failure_policy(Point::WrapToolCall) == OnFailure::Ignore => next.run(call).await,
+        Err(failure) => Err(format!("hook {} failed around the tool: {failure}", entry.name).into()),
+    }
+}
+
+/// Runs a wrap: panics contained, its own time limit if it has one, recorded.
+async fn timed<T>(
+    frame: &Frame,
+    entry: &HookEntry,
+    point: Point,
+    call: Option<&ToolCall>,
+    mut future: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+) -> Result<T, HookFailure> {
+    let began = frame.clock.coarse();
+    let mut timer = None;
+    let result = poll_fn(|cx| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Ready(value)) => return Poll::Ready(Ok(value)),
+            Err(payload) => return Poll::Ready(Err(HookFailure::Panicked(panic_text(payload)))),
+            Ok(Poll::Pending) => {}
+        }
+        let Some(limit) = entry.settings.timeout else { return Poll::Pending };
+        let timer = timer.get_or_insert_with(|| frame.clock.sleep(limit));
+        timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
+    })
+    .await;
+    let failure = result.as_ref().err().map(ToString::to_string);
+    frame.record(Record {
+        point,
+        hook: entry.name.clone(),
+        decision: if failure.is_some() { "failed" } else { "wrap" }.into(),
+        took: frame.clock.coarse().saturating_sub(began),
+        tokens: 0,
+        shed: 0,
+        call: call.map(|call| call.call.clone()),
+        failure,
+    });
+    result
+}

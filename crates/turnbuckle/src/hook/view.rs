@@ -1,0 +1,291 @@
+//! What a hook is handed at each point: the [`Turn`], and the edits that make sense there.
+//!
+//! Edits are recorded on the view and applied when the hook has returned well; a hook that fails or is cut off leaves
+//! none. An edit that makes no sense at a point cannot be written there.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{AfterAgent, BeforeAgent, BeforeModel};
+use crate::Failure;
+use crate::clock::Timestamp;
+use crate::event::Outcome;
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::live::Live;
+use crate::message::{Content, Message, Reply, Text};
+use crate::scope::Scope;
+use crate::turn::Turn;
+
+/// Content that a hook added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Injection {
+    /// Its author.
+    pub hook: Text,
+    /// What it added.
+    pub content: Content,
+    /// Estimated.
+    pub tokens: u32,
+}
+
+macro_rules! sees_turn {
+    ($view:ident) => {
+        impl Deref for $view {
+            type Target = Turn;
+            fn deref(&self) -> &Turn {
+                &self.turn
+            }
+        }
+    };
+}
+
+/// At `before_agent`: may inject behind the user's message, and rewrite it.
+#[derive(Debug)]
+pub struct Incoming {
+    pub(crate) turn: Turn,
+    pub(crate) injected: Vec<Content>,
+    pub(crate) rewritten: Option<Content>,
+}
+sees_turn!(Incoming);
+
+impl Incoming {
+    pub(crate) fn new(turn: Turn) -> Self {
+        Self { turn, injected: Vec::new(), rewritten: None }
+    }
+
+    /// Adds content right behind the user's message, the same through all model calls of the turn.
+    pub fn inject(&mut self, content: impl Into<Content>) {
+        self.injected.push(content.into());
+    }
+
+    /// Replaces the user's message.
+    pub fn rewrite_input(&mut self, content: impl Into<Content>) {
+        self.rewritten = Some(content.into());
+    }
+
+    /// Go on with these edits: how a [`pre`](super::pre) closure ends.
+    pub fn proceed(self) -> Result<(Self, BeforeAgent), Failure> {
+        Ok((self, BeforeAgent::Continue))
+    }
+
+    /// End the turn `halted`.
+    pub fn halt(self, reason: impl Into<Text>) -> Result<(Self, BeforeAgent), Failure> {
+        Ok((self, BeforeAgent::Halt(reason.into())))
+    }
+
+    /// End the turn `halted` and do not keep the message.
+    pub fn erase(self, reason: impl Into<Text>) -> Result<(Self, BeforeAgent), Failure> {
+        Ok((self, BeforeAgent::Erase(reason.into())))
+    }
+}
+
+/// At `before_model`: may inject at the very tail of this call, and edit its context.
+#[derive(Debug)]
+pub struct Outgoing {
+    pub(crate) turn: Turn,
+    pub(crate) injected: Vec<Content>,
+    pub(crate) edited: Option<Vec<Message>>,
+}
+sees_turn!(Outgoing);
+
+impl Outgoing {
+    pub(crate) fn new(turn: Turn) -> Self {
+        Self { turn, injected: Vec::new(), edited: None }
+    }
+
+    /// Adds content at the very tail, for this call only.
+    pub fn inject(&mut self, content: impl Into<Content>) {
+        self.injected.push(content.into());
+    }
+
+    /// The messages of this call, to change. The log stays as it is.
+    pub fn edit_context(&mut self) -> &mut Vec<Message> {
+        let turn = &self.turn;
+        self.edited.get_or_insert_with(|| turn.context().map(|request| (*request.messages).clone()).unwrap_or_default())
+    }
+
+    /// Go on with these edits: how a [`pre`](super::pre)`(…).every_call()` closure ends.
+    pub fn proceed(self) -> Result<(Self, BeforeModel), Failure> {
+        Ok((self, BeforeModel::Continue))
+    }
+
+    /// End the turn `halted`.
+    pub fn halt(self, reason: impl Into<Text>) -> Result<(Self, BeforeModel), Failure> {
+        Ok((self, BeforeModel::Halt(reason.into())))
+    }
+}
+
+/// At `after_agent`: may change the result shown, and leave content for the next turn.
+#[derive(Debug)]
+pub struct Settled {
+    pub(crate) turn: Turn,
+    pub(crate) shown: Option<Arc<Value>>,
+    pub(crate) result: Option<Value>,
+    pub(crate) injected: Vec<Content>,
+}
+sees_turn!(Settled);
+
+impl Settled {
+    pub(crate) fn new(turn: Turn) -> Self {
+        Self { turn, shown: None, result: None, injected: Vec::new() }
+    }
+
+    /// What an earlier hook of the chain made of the result.
+    pub fn result(&self) -> Option<&Value> {
+        self.shown.as_deref()
+    }
+
+    /// Shows this instead of the model's last words. The log keeps both.
+    pub fn set_result(&mut self, result: impl Into<Value>) {
+        self.result = Some(result.into());
+    }
+
+    /// Content that the next turn's model reads. Always durable.
+    pub fn inject_later(&mut self, content: impl Into<Content>) {
+        self.injected.push(content.into());
+    }
+
+    /// Go on with these edits: how a [`post`](super::post) closure ends.
+    pub fn proceed(self) -> Result<(Self, AfterAgent), Failure> {
+        Ok((self, AfterAgent::Continue))
+    }
+
+    /// Keep these edits and skip the rest of the chain.
+    pub fn halt(self) -> Result<(Self, AfterAgent), Failure> {
+        Ok((self, AfterAgent::Halt))
+    }
+}
+
+/// At `on_stop`: a snapshot to judge, and a way to say what one is doing.
+#[derive(Clone, Debug)]
+pub struct Stopping {
+    pub(crate) turn: Turn,
+    pub(crate) hook: Text,
+    pub(crate) trace: Arc<[ToolTrace]>,
+}
+sees_turn!(Stopping);
+
+impl Stopping {
+    /// The tools that ran in this turn, in call order.
+    pub fn tool_trace(&self) -> &[ToolTrace] {
+        &self.trace
+    }
+
+    /// Tells viewers what the hook is doing: "running linter…".
+    pub fn progress(&self, text: impl Into<Text>) {
+        let live = Live::HookProgress { hook: self.hook.clone(), text: text.into() };
+        self.turn.frame.tell(live);
+    }
+}
+
+/// One tool call of a turn, with what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolTrace {
+    /// Which call.
+    pub call: CallId,
+    /// The tool.
+    pub name: Text,
+    /// As the model gave them.
+    pub arguments: Arc<Value>,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What the model read.
+    pub content: Content,
+}
+
+/// What a background hook works on: the turn as it ended.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(crate) conversation: ConversationId,
+    pub(crate) turn: TurnId,
+    pub(crate) agent: Text,
+    pub(crate) scope: Scope,
+    pub(crate) at: Timestamp,
+    pub(crate) messages: Arc<Vec<Message>>,
+    pub(crate) reply: Option<Arc<Reply>>,
+    pub(crate) outcome: Outcome,
+    pub(crate) desk: Arc<crate::turn::BackgroundDesk>,
+}
+
+impl Snapshot {
+    /// Of which conversation.
+    pub fn conversation(&self) -> &ConversationId {
+        &self.conversation
+    }
+    /// Of which turn: the key by which a repetition is told.
+    pub fn turn(&self) -> &TurnId {
+        &self.turn
+    }
+    /// The agent's name.
+    pub fn agent(&self) -> &str {
+        &self.agent
+    }
+    /// Who sent the message.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+    /// When the turn ended.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+    /// How it came out.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+    /// The context as it would be sent next.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+    /// The model's last words.
+    pub fn reply(&self) -> Option<&Arc<Reply>> {
+        self.reply.as_ref()
+    }
+    /// Leaves content that the next turn's model reads.
+    pub fn leave_note(&self, content: impl Into<Content>) {
+        self.desk.leave(content.into());
+    }
+    /// Suggests a next prompt to the viewers.
+    pub fn suggest(&self, text: impl Into<Text>) {
+        self.desk.tell(&self.turn, Live::Suggestion { text: text.into() });
+    }
+}
+
+/// What happened to a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Its first turn is about to begin.
+    Started,
+    /// It came back from the store.
+    Revived,
+    /// It was closed.
+    Ended,
+}
+
+/// At `on_conversation`: may inject for the turn that follows.
+#[derive(Debug)]
+pub struct Meeting {
+    pub(crate) conversation: ConversationId,
+    pub(crate) scope: Scope,
+    pub(crate) moment: Moment,
+    pub(crate) injected: Vec<Content>,
+}
+
+impl Meeting {
+    /// Which conversation.
+    pub fn conversation(&self) -> &ConversationId {
+        &self.conversation
+    }
+    /// Who acts.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+    /// What happened.
+    pub fn moment(&self) -> Moment {
+        self.moment
+    }
+    /// Adds content to the turn that follows.
+    pub fn inject(&mut self, content: impl Into<Content>) {
+        self.injected.push(content.into());
+    }
+}

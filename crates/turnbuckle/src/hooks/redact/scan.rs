@@ -1,0 +1,316 @@
+//! The matcher that works over chunks.
+//!
+//! Two lazy automata share the work. The *scout* looks for the looser twins of the patterns at every place at once: one
+//! table lookup for a byte, and while it is in its first state nothing can be under way, so all before passes. The
+//! *judge* runs from one place and knows the patterns exactly; it is asked only about text in which the scout saw
+//! something, and about the few bytes at the end of a chunk that are still held back.
+
+use regex_automata::Anchored;
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::util::start;
+
+use super::Strategy;
+use super::engine::{Caches, Engine};
+use crate::Failure;
+use crate::hook::Passed;
+
+/// How much text is taken in at once: what is held in memory is bounded by this and the longest match.
+const PIECE: usize = 8192;
+/// How many steps the judge may take at the end of a chunk, to let text go that the scout would still keep.
+const SETTLE: usize = 128;
+/// Where one stream of text stands.
+#[derive(Default)]
+pub(super) struct Scan {
+    /// Text from the first byte that is not decided on, and what is decided on in the chunk at hand.
+    pub(super) held: String,
+    /// How much of it is decided on, and passed or replaced.
+    done: usize,
+    /// The last byte before it.
+    before: Option<u8>,
+    /// How far the scout has come, and in what state it is.
+    scouted: usize,
+    state: Option<LazyStateID>,
+    /// Where nothing was under way when the scout was last there.
+    rest: usize,
+    /// Whether the scout saw a match since.
+    seen: bool,
+    /// The judge, where it had to wait for more text.
+    trial: Option<Trial>,
+    /// A match that more text may be part of.
+    open: Option<Open>,
+    /// How many matches there were.
+    pub(super) found: u64,
+}
+
+/// One run of the judge.
+struct Trial {
+    start: usize,
+    at: usize,
+    state: LazyStateID,
+    best: Option<(usize, usize)>,
+}
+
+enum Verdict {
+    Match { end: usize, pattern: usize },
+    Plain,
+    Undecided,
+}
+
+/// A match on its way out.
+struct Open {
+    pattern: usize,
+    chars: usize,
+    last: [char; 4],
+}
+
+/// Everything a scan needs beside itself.
+pub(super) struct Tools<'a, 'b> {
+    pub(super) engine: &'a Engine,
+    pub(super) caches: &'a mut Caches,
+    pub(super) out: &'a mut Passed<'b>,
+}
+
+impl Scan {
+    pub(super) fn feed(&mut self, text: &str, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE));
+            self.held.push_str(piece);
+            self.work(tools)?;
+            self.trim();
+            rest = after;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+        if self.open.is_none() || self.swallow(true, tools) {
+            self.judge(self.held.len(), usize::MAX, true, tools)?;
+        }
+        let found = self.found;
+        *self = Self { held: std::mem::take(&mut self.held), found, ..Self::default() };
+        self.held.clear();
+        Ok(())
+    }
+
+    fn work(&mut self, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+        let longest = tools.engine.longest;
+        if self.open.is_some() && !self.swallow(false, tools) {
+            return Ok(());
+        }
+        while self.scout(tools)? {
+            self.judge(self.scouted, usize::MAX, false, tools)?;
+            if self.open.is_some() {
+                return Ok(());
+            }
+            self.seen = self.done < self.rest;
+        }
+        if !self.seen {
+            self.pass(self.rest, tools);
+        }
+        // What began further back than the longest match is decided, wherever the scout is.
+        let decided = self.held.floor_char_boundary(self.held.len().saturating_sub(longest));
+        if !self.seen {
+            self.pass(decided, tools);
+        } else if self.held.len() - self.done > 2 * longest + SETTLE {
+            self.judge(decided, usize::MAX, false, tools)?;
+        }
+        if self.open.is_none() && self.done < self.held.len() {
+            self.judge(self.held.len(), SETTLE, false, tools)?;
+        }
+        self.seen &= self.done < self.held.len();
+        Ok(())
+    }
+
+    /// Runs the scout on; true when it came to rest after it had seen something.
+    fn scout(&mut self, tools: &mut Tools<'_, '_>) -> Result<bool, Failure> {
+        let (dfa, rests) = (&tools.engine.scout, tools.engine.rests);
+        let cache = &mut tools.caches.scout;
+        let bytes = self.held.as_bytes();
+        let mut state = match self.state {
+            Some(state) => state,
+            None => dfa.start_state(cache, &start::Config::new().look_behind(self.byte_before(self.scouted)))?,
+        };
+        for (at, byte) in bytes.iter().enumerate().skip(self.scouted) {
+            state = dfa.next_state(cache, state, *byte)?;
+            if !state.is_tagged() {
+                continue;
+            }
+            if state.is_match() {
+                self.seen = true;
+            } else if state.is_dead() || (state.is_start() && rests) {
+                self.rest = at + 1;
+                if self.seen {
+                    (self.scouted, self.state) = (at + 1, Some(state));
+                    return Ok(true);
+                }
+            } else if state.is_quit() {
+                return Err("the automaton gave up".into());
+            }
+        }
+        (self.scouted, self.state) = (bytes.len(), Some(state));
+        Ok(false)
+    }
+
+    /// Decides, from left to right, on all matches that begin before `limit`, as far as the text is there for it.
+    fn judge(&mut self, limit: usize, mut steps: usize, last: bool, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+        let mut at = self.trial.as_ref().map_or(self.done, |trial| trial.start);
+        while at < limit {
+            match self.run(at, &mut steps, last, tools)? {
+                Verdict::Undecided => break,
+                Verdict::Plain => at = self.held.ceil_char_boundary(at + 1),
+                Verdict::Match { end, pattern } => {
+                    self.pass(at, tools);
+                    self.found += 1;
+                    self.open = Some(Open::new(pattern));
+                    self.take(end, tools);
+                    if !self.swallow(last, tools) {
+                        return Ok(());
+                    }
+                    at = self.done;
+                }
+            }
+        }
+        self.pass(at, tools);
+        Ok(())
+    }
+
+    /// The longest match that begins at `start`.
+    fn run(
+        &mut self,
+        start: usize,
+        steps: &mut usize,
+        last: bool,
+        tools: &mut Tools<'_, '_>,
+    ) -> Result<Verdict, Failure> {
+        let before = self.byte_before(start);
+        let (judge, cache) = tools.engine.judge(tools.caches, before);
+        let mut trial = match self.trial.take() {
+            Some(trial) if trial.start == start => trial,
+            _ => {
+                let state = judge.start_state(cache, &start::Config::new().anchored(Anchored::Yes))?;
+                let state = before.map_or(Ok(state), |byte| judge.next_state(cache, state, byte))?;
+                Trial { start, at: start, state, best: None }
+            }
+        };
+        let bytes = self.held.as_bytes();
+        while !trial.state.is_dead() {
+            // The automaton tells of a match one byte after it.
+            let after = bytes.get(trial.at).copied();
+            trial.state = match after {
+                Some(byte) if *steps > 0 => judge.next_state(cache, trial.state, byte)?,
+                None if last => judge.next_eoi_state(cache, trial.state)?,
+                _ => {
+                    self.trial = Some(trial);
+                    return Ok(Verdict::Undecided);
+                }
+            };
+            *steps = steps.saturating_sub(1);
+            if trial.state.is_match() {
+                let count = judge.match_len(cache, trial.state);
+                let matched = (0..count).map(|nth| judge.match_pattern(cache, trial.state, nth).as_usize());
+                let found = &bytes[start..trial.at];
+                let counts = matched.filter(|pattern| (tools.engine.patterns[*pattern].guard)(found, after));
+                trial.best = counts.min().map(|pattern| (trial.at, pattern)).or(trial.best);
+            } else if trial.state.is_quit() {
+                return Err("the automaton gave up".into());
+            }
+            if after.is_none() {
+                break;
+            }
+            trial.at += 1;
+        }
+        Ok(trial.best.map_or(Verdict::Plain, |(end, pattern)| Verdict::Match { end, pattern }))
+    }
+
+    /// Goes on with the match under way over its tail; false when more text could be part of it.
+    fn swallow(&mut self, last: bool, tools: &mut Tools<'_, '_>) -> bool {
+        let Some(open) = &self.open else { return true };
+        let (taken, more) = tools.engine.patterns[open.pattern].tail.take(&self.held[self.done..]);
+        self.take(self.done + taken, tools);
+        let more = more && !last;
+        if more || self.done > self.scouted {
+            // The scout begins anew where the match ends.
+            (self.scouted, self.rest, self.state, self.seen) = (self.done, self.done, None, false);
+        }
+        if !more && let Some(open) = self.open.take() {
+            open.close(tools);
+        }
+        !more
+    }
+
+    /// Lets plain text through, up to here.
+    fn pass(&mut self, to: usize, tools: &mut Tools<'_, '_>) {
+        let to = self.held.floor_char_boundary(to);
+        if to > self.done {
+            tools.out.push(&self.held[self.done..to]);
+            self.done = to;
+        }
+        if self.trial.as_ref().is_some_and(|trial| trial.start < self.done) {
+            self.trial = None;
+        }
+    }
+
+    /// Takes text into the match under way, up to here.
+    fn take(&mut self, to: usize, tools: &mut Tools<'_, '_>) {
+        if let Some(open) = &mut self.open {
+            open.take(&self.held[self.done..to], tools);
+            self.done = to;
+        }
+    }
+
+    /// Forgets what is decided on.
+    fn trim(&mut self) {
+        let done = std::mem::take(&mut self.done);
+        if done == 0 {
+            return;
+        }
+        self.before = self.held.as_bytes().get(done - 1).copied();
+        self.held.drain(..done);
+        self.scouted = self.scouted.saturating_sub(done);
+        self.rest = self.rest.saturating_sub(done);
+        if let Some(trial) = &mut self.trial {
+            trial.start -= done;
+            trial.at -= done;
+            trial.best = trial.best.map(|(end, pattern)| (end - done, pattern));
+        }
+    }
+
+    fn byte_before(&self, at: usize) -> Option<u8> {
+        at.checked_sub(1).map_or(self.before, |at| self.held.as_bytes().get(at).copied())
+    }
+}
+
+impl Open {
+    fn new(pattern: usize) -> Self {
+        Self { pattern, chars: 0, last: ['*'; 4] }
+    }
+
+    fn take(&mut self, text: &str, tools: &mut Tools<'_, '_>) {
+        match tools.engine.strategy {
+            Strategy::Replace if self.chars == 0 => tools.out.push(&tools.engine.patterns[self.pattern].label),
+            Strategy::Replace => {}
+            Strategy::Mask => {
+                for c in text.chars() {
+                    if self.chars >= self.last.len() {
+                        tools.out.push("*");
+                    }
+                    self.last[self.chars % 4] = c;
+                    self.chars += 1;
+                }
+                return;
+            }
+        }
+        self.chars += 1;
+    }
+
+    fn close(self, tools: &mut Tools<'_, '_>) {
+        if tools.engine.strategy != Strategy::Mask {
+            return;
+        }
+        for nth in self.chars.saturating_sub(4)..self.chars {
+            let shown = if self.chars < super::SHOWN_FROM { '*' } else { self.last[nth % 4] };
+            tools.out.push(shown.encode_utf8(&mut [0; 4]));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Ids: newtypes over shared text, and the injected source of new ones.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// One ordered log, one writer. A sub-agent's conversation is `PARENT/CALL`.
+    ConversationId
+}
+id! {
+    /// From one user message to one outcome.
+    TurnId
+}
+id! {
+    /// One tool call, unique in its conversation.
+    CallId
+}
+
+/// A conversation id that people may not choose.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("conversation id {0:?} is not made of 1 to 64 of A-Z a-z 0-9 _ -")]
+pub struct BadConversationId(pub String);
+
+impl ConversationId {
+    /// An id given from outside: `[A-Za-z0-9_-]{1,64}`.
+    pub fn parse(text: &str) -> Result<Self, BadConversationId> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if (1..=64).contains(&text.len()) && text.bytes().all(allowed) {
+            Ok(Self(text.into()))
+        } else {
+            Err(BadConversationId(text.chars().take(80).collect()))
+        }
+    }
+
+    /// The conversation of the sub-agent that `call` started.
+    pub fn child(&self, call: &CallId) -> Self {
+        Self(format!("{self}/{call}").into())
+    }
+}
+
+/// Where new ids come from. Injected, so that tests and replays are exact.
+pub trait Ids: Send + Sync + 'static {
+    /// A new id that begins with `prefix`, never given out before.
+    fn mint(&self, prefix: &str) -> String;
+}
+
+/// Ids that sort by time and do not collide between processes: milliseconds, process, counter.
+#[derive(Debug, Default)]
+pub struct SystemIds {
+    count: AtomicU64,
+}
+
+impl Ids for SystemIds {
+    fn mint(&self, prefix: &str) -> String {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64);
+        format!("{prefix}{ms:x}-{:x}-{count:x}", std::process::id())
+    }
+}
+
+/// Ids that count from 1: `t_1`, `t_2`, … one series a prefix.
+#[derive(Debug, Default)]
+pub struct CountingIds {
+    counts: std::sync::Mutex<std::collections::BTreeMap<String, u64>>,
+}
+
+impl Ids for CountingIds {
+    fn mint(&self, prefix: &str) -> String {
+        let mut counts = self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let count = counts.entry(prefix.to_owned()).or_insert(0);
+        *count += 1;
+        format!("{prefix}{count}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_allowed_characters_make_a_conversation_id() {
+        assert!(ConversationId::parse("Az_9-").is_ok());
+        for bad in ["", "a b", "a/b", "ä", "a.b", &"x".repeat(65)] {
+            assert!(ConversationId::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_of_one_source_are_unique() {
+        let ids = SystemIds::default();
+        let minted: std::collections::BTreeSet<_> = (0..1000).map(|_| ids.mint("t_")).collect();
+        assert_eq!(minted.len(), 1000);
+    }
+}

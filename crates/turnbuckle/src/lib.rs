@@ -1,0 +1,65 @@
+//! Turnbuckle: an LLM-agent runtime built around one thing, the turn and the hooks on it.
+//!
+//! A user message goes in; hooks add, check and rewrite; the model streams; tools run; hooks judge the result and may
+//! refuse to let the turn end; everything that happened stands in a log from which the conversation comes back to life.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! use turnbuckle::hook::{OnStop, Stopping, stop};
+//! use turnbuckle::{Agent, models::Script};
+//!
+//! let agent = Agent::builder("writer", Script::says(["It is done.", "It is done. Tests pass."]))
+//!     .hook(stop("tests", |turn: Stopping| async move {
+//!         let said = turn.assistant_message().map(|reply| reply.content.text()).unwrap_or_default();
+//!         Ok(if said.contains("Tests pass") { OnStop::Accept } else { OnStop::Refuse("run the tests".into()) })
+//!     }))
+//!     .build()?;
+//! assert_eq!(agent.run("write it").await?.text(), "It is done. Tests pass.");
+//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! ```
+//!
+//! Read the modules in this order: [`agent`] says what an agent is, [`conversation`] is the door, `turn` is the loop,
+//! [`hook`] the contract, [`hooks`] the ready-made ones.
+
+pub mod agent;
+pub mod conversation;
+pub mod turn;
+
+pub mod hook;
+pub mod hooks;
+
+pub mod context;
+mod digest;
+
+pub mod model;
+pub mod models;
+pub mod tool;
+pub mod tools;
+
+pub mod store;
+pub mod stores;
+
+pub mod event;
+pub mod live;
+pub mod message;
+pub mod projection;
+pub mod trace;
+
+pub mod clock;
+pub mod id;
+pub mod scope;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use agent::{Agent, AgentBuilder, BuildError, Limits};
+pub use clock::{Boxed, Timestamp};
+pub use conversation::{Conversations, Ended, Rest, RunError, WhileBusy};
+pub use event::Outcome;
+pub use id::{CallId, ConversationId, TurnId};
+pub use message::{Content, Message, Part, Reply, ToolCall};
+pub use scope::{Actor, Scope};
+pub use turn::Turn;
+
+/// What a hook or a tool fails with: any error, any text.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;

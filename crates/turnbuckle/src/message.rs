@@ -1,0 +1,245 @@
+//! What goes to a model and comes back: content, messages, replies.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::id::CallId;
+
+/// Text that many places share: the log, the context, viewers.
+pub type Text = Arc<str>;
+
+/// One piece of content.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Part {
+    /// Plain text.
+    Text {
+        /// The text.
+        text: Text,
+    },
+    /// What the model thought aloud before it answered.
+    Thinking {
+        /// The thought.
+        text: Text,
+        /// The provider's proof that it is unchanged; sent back as it came.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<Text>,
+    },
+    /// A picture, inline or by address.
+    Image {
+        /// For example `image/png`.
+        media_type: Text,
+        /// Base64, if inline.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Text>,
+        /// Where it is, if not inline.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        url: Option<Text>,
+    },
+    /// A document, inline or by address.
+    File {
+        /// For example `application/pdf`.
+        media_type: Text,
+        /// The name that people see.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<Text>,
+        /// Base64, if inline.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Text>,
+        /// Where it is, if not inline.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        url: Option<Text>,
+    },
+}
+
+impl Part {
+    /// A text part.
+    pub fn text(text: impl Into<Text>) -> Self {
+        Self::Text { text: text.into() }
+    }
+
+    /// The text of a text part.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Parts in order; immutable and cheap to clone.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Content(Arc<[Part]>);
+
+impl Content {
+    /// Its parts.
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// Whether there is nothing to say: no part, or only blank text.
+    pub fn is_blank(&self) -> bool {
+        self.0.iter().all(|part| part.as_text().is_some_and(|text| text.trim().is_empty()))
+    }
+
+    /// All text parts, one after the other.
+    pub fn text(&self) -> String {
+        self.0.iter().filter_map(Part::as_text).collect()
+    }
+
+    /// Both, in order.
+    pub fn followed_by(&self, more: &[Part]) -> Self {
+        self.0.iter().chain(more).cloned().collect()
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Part::text(text).into()
+    }
+}
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Part::text(text).into()
+    }
+}
+impl From<Part> for Content {
+    fn from(part: Part) -> Self {
+        Self(Arc::new([part]))
+    }
+}
+impl From<Vec<Part>> for Content {
+    fn from(parts: Vec<Part>) -> Self {
+        Self(parts.into())
+    }
+}
+impl FromIterator<Part> for Content {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        Self(parts.into_iter().collect())
+    }
+}
+
+/// A call of a tool that a model asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Unique in the conversation; a provider's id that repeats becomes `ID~2`.
+    pub call: CallId,
+    /// The tool's name.
+    pub name: Text,
+    /// A JSON object; a string holds what the model sent when that was not JSON.
+    pub arguments: Arc<Value>,
+}
+
+/// What a model is sent, in order.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Message {
+    /// The user's words, with what hooks injected behind them.
+    User(Content),
+    /// The runtime's words at the user's trust level: a refused stop, a critique, `[interrupted]`.
+    Note(Content),
+    /// The model's words and the calls it asked for.
+    Assistant {
+        /// What it said.
+        content: Content,
+        /// What it called.
+        calls: Vec<ToolCall>,
+    },
+    /// The result of one call.
+    Result {
+        /// Which call.
+        call: CallId,
+        /// The tool's name.
+        name: Text,
+        /// Whether the tool did what it was asked.
+        ok: bool,
+        /// What the model reads.
+        content: Content,
+    },
+}
+
+impl Message {
+    /// What it says, calls left out.
+    pub fn content(&self) -> &Content {
+        match self {
+            Self::User(content) | Self::Note(content) => content,
+            Self::Assistant { content, .. } | Self::Result { content, .. } => content,
+        }
+    }
+}
+
+/// Why a model stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It said all it had to say.
+    #[default]
+    End,
+    /// It wants tools to run.
+    ToolCalls,
+    /// It ran out of room.
+    Length,
+    /// It will not answer.
+    Refusal,
+    /// The turn was cancelled while it spoke.
+    Cancelled,
+}
+
+/// Tokens, as the provider counted them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Read by the model.
+    pub input: u64,
+    /// Written by the model.
+    pub output: u64,
+    /// Of the input: served from the provider's cache.
+    pub cache_read: u64,
+    /// Of the input: stored in the provider's cache.
+    pub cache_write: u64,
+}
+
+impl Usage {
+    /// Read and written.
+    pub fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, more: Self) {
+        self.input = self.input.saturating_add(more.input);
+        self.output = self.output.saturating_add(more.output);
+        self.cache_read = self.cache_read.saturating_add(more.cache_read);
+        self.cache_write = self.cache_write.saturating_add(more.cache_write);
+    }
+}
+
+/// A complete reply of a model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// What it said.
+    pub content: Content,
+    /// What it called.
+    #[serde(default)]
+    pub calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub stop_reason: StopReason,
+    /// What it cost.
+    #[serde(default)]
+    pub usage: Usage,
+    /// The object, when a schema was asked for.
+    #[serde(default)]
+    pub object: Option<Arc<Value>>,
+}
+
+impl Reply {
+    /// A reply that only says something.
+    pub fn text(text: impl Into<Text>) -> Self {
+        Self { content: Part::text(text).into(), ..Self::default() }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a person sees: a pure, idempotent fold over both planes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::event::{Event, EventKind, Prompt};
+use crate::hook::Point;
+use crate::id::CallId;
+use crate::live::{ConversationState, Cursor, Live, Telling, Told};
+use crate::message::Text;
+
+/// A window of the log and the turn under way.
+///
+/// Any cut of what was told into a snapshot and a tail gives the same view; a word told twice changes nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Projection {
+    /// The turn's stage, or `idle`, or `waiting`.
+    pub state: ConversationState,
+    /// The newest part of the log.
+    pub events: Vec<Arc<Event>>,
+    /// Whether the log has older events than these.
+    pub more: bool,
+    /// What the model is saying and is not in the log yet.
+    pub streaming: Option<Streaming>,
+    /// Tools that were started and have no result.
+    pub in_flight_tools: Vec<RunningTool>,
+    /// Calls that wait for an answer.
+    pub pending: Vec<Pending>,
+    /// Hooks that were started and have not finished.
+    pub hooks: Vec<RunningHook>,
+    /// The last word applied.
+    pub cursor: Cursor,
+}
+
+/// An attempt under way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Streaming {
+    /// Which attempt.
+    pub attempt: u32,
+    /// What was told of the answer.
+    pub text: String,
+    /// What was told of the thinking.
+    pub thinking: String,
+}
+
+/// A tool under way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunningTool {
+    /// Which call.
+    pub call: CallId,
+    /// What it said last.
+    pub progress: Option<Value>,
+}
+
+/// A call that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pending {
+    /// Which call.
+    pub call: CallId,
+    /// What is asked.
+    pub prompt: Prompt,
+    /// When the question lapses.
+    pub expires: Timestamp,
+}
+
+/// A hook under way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunningHook {
+    /// Its name.
+    pub hook: Text,
+    /// Where it runs.
+    pub point: Point,
+    /// What it said last.
+    pub progress: Option<Text>,
+}
+
+/// How much of the log a view holds. It is cut in steps: from twice this many to this many.
+const WINDOW: usize = 500;
+
+impl Projection {
+    /// The view of a log that nobody is writing.
+    pub fn of_log(log: &[Arc<Event>]) -> Self {
+        let mut view = Self::default();
+        for event in log {
+            view.apply_event(event);
+        }
+        view
+    }
+
+    /// Applies one word. What was applied before changes nothing.
+    pub fn apply(&mut self, told: &Told) {
+        if told.cursor <= self.cursor {
+            return;
+        }
+        self.cursor = told.cursor;
+        match &told.what {
+            Telling::Log(event) => self.apply_event(event),
+            Telling::Live(live) => self.apply_live(live),
+        }
+    }
+
+    fn apply_event(&mut self, event: &Arc<Event>) {
+        match &event.kind {
+            EventKind::AssistantMessage { .. } => self.streaming = None,
+            EventKind::ToolStarted { call, .. } => {
+                self.in_flight_tools.push(RunningTool { call: call.clone(), progress: None });
+            }
+            EventKind::ToolResult { call, .. } => {
+                self.in_flight_tools.retain(|tool| tool.call != *call);
+                self.pending.retain(|pending| pending.call != *call);
+            }
+            EventKind::Suspension { call, prompt, expires } => {
+                self.in_flight_tools.retain(|tool| tool.call != *call);
+                self.pending.push(Pending { call: call.clone(), prompt: prompt.clone(), expires: *expires });
+            }
+            EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
+            EventKind::TurnEnded(_) => {
+                self.streaming = None;
+                self.in_flight_tools.clear();
+                self.pending.clear();
+                self.hooks.clear();
+            }
+            EventKind::UserMessage { .. } | EventKind::Injection { .. } => {}
+            EventKind::ToolCall { .. } | EventKind::StopFeedback { .. } => {}
+        }
+        self.events.push(event.clone());
+        if self.events.len() > 2 * WINDOW {
+            self.events.drain(..WINDOW);
+        }
+        self.more = self.events.first().is_some_and(|first| first.seq > 1);
+    }
+
+    fn apply_live(&mut self, live: &Live) {
+        match live {
+            Live::StateChanged { state } => self.state = *state,
+            Live::TextDelta { attempt, text } => self.streaming(*attempt).text.push_str(text),
+            Live::ThinkingDelta { attempt, text } => self.streaming(*attempt).thinking.push_str(text),
+            Live::AttemptDiscarded { .. } => self.streaming = None,
+            Live::ToolProgress { call, payload } => {
+                if let Some(tool) = self.in_flight_tools.iter_mut().find(|tool| tool.call == *call) {
+                    tool.progress = Some(payload.clone());
+                }
+            }
+            Live::HookStarted { hook, point } => {
+                self.hooks.push(RunningHook { hook: hook.clone(), point: *point, progress: None });
+            }
+            Live::HookProgress { hook, text } => {
+                if let Some(running) = self.hooks.iter_mut().find(|running| running.hook == *hook) {
+                    running.progress = Some(text.clone());
+                }
+            }
+            Live::HookFinished { hook, point, .. } => {
+                let finished = |running: &RunningHook| running.hook == *hook && running.point == *point;
+                if let Some(index) = self.hooks.iter().position(finished) {
+                    self.hooks.remove(index);
+                }
+            }
+            Live::TurnStarted { .. } | Live::BackgroundStarted { .. } | Live::BackgroundFinished { .. } => {}
+            Live::Suggestion { .. } | Live::Notice { .. } | Live::Lagged { .. } => {}
+        }
+    }
+
+    fn streaming(&mut self, attempt: u32) -> &mut Streaming {
+        let streaming = self.streaming.get_or_insert_default();
+        streaming.attempt = attempt;
+        streaming
+    }
+}

@@ -1,0 +1,5 @@
+//! Stores that need nothing but memory.
+
+mod memory;
+
+pub use memory::MemoryStore;

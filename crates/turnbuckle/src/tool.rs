@@ -1,0 +1,232 @@
+//! The tool contract: who runs it, who must allow it, and what a crash in the middle means.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Failure;
+use crate::clock::Boxed;
+use crate::event::Prompt;
+use crate::message::{Content, Part, Text, ToolCall};
+use crate::turn::Turn;
+
+/// Something a model can call.
+pub trait Tool: Send + Sync + 'static {
+    /// Fixed facts; read when the agent is built.
+    fn spec(&self) -> &Spec;
+
+    /// Runs it. Called for server tools only; the arguments fit the schema. A failure becomes an error result that the
+    /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>>;
+}
+
+/// The facts of a tool.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// What the model is told.
+    pub definition: Definition,
+    /// Who runs it.
+    pub executor: Executor,
+    /// Who must allow it.
+    pub gate: Gate,
+    /// What a crash between start and result means.
+    pub effect: Effect,
+    /// How long compaction keeps its results.
+    pub retention: Retention,
+    /// How long it may run.
+    pub timeout: Duration,
+    /// Whether it needs a user: called by the system it fails as an error result.
+    pub needs_user: bool,
+}
+
+impl Spec {
+    /// A server tool that runs by itself for at most two minutes.
+    pub fn server(name: impl Into<Text>, description: impl Into<Text>, parameters: Value, effect: Effect) -> Self {
+        Self {
+            definition: Definition {
+                name: name.into(),
+                description: description.into(),
+                parameters: parameters.into(),
+            },
+            executor: Executor::Server,
+            gate: Gate::Auto,
+            effect,
+            retention: Retention::Keep,
+            timeout: Duration::from_secs(120),
+            needs_user: false,
+        }
+    }
+}
+
+/// What a model is told of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    /// By which it is called.
+    pub name: Text,
+    /// What it is for, to the model.
+    pub description: Text,
+    /// A JSON schema of an object.
+    pub parameters: Arc<Value>,
+}
+
+/// Who runs a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Executor {
+    /// Your code, in this process.
+    Server,
+    /// A person: the answer is the result.
+    Human,
+    /// A browser or an editor; its result is not trusted.
+    Client,
+    /// The model's host, before the reply came.
+    Provider,
+}
+
+/// Who must allow a call. For server and client tools only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Nobody.
+    Auto,
+    /// A person, or a hook that approves.
+    RequiresApproval,
+}
+
+/// What to do with a call that was started and left no result: the process died in between.
+#[derive(Clone)]
+pub enum Effect {
+    /// No effect on the world: run it again.
+    Pure,
+    /// Run it again: the call id is the key by which the world tells a repetition.
+    Idempotent,
+    /// Ask the world whether it happened; what comes back is the result.
+    Reconcile(Arc<dyn Reconcile>),
+    /// Ask a person whether it may run again.
+    Ask,
+    /// Never again: an error result says that nobody knows whether it happened.
+    Never,
+}
+
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pure => "pure",
+            Self::Idempotent => "idempotent",
+            Self::Reconcile(_) => "reconcile",
+            Self::Ask => "ask",
+            Self::Never => "never",
+        })
+    }
+}
+
+/// Asks the world whether a call had its effect.
+pub trait Reconcile: Send + Sync {
+    /// `Some` result if it happened; `None` if it did not, and then it runs.
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>>;
+}
+
+/// How long compaction keeps a tool's results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// For this many turns.
+    Turns(u32),
+    /// The last so many.
+    Last(u32),
+    /// As long as there is room.
+    Keep,
+}
+
+/// What a tool gives back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Whether it did what it was asked.
+    pub ok: bool,
+    /// What the model reads.
+    pub content: Content,
+    /// Set by [`wait`](Self::wait): there is no result yet.
+    pub(crate) waits: Option<Prompt>,
+}
+
+/// What a result may hold; what is beyond it is left out, and the result says so.
+pub const MAX_RESULT_BYTES: usize = 256 * 1024;
+
+impl Output {
+    /// It worked.
+    pub fn ok(content: impl Into<Content>) -> Self {
+        Self { ok: true, content: content.into(), waits: None }
+    }
+
+    /// It did not, and the model should know why.
+    pub fn error(content: impl Into<Content>) -> Self {
+        Self { ok: false, content: content.into(), waits: None }
+    }
+
+    /// No result yet: someone must answer `prompt` first. The call suspends; once answered, the tool is called again
+    /// with the answer in [`Turn::answer`].
+    pub fn wait(prompt: Prompt) -> Self {
+        Self { ok: true, content: Content::default(), waits: Some(prompt) }
+    }
+
+    /// Bytes that should be text. What is not UTF-8 is replaced, and the result says so.
+    pub fn bytes(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::ok(text),
+            Err(error) => {
+                let text = String::from_utf8_lossy(error.as_bytes());
+                Self::ok(format!("[not UTF-8: replaced by \u{FFFD}]\n{text}"))
+            }
+        }
+    }
+
+    /// At most [`MAX_RESULT_BYTES`] of text: beginning and end, and how much is missing between.
+    pub(crate) fn capped(self) -> Self {
+        let size: usize = self.content.parts().iter().filter_map(Part::as_text).map(str::len).sum();
+        if size <= MAX_RESULT_BYTES {
+            return self;
+        }
+        let text = self.content.text();
+        let head = &text[..text.floor_char_boundary(MAX_RESULT_BYTES * 3 / 4)];
+        let tail = &text[text.ceil_char_boundary(text.len() - MAX_RESULT_BYTES / 4)..];
+        let missing = text.len() - head.len() - tail.len();
+        let short = format!("{head}\n[… {missing} of {size} bytes left out …]\n{tail}");
+        let others = self.content.parts().iter().filter(|part| part.as_text().is_none()).cloned();
+        Self { content: [Part::text(short)].into_iter().chain(others).collect(), ..self }
+    }
+}
+
+impl<T: Into<Content>> From<T> for Output {
+    fn from(content: T) -> Self {
+        Self::ok(content)
+    }
+}
+impl From<Value> for Output {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self::ok(text),
+            value => Self::ok(value.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_of_50_mb_keeps_both_ends_and_says_what_is_missing() {
+        let output = Output::ok(format!("begin{}end", "é".repeat(25_000_000))).capped();
+        let text = output.content.text();
+        assert!(text.len() < MAX_RESULT_BYTES + 100);
+        assert!(text.starts_with("begin") && text.ends_with("end"));
+        assert!(text.contains("of 50000008 bytes left out"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_replaced_and_it_is_said() {
+        assert_eq!(Output::bytes(b"plain".to_vec()).content.text(), "plain");
+        assert!(Output::bytes(vec![0xff, b'a']).content.text().starts_with("[not UTF-8"));
+    }
+}

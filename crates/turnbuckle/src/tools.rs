@@ -1,0 +1,9 @@
+//! Tools that need nothing but the runtime: functions, questions to people, work for clients, other agents.
+
+mod function;
+mod sub_agent;
+
+#[cfg(feature = "schemars")]
+pub use function::function;
+pub use function::{Ask, FunctionTool, client, function_with_schema, human};
+pub use sub_agent::SubAgent;

@@ -1,0 +1,186 @@
+//! A conversation as text: what each stage did, one line each.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::context::layout::{self, Beyond};
+use crate::event::{Event, EventKind, Prompt, TurnEnded};
+use crate::id::CallId;
+use crate::live::{Live, Telling, Told};
+use crate::message::Text;
+
+/// What was told, as lines. With the log alone it lacks only what was never history: discarded attempts and notices.
+///
+/// ```text
+/// accept    "what is 2+2?"
+/// build     1 message, 1 tool
+/// call      add(2, 2)
+/// dispatch  add(2, 2) = 4
+/// build     3 messages, 1 tool
+/// call      "4"
+/// end       completed
+/// ```
+pub fn trace<'a>(told: impl IntoIterator<Item = &'a Telling>, tools: usize) -> String {
+    let mut tracer = Tracer { tools, ..Tracer::default() };
+    for telling in told {
+        match telling {
+            Telling::Log(event) => tracer.event(event),
+            Telling::Live(live) => tracer.live(live),
+        }
+    }
+    tracer.finish_reply();
+    tracer.lines
+}
+
+/// [`trace`] of words told.
+pub fn trace_told(told: &[Arc<Told>], tools: usize) -> String {
+    trace(told.iter().map(|told| &told.what), tools)
+}
+
+#[derive(Default)]
+struct Tracer {
+    lines: String,
+    tools: usize,
+    log: Vec<Arc<Event>>,
+    discarded: usize,
+    /// A reply whose calls are still coming.
+    reply: Option<String>,
+    calls: Vec<(CallId, String)>,
+}
+
+impl Tracer {
+    fn line(&mut self, stage: &str, text: impl AsRef<str>) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.lines, "{stage:<9} {}", text.as_ref());
+    }
+
+    fn build(&mut self) {
+        let messages = layout::messages(&self.log, &Beyond::default()).len() + 2 * self.discarded.min(1);
+        self.line("build", format!("{}, {}", count(messages, "message"), count(self.tools, "tool")));
+    }
+
+    fn finish_reply(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            self.line("call", reply);
+        }
+    }
+
+    fn event(&mut self, event: &Arc<Event>) {
+        if !matches!(event.kind, EventKind::ToolCall { .. }) {
+            self.finish_reply();
+        }
+        match &event.kind {
+            EventKind::UserMessage { content, .. } => self.line("accept", quoted(&content.text())),
+            EventKind::Injection { hook, content, .. } => {
+                self.line("inject", format!("{hook}: {}", quoted(&content.text())));
+            }
+            EventKind::AssistantMessage { content, stop_reason, .. } => {
+                self.build();
+                self.discarded = 0;
+                let text = content.text();
+                let cut = if *stop_reason == crate::message::StopReason::Cancelled { " [cancelled]" } else { "" };
+                self.reply = Some(if text.is_empty() { String::new() } else { quoted(&text) } + cut);
+            }
+            EventKind::ToolCall { call, name, arguments, .. } => {
+                let shown = shown(name, arguments);
+                if let Some(reply) = &mut self.reply {
+                    *reply = format!("{reply} {shown}").trim_start().to_owned();
+                }
+                self.calls.push((call.clone(), shown));
+            }
+            EventKind::ToolStarted { call, arguments, .. } => self.started(call, arguments),
+            EventKind::ToolResult { call, ok, content } => {
+                let sign = if *ok { '=' } else { '!' };
+                let line = format!("{} {sign} {}", self.shown(call), short(&content.text()));
+                self.line("dispatch", line);
+            }
+            EventKind::Suspension { call, prompt, .. } => {
+                let line = format!("{call}: {}", asked(prompt));
+                self.line("wait", line);
+            }
+            EventKind::Resolution { call, decision, by, reason } => {
+                let why = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                let word = format!("{decision:?}").to_lowercase();
+                self.line("resolve", format!("{call}: {word} by {by}{why}"));
+            }
+            EventKind::StopFeedback { refusals } => {
+                for refusal in refusals {
+                    self.line("refuse", format!("{}: {}", refusal.hook, quoted(&refusal.feedback)));
+                }
+            }
+            EventKind::TurnEnded(ended) => self.ended(ended),
+        }
+        self.log.push(event.clone());
+    }
+
+    /// A hook may have rewritten the arguments.
+    fn started(&mut self, call: &CallId, arguments: &Value) {
+        if let Some((_, shown_call)) = self.calls.iter_mut().find(|(id, _)| id == call) {
+            let name: Text = shown_call.split('(').next().unwrap_or_default().into();
+            *shown_call = shown(&name, arguments);
+        }
+    }
+
+    fn shown(&self, call: &CallId) -> String {
+        self.calls.iter().find(|(id, _)| id == call).map_or_else(|| call.to_string(), |(_, shown)| shown.clone())
+    }
+
+    fn ended(&mut self, ended: &TurnEnded) {
+        let by = ended.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        self.line("end", format!("{}{by}{reason}", ended.outcome));
+        for warning in &ended.warnings {
+            let hook = warning.hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
+            self.line("warning", format!("{hook}{}", warning.text));
+        }
+    }
+
+    fn live(&mut self, live: &Live) {
+        if let Live::AttemptDiscarded { attempt, by, reason } = live {
+            self.build();
+            self.discarded += 1;
+            let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            self.line("discard", format!("attempt {attempt}{by}{reason}"));
+        }
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", short(text))
+}
+
+/// One line of at most 120 characters.
+fn short(text: &str) -> String {
+    let line = text.trim_end().replace('\n', "\\n");
+    match line.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+fn shown(name: &Text, arguments: &Value) -> String {
+    let values: Vec<String> = match arguments {
+        Value::Object(fields) => fields.values().map(Value::to_string).collect(),
+        other => vec![other.to_string()],
+    };
+    short(&format!("{name}({})", values.join(", ")))
+}
+
+fn asked(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Approval { tool: Some(tool), arguments, .. } => format!("approval of {}", shown(tool, arguments)),
+        Prompt::Approval { tool: None, why, .. } => {
+            format!("approval of the reply: {}", why.as_deref().unwrap_or_default())
+        }
+        Prompt::Elicitation { question, .. } => format!("question {}", quoted(question)),
+        Prompt::ClientExec { tool, arguments } => format!("client runs {}", shown(tool, arguments)),
+        Prompt::Pause { hook, reason } => format!("paused by {hook}: {reason}"),
+    }
+}

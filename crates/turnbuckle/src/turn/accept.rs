@@ -1,0 +1,176 @@
+//! accept: the inbox message meets the `before_agent` hooks, in order, and becomes history.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::flight::{Flight, Interrupt, Keeping, With};
+use super::seen::{Frame, Turn};
+use super::state::Verdict;
+use crate::context::reserve::{Candidate, Room, make_room};
+use crate::context::tokens;
+use crate::event::{EventKind, Outcome, Place};
+use crate::hook::run::{Ran, Run};
+use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, Parallel, Point, Record};
+use crate::live::Live;
+use crate::message::{Content, Text};
+use crate::scope::By;
+use crate::store::{Lease, TransientInjection};
+
+pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
+    let agent = flight.agent();
+    let by = flight.frame().scope.by();
+    flight.frame().tell(Live::TurnStarted { agent: agent.shared_name().clone(), by: by.clone() });
+    meet(flight, &agent.chains().on_conversation).await?;
+    for entry in &agent.chains().before_agent {
+        match &*entry.code {
+            Code::Group(group) => {
+                let contents =
+                    append_all(&flight.turn.frame, group, Point::BeforeAgent, &flight.turn, &mut flight.records)
+                        .await?;
+                for (name, content) in contents {
+                    inject(flight, entry, &name, vec![content])?;
+                }
+            }
+            Code::Hook(_) => ask(flight, entry).await?,
+        }
+    }
+    write(flight, by).await
+}
+
+/// `on_conversation`, in the first turn that this process sees of the conversation.
+async fn meet(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt> {
+    let Some(moment) = flight.moment.take() else { return Ok(()) };
+    for entry in hooks {
+        let Some(hook) = entry.hook() else { continue };
+        let frame = flight.frame().clone();
+        let (conversation, scope) = (frame.conversation.clone(), frame.scope.clone());
+        let mut meeting = Meeting { conversation, scope, moment, injected: Vec::new() };
+        let ran = Run::new(&frame, entry, Point::OnConversation).decide(hook.on_conversation(&mut meeting)).await?;
+        if ran.unless_blocked(entry, &mut flight.records)?.is_some() {
+            inject(flight, entry, &entry.name, meeting.injected)?;
+        }
+    }
+    Ok(())
+}
+
+async fn ask(flight: &mut Flight, entry: &HookEntry) -> Result<(), Interrupt> {
+    let Some(hook) = entry.hook() else { return Ok(()) };
+    let frame = flight.frame().clone();
+    let mut incoming = Incoming::new(flight.turn.clone());
+    let ran = Run::new(&frame, entry, Point::BeforeAgent).decide(hook.before_agent(&mut incoming)).await?;
+    let Some(decision) = ran.unless_blocked(entry, &mut flight.records)? else { return Ok(()) };
+    if let Some(content) = incoming.rewritten {
+        flight.turn.user_message = content;
+    }
+    let halted = |reason: Text| Interrupt::from(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)));
+    match decision {
+        BeforeAgent::Continue => inject(flight, entry, &entry.name, incoming.injected),
+        BeforeAgent::Halt(reason) => Err(halted(reason)),
+        BeforeAgent::Erase(reason) => {
+            flight.erased = true;
+            Err(halted(reason))
+        }
+    }
+}
+
+/// Members of a group run side by side and append in declaration order; one that fails appends nothing.
+pub(super) async fn append_all(
+    frame: &Arc<Frame>,
+    group: &Parallel,
+    point: Point,
+    turn: &Turn,
+    records: &mut Vec<Record>,
+) -> Result<Vec<(Text, Content)>, Interrupt> {
+    let runs = group.members.iter().map(|member| {
+        let run = Run {
+            frame,
+            hook: &member.name,
+            point,
+            timeout: HookEntry::DEFAULT_TIMEOUT,
+            call: None,
+            cut: Some(&frame.cut),
+        };
+        let append = (member.append)(turn.clone());
+        run.decide(Box::pin(async move { append.await.map(Appended) }))
+    });
+    let mut contents = Vec::new();
+    for (member, ran) in group.members.iter().zip(join_all(runs).await) {
+        let Ran { result, record } = ran?;
+        records.push(record);
+        if let Ok(Appended(content)) = result {
+            contents.push((member.name.clone(), content));
+        }
+    }
+    Ok(contents)
+}
+
+/// What a member of a group decides: there is nothing else it could.
+struct Appended(Content);
+
+impl crate::hook::Named for Appended {
+    fn name(&self) -> &'static str {
+        "continue"
+    }
+}
+
+/// Adds to the turn's injections within the reserve.
+fn inject(flight: &mut Flight, entry: &HookEntry, hook: &Text, contents: Vec<Content>) -> Result<(), Interrupt> {
+    let reserve = flight.frame().limits.injection_reserve;
+    let added = admit(&mut flight.injected, &mut flight.records, entry, hook, contents, 0, reserve)?;
+    flight.turn.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+    if let Some(record) = flight.records.iter_mut().rfind(|record| record.hook == *hook) {
+        record.tokens += added;
+    }
+    Ok(())
+}
+
+/// Puts contents among the candidates; what finds no room is shed with a receipt, or fails the turn.
+pub(super) fn admit(
+    candidates: &mut Vec<Candidate>,
+    records: &mut [Record],
+    entry: &HookEntry,
+    hook: &Text,
+    contents: Vec<Content>,
+    other: u64,
+    reserve: u64,
+) -> Result<u32, Interrupt> {
+    let mut added = 0;
+    let mut receipt = |hook: &Text, tokens: u32| {
+        if let Some(record) = records.iter_mut().rfind(|record| record.hook == *hook) {
+            record.shed += tokens;
+        }
+    };
+    for content in contents {
+        let tokens = u32::try_from(tokens::of_content(&content)).unwrap_or(u32::MAX);
+        if entry.settings().max_tokens.is_some_and(|most| tokens > most) {
+            receipt(hook, tokens);
+            continue;
+        }
+        added += tokens;
+        candidates.push(Candidate::new(entry, Injection { hook: hook.clone(), content, tokens }));
+        match make_room(candidates, other, reserve, hook) {
+            Room::Shed(lost) => lost.iter().for_each(|(hook, tokens)| receipt(hook, *tokens)),
+            Room::Overflow(verdict) => return Err(verdict.into()),
+        }
+    }
+    Ok(added)
+}
+
+/// The message and durable injections become history; transient ones are kept beside it.
+async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
+    let mut kinds = vec![EventKind::UserMessage { content: flight.turn.user_message.clone(), by }];
+    let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.drain(..).partition(|candidate| candidate.durable);
+    kinds.extend(durable.into_iter().map(|candidate| {
+        let Injection { hook, content, .. } = candidate.injection;
+        EventKind::Injection { hook, content, place: Place::ThisTurn }
+    }));
+    let keep = |candidate: &Candidate| {
+        let Injection { hook, content, tokens } = candidate.injection.clone();
+        TransientInjection { hook, content, tokens }
+    };
+    flight.beside.injections = transient.iter().map(keep).collect();
+    flight.injected = transient;
+    let with = With { take_message: true, beside: Keeping::Present, jobs: Vec::new(), lease: Lease::Keep };
+    Ok(flight.write(kinds, with).await?)
+}

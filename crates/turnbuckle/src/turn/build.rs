@@ -1,0 +1,146 @@
+//! build: the context of the next model call is assembled, shown to the `before_model` hooks, and counted once.
+
+use super::accept::{admit, append_all};
+use super::flight::{Flight, Interrupt};
+use super::state::Verdict;
+use crate::context::layout::{self, Beyond};
+use crate::context::reserve::{Candidate, overflow};
+use crate::context::tokens;
+use crate::event::Outcome;
+use crate::hook::run::Run;
+use crate::hook::{BeforeModel, Code, HookEntry, Outgoing, Point};
+use crate::message::{Content, Message, Part, Text};
+use crate::model::Request;
+use crate::scope::By;
+
+pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
+    flight.frame().cut.check()?;
+    if let Some(verdict) = flight.frame().meter.verdict(&flight.frame().limits) {
+        return Err(verdict.into());
+    }
+    let agent = flight.agent();
+    let messages = assemble(flight);
+    let (name, system) = (agent.shared_name().clone(), agent.system().clone());
+    flight.turn.context = Some(Request::new(name, system, messages, agent.tools().clone()));
+    flight.turn.assistant_message = None;
+    flight.turn.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.refused > 0);
+    show(flight, &agent.chains().before_model).await?;
+    count(flight)?;
+    if let Some(turn) = &mut flight.state.turn {
+        turn.built = true;
+    }
+    Ok(())
+}
+
+fn assemble(flight: &mut Flight) -> Vec<Message> {
+    let room = flight.frame().limits.room();
+    flight.state.make_room(room);
+    let parts: Vec<Part> = transient_parts(&flight.injected);
+    let beyond =
+        Beyond { turn: Some((&flight.turn.frame.id, &parts)), regeneration: flight.beside.regeneration.as_ref() };
+    layout::messages(&flight.state.history, &beyond)
+}
+
+fn transient_parts(injected: &[Candidate]) -> Vec<Part> {
+    injected.iter().flat_map(|candidate| candidate.injection.content.parts()).cloned().collect()
+}
+
+/// What the `before_model` hooks of one call have added.
+#[derive(Default)]
+struct Added {
+    tail: Vec<Candidate>,
+    /// Tokens by which edits made the context grow.
+    grown: u64,
+}
+
+async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt> {
+    let mut added = Added::default();
+    flight.turn.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+    for entry in hooks {
+        match &*entry.code {
+            Code::Group(group) => {
+                let contents =
+                    append_all(&flight.turn.frame, group, Point::BeforeModel, &flight.turn, &mut flight.records)
+                        .await?;
+                for (name, content) in contents {
+                    inject(flight, &mut added, entry, &name, vec![content])?;
+                }
+            }
+            Code::Hook(_) => ask(flight, &mut added, entry).await?,
+        }
+    }
+    let parts = transient_parts(&added.tail);
+    if let (false, Some(request)) = (parts.is_empty(), &mut flight.turn.context) {
+        layout::add_at_tail(std::sync::Arc::make_mut(&mut request.messages), &parts);
+    }
+    Ok(())
+}
+
+async fn ask(flight: &mut Flight, added: &mut Added, entry: &HookEntry) -> Result<(), Interrupt> {
+    let Some(hook) = entry.hook() else { return Ok(()) };
+    let frame = flight.frame().clone();
+    let mut outgoing = Outgoing::new(flight.turn.clone());
+    let ran = Run::new(&frame, entry, Point::BeforeModel).decide(hook.before_model(&mut outgoing)).await?;
+    match ran.unless_blocked(entry, &mut flight.records)? {
+        None => Ok(()),
+        Some(BeforeModel::Halt(reason)) => Err(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)).into()),
+        Some(BeforeModel::Continue) => {
+            if let Some(messages) = outgoing.edited {
+                edit(flight, added, &entry.name, messages)?;
+            }
+            inject(flight, added, entry, &entry.name, outgoing.injected)
+        }
+    }
+}
+
+/// Replaces this call's messages; by what they grew counts against the reserve.
+fn edit(flight: &mut Flight, added: &mut Added, hook: &Text, messages: Vec<Message>) -> Result<(), Interrupt> {
+    let Some(request) = &mut flight.turn.context else { return Ok(()) };
+    let before = tokens::of_messages(&request.messages);
+    added.grown += tokens::of_messages(&messages).saturating_sub(before);
+    request.messages = std::sync::Arc::new(messages);
+    let reserve = flight.frame().limits.injection_reserve;
+    let size = added.grown + tokens_of(&flight.injected) + tokens_of(&added.tail);
+    if size > reserve {
+        return Err(overflow(hook, size, reserve).into());
+    }
+    Ok(())
+}
+
+fn inject(
+    flight: &mut Flight,
+    added: &mut Added,
+    entry: &HookEntry,
+    hook: &Text,
+    contents: Vec<Content>,
+) -> Result<(), Interrupt> {
+    if contents.is_empty() {
+        return Ok(());
+    }
+    let other = added.grown + tokens_of(&flight.injected);
+    let reserve = flight.frame().limits.injection_reserve;
+    let tokens = admit(&mut added.tail, &mut flight.records, entry, hook, contents, other, reserve)?;
+    if let Some(record) = flight.records.iter_mut().rfind(|record| record.hook == *hook) {
+        record.tokens += tokens;
+    }
+    let of_turn = flight.injected.iter().map(|candidate| candidate.injection.clone());
+    let of_call = added.tail.iter().map(|candidate| candidate.injection.clone());
+    flight.turn.injections = of_turn.chain(of_call).collect();
+    Ok(())
+}
+
+fn tokens_of(candidates: &[Candidate]) -> u64 {
+    candidates.iter().map(|candidate| u64::from(candidate.injection.tokens)).sum()
+}
+
+/// Once, over the final context. What does not fit is not cut: the turn fails and says by how much.
+fn count(flight: &Flight) -> Result<(), Interrupt> {
+    let Some(request) = &flight.turn.context else { return Ok(()) };
+    let size = tokens::of_text(&request.system) + tokens::of_messages(&request.messages);
+    let most = flight.frame().limits.context_tokens;
+    if size > most {
+        let reason = format!("the context of this call has about {size} tokens, and context_tokens is {most}");
+        return Err(Verdict::failed(reason).into());
+    }
+    Ok(())
+}

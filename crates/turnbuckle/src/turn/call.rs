@@ -1,0 +1,223 @@
+//! call: the model speaks, through the wraps and the stream transformers, and the `after_model` hooks judge the reply.
+
+use std::sync::Arc;
+
+use super::flight::{Flight, Interrupt, With};
+use super::outlet::Outlet;
+use super::state::Verdict;
+use crate::digest;
+use crate::event::{EventKind, Outcome, Prompt};
+use crate::hook::run::Run;
+use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
+use crate::id::CallId;
+use crate::message::{Reply, Text};
+use crate::model::ModelError;
+use crate::scope::By;
+use crate::store::{Asked, Regeneration};
+use crate::tool::Executor;
+
+pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
+    flight.frame().cut.check()?;
+    if let Some(by) = flight.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
+        return admit_approved(flight, by).await;
+    }
+    let reply = speak(flight).await?;
+    let reply = let_through(flight, reply, None)?;
+    let judged = judge(flight, reply).await?;
+    match judged {
+        Judged::Fine { reply, approved } => {
+            if let Some(outlet) = &mut flight.outlet {
+                outlet.release();
+            }
+            admit(flight, reply, approved).await
+        }
+        Judged::Asked { reply, prompt } => ask_person(flight, reply, prompt).await,
+        Judged::Regenerate { hook, feedback, reply } => regenerate(flight, &hook, feedback, &reply).await,
+    }
+}
+
+/// One reply, however many attempts the wraps make at it.
+async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
+    let agent = flight.agent();
+    let chains = agent.chains();
+    let frame = flight.frame().clone();
+    frame.meter.begin_reply(flight.beside.regeneration.as_ref().map_or(0, |again| again.attempts));
+    let held = chains.after_model.iter().any(|entry| entry.settings().release == Release::OnAccept);
+    let Flight { turn, outlet, .. } = flight;
+    let Some(request) = &turn.context else { return Err(Verdict::failed("no context was built").into()) };
+    let outlet = outlet.insert(Outlet::new(frame.clone(), held));
+    let next = ModelNext::new(&chains.wrap_model_call, turn, agent.model());
+    match frame.cut.race(next.run(request, outlet)).await? {
+        Ok(reply) => Ok(reply),
+        Err(error) => {
+            outlet.discard(None, Some(error.to_string().into()));
+            frame.cut.check()?;
+            Err(match error {
+                ModelError::Exhausted { limit } => Verdict::exhausted(limit).into(),
+                ModelError::Hook { hook, cause } => crate::hook::run::blocked(&hook, Point::WrapModelCall, &cause),
+                error => Verdict::failed(error.to_string()).into(),
+            })
+        }
+    }
+}
+
+/// The reply as the transformers let it through. `modified_by` replaces what was told before.
+fn let_through(flight: &mut Flight, mut reply: Reply, modified_by: Option<&Text>) -> Result<Arc<Reply>, Interrupt> {
+    if let Some(outlet) = &mut flight.outlet {
+        if let Some(hook) = modified_by {
+            outlet.discard(Some(By::hook(hook)), Some("modified".into()));
+        }
+        match outlet.complete(&reply.content) {
+            Ok(content) => reply.content = content,
+            Err((hook, failure)) => {
+                outlet.discard(Some(By::hook(&hook)), Some(failure.as_str().into()));
+                let reason = format!("hook {hook} failed at {}: {failure}", Point::Stream);
+                return Err(Verdict::failed(reason).by(By::hook(&hook)).into());
+            }
+        }
+    }
+    make_ids_unique(flight, &mut reply);
+    let reply = Arc::new(reply);
+    flight.turn.assistant_message = Some(reply.clone());
+    Ok(reply)
+}
+
+/// A provider's call id that repeats becomes `ID~2`.
+fn make_ids_unique(flight: &Flight, reply: &mut Reply) {
+    for index in 0..reply.calls.len() {
+        let id = reply.calls[index].call.clone();
+        let taken = |id: &CallId| flight.state.has_call(id) || reply.calls[..index].iter().any(|call| call.call == *id);
+        let mut unique = id.clone();
+        let mut count = 1;
+        while taken(&unique) {
+            count += 1;
+            unique = format!("{id}~{count}").into();
+        }
+        reply.calls[index].call = unique;
+    }
+}
+
+/// What the `after_model` hooks made of a reply.
+enum Judged {
+    Fine { reply: Arc<Reply>, approved: Option<By> },
+    Asked { reply: Arc<Reply>, prompt: Text },
+    Regenerate { hook: Text, feedback: Text, reply: Arc<Reply> },
+}
+
+/// Hooks in order: a rejection or a regeneration ends the chain, a modified reply goes on to the hooks behind, and a
+/// person is asked when nobody objected.
+async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Interrupt> {
+    let agent = flight.agent();
+    let (mut approved, mut prompts): (Option<By>, Vec<Text>) = (None, Vec::new());
+    for entry in &agent.chains().after_model {
+        let Some(decision) = ask(flight, entry, &reply).await? else { continue };
+        match decision {
+            AfterModel::Continue => {}
+            AfterModel::Approve => approved = Some(By::hook(&entry.name)),
+            AfterModel::Ask(prompt) => prompts.push(prompt),
+            AfterModel::Modify(modified) => reply = let_through(flight, *modified, Some(&entry.name))?,
+            AfterModel::Regenerate(feedback) => {
+                return Ok(Judged::Regenerate { hook: entry.name.clone(), feedback, reply });
+            }
+            AfterModel::Reject(reason) => {
+                discard(flight, &entry.name, &reason);
+                return Err(Verdict::new(Outcome::Rejected, reason).by(By::hook(&entry.name)).into());
+            }
+        }
+    }
+    if prompts.is_empty() {
+        return Ok(Judged::Fine { reply, approved });
+    }
+    Ok(Judged::Asked { reply, prompt: prompts.join("; ").into() })
+}
+
+async fn ask(flight: &mut Flight, entry: &HookEntry, reply: &Arc<Reply>) -> Result<Option<AfterModel>, Interrupt> {
+    let Some(hook) = entry.hook() else { return Ok(None) };
+    let frame = flight.frame().clone();
+    let ran = Run::new(&frame, entry, Point::AfterModel).decide(hook.after_model(&flight.turn, reply)).await?;
+    let decided = ran.unless_blocked(entry, &mut flight.records);
+    if decided.is_err() {
+        discard(flight, &entry.name, &"the hook failed".into());
+    }
+    decided
+}
+
+fn discard(flight: &mut Flight, hook: &Text, reason: &Text) {
+    if let Some(outlet) = &mut flight.outlet {
+        outlet.discard(Some(By::hook(hook)), Some(reason.clone()));
+    }
+}
+
+/// All regenerations of a reply count together; at the bound the turn ends `rejected`, naming the hook.
+async fn regenerate(flight: &mut Flight, hook: &Text, feedback: Text, reply: &Reply) -> Result<(), Interrupt> {
+    discard(flight, hook, &feedback);
+    let count = flight.beside.regeneration.as_ref().map_or(0, |again| again.count) + 1;
+    let most = flight.frame().limits.max_regenerations;
+    if count > most {
+        let reason = format!("{feedback} (after {most} regenerations)");
+        return Err(Verdict::new(Outcome::Rejected, reason).by(By::hook(hook)).into());
+    }
+    let attempts = flight.frame().meter.attempt();
+    let (discarded, hook) = (reply.content.clone(), hook.clone());
+    flight.beside.regeneration = Some(Regeneration { count, attempts, discarded, feedback, hook });
+    if let Some(turn) = &mut flight.state.turn {
+        turn.built = false;
+    }
+    Ok(flight.write(Vec::new(), With::BESIDE).await?)
+}
+
+/// The reply becomes history, with the calls it asks for.
+async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> Result<(), Interrupt> {
+    let attempt = flight.frame().meter.attempt().max(1);
+    let annotations = flight.outlet.as_ref().and_then(Outlet::annotations);
+    let changed = flight.beside.regeneration.take().is_some()
+        | flight.beside.asked.take().is_some()
+        | (flight.beside.approved != approved);
+    flight.beside.approved = approved;
+    let agent = flight.agent();
+    let message = EventKind::AssistantMessage {
+        attempt,
+        content: reply.content.clone(),
+        stop_reason: reply.stop_reason,
+        usage: reply.usage,
+        object: reply.object.clone(),
+        annotations,
+    };
+    let calls = reply.calls.iter().map(|call| EventKind::ToolCall {
+        call: call.call.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        executor: agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
+    });
+    let kinds = [message].into_iter().chain(calls).collect();
+    let with = if changed { With::BESIDE } else { With::NOTHING };
+    flight.write(kinds, with).await?;
+    flight.outlet = None;
+    Ok(())
+}
+
+/// A person decides over the whole reply: it waits beside the log, since it may never become history.
+async fn ask_person(flight: &mut Flight, reply: Arc<Reply>, why: Text) -> Result<(), Interrupt> {
+    let frame = flight.frame().clone();
+    let call: CallId = frame.house.ids.mint("reply_").into();
+    let shown = serde_json::json!({ "text": reply.content.text(), "calls": reply.calls });
+    let digest = digest::of_call("", &shown, &frame.conversation);
+    let prompt = Prompt::Approval { tool: None, arguments: Arc::new(shown), digest, why: Some(why) };
+    let attempt = flight.outlet.as_ref().map_or(1, Outlet::attempt);
+    flight.beside.asked = Some(Asked { call: call.clone(), attempt, reply: (*reply).clone() });
+    let expires = frame.clock.now().after(frame.limits.approval_timeout);
+    Ok(flight.write(vec![EventKind::Suspension { call, prompt, expires }], With::BESIDE).await?)
+}
+
+async fn admit_approved(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
+    let Some(asked) = flight.beside.asked.clone() else {
+        return Err(Verdict::failed("the reply that was approved is gone").into());
+    };
+    if let Some(outlet) = &mut flight.outlet {
+        outlet.release();
+    }
+    flight.frame().meter.begin_reply(asked.attempt);
+    let reply = Arc::new(asked.reply);
+    flight.turn.assistant_message = Some(reply.clone());
+    admit(flight, reply, Some(by)).await
+}

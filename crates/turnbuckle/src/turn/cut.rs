@@ -1,0 +1,77 @@
+//! How a turn is cut short: cancelled, or out of time.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+
+use tokio_util::sync::CancellationToken;
+
+use super::state::Verdict;
+use crate::event::Outcome;
+use crate::scope::By;
+
+/// Why a turn was cut short.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cut {
+    Cancelled(By),
+    TimeUp,
+}
+
+impl Cut {
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Cancelled(by) => Verdict { outcome: Outcome::Cancelled, reason: None, by: Some(by.clone()) },
+            Self::TimeUp => Verdict::exhausted("turn_timeout"),
+        }
+    }
+}
+
+/// Set once, from anywhere; every wait of a turn but a write watches it.
+#[derive(Clone, Debug)]
+pub(crate) struct CutToken {
+    token: CancellationToken,
+    why: Arc<OnceLock<Cut>>,
+}
+
+impl CutToken {
+    pub(crate) fn new() -> Self {
+        Self { token: CancellationToken::new(), why: Arc::default() }
+    }
+
+    /// Cut when the parent is, too.
+    pub(crate) fn child(&self) -> Self {
+        Self { token: self.token.child_token(), why: Arc::default() }
+    }
+
+    pub(crate) fn cut(&self, why: Cut) {
+        // The first reason stands.
+        let _ = self.why.set(why);
+        self.token.cancel();
+    }
+
+    pub(crate) fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Cut> {
+        if self.is_cut() { Err(self.why()) } else { Ok(()) }
+    }
+
+    /// A child whose parent was cut has no reason of its own: its parent's user cancelled it.
+    fn why(&self) -> Cut {
+        self.why.get().cloned().unwrap_or_else(|| Cut::Cancelled(By::User("parent".into())))
+    }
+
+    /// `future`, unless the turn is cut first; then it is dropped.
+    pub(crate) async fn race<F: Future>(&self, future: F) -> Result<F::Output, Cut> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = self.token.cancelled() => Err(self.why()),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What becomes of a call, before anything runs: validate → `before_tool` → gate, or the answer to what was asked.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use serde_json::Value;
+
+use super::flight::{Flight, Interrupt};
+use super::perform::after_tool;
+use super::seen::{InTool, Turn};
+use super::state::{OpenCall, Question, Verdict};
+use crate::agent::Equipped;
+use crate::digest;
+use crate::event::{EventKind, Outcome, Prompt, Resolved};
+use crate::hook::run::Run;
+use crate::hook::{BeforeTool, HookFailure, OnFailure, Point, Record};
+use crate::id::CallId;
+use crate::message::{Text, ToolCall};
+use crate::scope::{Actor, By};
+use crate::store::Answer;
+use crate::tool::{Effect, Executor, Gate, Output, Tool};
+
+/// What becomes of a call.
+pub(super) enum Decided {
+    /// It runs now; `event` says so in the log first, unless it says so already.
+    Run { going: Box<Going>, event: Option<EventKind> },
+    /// Someone must answer first.
+    Suspend(Prompt),
+    /// It has its result.
+    Finish(Output),
+}
+
+/// A call on its way to its tool.
+pub(super) struct Going {
+    pub(super) turn: Turn,
+    pub(super) call: ToolCall,
+    pub(super) tool: Arc<dyn Tool>,
+    /// Ask the world first: the call was started once and left no result.
+    pub(super) reconcile: bool,
+}
+
+/// Decides calls side by side.
+pub(super) async fn decide(flight: &mut Flight, calls: Vec<OpenCall>) -> Result<Vec<(CallId, Decided)>, Interrupt> {
+    let approved = &flight.beside.approved;
+    let answers = &flight.beside.answers;
+    let turn = &flight.turn;
+    let each = calls.into_iter().map(|open| async move {
+        let id = open.call.call.clone();
+        let answer = answers.iter().find(|(call, _)| *call == id).map(|(_, answer)| answer.clone());
+        let mut desk = Desk { turn, open, answer, approved: approved.clone(), records: Vec::new() };
+        let decided = desk.decide().await?;
+        Ok::<_, Interrupt>((id, decided, desk.records))
+    });
+    let mut decided = Vec::new();
+    for (call, what, records) in try_join_all(each).await? {
+        flight.records.extend(records);
+        decided.push((call, what));
+    }
+    Ok(decided)
+}
+
+/// One call on the table.
+struct Desk<'a> {
+    turn: &'a Turn,
+    open: OpenCall,
+    answer: Option<Answer>,
+    /// Who approved the whole reply.
+    approved: Option<By>,
+    records: Vec<Record>,
+}
+
+impl Desk<'_> {
+    async fn decide(&mut self) -> Result<Decided, Interrupt> {
+        let agent = self.turn.frame.agent.clone();
+        let Some(equipped) = agent.tool(&self.open.call.name) else {
+            let name = &self.open.call.name;
+            return Ok(Decided::Finish(Output::error(format!("there is no tool named {name:?}"))));
+        };
+        if let Some(question) = self.open.question.take() {
+            return self.answered(equipped, question).await;
+        }
+        if self.open.started {
+            return Ok(self.again(equipped));
+        }
+        self.fresh(equipped).await
+    }
+
+    async fn fresh(&mut self, equipped: &Equipped) -> Result<Decided, Interrupt> {
+        if let Some(complaint) = equipped.complaint(&self.open.call.arguments) {
+            return Ok(Decided::Finish(Output::error(complaint)));
+        }
+        let spec = equipped.tool.spec();
+        if spec.needs_user && *self.turn.frame.scope.actor() == Actor::System {
+            return Ok(Decided::Finish(Output::error("this tool needs a user, and the system called it")));
+        }
+        let asks = match self.before_tool(equipped).await? {
+            Word::Finish(output) => return Ok(Decided::Finish(output)),
+            Word::Answer(output) => return self.finish(output).await,
+            Word::GoOn { asks } => asks,
+        };
+        let gated = spec.gate == Gate::RequiresApproval && self.approved.is_none();
+        if gated || !asks.is_empty() {
+            let why = (!asks.is_empty()).then(|| asks.join("; ").into());
+            return Ok(Decided::Suspend(self.approval(why)));
+        }
+        Ok(self.go(equipped, self.approved.clone()))
+    }
+
+    /// Everybody who must allow it has: by executor, run it, or ask for its result.
+    fn go(&self, equipped: &Equipped, approved_by: Option<By>) -> Decided {
+        let (tool, arguments) = (self.open.call.name.clone(), self.open.call.arguments.clone());
+        match equipped.tool.spec().executor {
+            Executor::Server => self.run(equipped, approved_by, None),
+            Executor::Client => Decided::Suspend(Prompt::ClientExec { tool, arguments }),
+            Executor::Human => {
+                let question = arguments
+                    .get("question")
+                    .and_then(Value::as_str)
+                    .map_or_else(|| arguments.to_string().into(), Text::from);
+                let schema = arguments.get("schema").cloned().map(Arc::new);
+                Decided::Suspend(Prompt::Elicitation { question, schema })
+            }
+            Executor::Provider => {
+                Decided::Finish(Output::error("the model's host runs this tool, and gave no result for it"))
+            }
+        }
+    }
+
+    fn run(&self, equipped: &Equipped, approved_by: Option<By>, answer: Option<Answer>) -> Decided {
+        let call = self.open.call.clone();
+        let event = (!self.open.started).then(|| EventKind::ToolStarted {
+            call: call.call.clone(),
+            arguments: call.arguments.clone(),
+            digest: self.digest(),
+            approved_by: approved_by.clone(),
+        });
+        let mut turn = self.turn.clone();
+        turn.in_tool = Some(InTool { call: call.call.clone(), approved_by, answer });
+        let going = Going { turn, call, tool: equipped.tool.clone(), reconcile: false };
+        Decided::Run { going: Box::new(going), event }
+    }
+
+    fn digest(&self) -> Text {
+        digest::of_call(&self.open.call.name, &self.open.call.arguments, &self.turn.frame.conversation)
+    }
+
+    fn approval(&self, why: Option<Text>) -> Prompt {
+        let ToolCall { name, arguments, .. } = self.open.call.clone();
+        Prompt::Approval { tool: Some(name), arguments, digest: self.digest(), why }
+    }
+
+    /// It was started, and the process died before the result: the tool's effect policy decides.
+    fn again(&self, equipped: &Equipped) -> Decided {
+        let approved_by = self.open.approved_by.clone();
+        match equipped.tool.spec().effect {
+            Effect::Pure | Effect::Idempotent => self.run(equipped, approved_by, None),
+            Effect::Reconcile(_) => match self.run(equipped, approved_by, None) {
+                Decided::Run { mut going, event } => {
+                    going.reconcile = true;
+                    Decided::Run { going, event }
+                }
+                other => other,
+            },
+            Effect::Ask => {
+                Decided::Suspend(self.approval(Some("it was started and left no result; may it run again?".into())))
+            }
+            Effect::Never => Decided::Finish(Output::error(
+                "[interrupted] it was started and left no result: whether it happened is unknown",
+            )),
+        }
+    }
+
+    /// A person, a client or the time has answered.
+    async fn answered(&mut self, equipped: &Equipped, question: Question) -> Result<Decided, Interrupt> {
+        let Some((resolved, by)) = question.answer else { return Ok(Decided::Suspend(question.prompt)) };
+        let own_question = self.open.started && !matches!(equipped.tool.spec().effect, Effect::Ask);
+        let reason = question.reason;
+        match resolved {
+            Resolved::Expired => Ok(Decided::Finish(Output::error("[expired] nobody answered in time"))),
+            Resolved::Cancelled => Ok(Decided::Finish(Output::error("[cancelled]"))),
+            _ if own_question => Ok(self.run(equipped, self.open.approved_by.clone(), self.answer.clone())),
+            Resolved::Denied => {
+                let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                Ok(Decided::Finish(Output::error(format!("[denied by {by}]{why}"))))
+            }
+            Resolved::Approved if self.evidence_fits(&question.prompt) => Ok(self.go(equipped, Some(by))),
+            Resolved::Approved => Ok(Decided::Finish(Output::error("[stale] the approval was for other arguments"))),
+            Resolved::Answered => self.finish(self.given()).await,
+        }
+    }
+
+    /// An approval is bound to tool, arguments and conversation.
+    fn evidence_fits(&self, prompt: &Prompt) -> bool {
+        matches!(prompt, Prompt::Approval { digest, .. } if *digest == self.digest())
+    }
+
+    fn given(&self) -> Output {
+        match &self.answer {
+            Some(Answer::Result(value)) => Output::from(value.clone()),
+            Some(Answer::Error(text)) => Output::error(&**text),
+            _ => Output::error("[the answer is lost]"),
+        }
+    }
+
+    /// A result that no server tool made passes `after_tool`, too.
+    async fn finish(&mut self, output: Output) -> Result<Decided, Interrupt> {
+        let (output, halted) = after_tool(self.turn, &self.open.call, output.capped(), &mut self.records).await?;
+        match halted {
+            None => Ok(Decided::Finish(output)),
+            Some((hook, reason)) => Err(Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)).into()),
+        }
+    }
+
+    async fn before_tool(&mut self, equipped: &Equipped) -> Result<Word, Interrupt> {
+        let agent = self.turn.frame.agent.clone();
+        let mut asks = Vec::new();
+        for entry in &agent.chains().before_tool {
+            let (Some(hook), true) = (entry.hook(), entry.minds_tool(&self.open.call.name)) else { continue };
+            let run = Run::new(&self.turn.frame, entry, Point::BeforeTool).for_call(&self.open.call.call);
+            let ran = run.decide(hook.before_tool(self.turn, &self.open.call)).await?;
+            self.records.push(ran.record);
+            let decision = match ran.result {
+                Ok(decision) => decision,
+                Err(_) if entry.failure_policy(Point::BeforeTool) == OnFailure::Ignore => continue,
+                Err(failure) => return Ok(Word::Finish(blocked(&entry.name, &failure))),
+            };
+            match decision {
+                BeforeTool::Continue => {}
+                BeforeTool::Rewrite(arguments) => {
+                    if let Some(complaint) = equipped.complaint(&arguments) {
+                        let text = format!("hook {} rewrote the arguments, and {complaint}", entry.name);
+                        return Ok(Word::Finish(Output::error(text)));
+                    }
+                    self.open.call.arguments = Arc::new(arguments);
+                }
+                BeforeTool::Deny(reason) => {
+                    return Ok(Word::Finish(Output::error(format!("[denied by {}] {reason}", entry.name))));
+                }
+                BeforeTool::Answer(output) => return Ok(Word::Answer(output)),
+                BeforeTool::Ask(why) => asks.push(why),
+                BeforeTool::Halt(reason) => {
+                    return Err(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)).into());
+                }
+            }
+        }
+        Ok(Word::GoOn { asks })
+    }
+}
+
+/// What the `before_tool` hooks said of a call.
+enum Word {
+    Finish(Output),
+    Answer(Output),
+    GoOn { asks: Vec<Text> },
+}
+
+/// A blocking failure at a tool point ends the call, naming the hook.
+pub(super) fn blocked(hook: &Text, failure: &HookFailure) -> Output {
+    Output::error(format!("[blocked] hook {hook} failed: {failure}"))
+}

@@ -1,0 +1,248 @@
+//! end: stop hooks judge, `after_agent` hooks have the last word, and the turn is written off in one append.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+
+use super::flight::{Flight, Interrupt, Keeping, With};
+use super::state::{OpenTurn, Verdict};
+use crate::event::{EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
+use crate::hook::run::Run;
+use crate::hook::{AfterAgent, OnStop, Point, Settled, Stopping, ToolTrace};
+use crate::message::{Content, StopReason, Text, Usage};
+use crate::scope::{By, System};
+use crate::store::{Job, JobKind, Lease};
+
+pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
+    let mut closing = Closing::default();
+    let verdict = match flight.state.turn.as_ref().and_then(|turn| turn.verdict.clone()) {
+        Some(verdict) => verdict,
+        None => {
+            flight.frame().cut.check()?;
+            if !judge(flight, &mut closing).await? {
+                return Ok(());
+            }
+            settle(flight, &mut closing).await?;
+            Verdict { outcome: Outcome::Completed, reason: None, by: None }
+        }
+    };
+    write(flight, verdict, closing).await
+}
+
+/// What the hooks of this stage leave for the last append.
+#[derive(Default)]
+struct Closing {
+    injections: Vec<(Text, Content)>,
+    result: Option<Arc<serde_json::Value>>,
+}
+
+/// Asks the stop hooks, side by side; all finish. False if the turn goes on.
+async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Interrupt> {
+    let agent = flight.agent();
+    let approved = flight.state.turn.as_ref().is_some_and(OpenTurn::stop_approved);
+    if approved || agent.chains().on_stop.is_empty() {
+        return Ok(true);
+    }
+    let trace: Arc<[ToolTrace]> = tool_trace(flight).into();
+    let frame = flight.frame().clone();
+    let views: Vec<Stopping> = agent
+        .chains()
+        .on_stop
+        .iter()
+        .map(|entry| Stopping { turn: flight.turn.clone(), hook: entry.name.clone(), trace: trace.clone() })
+        .collect();
+    let runs = agent.chains().on_stop.iter().zip(&views).filter_map(|(entry, view)| {
+        let hook = entry.hook()?;
+        Some(Run::new(&frame, entry, Point::OnStop).decide(hook.on_stop(view)))
+    });
+    let (mut refusals, mut pauses) = (Vec::new(), Vec::new());
+    let mut prevented = None;
+    for (entry, ran) in agent.chains().on_stop.iter().zip(try_join_all(runs).await?) {
+        let hook = entry.name.clone();
+        match ran.unless_blocked(entry, &mut flight.records)? {
+            None | Some(OnStop::Accept) => {}
+            Some(OnStop::Advise(text)) => closing.injections.push((hook, text.to_string().into())),
+            Some(OnStop::Refuse(feedback)) => refusals.push(Refusal { hook, feedback }),
+            Some(OnStop::Pause(reason)) => pauses.push((hook, reason)),
+            Some(OnStop::Prevent(reason)) => {
+                prevented.get_or_insert_with(|| Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)));
+            }
+        }
+    }
+    if let Some(verdict) = prevented {
+        return Err(verdict.into());
+    }
+    if !refusals.is_empty() && !overruled(flight, &refusals) {
+        flight.write(vec![EventKind::StopFeedback { refusals }], With::NOTHING).await?;
+        return Ok(false);
+    }
+    if pauses.is_empty() {
+        return Ok(true);
+    }
+    pause(flight, pauses).await?;
+    Ok(false)
+}
+
+/// A refusal is fed back only so often, and never twice in the same words with nothing done in between.
+fn overruled(flight: &mut Flight, refusals: &[Refusal]) -> bool {
+    let most = flight.frame().limits.max_stop_refusals;
+    let Some(turn) = &flight.state.turn else { return false };
+    let why = if turn.refused >= most {
+        format!("overruled after {most} refused stops in a row")
+    } else if turn.last_refusals == refusals {
+        "overruled: the same refusal twice, and nothing was done in between".to_owned()
+    } else {
+        return false;
+    };
+    for refusal in refusals {
+        flight.warn(Some(refusal.hook.clone()), why.clone());
+    }
+    true
+}
+
+async fn pause(flight: &mut Flight, pauses: Vec<(Text, Text)>) -> Result<(), Interrupt> {
+    let frame = flight.frame().clone();
+    let expires = frame.clock.now().after(frame.limits.approval_timeout);
+    let ask = |(hook, reason)| EventKind::Suspension {
+        call: frame.house.ids.mint("pause_").into(),
+        prompt: Prompt::Pause { hook, reason },
+        expires,
+    };
+    Ok(flight.write(pauses.into_iter().map(ask).collect(), With::BESIDE).await?)
+}
+
+/// The tools of this turn, in call order.
+fn tool_trace(flight: &Flight) -> Vec<ToolTrace> {
+    let first = flight.state.turn.as_ref().map_or(0, |turn| turn.first);
+    let mut trace: Vec<ToolTrace> = Vec::new();
+    for event in &flight.state.history[first..] {
+        match &event.kind {
+            EventKind::ToolCall { call, name, arguments, .. } => trace.push(ToolTrace {
+                call: call.clone(),
+                name: name.clone(),
+                arguments: arguments.clone(),
+                ok: false,
+                content: Content::default(),
+            }),
+            EventKind::ToolResult { call, ok, content } => {
+                if let Some(traced) = trace.iter_mut().find(|traced| traced.call == *call) {
+                    (traced.ok, traced.content) = (*ok, content.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    trace
+}
+
+/// The `after_agent` hooks, in order.
+async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interrupt> {
+    let agent = flight.agent();
+    let frame = flight.frame().clone();
+    for entry in &agent.chains().after_agent {
+        let Some(hook) = entry.hook() else { continue };
+        let mut settled = Settled::new(flight.turn.clone());
+        settled.shown = closing.result.clone();
+        let ran = Run::new(&frame, entry, Point::AfterAgent).decide(hook.after_agent(&mut settled)).await?;
+        let Some(decision) = ran.unless_blocked(entry, &mut flight.records)? else { continue };
+        if let Some(result) = settled.result {
+            closing.result = Some(Arc::new(result));
+        }
+        closing.injections.extend(settled.injected.into_iter().map(|content| (entry.name.clone(), content)));
+        if decision == AfterAgent::Halt {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Everything that is left open is closed in the same append as `turn_ended`.
+async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Result<(), Interrupt> {
+    let mut kinds = Vec::with_capacity(2);
+    let accepted = flight.state.turn.as_ref().is_some_and(|turn| turn.accepted);
+    if !accepted && !flight.erased {
+        let content = flight.turn.user_message.clone();
+        kinds.push(EventKind::UserMessage { content, by: flight.frame().scope.by() });
+    }
+    kinds.extend(cut_short(flight, &verdict));
+    kinds.extend(left_open(flight, &verdict));
+    kinds.extend(closing.injections.into_iter().map(|(hook, content)| EventKind::Injection {
+        hook,
+        content,
+        place: Place::NextTurn,
+    }));
+    let frame = flight.frame().clone();
+    let ended = TurnEnded {
+        outcome: verdict.outcome,
+        reason: verdict.reason,
+        by: verdict.by,
+        result: closing.result,
+        warnings: std::mem::take(&mut flight.warnings),
+        model_calls: frame.meter.made(),
+        usage: frame.meter.usage(),
+        ms: u64::try_from(flight.stopwatch.active(frame.clock.elapsed()).as_millis()).unwrap_or(u64::MAX),
+    };
+    let jobs = jobs(flight, ended.outcome);
+    kinds.push(EventKind::TurnEnded(ended.clone()));
+    // Where `on_ended` hooks follow, their records go with the claim; else it goes with this write.
+    let lease = if frame.agent.chains().on_ended.is_empty() { Lease::Release } else { Lease::Keep };
+    let with = With { take_message: !accepted, beside: Keeping::Nothing, jobs, lease };
+    flight.write(kinds, with).await?;
+    flight.ended = Some(ended);
+    flight.outlet = None;
+    Ok(())
+}
+
+/// What was told of a reply that was cut short is what happened; what was held back is dropped.
+fn cut_short(flight: &mut Flight, verdict: &Verdict) -> Option<EventKind> {
+    let mut outlet = flight.outlet.take()?;
+    if verdict.outcome != Outcome::Cancelled {
+        outlet.discard(verdict.by.clone(), verdict.reason.clone());
+        return None;
+    }
+    Some(EventKind::AssistantMessage {
+        attempt: outlet.attempt(),
+        content: outlet.told_content()?,
+        stop_reason: StopReason::Cancelled,
+        usage: Usage::default(),
+        object: None,
+        annotations: None,
+    })
+}
+
+/// Open questions are resolved and open calls get their one result.
+fn left_open(flight: &Flight, verdict: &Verdict) -> Vec<EventKind> {
+    let Some(turn) = &flight.state.turn else { return Vec::new() };
+    let by = verdict.by.clone().unwrap_or(By::System(System::Recovery));
+    let asked = turn.open_questions().map(|question| EventKind::Resolution {
+        call: question.call.clone(),
+        decision: Resolved::Cancelled,
+        by: by.clone(),
+        reason: None,
+    });
+    let calls = turn.calls.iter().map(|open| {
+        let text = match (verdict.outcome, open.started) {
+            (Outcome::Cancelled, _) => "[cancelled]".to_owned(),
+            (Outcome::Exhausted, false) => "[not run: limit]".to_owned(),
+            (Outcome::Exhausted, true) => "[interrupted: limit]".to_owned(),
+            (outcome, false) => format!("[not run: turn {outcome}]"),
+            (outcome, true) => format!("[interrupted: turn {outcome}]"),
+        };
+        EventKind::ToolResult { call: open.call.call.clone(), ok: false, content: text.into() }
+    });
+    asked.chain(calls).collect()
+}
+
+/// What is to be done when the turn is over: written with it, so that a crash does not lose it.
+fn jobs(flight: &Flight, outcome: Outcome) -> Vec<Job> {
+    let agent = flight.agent();
+    let chains = agent.chains();
+    let job = |kind| {
+        let (turn, by) = (flight.frame().id.clone(), flight.frame().scope.by());
+        move |hook: &Text| Job { turn: turn.clone(), hook: hook.clone(), kind, by: by.clone(), tries: 0, error: None }
+    };
+    let ended = chains.on_ended.iter().map(|entry| &entry.name).map(job(JobKind::Ended));
+    let aside = outcome == Outcome::Completed && !flight.frame().house.bare;
+    let background = chains.background.iter().filter(|_| aside).map(|entry| &entry.name).map(job(JobKind::Background));
+    ended.chain(background).collect()
+}

@@ -1,0 +1,209 @@
+//! A turn in flight: what the stages work on.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::cut::Cut;
+use super::meter::Stopwatch;
+use super::outlet::Outlet;
+use super::seen::{Frame, Turn};
+use super::state::{Stage, State, Verdict};
+use crate::agent::Agent;
+use crate::context::reserve::Candidate;
+use crate::conversation::Command;
+use crate::event::{Event, EventKind, TurnEnded, Warning};
+use crate::hook::{Injection, Moment, Record};
+use crate::live::Live;
+use crate::message::Text;
+use crate::store::{Batch, Beside, BesideWrite, Job, Lease, StoreError, TransientInjection};
+
+/// Why a stage stopped before its end.
+#[derive(Debug)]
+pub(crate) enum Interrupt {
+    /// The turn's end is decided.
+    Settle(Box<Verdict>),
+    /// Cancelled, or out of time.
+    Cut(Cut),
+    /// The log cannot be written.
+    Store(StoreError),
+}
+
+impl From<Verdict> for Interrupt {
+    fn from(verdict: Verdict) -> Self {
+        Self::Settle(Box::new(verdict))
+    }
+}
+impl From<Cut> for Interrupt {
+    fn from(cut: Cut) -> Self {
+        Self::Cut(cut)
+    }
+}
+impl From<StoreError> for Interrupt {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A turn in flight. Each field says who writes and who reads it.
+pub(crate) struct Flight {
+    /// What hooks and tools see; stages keep it current.
+    pub(crate) turn: Turn,
+    /// Changed by [`write`](Self::write) only, but for marks that are not history.
+    pub(crate) state: State,
+    /// Changed by stages, stored by the next write that says so.
+    pub(crate) beside: Beside,
+    /// Since the last write.
+    pub(crate) records: Vec<Record>,
+    /// The reply under way; survives a cut, so that `end` knows what was told.
+    pub(crate) outlet: Option<Outlet>,
+    /// What `before_agent` added for this turn only: made by `accept`, read by `build`.
+    pub(crate) injected: Vec<Candidate>,
+    /// Whether a conversation hook is due, and why: read by `accept`.
+    pub(crate) moment: Option<Moment>,
+    /// Set by `accept`: the message is not kept.
+    pub(crate) erased: bool,
+    /// For `turn_ended`.
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) stopwatch: Stopwatch,
+    /// The writer's claim.
+    pub(crate) epoch: u64,
+    /// Whether a write gave it back.
+    pub(crate) released: bool,
+    /// From callers, for this conversation.
+    pub(crate) commands: mpsc::Receiver<Command>,
+    /// Commands that the driver carries out between turns; as many as the channel holds at the most.
+    pub(crate) later: Vec<Command>,
+    /// Set by `end`, for whoever waits.
+    pub(crate) ended: Option<TurnEnded>,
+    /// The stage last told.
+    entered: Option<Stage>,
+}
+
+/// What a write does beside adding events.
+pub(crate) struct With {
+    pub(crate) take_message: bool,
+    pub(crate) beside: Keeping,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) lease: Lease,
+}
+
+/// What becomes of what stands beside the log.
+pub(crate) enum Keeping {
+    AsItIs,
+    Present,
+    Nothing,
+}
+
+impl With {
+    pub(crate) const NOTHING: Self =
+        Self { take_message: false, beside: Keeping::AsItIs, jobs: Vec::new(), lease: Lease::Keep };
+    /// What the flight holds beside the log is stored.
+    pub(crate) const BESIDE: Self =
+        Self { take_message: false, beside: Keeping::Present, jobs: Vec::new(), lease: Lease::Keep };
+}
+
+impl Flight {
+    pub(crate) fn new(turn: Turn, state: State, beside: Beside, epoch: u64, commands: mpsc::Receiver<Command>) -> Self {
+        let stopwatch = Stopwatch::started(beside.active, turn.frame.clock.elapsed());
+        Self {
+            turn,
+            state,
+            beside,
+            records: Vec::new(),
+            outlet: None,
+            injected: Vec::new(),
+            moment: None,
+            erased: false,
+            warnings: Vec::new(),
+            stopwatch,
+            epoch,
+            released: false,
+            commands,
+            later: Vec::new(),
+            ended: None,
+            entered: None,
+        }
+    }
+
+    pub(crate) fn frame(&self) -> &Arc<Frame> {
+        &self.turn.frame
+    }
+
+    /// The agent, in a clone that does not borrow the flight.
+    pub(crate) fn agent(&self) -> Agent {
+        self.turn.frame.agent.clone()
+    }
+
+    pub(crate) fn enter(&mut self, stage: Stage) {
+        if self.entered != Some(stage) {
+            self.entered = Some(stage);
+            self.frame().tell(Live::StateChanged { state: stage.into() });
+        }
+    }
+
+    /// Decides how the turn ends; the first word stands, unless the turn is cut short after it.
+    pub(crate) fn settle(&mut self, verdict: Verdict) {
+        if let Some(turn) = &mut self.state.turn {
+            turn.verdict = Some(verdict);
+        }
+    }
+
+    pub(crate) fn warn(&mut self, hook: Option<Text>, text: impl Into<Text>) {
+        let text = text.into();
+        self.frame().tell(Live::Notice { level: crate::live::Level::Warning, text: text.clone(), hook: hook.clone() });
+        self.warnings.push(Warning { hook, text });
+    }
+
+    /// Appends events. They are applied and told when they are written, and not before.
+    pub(crate) async fn write(&mut self, kinds: Vec<EventKind>, with: With) -> Result<(), StoreError> {
+        let frame = self.turn.frame.clone();
+        let (at, expected_seq) = (frame.clock.now(), self.state.seq);
+        let stamp = |(kind, seq)| Arc::new(Event { seq, turn: frame.id.clone(), at, kind });
+        let events: Vec<Arc<Event>> = kinds.into_iter().zip(expected_seq + 1..).map(stamp).collect();
+        if let Keeping::Present = with.beside {
+            self.beside.active = self.stopwatch.active(frame.clock.elapsed());
+            self.beside.touched = frame.touched();
+        }
+        let records = self.take_records().into_iter().map(|record| (frame.id.clone(), record)).collect();
+        let batch = Batch {
+            conversation: &frame.conversation,
+            epoch: self.epoch,
+            events: &events,
+            expected_seq,
+            take: with.take_message.then_some(&frame.id),
+            beside: match with.beside {
+                Keeping::AsItIs => BesideWrite::Keep,
+                Keeping::Present => BesideWrite::Put(&self.beside),
+                Keeping::Nothing => BesideWrite::Delete,
+            },
+            records,
+            jobs: with.jobs,
+            lease: with.lease,
+        };
+        let released = batch.lease == Lease::Release;
+        frame.house.store.append(batch).await?;
+        self.released |= released;
+        for event in &events {
+            self.state.apply(event);
+            frame.plane.tell_log(event);
+        }
+        Ok(())
+    }
+
+    /// After a revival: what `before_agent` added for this turn.
+    pub(crate) fn remember_injections(&mut self) {
+        let again = |kept: &TransientInjection| Candidate {
+            injection: Injection { hook: kept.hook.clone(), content: kept.content.clone(), tokens: kept.tokens },
+            sheddable: None,
+            durable: false,
+        };
+        self.injected = self.beside.injections.iter().map(again).collect();
+    }
+
+    fn take_records(&mut self) -> Vec<Record> {
+        let mut records = std::mem::take(&mut self.records);
+        records.append(&mut self.turn.frame.take_records());
+        records
+    }
+}

@@ -1,0 +1,55 @@
+//! The turn, top to bottom: accept → build → call → dispatch → end.
+//!
+//! [`drive`] is the whole loop: ask [`next`] for the stage, run it, look again. A stage is an async function over the
+//! [`Flight`]; it changes the state by writing events, and it never calls another stage.
+
+pub(crate) mod accept;
+mod aftermath;
+mod build;
+mod call;
+mod cut;
+mod decide;
+mod dispatch;
+mod end;
+mod flight;
+mod meter;
+mod outlet;
+mod perform;
+pub(crate) mod resolve;
+mod seen;
+mod state;
+
+pub(crate) use aftermath::{BackgroundDesk, run_jobs};
+pub(crate) use cut::{Cut, CutToken};
+pub(crate) use flight::{Flight, Interrupt};
+pub(crate) use meter::Meter;
+pub(crate) use resolve::Resolve;
+pub(crate) use seen::{Frame, FrameParts};
+
+pub use meter::Left;
+pub use seen::{PermissionMode, Turn};
+pub use state::{OpenTurn, Stage, State, Verdict, next};
+
+use crate::store::StoreError;
+
+/// Carries the turn on until it ends or must wait. Only a store that fails stops it earlier.
+pub(crate) async fn drive(flight: &mut Flight) -> Result<Stage, StoreError> {
+    loop {
+        let stage = next(&flight.state);
+        flight.enter(stage);
+        let done = match stage {
+            Stage::Accept => accept::run(flight).await,
+            Stage::Build => build::run(flight).await,
+            Stage::Call => call::run(flight).await,
+            Stage::Dispatch => dispatch::run(flight).await,
+            Stage::End => end::run(flight).await,
+            Stage::Waiting | Stage::Idle => return Ok(stage),
+        };
+        match done {
+            Ok(()) => {}
+            Err(Interrupt::Settle(verdict)) => flight.settle(*verdict),
+            Err(Interrupt::Cut(cut)) => flight.settle(cut.verdict()),
+            Err(Interrupt::Store(error)) => return Err(error),
+        }
+    }
+}

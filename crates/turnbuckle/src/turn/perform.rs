@@ -1,0 +1,89 @@
+//! One call at its tool: wraps, the tool, `after_tool`. Owns all it needs, so many run side by side.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::decide::{Going, blocked};
+use super::flight::Interrupt;
+use super::seen::Turn;
+use crate::Failure;
+use crate::clock::Boxed;
+use crate::hook::run::{Run, contained};
+use crate::hook::{AfterTool, HookFailure, OnFailure, Point, Record, ToolNext};
+use crate::id::CallId;
+use crate::message::{Text, ToolCall};
+use crate::tool::{Effect, Output};
+
+/// What came of a call.
+pub(super) struct Performed {
+    pub(super) call: CallId,
+    pub(super) output: Output,
+    pub(super) records: Vec<Record>,
+    /// The hook that ends the turn here, and why.
+    pub(super) halted: Option<(Text, Text)>,
+}
+
+pub(super) async fn perform(going: Going) -> Result<Performed, Interrupt> {
+    let Going { turn, call, tool, reconcile } = going;
+    let mut records = Vec::new();
+    let happened = match (reconcile, &tool.spec().effect) {
+        (true, Effect::Reconcile(world)) => within_time(&turn, &tool, world.reconcile(&turn, &call)).await,
+        _ => Ok(None),
+    };
+    let result = match happened {
+        Ok(Some(output)) => Ok(output),
+        Ok(None) => {
+            let agent = turn.frame.agent.clone();
+            let next = ToolNext::new(&agent.chains().wrap_tool_call, &turn, &tool);
+            within_time(&turn, &tool, next.run(&call)).await
+        }
+        Err(failure) => Err(failure),
+    };
+    let output = result.unwrap_or_else(|failure| Output::error(format!("the tool failed: {failure}"))).capped();
+    if output.waits.is_some() {
+        return Ok(Performed { call: call.call, output, records, halted: None });
+    }
+    let (output, halted) = after_tool(&turn, &call, output, &mut records).await?;
+    Ok(Performed { call: call.call, output, records, halted })
+}
+
+/// Panics and overlong runs are failures. A tool that is ready at once never sees a timer.
+async fn within_time<T>(
+    turn: &Turn,
+    tool: &std::sync::Arc<dyn crate::tool::Tool>,
+    mut future: Boxed<'_, Result<T, Failure>>,
+) -> Result<T, HookFailure> {
+    let limit = tool.spec().timeout;
+    let mut timer = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(result) = contained(future.as_mut(), cx) {
+            return Poll::Ready(result);
+        }
+        let timer = timer.get_or_insert_with(|| turn.frame.clock.sleep(limit));
+        timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
+    })
+    .await
+}
+
+/// The `after_tool` hooks on one result, in order; the second value ends the turn.
+pub(super) async fn after_tool(
+    turn: &Turn,
+    call: &ToolCall,
+    mut output: Output,
+    records: &mut Vec<Record>,
+) -> Result<(Output, Option<(Text, Text)>), Interrupt> {
+    for entry in &turn.frame.agent.chains().after_tool {
+        let (Some(hook), true) = (entry.hook(), entry.minds_tool(&call.name)) else { continue };
+        let run = Run::new(&turn.frame, entry, Point::AfterTool).for_call(&call.call);
+        let ran = run.decide(hook.after_tool(turn, call, &output)).await?;
+        records.push(ran.record);
+        match ran.result {
+            Ok(AfterTool::Continue) => {}
+            Ok(AfterTool::Modify(modified)) => output = modified.capped(),
+            Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),
+            Err(_) if entry.failure_policy(Point::AfterTool) == OnFailure::Ignore => {}
+            Err(failure) => return Ok((blocked(&entry.name, &failure), None)),
+        }
+    }
+    Ok((output, None))
+}

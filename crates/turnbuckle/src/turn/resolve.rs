@@ -1,0 +1,111 @@
+//! An answer to a suspended call: checked, written, and only then acknowledged; the turn goes on afterwards.
+
+use tokio::sync::oneshot;
+
+use super::flight::{Flight, Interrupt, With};
+use super::state::Question;
+use crate::conversation::{Command, ResolveError};
+use crate::event::{EventKind, Prompt, Refusal, Resolved};
+use crate::id::CallId;
+use crate::live::Live;
+use crate::message::Text;
+use crate::scope::By;
+use crate::store::{Answer, StoreError};
+
+/// An answer on its way in.
+pub(crate) struct Resolve {
+    pub(crate) call: CallId,
+    pub(crate) answer: Answer,
+    /// The digest that the person was shown, if they say so.
+    pub(crate) digest: Option<Text>,
+    pub(crate) by: By,
+    /// Told when the answer is written, before the turn goes on.
+    pub(crate) done: oneshot::Sender<Result<(), ResolveError>>,
+}
+
+/// Carries out a command while tools run. Messages are for the driver, between turns.
+pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), Interrupt> {
+    match command {
+        Command::Resolve(resolve) => Ok(answer(flight, resolve).await?),
+        Command::Message(message) => {
+            flight.later.push(Command::Message(message));
+            Ok(())
+        }
+        Command::Cancel(cut) => Err(cut.into()),
+        other => {
+            flight.later.push(other);
+            Ok(())
+        }
+    }
+}
+
+/// Writes the answer, or says why it is stale.
+pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), StoreError> {
+    let Resolve { call, answer, digest, by, done } = resolve;
+    let open = flight.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let Some(question) = open.into_iter().find(|question| question.call == call).cloned() else {
+        let _ = done.send(Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() }));
+        return Ok(());
+    };
+    let checked = check(&question, &answer, digest.as_ref());
+    let decision = match checked {
+        Ok(decision) => decision,
+        Err(error) => {
+            let _ = done.send(Err(error));
+            return Ok(());
+        }
+    };
+    let kinds = events(flight, &question, decision, &answer, by);
+    flight.beside.answers.push((call, answer));
+    let written = flight.write(kinds, With::BESIDE).await;
+    // Whoever asked may have gone; the answer stands all the same.
+    let _ = done.send(written.as_ref().copied().map_err(|error| ResolveError::Store(error.to_string())));
+    written
+}
+
+/// Whether the answer is one to this question, about these arguments.
+fn check(question: &Question, answer: &Answer, digest: Option<&Text>) -> Result<Resolved, ResolveError> {
+    let stale = |why: &str| ResolveError::Stale { call: question.call.clone(), why: why.into() };
+    let unfit = |why: &str| ResolveError::Unfit { call: question.call.clone(), why: why.into() };
+    let asked = match &question.prompt {
+        Prompt::Approval { digest, .. } => Some(digest),
+        _ => None,
+    };
+    if digest.is_some() && digest != asked {
+        return Err(stale("it was shown with other arguments"));
+    }
+    match (&question.prompt, answer) {
+        (Prompt::Approval { .. } | Prompt::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
+        (_, Answer::Deny(_)) => Ok(Resolved::Denied),
+        (Prompt::Elicitation { schema: Some(schema), .. }, Answer::Result(value)) => {
+            match jsonschema::validator_for(schema) {
+                Ok(validator) if !validator.is_valid(value) => Err(unfit("the answer does not fit the schema")),
+                _ => Ok(Resolved::Answered),
+            }
+        }
+        (Prompt::Elicitation { .. } | Prompt::ClientExec { .. }, Answer::Result(_) | Answer::Error(_)) => {
+            Ok(Resolved::Answered)
+        }
+        (Prompt::Approval { .. } | Prompt::Pause { .. }, _) => Err(unfit("this call wants to be approved or denied")),
+        (_, Answer::Approve) => Err(unfit("this call wants an answer")),
+    }
+}
+
+fn events(flight: &Flight, question: &Question, decision: Resolved, answer: &Answer, by: By) -> Vec<EventKind> {
+    let reason = match answer {
+        Answer::Deny(reason) => reason.clone(),
+        Answer::Error(text) => Some(text.clone()),
+        _ => None,
+    };
+    let call = question.call.clone();
+    let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone() }];
+    if let (Prompt::Pause { hook, reason: paused }, Resolved::Denied) = (&question.prompt, decision) {
+        let feedback = reason.clone().unwrap_or_else(|| paused.clone());
+        kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });
+    }
+    if let (Prompt::Approval { tool: None, .. }, Resolved::Denied) = (&question.prompt, decision) {
+        let attempt = flight.beside.asked.as_ref().map_or(1, |asked| asked.attempt);
+        flight.frame().tell(Live::AttemptDiscarded { attempt, by: Some(by), reason });
+    }
+    kinds
+}

@@ -1,0 +1,380 @@
+//! `State` is a fold over events; `next` is a pure function of it. The same two serve a live turn and a revived one.
+
+use std::sync::Arc;
+
+use crate::context::tokens;
+use crate::event::{Event, EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
+use crate::id::{CallId, TurnId};
+use crate::live::ConversationState;
+use crate::message::{Text, ToolCall, Usage};
+use crate::scope::{By, System};
+use crate::tool::Executor;
+
+/// What comes next for a conversation. A stage never calls another: it changes the state, and `next` looks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The inbox message meets the `before_agent` hooks and becomes history.
+    Accept,
+    /// The context of the next model call is assembled.
+    Build,
+    /// The model speaks.
+    Call,
+    /// Tools run.
+    Dispatch,
+    /// Stop hooks judge; the turn is written off.
+    End,
+    /// Someone must answer first.
+    Waiting,
+    /// No turn is open.
+    Idle,
+}
+
+impl From<Stage> for ConversationState {
+    fn from(stage: Stage) -> Self {
+        match stage {
+            Stage::Accept => Self::Accept,
+            Stage::Build => Self::Build,
+            Stage::Call => Self::Call,
+            Stage::Dispatch => Self::Dispatch,
+            Stage::End => Self::End,
+            Stage::Waiting => Self::Waiting,
+            Stage::Idle => Self::Idle,
+        }
+    }
+}
+
+/// What comes next.
+pub fn next(state: &State) -> Stage {
+    let Some(turn) = &state.turn else { return Stage::Idle };
+    if turn.verdict.is_some() {
+        Stage::End
+    } else if !turn.accepted {
+        Stage::Accept
+    } else if turn.questions.iter().any(|question| question.answer.is_none()) {
+        Stage::Waiting
+    } else if turn.approved_reply().is_some() {
+        Stage::Call
+    } else if turn.calls.iter().any(OpenCall::can_go_on) {
+        Stage::Dispatch
+    } else if !turn.calls.is_empty() {
+        Stage::Waiting
+    } else if turn.spoke {
+        Stage::End
+    } else if turn.built {
+        Stage::Call
+    } else {
+        Stage::Build
+    }
+}
+
+/// How a turn is going to end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub(crate) outcome: Outcome,
+    pub(crate) reason: Option<Text>,
+    pub(crate) by: Option<By>,
+}
+
+impl Verdict {
+    pub(crate) fn new(outcome: Outcome, reason: impl Into<Text>) -> Self {
+        Self { outcome, reason: Some(reason.into()), by: None }
+    }
+    pub(crate) fn failed(reason: impl Into<Text>) -> Self {
+        Self::new(Outcome::Failed, reason)
+    }
+    pub(crate) fn exhausted(limit: impl Into<Text>) -> Self {
+        Self::new(Outcome::Exhausted, limit).by(By::System(System::Limit))
+    }
+    pub(crate) fn by(mut self, by: By) -> Self {
+        self.by = Some(by);
+        self
+    }
+}
+
+/// A conversation, as far as its log tells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// The last event's.
+    pub(crate) seq: u64,
+    /// Of the log: what contexts are made of, and all of the open turn.
+    pub(crate) history: Vec<Arc<Event>>,
+    pub(crate) turn: Option<OpenTurn>,
+    /// Model calls of all ended turns: a script goes on where it stopped.
+    pub(crate) earlier_calls: u64,
+    /// Every call id ever given, to keep them unique.
+    call_ids: std::collections::HashSet<CallId>,
+    /// Tokens that history may hold; whole turns beyond it fall out.
+    room: u64,
+    /// Tokens of each ended turn in history, with its number of events.
+    ended: Vec<(usize, u64)>,
+}
+
+/// The turn under way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenTurn {
+    pub(crate) id: TurnId,
+    /// Whether its message is in the log.
+    pub(crate) accepted: bool,
+    /// Who sent the message.
+    pub(crate) by: Option<By>,
+    /// Where in history it begins.
+    pub(crate) first: usize,
+    /// Calls without a result.
+    pub(crate) calls: Vec<OpenCall>,
+    /// Questions that are not about a tool call: a whole reply, a pause.
+    pub(crate) questions: Vec<Question>,
+    /// Whether the model's last reply called for nothing.
+    pub(crate) spoke: bool,
+    /// Whether the next request is ready. Not from the log: a revived turn builds again.
+    pub(crate) built: bool,
+    /// Model calls whose replies are in the log.
+    pub(crate) model_calls: u32,
+    pub(crate) usage: Usage,
+    /// Refused stops since the last tool call.
+    pub(crate) refused: u32,
+    pub(crate) last_refusals: Vec<Refusal>,
+    /// Decided, and not yet written.
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// A call without a result.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OpenCall {
+    /// With the arguments it runs with, once they are known.
+    pub(crate) call: ToolCall,
+    pub(crate) executor: Executor,
+    pub(crate) started: bool,
+    /// Who allowed it.
+    pub(crate) approved_by: Option<By>,
+    /// The last question about it.
+    pub(crate) question: Option<Question>,
+}
+
+impl OpenCall {
+    /// Whether there is something to do that needs no answer.
+    pub(super) fn can_go_on(&self) -> bool {
+        self.question.as_ref().is_none_or(|question| question.answer.is_some())
+    }
+}
+
+/// Something asked of a person or a client.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Question {
+    pub(crate) call: CallId,
+    pub(crate) prompt: Prompt,
+    pub(crate) answer: Option<(Resolved, By)>,
+    pub(crate) reason: Option<Text>,
+}
+
+impl OpenTurn {
+    fn new(id: TurnId, first: usize) -> Self {
+        Self {
+            id,
+            accepted: false,
+            by: None,
+            first,
+            calls: Vec::new(),
+            questions: Vec::new(),
+            spoke: false,
+            built: false,
+            model_calls: 0,
+            usage: Usage::default(),
+            refused: 0,
+            last_refusals: Vec::new(),
+            verdict: None,
+        }
+    }
+
+    /// Who approved the reply that was asked about, if it is not in the log yet.
+    pub(crate) fn approved_reply(&self) -> Option<&By> {
+        self.questions.iter().find_map(|question| match (&question.prompt, &question.answer) {
+            (Prompt::Approval { .. }, Some((Resolved::Approved, by))) => Some(by),
+            _ => None,
+        })
+    }
+
+    /// Whether a person approved a pause: the turn ends without asking the stop hooks again.
+    pub(crate) fn stop_approved(&self) -> bool {
+        let approved = |question: &Question| {
+            matches!((&question.prompt, &question.answer), (Prompt::Pause { .. }, Some((Resolved::Approved, _))))
+        };
+        self.questions.iter().any(approved)
+    }
+
+    fn open_question(&mut self, id: &CallId) -> Option<&mut Question> {
+        let of_calls = self.calls.iter_mut().filter_map(|open| open.question.as_mut());
+        of_calls.chain(&mut self.questions).find(|question| question.call == *id && question.answer.is_none())
+    }
+
+    /// Everything that waits for an answer.
+    pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Question> {
+        let of_calls = self.calls.iter().filter_map(|open| open.question.as_ref());
+        of_calls.chain(&self.questions).filter(|question| question.answer.is_none())
+    }
+}
+
+impl State {
+    /// An empty log; history may hold `room` tokens.
+    pub fn new(room: u64) -> Self {
+        Self {
+            seq: 0,
+            history: Vec::new(),
+            turn: None,
+            earlier_calls: 0,
+            call_ids: std::collections::HashSet::new(),
+            room,
+            ended: Vec::new(),
+        }
+    }
+
+    /// Takes up an inbox message: the turn exists from now on.
+    pub fn begin(&mut self, id: TurnId) {
+        self.turn = Some(OpenTurn::new(id, self.history.len()));
+    }
+
+    /// Whether a call of this id was ever made.
+    pub(crate) fn has_call(&self, id: &CallId) -> bool {
+        self.call_ids.contains(id)
+    }
+
+    /// Folds one event in.
+    pub fn apply(&mut self, event: &Arc<Event>) {
+        self.seq = event.seq;
+        if let EventKind::TurnEnded(ended) = &event.kind {
+            return self.end(event, ended);
+        }
+        if let (EventKind::UserMessage { .. }, None) = (&event.kind, &self.turn) {
+            self.begin(event.turn.clone());
+        }
+        if let EventKind::ToolCall { call, .. } = &event.kind {
+            self.call_ids.insert(call.clone());
+        }
+        if let EventKind::Suspension { call, .. } = &event.kind {
+            self.call_ids.insert(call.clone());
+        }
+        self.history.push(event.clone());
+        if let Some(turn) = &mut self.turn {
+            turn.apply(&event.kind);
+        }
+    }
+
+    fn end(&mut self, event: &Arc<Event>, ended: &TurnEnded) {
+        self.earlier_calls += u64::from(ended.model_calls);
+        let first = self.turn.take().map_or(self.history.len(), |turn| turn.first);
+        if ended.outcome.joins_history() {
+            self.history.push(event.clone());
+        } else {
+            let kept = self.history.split_off(first).into_iter().filter(|event| is_for_next_turn(event));
+            self.history.extend(kept);
+        }
+        let tokens = self.history[first..].iter().map(|event| tokens::of_event(event)).sum();
+        self.ended.push((self.history.len() - first, tokens));
+        self.shorten(self.room);
+    }
+
+    /// Makes room for the open turn beside the ended ones.
+    pub(crate) fn make_room(&mut self, room: u64) {
+        let Some(turn) = &self.turn else { return };
+        let open: u64 = self.history[turn.first..].iter().map(|event| tokens::of_event(event)).sum();
+        self.shorten(room.saturating_sub(open));
+    }
+
+    /// Whole turns fall out, oldest first, and in steps: once there is too much, down to three quarters, so that the
+    /// provider's cache holds between the steps.
+    fn shorten(&mut self, room: u64) {
+        let mut total: u64 = self.ended.iter().map(|(_, tokens)| tokens).sum();
+        if total <= room {
+            return;
+        }
+        let mut turns = 0;
+        let mut events = 0;
+        for (length, tokens) in &self.ended {
+            if total <= room / 4 * 3 {
+                break;
+            }
+            (turns, events, total) = (turns + 1, events + length, total - tokens);
+        }
+        self.ended.drain(..turns);
+        self.history.drain(..events);
+        if let Some(turn) = &mut self.turn {
+            turn.first -= events;
+        }
+    }
+}
+
+fn is_for_next_turn(event: &Event) -> bool {
+    matches!(&event.kind, EventKind::Injection { place: Place::NextTurn, .. })
+}
+
+impl OpenTurn {
+    fn apply(&mut self, kind: &EventKind) {
+        self.built = false;
+        match kind {
+            EventKind::UserMessage { by, .. } => {
+                self.accepted = true;
+                self.by = Some(by.clone());
+            }
+            EventKind::AssistantMessage { attempt, usage, .. } => {
+                self.spoke = true;
+                self.questions.clear();
+                self.model_calls += attempt;
+                self.usage += *usage;
+            }
+            EventKind::ToolCall { call, name, arguments, executor } => {
+                self.spoke = false;
+                self.refused = 0;
+                self.last_refusals.clear();
+                let call = ToolCall { call: call.clone(), name: name.clone(), arguments: arguments.clone() };
+                self.calls.push(OpenCall {
+                    call,
+                    executor: *executor,
+                    started: false,
+                    approved_by: None,
+                    question: None,
+                });
+            }
+            EventKind::ToolStarted { call, arguments, approved_by, .. } => {
+                if let Some(open) = self.calls.iter_mut().find(|open| open.call.call == *call) {
+                    open.started = true;
+                    open.question = None;
+                    open.call.arguments = arguments.clone();
+                    open.approved_by = approved_by.clone();
+                }
+            }
+            EventKind::ToolResult { call, .. } => self.calls.retain(|open| open.call.call != *call),
+            EventKind::Suspension { call, prompt, .. } => self.ask(call, prompt),
+            EventKind::Resolution { call, decision, by, reason } => self.answer(call, *decision, by, reason),
+            EventKind::StopFeedback { refusals } => {
+                self.spoke = false;
+                self.questions.clear();
+                self.refused += 1;
+                self.last_refusals.clone_from(refusals);
+            }
+            EventKind::Injection { .. } | EventKind::TurnEnded(_) => {}
+        }
+    }
+
+    fn ask(&mut self, call: &CallId, prompt: &Prompt) {
+        let question = Question { call: call.clone(), prompt: prompt.clone(), answer: None, reason: None };
+        match self.calls.iter_mut().find(|open| open.call.call == *call) {
+            Some(open) => {
+                if let Prompt::Approval { arguments, .. } | Prompt::ClientExec { arguments, .. } = prompt {
+                    open.call.arguments = arguments.clone();
+                }
+                open.question = Some(question);
+            }
+            None => self.questions.push(question),
+        }
+    }
+
+    fn answer(&mut self, call: &CallId, decision: Resolved, by: &By, reason: &Option<Text>) {
+        let Some(question) = self.open_question(call) else { return };
+        question.answer = Some((decision, by.clone()));
+        question.reason.clone_from(reason);
+        let about_reply = matches!(question.prompt, Prompt::Approval { tool: None, .. });
+        if about_reply && decision != Resolved::Approved {
+            let reason = reason.clone().unwrap_or_else(|| "the reply was not approved".into());
+            self.verdict = Some(Verdict::new(Outcome::Rejected, reason).by(by.clone()));
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The house rules a compiler does not know: lengths, module docs, crate boundaries, forgotten files, leftovers.
+//!
+//! Each test collects all offences before it fails, so one run shows everything there is to tidy.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const LONGEST_FILE: usize = 500;
+
+/// What git does not track either, see `.gitignore`. `.git` is a file in a worktree, so names are skipped, not folders.
+const UNTRACKED: &[&str] = &[".git", "target", "node_modules", ".venv", "__pycache__", ".turnbuckle"];
+
+/// Crates that would let the core speak HTTP or SQL, or to a terminal.
+const NOT_IN_THE_CORE: &[&str] = &[
+    "reqwest",
+    "hyper",
+    "hyper-util",
+    "ureq",
+    "isahc",
+    "curl",
+    "axum",
+    "actix-web",
+    "warp",
+    "tonic",
+    "tower-http",
+    "rusqlite",
+    "libsqlite3-sys",
+    "sqlx",
+    "diesel",
+    "postgres",
+    "tokio-postgres",
+    "deadpool-postgres",
+    "clap",
+    "crossterm",
+    "termion",
+    "ratatui",
+    "rustyline",
+    "reedline",
+    "indicatif",
+    "console",
+    "anstream",
+    "anstyle",
+];
+
+/// Code that would let the core print or open a socket.
+const NOT_IN_THE_CORES_CODE: &[&str] = &[
+    "print!",
+    "println!",
+    "dbg!",
+    "io::stdout",
+    "io::stderr",
+    "std::net",
+    "tokio::net",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+];
+
+/// Put together here, so that this file does not find itself.
+const MACHINE_PATHS: &[&str] = &[concat!("/", "work", "/"), concat!("/", "root", "/")];
+const LEFTOVERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("to", "do!(")];
+
+const HOOK_HEADINGS: &[&str] = &["//! # Points", "//! # Options", "//! # Example"];
+
+#[test]
+fn the_walk_sees_the_workspace() -> io::Result<()> {
+    let seen: Vec<String> = workspace_files()?.iter().map(|file| shown(file)).collect();
+    for file in ["Cargo.toml", "crates/turnbuckle/src/lib.rs", "crates/turnbuckle/tests/it/tidy.rs"] {
+        assert!(seen.iter().any(|path| path == file), "the walk from {ROOT} missed {file}");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_rust_file_is_longer_than_500_lines() -> io::Result<()> {
+    let mut offences = Vec::new();
+    for file in rust_files()? {
+        let length = text_of(&file)?.lines().count();
+        if length > LONGEST_FILE {
+            offences.push(format!("{}: {length} lines", shown(&file)));
+        }
+    }
+    assert_none(&offences, "split these files along what they are about");
+    Ok(())
+}
+
+#[test]
+fn every_source_file_begins_with_its_module_doc() -> io::Result<()> {
+    let mut offences = Vec::new();
+    for src in folder_of_every_crate("src")? {
+        for file in rust_files_in(&src)? {
+            if !text_of(&file)?.starts_with("//!") {
+                offences.push(shown(&file));
+            }
+        }
+    }
+    assert_none(&offences, "the first line says what the file is for: `//! …`");
+    Ok(())
+}
+
+#[test]
+fn the_core_names_no_http_sql_or_terminal_crate() -> io::Result<()> {
+    let manifest = text_of(&root().join("crates/turnbuckle/Cargo.toml"))?;
+    let mut offences = Vec::new();
+    for name in manifest.lines().flat_map(crate_names) {
+        if NOT_IN_THE_CORE.contains(&name) {
+            offences.push(name.to_owned());
+        }
+    }
+    assert_none(&offences, "these belong into a crate that shuts them in");
+    Ok(())
+}
+
+#[test]
+fn the_core_prints_nothing_and_opens_no_socket() -> io::Result<()> {
+    let files = rust_files_in(&root().join("crates/turnbuckle/src"))?;
+    let offences = lines_with(&files, NOT_IN_THE_CORES_CODE, is_code)?;
+    assert_none(&offences, "the core tells live events; programs print and listen");
+    Ok(())
+}
+
+#[test]
+fn no_test_file_is_forgotten() -> io::Result<()> {
+    let mut offences = Vec::new();
+    for tests in folder_of_every_crate("tests/it")? {
+        let main = text_of(&tests.join("main.rs"))?;
+        for module in modules_in(&tests)? {
+            if !declares(&main, &module) {
+                offences.push(format!("{}/main.rs lacks `mod {module};`", shown(&tests)));
+            }
+        }
+    }
+    assert_none(&offences, "a test that is not compiled passes always");
+    Ok(())
+}
+
+#[test]
+fn no_example_is_forgotten() -> io::Result<()> {
+    let folder = root().join("examples");
+    let manifest = text_of(&folder.join("Cargo.toml"))?;
+    let mut offences = Vec::new();
+    for file in entries(&folder)? {
+        let name = stem(&file);
+        let listed = |line: &str| !line.trim_start().starts_with('#') && line.contains(&format!("\"{name}\""));
+        if is_numbered_example(&file) && !manifest.lines().any(listed) {
+            offences.push(shown(&file));
+        }
+    }
+    assert_none(&offences, "examples/Cargo.toml has an `[[example]]` with the name of each");
+    Ok(())
+}
+
+#[test]
+fn no_file_names_a_path_of_one_machine() -> io::Result<()> {
+    let offences = lines_with(&workspace_files()?, MACHINE_PATHS, is_any_line)?;
+    assert_none(&offences, "paths are relative to the repository or come from the environment");
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_to_be_done_in_code() -> io::Result<()> {
+    let files: Vec<PathBuf> = workspace_files()?.into_iter().filter(|file| !has_extension(file, "md")).collect();
+    let offences = lines_with(&files, LEFTOVERS, is_any_line)?;
+    assert_none(&offences, "do it, or open an issue and say what the code does today");
+    Ok(())
+}
+
+#[test]
+fn every_ready_made_hook_tells_its_points_options_and_an_example() -> io::Result<()> {
+    let hooks = root().join("crates/turnbuckle/src/hooks");
+    let mut offences = Vec::new();
+    for file in module_files_in(&hooks)? {
+        let text = text_of(&file)?;
+        for heading in HOOK_HEADINGS {
+            if !text.lines().any(|line| line.trim_end() == *heading) {
+                offences.push(format!("{} lacks `{heading}`", shown(&file)));
+            }
+        }
+    }
+    assert_none(&offences, "all hooks are documented in the same shape");
+    Ok(())
+}
+
+fn assert_none(offences: &[String], rule: &str) {
+    assert!(offences.is_empty(), "{rule}:\n  {}", offences.join("\n  "));
+}
+
+/// `file:line: text` for each line that `counts` and holds one of the needles. Files that are not text are passed over.
+fn lines_with(files: &[PathBuf], needles: &[&str], counts: fn(&str) -> bool) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for file in files {
+        let Ok(text) = String::from_utf8(fs::read(file)?) else { continue };
+        for (index, line) in text.lines().enumerate() {
+            if counts(line) && needles.iter().any(|needle| line.contains(needle)) {
+                found.push(format!("{}:{}: {}", shown(file), index + 1, line.trim()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_any_line(_: &str) -> bool {
+    true
+}
+
+/// An example in a doc comment may print.
+fn is_code(line: &str) -> bool {
+    !line.trim_start().starts_with("//")
+}
+
+/// Every word of a manifest's line that could be a crate's name, comments aside.
+fn crate_names(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.split('#').next().unwrap_or_default();
+    line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'))
+}
+
+fn declares(main: &str, module: &str) -> bool {
+    let alone = format!("mod {module};");
+    let visible = format!(" {alone}");
+    main.lines().filter(|line| is_code(line)).any(|line| line.trim() == alone || line.trim_end().ends_with(&visible))
+}
+
+fn is_numbered_example(file: &Path) -> bool {
+    let name = stem(file);
+    let (number, rest) = name.split_at_checked(2).unwrap_or_default();
+    has_extension(file, "rs") && number.bytes().all(|b| b.is_ascii_digit()) && rest.starts_with('_')
+}
+
+/// The modules a folder holds beside its `main.rs` or `mod.rs`: files and folders.
+fn modules_in(folder: &Path) -> io::Result<Vec<String>> {
+    let name = |file: &PathBuf| match file.parent() {
+        Some(folder) if file.ends_with("mod.rs") => stem(folder),
+        _ => stem(file),
+    };
+    Ok(module_files_in(folder)?.iter().map(name).collect())
+}
+
+/// `x.rs` and `x/mod.rs` for each module x right below the folder.
+fn module_files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in entries(folder)? {
+        let inner = entry.join("mod.rs");
+        if inner.is_file() {
+            files.push(inner);
+        } else if has_extension(&entry, "rs") && !entry.ends_with("mod.rs") && !entry.ends_with("main.rs") {
+            files.push(entry);
+        }
+    }
+    Ok(files)
+}
+
+fn folder_of_every_crate(name: &str) -> io::Result<Vec<PathBuf>> {
+    let folders = entries(&root().join("crates"))?.into_iter().map(|krate| krate.join(name));
+    Ok(folders.filter(|folder| folder.is_dir()).collect())
+}
+
+fn rust_files() -> io::Result<Vec<PathBuf>> {
+    rust_files_in(&root())
+}
+
+fn rust_files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(files_in(folder)?.into_iter().filter(|file| has_extension(file, "rs")).collect())
+}
+
+fn workspace_files() -> io::Result<Vec<PathBuf>> {
+    files_in(&root())
+}
+
+fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in entries(folder)? {
+        // Links lead out of the tree or round in it.
+        if entry.is_symlink() {
+            continue;
+        }
+        if entry.is_dir() {
+            files.extend(files_in(&entry)?);
+        } else {
+            files.push(entry);
+        }
+    }
+    Ok(files)
+}
+
+/// What is in a folder and tracked, sorted.
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|error| naming(folder, &error))? {
+        let entry = entry?;
+        if !UNTRACKED.iter().any(|name| entry.file_name() == *name) {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn text_of(file: &Path) -> io::Result<String> {
+    fs::read_to_string(file).map_err(|error| naming(file, &error))
+}
+
+/// An error of the file system does not say which file.
+fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", shown(path)))
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(ROOT)
+}
+
+fn has_extension(file: &Path, extension: &str) -> bool {
+    file.extension().is_some_and(|found| found == extension)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A path as people write it: from the root of the repository.
+fn shown(path: &Path) -> String {
+    path.strip_prefix(ROOT).unwrap_or(path).display().to_string()
+}
