@@ -1,20 +1,24 @@
-//! The live plane: both planes told in one order, to viewers that keep up and to those that do not.
+//! What is told: both planes in one order.
 
-use std::collections::VecDeque;
+mod plane;
+mod queue;
+
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+pub(crate) use plane::Plane;
+pub use plane::{Delivery, Subscription};
+pub(crate) use queue::Queue;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
-use tokio::sync::{Notify, broadcast};
 
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Timestamp;
 use crate::event::Event;
 use crate::hook::{Point, Record};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
-use crate::projection::Projection;
 use crate::scope::By;
 
 /// Where in the order of both planes something was told: `EPOCH-POSITION`. A new writer begins a new epoch.
@@ -177,262 +181,5 @@ impl Serialize for Told {
                 Line { plane: "live", conversation, turn, cursor, at, seq: None, what }.serialize(serializer)
             }
         }
-    }
-}
-
-/// What to do with a viewer that does not keep up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// It is told `lagged` and takes a new snapshot.
-    Lossy,
-    /// The turn waits for it, to a deadline.
-    Lossless,
-}
-
-/// How many events a lossy viewer may be behind.
-const LOSSY_ROOM: usize = 1024;
-/// How many events a lossless viewer may be behind before the turn waits for it.
-const LOSSLESS_ROOM: usize = 1024;
-/// A lossless viewer further behind than this is cut off: one poll of a model may push many chunks, not this many.
-const LOSSLESS_END: usize = 1 << 20;
-
-/// One conversation's plane.
-pub(crate) struct Plane {
-    pub(crate) conversation: ConversationId,
-    clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    cursor: Cursor,
-    /// Folded with every word told, so that a snapshot is exact at its cursor.
-    view: Projection,
-    /// Made at the first lossy subscription.
-    lossy: Option<broadcast::Sender<Arc<Told>>>,
-    lossless: Vec<Arc<Queue>>,
-}
-
-impl Plane {
-    pub(crate) fn new(conversation: ConversationId, clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { cursor: Cursor::default(), view: Projection::default(), lossy: None, lossless: Vec::new() };
-        Self { conversation, clock, inner: Mutex::new(inner) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A new writer: positions count from 1 again. `log` is what a viewer sees first.
-    pub(crate) fn begin_epoch(&self, epoch: u64, log: Option<&[Arc<Event>]>) {
-        let mut inner = self.lock();
-        inner.cursor = Cursor { epoch, position: 0 };
-        if let Some(log) = log {
-            inner.view = Projection::of_log(log);
-        }
-        inner.view.cursor = inner.cursor;
-    }
-
-    pub(crate) fn tell_live(&self, turn: Option<&TurnId>, live: Live) {
-        self.tell(turn.cloned(), self.clock.now(), Telling::Live(live));
-    }
-
-    pub(crate) fn tell_log(&self, event: &Arc<Event>) {
-        self.tell(Some(event.turn.clone()), event.at, Telling::Log(event.clone()));
-    }
-
-    fn tell(&self, turn: Option<TurnId>, at: Timestamp, what: Telling) {
-        let mut inner = self.lock();
-        inner.cursor.position += 1;
-        let told = Told { conversation: self.conversation.clone(), turn, cursor: inner.cursor, at, what };
-        inner.view.apply(&told);
-        let watched = inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0);
-        if !watched && inner.lossless.is_empty() {
-            return;
-        }
-        let told = Arc::new(told);
-        inner.lossless.retain(|queue| queue.push(&told));
-        if let (true, Some(lossy)) = (watched, &inner.lossy) {
-            // Nobody listening is fine: losing a live event loses nothing.
-            let _ = lossy.send(told);
-        }
-    }
-
-    pub(crate) fn snapshot(&self) -> Projection {
-        self.lock().view.clone()
-    }
-
-    pub(crate) fn subscribe(&self, delivery: Delivery) -> Subscription {
-        let mut inner = self.lock();
-        let tail = match delivery {
-            Delivery::Lossy => {
-                Tail::Lossy(inner.lossy.get_or_insert_with(|| broadcast::channel(LOSSY_ROOM).0).subscribe())
-            }
-            Delivery::Lossless => {
-                let queue = Arc::new(Queue::default());
-                inner.lossless.push(queue.clone());
-                Tail::Lossless(QueueReader(queue))
-            }
-        };
-        Subscription { snapshot: inner.view.clone(), tail, conversation: self.conversation.clone() }
-    }
-
-    /// The lossless viewers that the turn should wait for.
-    pub(crate) fn behind(&self) -> Vec<Arc<Queue>> {
-        let inner = self.lock();
-        inner.lossless.iter().filter(|queue| queue.len() > LOSSLESS_ROOM).cloned().collect()
-    }
-
-    /// Whether every lossless viewer has read everything.
-    pub(crate) fn all_read(&self) -> bool {
-        self.lock().lossless.iter().all(|queue| queue.is_closed() || queue.len() == 0)
-    }
-
-    pub(crate) fn snapshot_state(&self) -> ConversationState {
-        self.lock().view.state
-    }
-
-    pub(crate) fn has_lossless(&self) -> bool {
-        !self.lock().lossless.is_empty()
-    }
-
-    /// Gives up on viewers that let the deadline pass.
-    pub(crate) fn cut_off(&self, queues: &[Arc<Queue>]) {
-        for queue in queues {
-            queue.close();
-        }
-        self.lock().lossless.retain(|queue| !queue.is_closed());
-    }
-}
-
-/// What a lossless viewer has not read yet.
-#[derive(Default)]
-pub(crate) struct Queue {
-    told: Mutex<(VecDeque<Arc<Told>>, bool)>,
-    /// Woken when something was told or the queue was closed.
-    filled: Notify,
-    /// Woken when something was read.
-    drained: Notify,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<Arc<Told>>, bool)> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// False once nobody reads any more.
-    fn push(&self, told: &Arc<Told>) -> bool {
-        let mut state = self.lock();
-        if state.0.len() >= LOSSLESS_END {
-            state.1 = true;
-        }
-        if !state.1 {
-            state.0.push_back(told.clone());
-        }
-        let open = !state.1;
-        drop(state);
-        self.filled.notify_one();
-        open
-    }
-
-    fn len(&self) -> usize {
-        self.lock().0.len()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.lock().1
-    }
-
-    fn close(&self) {
-        self.lock().1 = true;
-        self.filled.notify_one();
-        self.drained.notify_one();
-    }
-
-    /// Ready when the viewer has caught up half-way, or is gone.
-    pub(crate) async fn caught_up(&self) {
-        while !self.is_closed() && self.len() > LOSSLESS_ROOM / 2 {
-            self.drained.notified().await;
-        }
-    }
-}
-
-/// The reading end; dropping it ends the subscription.
-struct QueueReader(Arc<Queue>);
-
-impl Drop for QueueReader {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-impl QueueReader {
-    fn try_next(&mut self) -> Option<Arc<Told>> {
-        let told = self.0.lock().0.pop_front()?;
-        self.0.drained.notify_one();
-        Some(told)
-    }
-
-    async fn next(&mut self) -> Option<Arc<Told>> {
-        loop {
-            {
-                let mut state = self.0.lock();
-                if let Some(told) = state.0.pop_front() {
-                    drop(state);
-                    self.0.drained.notify_one();
-                    return Some(told);
-                }
-                if state.1 {
-                    return None;
-                }
-            }
-            self.0.filled.notified().await;
-        }
-    }
-}
-
-enum Tail {
-    Lossy(broadcast::Receiver<Arc<Told>>),
-    Lossless(QueueReader),
-}
-
-/// Snapshot and tail: take the snapshot, apply what comes.
-pub struct Subscription {
-    /// The view at the moment of subscribing.
-    pub snapshot: Projection,
-    tail: Tail,
-    conversation: ConversationId,
-}
-
-impl Subscription {
-    /// The next word, if it was told already.
-    pub fn try_next(&mut self) -> Option<Arc<Told>> {
-        match &mut self.tail {
-            Tail::Lossless(queue) => queue.try_next(),
-            Tail::Lossy(receiver) => receiver.try_recv().ok(),
-        }
-    }
-
-    /// The next word told; `None` when the conversation is gone, or a lossless viewer let the deadline pass.
-    pub async fn next(&mut self) -> Option<Arc<Told>> {
-        match &mut self.tail {
-            Tail::Lossless(queue) => queue.next().await,
-            Tail::Lossy(receiver) => match receiver.recv().await {
-                Ok(told) => Some(told),
-                Err(broadcast::error::RecvError::Lagged(missed)) => Some(Arc::new(Told {
-                    conversation: self.conversation.clone(),
-                    turn: None,
-                    cursor: Cursor::default(),
-                    at: Timestamp::default(),
-                    what: Telling::Live(Live::Lagged { missed }),
-                })),
-                Err(broadcast::error::RecvError::Closed) => None,
-            },
-        }
-    }
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("conversation", &self.conversation).finish_non_exhaustive()
     }
 }

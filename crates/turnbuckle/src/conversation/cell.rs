@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
     /// What background hooks noted for the next turn.
     Notes(Notes),
+    /// Something was put into the inbox.
+    Wake,
 }
 
 /// What background hooks leave behind.
@@ -61,7 +63,7 @@ impl Command {
             Self::Resolve(resolve) => drop(resolve.done.send(Err(ResolveError::Store(text)))),
             Self::Resume(found) => drop(found.send(Err(SendError::Store(failed())))),
             Self::Close(_, done) => drop(done.send(Err(SendError::Store(failed())))),
-            Self::Cancel(_) | Self::Notes(_) => {}
+            Self::Cancel(_) | Self::Notes(_) | Self::Wake => {}
         }
     }
 }
@@ -146,15 +148,15 @@ impl Cell {
         }
     }
 
-    pub(crate) fn send(self: &Arc<Self>, house: &Arc<House>, message: NewMessage) {
-        let busy = matches!(self.lock().seat, Seat::Driving(_)) && self.lock().open.is_some();
-        if busy && message.while_busy == WhileBusy::Reject {
-            return message.refuse(&self.id, Vec::new());
-        }
-        if busy && message.while_busy == WhileBusy::Interrupt {
-            self.lock().cut.cut(Cut::Cancelled(message.scope.by()));
-        }
-        self.command(house, Command::Message(message));
+    /// Whether a turn is being driven.
+    pub(crate) fn is_busy(&self) -> bool {
+        let inner = self.lock();
+        matches!(inner.seat, Seat::Driving(_)) && inner.open.is_some()
+    }
+
+    /// Cuts the turn under way.
+    pub(crate) fn cut(&self, cut: Cut) {
+        self.lock().cut.cut(cut);
     }
 
     pub(crate) fn cancel(self: &Arc<Self>, house: &Arc<House>, cut: Cut) {

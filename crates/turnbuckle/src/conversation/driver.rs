@@ -1,33 +1,24 @@
 //! The driver: claims a conversation, carries out commands, drives its turns to rest, and gives the seat back.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::cell::{Cell, Command, NewMessage, Notes};
 use super::observers::Observers;
 use super::outcome::{Ended, Rest, TurnError};
+use super::pace::paced;
 use super::{House, WhileBusy};
-use crate::clock::Boxed;
 use crate::context::layout::{self, Beyond};
 use crate::event::{Event, EventKind, Place};
 use crate::hook::{Meeting, Moment, Snapshot};
 use crate::id::CallId;
 use crate::live::{ConversationState, Live};
 use crate::projection::Pending;
-use crate::scope::{Actor, Scope};
-use crate::store::{Batch, Beside, BesideWrite, InboxMessage, JobKind, Lease, RENEW_EVERY, StoreError};
-use crate::turn::{
-    BackgroundDesk, Cut, Flight, Frame, FrameParts, Meter, Resolve, Stage, State, Turn, drive, next, resolve, run_jobs,
-};
-
-/// How long a turn waits for a lossless viewer.
-pub(super) const VIEWER_DEADLINE: Duration = Duration::from_secs(5);
+use crate::scope::Scope;
+use crate::store::{Batch, Beside, BesideWrite, InboxMessage, JobKind, Lease, StoreError};
+use crate::turn::{BackgroundDesk, Cut, Flight, Frame, Resolve, Stage, State, next, resolve, run_jobs};
 
 /// From the first command until nothing is left to do.
 pub(super) async fn run(
@@ -61,18 +52,18 @@ pub(super) async fn run(
 }
 
 /// One stay at the seat.
-struct Sitting {
-    cell: Arc<Cell>,
-    house: Arc<House>,
-    state: Option<Box<State>>,
+pub(super) struct Sitting {
+    pub(super) cell: Arc<Cell>,
+    pub(super) house: Arc<House>,
+    pub(super) state: Option<Box<State>>,
     /// Whether no turn of this stay or an earlier one has met the conversation hooks.
-    revived: bool,
-    inbox: VecDeque<InboxMessage>,
-    beside: Option<Beside>,
+    pub(super) revived: bool,
+    pub(super) inbox: VecDeque<InboxMessage>,
+    pub(super) beside: Option<Beside>,
     /// The claim, while it is held.
     epoch: Option<u64>,
     /// With the flight while there is one.
-    commands: Option<mpsc::Receiver<Command>>,
+    pub(super) commands: Option<mpsc::Receiver<Command>>,
     later: VecDeque<Command>,
     /// What the next flight begins with.
     resolve: Option<Resolve>,
@@ -135,6 +126,7 @@ impl Sitting {
                 let _ = found.send(Ok(open));
             }
             Command::Notes(notes) => return self.note(notes).await,
+            Command::Wake => {}
             Command::Close(scope, done) => {
                 self.end_conversation(scope).await?;
                 let _ = done.send(Ok(()));
@@ -181,7 +173,8 @@ impl Sitting {
                 !self.inbox.is_empty()
             }
             Stage::Waiting if self.resolve.is_none() && self.cut.is_none() => {
-                self.cell.tell_rest(None, &Ok(Rest::Waiting(self.pending())));
+                let open = self.cell.open_turn();
+                self.cell.tell_rest(open.as_ref(), &Ok(Rest::Waiting(self.pending())));
                 false
             }
             _ => true,
@@ -204,107 +197,12 @@ impl Sitting {
         } else if let Some(resolve) = self.resolve.take() {
             resolve::answer(&mut flight, resolve).await?;
         }
-        let done = self.paced(&mut flight, &mut observers).await;
+        let done = paced(&mut flight, &mut observers).await;
         let landed = self.land(flight, done).await;
         if let Some(observers) = &mut observers {
             observers.catch_up().await;
         }
         landed
-    }
-
-    /// The flight of the open turn, or of the next message.
-    fn take_off(&mut self, epoch: u64) -> Option<Flight> {
-        let mut state = *self.state.take()?;
-        let commands = self.commands.take()?;
-        let agent = self.cell.agent.clone();
-        if state.turn.is_none() {
-            state.begin(self.inbox.front()?.turn.clone());
-        }
-        let open = state.turn.as_ref()?;
-        let id = open.id.clone();
-        let message =
-            self.inbox.iter().position(|message| message.turn == id).and_then(|index| self.inbox.remove(index));
-        let beside = self.beside.take().filter(|beside| beside.turn == id);
-        let actor = message.as_ref().map(|message| message.actor.clone());
-        let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
-        let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
-        let beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
-        let attempts = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
-        let meter = Meter::new(state.earlier_calls, open.model_calls + attempts, open.usage, self.cell.parent.clone());
-        let user_message = message.map(|message| message.content).or_else(|| opening(&state)).unwrap_or_default();
-        let frame = Frame::new(FrameParts {
-            conversation: self.cell.id.clone(),
-            scope,
-            agent,
-            parent: self.cell.parent.clone(),
-            limits: beside.limits.clone(),
-            plane: self.cell.plane.clone(),
-            house: self.house.clone(),
-            cut: self.cell.begin(&id),
-            meter,
-            touched: beside.touched.clone(),
-            id,
-        });
-        let moment = std::mem::take(&mut self.revived).then_some(match state.seq {
-            0 => Moment::Started,
-            _ => Moment::Revived,
-        });
-        let mut flight = Flight::new(Turn::new(Arc::new(frame), user_message), state, beside, epoch, commands);
-        flight.moment = moment;
-        flight.remember_injections();
-        Some(flight)
-    }
-
-    /// Drives the flight, with its deadline, its lease, its observers, and viewers that must not be outrun.
-    async fn paced(&self, flight: &mut Flight, observers: &mut Option<Observers>) -> Result<Stage, StoreError> {
-        let frame = flight.turn.frame.clone();
-        let left = frame.limits.turn_timeout.saturating_sub(flight.stopwatch.active(frame.clock.elapsed()));
-        let (epoch, house) = (flight.epoch, self.house.clone());
-        let mut work = pin!(drive(flight));
-        let mut gate: Option<Boxed<'static, ()>> = None;
-        let mut timers: Option<(Boxed<'static, ()>, Boxed<'static, ()>)> = None;
-        let mut renewal: Option<Boxed<'_, Result<(), StoreError>>> = None;
-        poll_fn(|cx| {
-            loop {
-                if let Some(observers) = observers {
-                    observers.poll(cx);
-                }
-                if let Some(waiting) = &mut gate {
-                    if waiting.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    gate = None;
-                }
-                if let Poll::Ready(done) = work.as_mut().poll(cx) {
-                    return Poll::Ready(done);
-                }
-                let behind = if frame.plane.has_lossless() { frame.plane.behind() } else { Vec::new() };
-                if !behind.is_empty() {
-                    gate = Some(Box::pin(wait_for(behind, frame.clone())));
-                    continue;
-                }
-                let (deadline, renew) =
-                    timers.get_or_insert_with(|| (frame.clock.sleep(left), frame.clock.sleep(RENEW_EVERY)));
-                if !frame.cut.is_cut() && deadline.as_mut().poll(cx).is_ready() {
-                    frame.cut.cut(Cut::TimeUp);
-                    continue;
-                }
-                if renewal.is_none() && renew.as_mut().poll(cx).is_ready() {
-                    *renew = frame.clock.sleep(RENEW_EVERY);
-                    renewal = Some(house.store.renew(&frame.conversation, epoch, frame.clock.now()));
-                    continue;
-                }
-                if let Some(renewing) = &mut renewal {
-                    match renewing.as_mut().poll(cx) {
-                        Poll::Ready(Err(error @ StoreError::Fenced { .. })) => return Poll::Ready(Err(error)),
-                        Poll::Ready(_) => renewal = None,
-                        Poll::Pending => {}
-                    }
-                }
-                return Poll::Pending;
-            }
-        })
-        .await
     }
 
     /// Takes the state back and tells how the turn came to rest.
@@ -458,46 +356,6 @@ impl Sitting {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct Shared(Arc<StoreError>);
-
-fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Beside {
-    Beside {
-        turn: turn.clone(),
-        actor,
-        agent: agent.shared_name().clone(),
-        digest: agent.digest().clone(),
-        limits: agent.limits().clone(),
-        injections: Vec::new(),
-        regeneration: None,
-        asked: None,
-        approved: None,
-        answers: Vec::new(),
-        touched: Vec::new(),
-        active: Duration::ZERO,
-    }
-}
-
-/// The message that opened the open turn.
-fn opening(state: &State) -> Option<crate::Content> {
-    let first = state.turn.as_ref()?.first;
-    state.history[first..].iter().find_map(|event| match &event.kind {
-        EventKind::UserMessage { content, .. } => Some(content.clone()),
-        _ => None,
-    })
-}
-
-/// Ready when the viewers have caught up; those that let the deadline pass are cut off.
-async fn wait_for(behind: Vec<Arc<crate::live::Queue>>, frame: Arc<Frame>) {
-    let all = async {
-        for queue in &behind {
-            queue.caught_up().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = all => {}
-        () = frame.clock.sleep(VIEWER_DEADLINE) => frame.plane.cut_off(&behind),
-    }
-}
 
 /// Background hooks run beside whatever comes next.
 fn work_aside(cell: Arc<Cell>, house: Arc<House>, frame: Arc<Frame>, ended: Ended, snapshot: Snapshot) {

@@ -7,6 +7,8 @@ mod cell;
 mod driver;
 mod observers;
 mod outcome;
+mod pace;
+mod takeoff;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,7 +29,7 @@ use crate::live::{Delivery, Subscription};
 use crate::message::{Content, Reply, Text};
 use crate::projection::Projection;
 use crate::scope::{Actor, Scope};
-use crate::store::{Answer, Store, StoreError};
+use crate::store::{Answer, InboxMessage, Store, StoreError};
 use crate::stores::MemoryStore;
 use crate::turn::{Cut, Frame, PermissionMode, Resolve};
 
@@ -169,6 +171,11 @@ impl Conversations {
         Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), ended, reply)))
     }
 
+    /// Nothing of a sub-agent's conversation stays in memory once it is over.
+    pub(crate) fn forget(&self, id: &ConversationId) {
+        self.house.forget(id);
+    }
+
     /// One turn of a new conversation, to its end.
     pub async fn run(&self, message: impl Into<Content>, scope: Scope) -> Result<Ended, RunError> {
         let id = ConversationId::from(self.house.ids.mint("c_"));
@@ -205,13 +212,40 @@ impl Conversations {
         let cell = self.cell(id);
         let (taken, acknowledged) = oneshot::channel();
         let rest = cell.wait_for(&turn);
+        if cell.is_busy() {
+            let message = (turn.clone(), content, scope);
+            self.send_to_busy(&cell, message, while_busy).await?;
+            return Ok(TurnHandle::new(turn, rest));
+        }
         let message = NewMessage { turn: turn.clone(), content, scope, while_busy, done: taken };
-        cell.send(&self.house, message);
+        cell.command(&self.house, Command::Message(message));
         match acknowledged.await {
             Ok(Ok(())) => Ok(TurnHandle::new(turn, rest)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SendError::Gone),
         }
+    }
+
+    /// The driver is at work: the message is stored here, and taken up when the turn is over.
+    async fn send_to_busy(
+        &self,
+        cell: &Arc<Cell>,
+        (turn, content, scope): (TurnId, Content, Scope),
+        while_busy: WhileBusy,
+    ) -> Result<(), SendError> {
+        if while_busy == WhileBusy::Reject {
+            return Err(SendError::Busy { id: cell.id.clone(), pending: Vec::new() });
+        }
+        let (actor, at) = (scope.actor().clone(), self.house.clock.now());
+        let message = InboxMessage { turn: turn.clone(), content, actor, at };
+        self.house.store.deliver(&cell.id, message).await?;
+        let by = scope.by();
+        cell.keep_scope(&turn, scope);
+        if while_busy == WhileBusy::Interrupt {
+            cell.cut(Cut::Cancelled(by));
+        }
+        cell.command(&self.house, Command::Wake);
+        Ok(())
     }
 
     /// Answers a suspended call. Returns when the answer is written, before the turn goes on; the handle follows it.
@@ -226,6 +260,9 @@ impl Conversations {
     ) -> Result<TurnHandle, ResolveError> {
         self.owned(id, &scope).await.map_err(|_| ResolveError::NotFound { id: id.clone() })?;
         let cell = self.cell(id);
+        if cell.is_busy() && !cell.plane.is_pending(call) {
+            return Err(ResolveError::Stale { call: call.clone(), why: "nothing is asked under this id".into() });
+        }
         let (done, written) = oneshot::channel();
         let rest = cell.wait_for_open_turn();
         let resolve = Resolve { call: call.clone(), answer, digest, by: scope.by(), done };

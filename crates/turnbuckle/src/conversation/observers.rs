@@ -34,7 +34,7 @@ impl Observers {
 
     /// Gives them what is left, to a deadline.
     pub(super) async fn catch_up(&mut self) {
-        let mut timer = self.frame.clock.sleep(super::driver::VIEWER_DEADLINE);
+        let mut timer = self.frame.clock.sleep(super::pace::VIEWER_DEADLINE);
         poll_fn(|cx| {
             let _ = self.pump.as_mut().poll(cx);
             if self.frame.plane.all_read() {

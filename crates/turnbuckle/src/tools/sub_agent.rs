@@ -51,7 +51,10 @@ impl SubAgent {
             },
         };
         match follow(turn, handle, tail).await? {
-            Rest::Ended(ended) => Ok(result(&ended)),
+            Rest::Ended(ended) => {
+                inside.forget(&id);
+                Ok(result(&ended))
+            }
             Rest::Waiting(mut pending) if !pending.is_empty() => Ok(Output::wait(pending.swap_remove(0).prompt)),
             Rest::Waiting(_) => Err("the sub-agent waits for nothing".into()),
         }

@@ -21,7 +21,7 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let agent = flight.agent();
     let by = flight.frame().scope.by();
     flight.frame().tell(Live::TurnStarted { agent: agent.shared_name().clone(), by: by.clone() });
-    meet(flight, &agent.chains().on_conversation).await?;
+    flight.frame().cut.check()?;
     for entry in &agent.chains().before_agent {
         match &*entry.code {
             Code::Group(group) => {
@@ -39,9 +39,10 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
 }
 
 /// `on_conversation`, in the first turn that this process sees of the conversation.
-async fn meet(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt> {
+pub(super) async fn meet(flight: &mut Flight) -> Result<(), Interrupt> {
     let Some(moment) = flight.moment.take() else { return Ok(()) };
-    for entry in hooks {
+    let agent = flight.agent();
+    for entry in &agent.chains().on_conversation {
         let Some(hook) = entry.hook() else { continue };
         let frame = flight.frame().clone();
         let (conversation, scope) = (frame.conversation.clone(), frame.scope.clone());

@@ -41,11 +41,12 @@ async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
     let agent = flight.agent();
     let chains = agent.chains();
     let frame = flight.frame().clone();
-    frame.meter.begin_reply(flight.beside.regeneration.as_ref().map_or(0, |again| again.attempts));
+    let attempts = flight.beside.regeneration.as_ref().map_or(0, |again| again.attempts);
+    frame.meter.begin_reply(attempts);
     let held = chains.after_model.iter().any(|entry| entry.settings().release == Release::OnAccept);
     let Flight { turn, outlet, .. } = flight;
     let Some(request) = &turn.context else { return Err(Verdict::failed("no context was built").into()) };
-    let outlet = outlet.insert(Outlet::new(frame.clone(), held));
+    let outlet = outlet.insert(Outlet::new(frame.clone(), attempts + 1, held));
     let next = ModelNext::new(&chains.wrap_model_call, turn, agent.model());
     match frame.cut.race(next.run(request, outlet)).await? {
         Ok(reply) => Ok(reply),

@@ -142,6 +142,17 @@ impl Flight {
         }
     }
 
+    /// A stage that stopped before its end may have decided how the turn ends.
+    pub(crate) fn heed(&mut self, done: Result<(), Interrupt>) -> Result<(), StoreError> {
+        match done {
+            Ok(()) => {}
+            Err(Interrupt::Settle(verdict)) => self.settle(*verdict),
+            Err(Interrupt::Cut(cut)) => self.settle(cut.verdict()),
+            Err(Interrupt::Store(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Decides how the turn ends; the first word stands, unless the turn is cut short after it.
     pub(crate) fn settle(&mut self, verdict: Verdict) {
         if let Some(turn) = &mut self.state.turn {

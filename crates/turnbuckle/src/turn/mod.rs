@@ -34,6 +34,8 @@ use crate::store::StoreError;
 
 /// Carries the turn on until it ends or must wait. Only a store that fails stops it earlier.
 pub(crate) async fn drive(flight: &mut Flight) -> Result<Stage, StoreError> {
+    let met = accept::meet(flight).await;
+    flight.heed(met)?;
     loop {
         let stage = next(&flight.state);
         flight.enter(stage);
@@ -45,11 +47,6 @@ pub(crate) async fn drive(flight: &mut Flight) -> Result<Stage, StoreError> {
             Stage::End => end::run(flight).await,
             Stage::Waiting | Stage::Idle => return Ok(stage),
         };
-        match done {
-            Ok(()) => {}
-            Err(Interrupt::Settle(verdict)) => flight.settle(*verdict),
-            Err(Interrupt::Cut(cut)) => flight.settle(cut.verdict()),
-            Err(Interrupt::Store(error)) => return Err(error),
-        }
+        flight.heed(done)?;
     }
 }

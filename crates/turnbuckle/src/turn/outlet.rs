@@ -47,10 +47,11 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    pub(crate) fn new(frame: Arc<Frame>, held: bool) -> Self {
+    /// `attempt` counts unless a model begins another.
+    pub(crate) fn new(frame: Arc<Frame>, attempt: u32, held: bool) -> Self {
         Self {
             frame,
-            attempt: 0,
+            attempt,
             stretches: Vec::new(),
             annotations: Map::new(),
             told: false,

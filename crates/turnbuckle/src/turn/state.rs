@@ -261,14 +261,16 @@ impl State {
     fn end(&mut self, event: &Arc<Event>, ended: &TurnEnded) {
         self.earlier_calls += u64::from(ended.model_calls);
         let first = self.turn.take().map_or(self.history.len(), |turn| turn.first);
+        // Notes between turns stand and fall with the turn that follows them.
+        let counted: usize = self.ended.iter().map(|(events, _)| events).sum();
         if ended.outcome.joins_history() {
             self.history.push(event.clone());
         } else {
             let kept = self.history.split_off(first).into_iter().filter(|event| is_for_next_turn(event));
             self.history.extend(kept);
         }
-        let tokens = self.history[first..].iter().map(|event| tokens::of_event(event)).sum();
-        self.ended.push((self.history.len() - first, tokens));
+        let tokens = self.history[counted..].iter().map(|event| tokens::of_event(event)).sum();
+        self.ended.push((self.history.len() - counted, tokens));
         self.shorten(self.room);
     }
 

@@ -1,0 +1,105 @@
+//! From what is stored to a turn in flight: the same for a new message and for a turn that a crash left open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::Sitting;
+use crate::event::EventKind;
+use crate::hook::Moment;
+use crate::live::{Level, Live};
+use crate::message::Reply;
+use crate::scope::Actor;
+use crate::store::Beside;
+use crate::turn::{Flight, Frame, FrameParts, Meter, State, Turn};
+
+impl Sitting {
+    /// The flight of the open turn, or of the next message.
+    pub(super) fn take_off(&mut self, epoch: u64) -> Option<Flight> {
+        let mut state = *self.state.take()?;
+        let commands = self.commands.take()?;
+        let agent = self.cell.agent.clone();
+        if state.turn.is_none() {
+            state.begin(self.inbox.front()?.turn.clone());
+        }
+        let open = state.turn.as_ref()?;
+        let id = open.id.clone();
+        let message =
+            self.inbox.iter().position(|message| message.turn == id).and_then(|index| self.inbox.remove(index));
+        let beside = self.beside.take().filter(|beside| beside.turn == id);
+        let actor = message.as_ref().map(|message| message.actor.clone());
+        let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
+        let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
+        let beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
+        let attempts = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
+        let meter = Meter::new(state.earlier_calls, open.model_calls + attempts, open.usage, self.cell.parent.clone());
+        let user_message = message.map(|message| message.content).or_else(|| opening(&state)).unwrap_or_default();
+        let frame = Frame::new(FrameParts {
+            conversation: self.cell.id.clone(),
+            scope,
+            agent,
+            parent: self.cell.parent.clone(),
+            limits: beside.limits.clone(),
+            plane: self.cell.plane.clone(),
+            house: self.house.clone(),
+            cut: self.cell.begin(&id),
+            meter,
+            touched: beside.touched.clone(),
+            id,
+        });
+        let moment = std::mem::take(&mut self.revived).then_some(match state.seq {
+            0 => Moment::Started,
+            _ => Moment::Revived,
+        });
+        if frame.agent.digest() != &beside.digest {
+            let text = "the configuration changed since this turn began: its limits stay, hooks and tools are the present ones";
+            frame.tell(Live::Notice { level: Level::Warning, text: text.into(), hook: None });
+        }
+        let mut turn = Turn::new(Arc::new(frame), user_message);
+        turn.assistant_message = last_reply(&state);
+        let mut flight = Flight::new(turn, state, beside, epoch, commands);
+        flight.moment = moment;
+        flight.remember_injections();
+        Some(flight)
+    }
+}
+
+fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Beside {
+    Beside {
+        turn: turn.clone(),
+        actor,
+        agent: agent.shared_name().clone(),
+        digest: agent.digest().clone(),
+        limits: agent.limits().clone(),
+        injections: Vec::new(),
+        regeneration: None,
+        asked: None,
+        approved: None,
+        answers: Vec::new(),
+        touched: Vec::new(),
+        active: Duration::ZERO,
+    }
+}
+
+/// The message that opened the open turn.
+fn opening(state: &State) -> Option<crate::Content> {
+    let first = state.turn.as_ref()?.first;
+    state.history[first..].iter().find_map(|event| match &event.kind {
+        EventKind::UserMessage { content, .. } => Some(content.clone()),
+        _ => None,
+    })
+}
+
+/// What the model said last in the open turn.
+fn last_reply(state: &State) -> Option<Arc<Reply>> {
+    let first = state.turn.as_ref()?.first;
+    state.history[first..].iter().rev().find_map(|event| match &event.kind {
+        EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Arc::new(Reply {
+            content: content.clone(),
+            calls: Vec::new(),
+            stop_reason: *stop_reason,
+            usage: *usage,
+            object: object.clone(),
+        })),
+        _ => None,
+    })
+}
