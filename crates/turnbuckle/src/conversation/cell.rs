@@ -98,6 +98,8 @@ struct Inner {
     scopes: Vec<(TurnId, Scope)>,
     /// Whether the view shows the log.
     shown: bool,
+    /// Whether a turn of this process has met the conversation hooks.
+    met: bool,
 }
 
 /// Who has the state.
@@ -118,6 +120,7 @@ impl Cell {
             waiters: Vec::new(),
             scopes: Vec::new(),
             shown: false,
+            met: false,
         };
         Self { id, agent, parent, plane, inner: Mutex::new(inner) }
     }
@@ -255,6 +258,11 @@ impl Cell {
     pub(crate) fn show(&self, epoch: u64, log: &[Arc<crate::event::Event>]) {
         self.lock().shown = true;
         self.plane.begin_epoch(epoch, Some(log));
+    }
+
+    /// True once.
+    pub(crate) fn meets_first_turn(&self) -> bool {
+        !std::mem::replace(&mut self.lock().met, true)
     }
 
     pub(crate) fn is_shown(&self) -> bool {

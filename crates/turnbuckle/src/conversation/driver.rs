@@ -29,7 +29,6 @@ pub(super) async fn run(
     commands: mpsc::Receiver<Command>,
 ) {
     let mut sitting = Sitting {
-        revived: state.is_none(),
         cell,
         house,
         state,
@@ -40,13 +39,14 @@ pub(super) async fn run(
         later: VecDeque::new(),
         resolve: None,
         cut: None,
+        observers: None,
     };
     let mut command = first;
     loop {
         if let Err(error) = sitting.carry_out(command).await {
             return sitting.give_up(error);
         }
-        let Some(more) = sitting.rest() else { return };
+        let Some(more) = sitting.rest().await else { return };
         command = more;
     }
 }
@@ -56,8 +56,6 @@ pub(super) struct Sitting {
     pub(super) cell: Arc<Cell>,
     pub(super) house: Arc<House>,
     pub(super) state: Option<Box<State>>,
-    /// Whether no turn of this stay or an earlier one has met the conversation hooks.
-    pub(super) revived: bool,
     pub(super) inbox: VecDeque<InboxMessage>,
     pub(super) beside: Option<Beside>,
     /// The claim, while it is held.
@@ -68,6 +66,8 @@ pub(super) struct Sitting {
     /// What the next flight begins with.
     resolve: Option<Resolve>,
     cut: Option<Cut>,
+    /// Between flights of one stay.
+    observers: Option<Observers>,
 }
 
 impl Sitting {
@@ -191,17 +191,15 @@ impl Sitting {
             }
         };
         let Some(mut flight) = self.take_off(epoch) else { return Ok(()) };
-        let mut observers = Observers::of(&flight.turn.frame);
+        let mut observers = self.observers.take().or_else(|| Observers::of(&flight.turn.frame));
         if let Some(cut) = self.cut.take() {
             flight.settle(cut.verdict());
         } else if let Some(resolve) = self.resolve.take() {
             resolve::answer(&mut flight, resolve).await?;
         }
         let done = paced(&mut flight, &mut observers).await;
-        let landed = self.land(flight, done).await;
-        if let Some(observers) = &mut observers {
-            observers.catch_up().await;
-        }
+        let landed = Observers::beside(&mut observers, self.land(flight, done)).await;
+        self.observers = observers;
         landed
     }
 
@@ -256,29 +254,7 @@ impl Sitting {
     /// Gives the claim back.
     async fn release(&mut self, records: Vec<(crate::TurnId, crate::hook::Record)>) -> Result<(), StoreError> {
         let (Some(epoch), Some(state)) = (self.epoch.take(), &self.state) else { return Ok(()) };
-        self.append(epoch, state.seq, &[], records, Lease::Release).await
-    }
-
-    async fn append(
-        &self,
-        epoch: u64,
-        expected_seq: u64,
-        events: &[Arc<Event>],
-        records: Vec<(crate::TurnId, crate::hook::Record)>,
-        lease: Lease,
-    ) -> Result<(), StoreError> {
-        let batch = Batch {
-            conversation: &self.cell.id,
-            epoch,
-            events,
-            expected_seq,
-            take: None,
-            beside: BesideWrite::Keep,
-            records,
-            jobs: Vec::new(),
-            lease,
-        };
-        self.house.store.append(batch).await
+        write(&self.cell, &self.house, epoch, state.seq, &[], records, Lease::Release).await
     }
 
     /// What background hooks noted becomes history, for the turn that comes next.
@@ -292,7 +268,7 @@ impl Sitting {
         };
         let events: Vec<_> = contents.into_iter().zip(state.seq + 1..).map(stamp).collect();
         let records = records.into_iter().map(|record| (turn.clone(), record)).collect();
-        let written = self.append(epoch, state.seq, &events, records, Lease::Keep).await;
+        let written = write(&self.cell, &self.house, epoch, state.seq, &events, records, Lease::Keep).await;
         if written.is_ok() {
             for event in &events {
                 state.apply(event);
@@ -323,7 +299,7 @@ impl Sitting {
     }
 
     /// Nothing more to do here, unless a command came in meanwhile.
-    fn rest(&mut self) -> Option<Command> {
+    async fn rest(&mut self) -> Option<Command> {
         if let Some(command) = self.later.pop_front() {
             return Some(command);
         }
@@ -333,6 +309,9 @@ impl Sitting {
         };
         if self.cell.plane.snapshot_state() != state {
             self.cell.plane.tell_live(None, Live::StateChanged { state });
+        }
+        if let Some(observers) = self.observers.take() {
+            observers.catch_up().await;
         }
         let commands = self.commands.as_mut()?;
         self.cell.rest(&mut self.state, commands)
@@ -361,9 +340,30 @@ struct Shared(Arc<StoreError>);
 fn work_aside(cell: Arc<Cell>, house: Arc<House>, frame: Arc<Frame>, ended: Ended, snapshot: Snapshot) {
     house.aside.send_modify(|count| *count += 1);
     tokio::spawn(async move {
-        let (contents, records) = run_jobs(&frame, JobKind::Background, &ended, &snapshot).await;
+        let mut observers = Observers::of(&frame);
+        let jobs = run_jobs(&frame, JobKind::Background, &ended, &snapshot);
+        let (contents, records) = Observers::beside(&mut observers, jobs).await;
+        if let Some(observers) = observers {
+            observers.catch_up().await;
+        }
         let turn = frame.id.clone();
         cell.command(&house, Command::Notes(Notes { turn, contents, records }));
         house.aside.send_modify(|count| *count -= 1);
     });
+}
+
+/// Writes outside a turn.
+async fn write(
+    cell: &Cell,
+    house: &House,
+    epoch: u64,
+    expected_seq: u64,
+    events: &[Arc<Event>],
+    records: Vec<(crate::TurnId, crate::hook::Record)>,
+    lease: Lease,
+) -> Result<(), StoreError> {
+    let (take, beside, jobs) = (None, BesideWrite::Keep, Vec::new());
+    let conversation = &cell.id;
+    let batch = Batch { conversation, epoch, events, expected_seq, take, beside, records, jobs, lease };
+    house.store.append(batch).await
 }

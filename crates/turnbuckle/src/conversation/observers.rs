@@ -1,6 +1,6 @@
 //! `on_event` hooks: lossless viewers that are driven beside the turn.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -8,12 +8,13 @@ use crate::Failure;
 use crate::clock::{Boxed, Clock};
 use crate::hook::run::contained;
 use crate::hook::{HookEntry, HookFailure};
-use crate::live::{Delivery, Subscription};
+use crate::live::{Queue, Subscription};
 use crate::turn::Frame;
 
-/// The observers of one turn, each event given to them in order. They are not told of: that would have no end.
+/// The observers of a stretch of work, each event given to them in order. They are not told of: that would have no end.
 pub(super) struct Observers {
     pump: Boxed<'static, ()>,
+    queue: Arc<Queue>,
     frame: Arc<Frame>,
 }
 
@@ -23,8 +24,8 @@ impl Observers {
         if frame.agent.chains().on_event.is_empty() {
             return None;
         }
-        let tail = frame.plane.subscribe(Delivery::Lossless);
-        Some(Self { pump: Box::pin(pump(frame.clone(), tail)), frame: frame.clone() })
+        let (tail, queue) = frame.plane.subscribe_lossless();
+        Some(Self { pump: Box::pin(pump(frame.clone(), tail)), queue, frame: frame.clone() })
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
@@ -32,17 +33,27 @@ impl Observers {
         let _ = self.pump.as_mut().poll(cx);
     }
 
-    /// Gives them what is left, to a deadline.
-    pub(super) async fn catch_up(&mut self) {
-        let mut timer = self.frame.clock.sleep(super::pace::VIEWER_DEADLINE);
+    /// Does `work` with the observers beside it.
+    pub(super) async fn beside<F: Future>(observers: &mut Option<Self>, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
         poll_fn(|cx| {
-            let _ = self.pump.as_mut().poll(cx);
-            if self.frame.plane.all_read() {
-                return Poll::Ready(());
+            if let Some(observers) = observers {
+                observers.poll(cx);
             }
-            timer.as_mut().poll(cx)
+            work.as_mut().poll(cx)
         })
-        .await;
+        .await
+    }
+
+    /// Gives them what is left, to a deadline, and ends.
+    pub(super) async fn catch_up(self) {
+        let Self { mut pump, queue, frame } = self;
+        queue.close();
+        tokio::select! {
+            biased;
+            () = &mut pump => {}
+            () = frame.clock.sleep(super::pace::VIEWER_DEADLINE) => {}
+        }
     }
 }
 

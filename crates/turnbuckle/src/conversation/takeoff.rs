@@ -30,7 +30,9 @@ impl Sitting {
         let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
         let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
         let beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
-        let attempts = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
+        // Attempts at a reply that is not in the log yet.
+        let regenerated = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
+        let attempts = beside.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
         let meter = Meter::new(state.earlier_calls, open.model_calls + attempts, open.usage, self.cell.parent.clone());
         let user_message = message.map(|message| message.content).or_else(|| opening(&state)).unwrap_or_default();
         let frame = Frame::new(FrameParts {
@@ -46,7 +48,7 @@ impl Sitting {
             touched: beside.touched.clone(),
             id,
         });
-        let moment = std::mem::take(&mut self.revived).then_some(match state.seq {
+        let moment = self.cell.meets_first_turn().then_some(match state.seq {
             0 => Moment::Started,
             _ => Moment::Revived,
         });

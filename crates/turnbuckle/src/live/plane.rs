@@ -90,29 +90,27 @@ impl Plane {
     }
 
     pub(crate) fn subscribe(&self, delivery: Delivery) -> Subscription {
+        if delivery == Delivery::Lossless {
+            return self.subscribe_lossless().0;
+        }
         let mut inner = self.lock();
-        let tail = match delivery {
-            Delivery::Lossy => {
-                Tail::Lossy(inner.lossy.get_or_insert_with(|| broadcast::channel(LOSSY_ROOM).0).subscribe())
-            }
-            Delivery::Lossless => {
-                let queue = Arc::new(Queue::default());
-                inner.lossless.push(queue.clone());
-                Tail::Lossless(QueueReader::of(queue))
-            }
-        };
+        let tail = Tail::Lossy(inner.lossy.get_or_insert_with(|| broadcast::channel(LOSSY_ROOM).0).subscribe());
         Subscription { snapshot: inner.view.clone(), tail, conversation: self.conversation.clone() }
+    }
+
+    /// With the queue, whose closing ends the subscription once it is read.
+    pub(crate) fn subscribe_lossless(&self) -> (Subscription, Arc<Queue>) {
+        let queue = Arc::new(Queue::default());
+        let mut inner = self.lock();
+        inner.lossless.push(queue.clone());
+        let tail = Tail::Lossless(QueueReader::of(queue.clone()));
+        (Subscription { snapshot: inner.view.clone(), tail, conversation: self.conversation.clone() }, queue)
     }
 
     /// The lossless viewers that the turn should wait for.
     pub(crate) fn behind(&self) -> Vec<Arc<Queue>> {
         let inner = self.lock();
         inner.lossless.iter().filter(|queue| queue.is_behind()).cloned().collect()
-    }
-
-    /// Whether every lossless viewer has read everything.
-    pub(crate) fn all_read(&self) -> bool {
-        self.lock().lossless.iter().all(|queue| queue.is_closed() || queue.len() == 0)
     }
 
     /// Whether the call waits for an answer.

@@ -55,7 +55,7 @@ impl Queue {
         self.lock().1
     }
 
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().1 = true;
         self.filled.notify_one();
         self.drained.notify_one();

@@ -56,6 +56,7 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
         }
     };
     let kinds = events(flight, &question, decision, &answer, by);
+    flight.beside.answers.retain(|(answered, _)| *answered != call);
     flight.beside.answers.push((call, answer));
     let written = flight.write(kinds, With::BESIDE).await;
     // Whoever asked may have gone; the answer stands all the same.

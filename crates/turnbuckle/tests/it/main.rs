@@ -1,5 +1,21 @@
 //! Promises of the runtime, one file each.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
-mod smoke;
+mod attempts;
+mod bad_input;
+mod build_errors;
+mod cancel;
+mod failure;
+mod firing;
+mod fold;
+mod injection;
+mod kit;
+mod live;
+mod redact_stream;
+mod stopping;
+mod stores;
+mod sub_agents;
+mod suspension;
 mod tidy;
+mod tools;
+mod turn;

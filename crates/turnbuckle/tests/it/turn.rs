@@ -1,35 +1,15 @@
 //! A turn, as a script and a trace.
 
-use expect_test::{Expect, expect};
-use serde_json::json;
+use expect_test::expect;
 use turnbuckle::hook::{OnStop, Stopping, stop};
-use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::testing::Rig;
-use turnbuckle::tool::Effect;
-use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, AgentBuilder};
+use turnbuckle::models::Script;
 
-fn adder(script: Script) -> AgentBuilder {
-    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]});
-    Agent::builder("adder", script).tool(function_with_schema(
-        "add",
-        "Adds.",
-        schema,
-        Effect::Pure,
-        |_, args| async move { Ok((args["a"].as_i64().unwrap() + args["b"].as_i64().unwrap()).to_string()) },
-    ))
-}
-
-async fn check(agent: AgentBuilder, message: &str, expected: Expect) {
-    let mut rig = Rig::new(agent.build().unwrap());
-    expected.assert_eq(&rig.trace(message).await);
-}
+use crate::kit::{adder, check, sum};
 
 #[tokio::test]
 async fn a_turn_calls_a_tool_and_answers() {
-    let script = Script::of([ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2})), ScriptReply::says("4")]);
     check(
-        adder(script),
+        adder(sum()),
         "what is 2+2?",
         expect![[r#"
         accept    "what is 2+2?"

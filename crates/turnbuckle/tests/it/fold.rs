@@ -1,0 +1,335 @@
+//! `State` is a fold over the log and `next` a pure function of it: whatever the log holds, and wherever it breaks off.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::json;
+use turnbuckle::event::{Event, EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
+use turnbuckle::live::{ConversationState, Live, Telling};
+use turnbuckle::message::{StopReason, Usage};
+use turnbuckle::scope::{By, System};
+use turnbuckle::tool::Executor;
+use turnbuckle::turn::{Stage, State, next};
+use turnbuckle::{Timestamp, TurnId};
+
+use crate::live::STORIES;
+use crate::tools::assert_valid;
+
+const ROOM: u64 = 28_000;
+
+fn by() -> By {
+    By::User("ann".into())
+}
+
+fn user() -> EventKind {
+    EventKind::UserMessage { content: "hi".into(), by: by() }
+}
+
+fn assistant(attempt: u32) -> EventKind {
+    let (stop_reason, usage) = (StopReason::End, Usage::default());
+    EventKind::AssistantMessage { attempt, content: "so".into(), stop_reason, usage, object: None, annotations: None }
+}
+
+fn call(id: &str) -> EventKind {
+    EventKind::ToolCall { call: id.into(), name: "add".into(), arguments: json!({}).into(), executor: Executor::Server }
+}
+
+fn started(id: &str) -> EventKind {
+    EventKind::ToolStarted { call: id.into(), arguments: json!({}).into(), digest: "d".into(), approved_by: None }
+}
+
+fn result(id: &str) -> EventKind {
+    EventKind::ToolResult { call: id.into(), ok: true, content: "4".into() }
+}
+
+fn asked(id: &str, prompt: Prompt) -> EventKind {
+    EventKind::Suspension { call: id.into(), prompt, expires: Timestamp::default() }
+}
+
+fn approval(tool: Option<&str>) -> Prompt {
+    Prompt::Approval { tool: tool.map(Into::into), arguments: json!({}).into(), digest: "d".into(), why: None }
+}
+
+fn resolved(id: &str, decision: Resolved) -> EventKind {
+    EventKind::Resolution { call: id.into(), decision, by: By::System(System::Expiry), reason: None }
+}
+
+fn feedback(text: &str) -> EventKind {
+    EventKind::StopFeedback { refusals: vec![Refusal { hook: "lint".into(), feedback: text.into() }] }
+}
+
+fn injection(place: Place) -> EventKind {
+    EventKind::Injection { hook: "recall".into(), content: "tea".into(), place }
+}
+
+fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
+    let (usage, warnings) = (Usage::default(), Vec::new());
+    EventKind::TurnEnded(TurnEnded {
+        outcome,
+        reason: None,
+        by: None,
+        result: None,
+        warnings,
+        model_calls,
+        usage,
+        ms: 0,
+    })
+}
+
+fn log(kinds: impl IntoIterator<Item = (TurnId, EventKind)>) -> Vec<Arc<Event>> {
+    let stamp = |((turn, kind), seq)| Arc::new(Event { seq, turn, at: Timestamp::default(), kind });
+    kinds.into_iter().zip(1..).map(stamp).collect()
+}
+
+fn folded(log: &[Arc<Event>], room: u64) -> State {
+    let mut state = State::new(room);
+    log.iter().for_each(|event| state.apply(event));
+    state
+}
+
+const OUTCOMES: [Outcome; 6] =
+    [Outcome::Completed, Outcome::Halted, Outcome::Rejected, Outcome::Exhausted, Outcome::Cancelled, Outcome::Failed];
+
+/// A log that the runtime could have written, steered by these choices; without any left, the turn ends.
+fn valid(choices: &[u8]) -> Vec<Arc<Event>> {
+    let mut choices = choices.iter().copied();
+    let mut kinds = Vec::new();
+    let mut calls = 0;
+    for number in 1.. {
+        let turn = TurnId::from(format!("t{number}"));
+        let mut push = |kind| kinds.push((turn.clone(), kind));
+        push(user());
+        if choices.next().is_some_and(|choice| choice % 3 == 0) {
+            push(injection(Place::ThisTurn));
+        }
+        for choice in choices.by_ref() {
+            push(assistant(u32::from(choice % 2) + 1));
+            let new: Vec<String> = (0..choice / 2 % 3).map(|n| format!("c{}", calls + n)).collect();
+            calls += 3;
+            new.iter().for_each(|id| push(call(id)));
+            for id in &new {
+                match choice / 8 % 4 {
+                    0 => {}
+                    1 => push(started(id)),
+                    2 => {
+                        push(asked(id, approval(Some("add"))));
+                        push(resolved(id, Resolved::Approved));
+                        push(started(id));
+                    }
+                    _ => {
+                        push(asked(id, Prompt::ClientExec { tool: "add".into(), arguments: json!({}).into() }));
+                        push(resolved(id, Resolved::Answered));
+                    }
+                }
+            }
+            new.iter().rev().for_each(|id| push(result(id)));
+            if new.is_empty() {
+                if choice % 5 != 0 {
+                    break;
+                }
+                push(feedback("again"));
+            }
+        }
+        if choices.len() % 4 == 1 {
+            push(injection(Place::NextTurn));
+        }
+        push(ended(OUTCOMES[choices.len() % 6], 1));
+        if choices.len() == 0 {
+            break;
+        }
+    }
+    log(kinds)
+}
+
+/// What comes next, said once more and differently: by looking back over the open turn.
+fn expected(log: &[Arc<Event>]) -> Stage {
+    let kinds: Vec<&EventKind> = log.iter().map(|event| &event.kind).collect();
+    let is_end = |kind: &&EventKind| matches!(kind, EventKind::TurnEnded(_));
+    let open = &kinds[kinds.iter().rposition(is_end).map_or(0, |end| end + 1)..];
+    if !open.iter().any(|kind| matches!(kind, EventKind::UserMessage { .. })) {
+        return Stage::Idle;
+    }
+    let (mut calls, mut waits, mut stage) = (Vec::new(), Vec::new(), Stage::Build);
+    for kind in open {
+        match kind {
+            EventKind::AssistantMessage { .. } => stage = Stage::End,
+            EventKind::ToolCall { call, .. } => {
+                calls.push(call);
+                stage = Stage::Build;
+            }
+            EventKind::ToolResult { call, .. } => calls.retain(|open| *open != call),
+            EventKind::Suspension { call, prompt, .. } => waits.push((call, prompt)),
+            EventKind::Resolution { call, decision, .. } => {
+                let index = waits.iter().position(|(open, _)| *open == call).expect("an answer to nothing");
+                if let (_, Prompt::Approval { tool: None, .. }) = waits.remove(index) {
+                    stage = if *decision == Resolved::Approved { Stage::Call } else { Stage::End };
+                }
+            }
+            EventKind::StopFeedback { .. } => stage = Stage::Build,
+            _ => {}
+        }
+    }
+    let about_calls = waits.iter().filter(|(call, _)| calls.contains(call)).count();
+    match (waits.len() > about_calls, calls.len() > about_calls, calls.is_empty()) {
+        (true, ..) => Stage::Waiting,
+        (_, true, _) => Stage::Dispatch,
+        (_, _, false) => Stage::Waiting,
+        _ => stage,
+    }
+}
+
+/// Anything at all, in any order.
+fn nonsense() -> impl Strategy<Value = Vec<Arc<Event>>> {
+    let id = || prop::sample::select(vec!["a", "b", "c"]);
+    let decision = prop::sample::select(vec![
+        Resolved::Approved,
+        Resolved::Denied,
+        Resolved::Answered,
+        Resolved::Expired,
+        Resolved::Cancelled,
+    ]);
+    let prompt = prop::sample::select(vec![
+        approval(None),
+        approval(Some("add")),
+        Prompt::Elicitation { question: "who?".into(), schema: None },
+        Prompt::ClientExec { tool: "add".into(), arguments: json!([1]).into() },
+        Prompt::Pause { hook: "lint".into(), reason: "look".into() },
+    ]);
+    let kind = prop_oneof![
+        Just(user()),
+        any::<u32>().prop_map(assistant),
+        id().prop_map(call),
+        id().prop_map(started),
+        id().prop_map(result),
+        (id(), prompt).prop_map(|(id, prompt)| asked(id, prompt)),
+        (id(), decision).prop_map(|(id, decision)| resolved(id, decision)),
+        Just(feedback("again")),
+        prop::sample::select(vec![Place::ThisTurn, Place::NextTurn]).prop_map(injection),
+        (prop::sample::select(OUTCOMES.to_vec()), any::<u32>()).prop_map(|(outcome, calls)| ended(outcome, calls)),
+    ];
+    let turn = prop::sample::select(vec!["t1", "t2", "t3"]).prop_map(TurnId::from);
+    prop::collection::vec((turn, kind), 0..60).prop_map(log)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_log_however_odd_makes_the_fold_panic(log in nonsense(), room in 0_u64..40) {
+        let mut state = State::new(room);
+        for event in &log {
+            state.apply(event);
+            next(&state);
+        }
+    }
+
+    #[test]
+    fn equal_states_have_equal_next_and_asking_changes_nothing(log in nonsense()) {
+        let (once, again) = (folded(&log, ROOM), folded(&log, ROOM));
+        let stage = next(&once);
+        prop_assert_eq!(stage, next(&once));
+        prop_assert_eq!(stage, next(&again));
+        prop_assert_eq!(stage, next(&once.clone()));
+        prop_assert_eq!(once, again);
+    }
+
+    #[test]
+    fn once_a_turn_has_ended_the_conversation_is_idle(mut log in nonsense(), which in 0_usize..6) {
+        let seq = log.len() as u64 + 1;
+        let kind = ended(OUTCOMES[which], 1);
+        log.push(Arc::new(Event { seq, turn: "t1".into(), at: Timestamp::default(), kind }));
+        prop_assert_eq!(next(&folded(&log, ROOM)), Stage::Idle);
+    }
+
+    #[test]
+    fn a_valid_log_cut_anywhere_says_what_comes_next(choices in prop::collection::vec(any::<u8>(), 0..40)) {
+        let log = valid(&choices);
+        assert_valid(&log);
+        for end in 0..=log.len() {
+            let cut = &log[..end];
+            prop_assert_eq!(next(&folded(cut, ROOM)), expected(cut), "after {:#?}", cut.last());
+        }
+    }
+
+    #[test]
+    fn how_much_history_there_is_room_for_does_not_change_what_comes_next(
+        choices in prop::collection::vec(any::<u8>(), 0..40),
+        room in 0_u64..100,
+    ) {
+        let log = valid(&choices);
+        for end in 0..=log.len() {
+            prop_assert_eq!(next(&folded(&log[..end], room)), next(&folded(&log[..end], ROOM)));
+        }
+    }
+}
+
+#[test]
+fn a_real_log_cut_anywhere_says_what_comes_next() {
+    for story in STORIES.iter() {
+        for end in 0..=story.log.len() {
+            let cut = &story.log[..end];
+            assert_eq!(next(&folded(cut, ROOM)), expected(cut), "after {:#?}", cut.last());
+        }
+    }
+}
+
+/// A live turn knows two things that the log does not: that it began, and that its request is built.
+#[test]
+fn a_replayed_log_is_at_the_stage_that_the_live_turn_told() {
+    for (index, story) in STORIES.iter().enumerate() {
+        let mut state = State::new(ROOM);
+        for (place, told) in story.told.iter().enumerate() {
+            match &told.what {
+                Telling::Log(event) => state.apply(event),
+                Telling::Live(Live::StateChanged { state: live }) => {
+                    let replayed = ConversationState::from(next(&state));
+                    let only_live = match live {
+                        ConversationState::Accept => replayed == ConversationState::Idle,
+                        ConversationState::Call => replayed == ConversationState::Build,
+                        // Halted, rejected, cancelled or failed: decided, and about to be written.
+                        ConversationState::End => ends_now(&story.told[place..]),
+                        _ => false,
+                    };
+                    assert!(*live == replayed || only_live, "story {index}: live {live:?}, replayed {replayed:?}");
+                }
+                Telling::Live(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether the turn's end is written before another stage begins.
+fn ends_now(told: &[Arc<turnbuckle::live::Told>]) -> bool {
+    let stage = |told: &&Arc<turnbuckle::live::Told>| matches!(told.what, Telling::Live(Live::StateChanged { .. }));
+    let is_end = |told: &Arc<turnbuckle::live::Told>| matches!(&told.what, Telling::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)));
+    told.iter().skip(1).take_while(|told| !stage(told)).any(is_end)
+}
+
+#[test]
+fn what_each_log_ends_in_says_what_comes_next() {
+    let stage = |kinds: &[EventKind]| next(&folded(&log(kinds.iter().map(|kind| ("t1".into(), kind.clone()))), ROOM));
+    let opened = [user(), assistant(1), call("a"), call("b")];
+    let and = |more: &[EventKind]| stage(&[&opened[..], more].concat());
+    assert_eq!(stage(&[]), Stage::Idle);
+    assert_eq!(stage(&[injection(Place::NextTurn)]), Stage::Idle);
+    assert_eq!(stage(&[user()]), Stage::Build);
+    assert_eq!(stage(&[user(), injection(Place::ThisTurn)]), Stage::Build);
+    assert_eq!(stage(&[user(), assistant(1)]), Stage::End);
+    assert_eq!(stage(&[user(), assistant(1), feedback("no")]), Stage::Build);
+    assert_eq!(and(&[]), Stage::Dispatch);
+    assert_eq!(and(&[started("a")]), Stage::Dispatch);
+    assert_eq!(and(&[result("b")]), Stage::Dispatch);
+    assert_eq!(and(&[result("b"), result("a")]), Stage::Build);
+    assert_eq!(and(&[asked("a", approval(Some("add")))]), Stage::Dispatch);
+    assert_eq!(and(&[asked("a", approval(Some("add"))), result("b")]), Stage::Waiting);
+    let waits = [asked("a", approval(Some("add"))), result("b"), resolved("a", Resolved::Denied)];
+    assert_eq!(and(&waits), Stage::Dispatch);
+    let reply = [user(), asked("r", approval(None))];
+    assert_eq!(stage(&reply), Stage::Waiting);
+    assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Approved)]].concat()), Stage::Call);
+    assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Expired)]].concat()), Stage::End);
+    let pause = [user(), assistant(1), asked("p", Prompt::Pause { hook: "lint".into(), reason: "look".into() })];
+    assert_eq!(stage(&pause), Stage::Waiting);
+    assert_eq!(stage(&[&pause[..], &[resolved("p", Resolved::Approved)]].concat()), Stage::End);
+    assert_eq!(stage(&[user(), ended(Outcome::Halted, 0)]), Stage::Idle);
+}
