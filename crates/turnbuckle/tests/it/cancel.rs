@@ -100,6 +100,9 @@ async fn cancelled_at_any_await_the_books_are_closed() {
         let cancel = async {
             ticker.stopped.notified().await;
             conversations.cancel(&id, Scope::local()).await.unwrap();
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
             // What runs after the end cannot be cancelled: it has its own time limit.
             clock.pass(HookEntry::DEFAULT_TIMEOUT).await;
             std::future::pending::<()>().await;
