@@ -118,6 +118,9 @@ pub enum ModelError {
     /// What came back cannot be understood.
     #[error("the model's answer makes no sense: {0}")]
     Protocol(String),
+    /// The model's code panicked.
+    #[error("the model panicked: {0}")]
+    Panicked(String),
     /// A script has no entry left for this call.
     #[error("the script has {replies} replies and this is model call {ordinal}")]
     ScriptExhausted {

@@ -86,6 +86,9 @@ impl Projection {
         for event in log {
             view.apply_event(event);
         }
+        if !view.pending.is_empty() {
+            view.state = ConversationState::Waiting;
+        }
         view
     }
 

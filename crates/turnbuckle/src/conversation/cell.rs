@@ -102,6 +102,31 @@ struct Inner {
     met: bool,
 }
 
+/// A driver that panics or is dropped leaves the seat to the next one; the log stands.
+struct SeatGuard {
+    cell: Arc<Cell>,
+    rested: bool,
+}
+
+impl SeatGuard {
+    fn rested(mut self) {
+        self.rested = true;
+    }
+}
+
+impl Drop for SeatGuard {
+    fn drop(&mut self) {
+        if self.rested {
+            return;
+        }
+        let mut inner = self.cell.lock();
+        (inner.seat, inner.open) = (Seat::Resting(None), None);
+        let waiters = std::mem::take(&mut inner.waiters);
+        drop(inner);
+        drop(waiters);
+    }
+}
+
 /// Who has the state.
 enum Seat {
     /// Nobody works on it; what is remembered may be behind the store.
@@ -146,7 +171,12 @@ impl Cell {
                 let (sender, commands) = mpsc::channel(COMMANDS);
                 inner.seat = Seat::Driving(sender);
                 drop(inner);
-                tokio::spawn(driver::run(self.clone(), house.clone(), state, command, commands));
+                let seat = SeatGuard { cell: self.clone(), rested: false };
+                let drive = driver::run(self.clone(), house.clone(), state, command, commands);
+                tokio::spawn(async move {
+                    drive.await;
+                    seat.rested();
+                });
             }
         }
     }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
 use super::record::panic_text;
+use super::run::contained;
 use super::{HookEntry, HookFailure, OnFailure, Point, Record};
 use crate::Failure;
 use crate::clock::Boxed;
@@ -94,9 +95,18 @@ async fn attempt(
     let mut request = request.clone();
     (request.attempt, request.ordinal) = (attempt, ordinal);
     out.begin(attempt);
-    let reply = model.stream(&request, out).await?;
+    let reply = call_model(model, &request, out).await?;
     frame.meter.spend(reply.usage, model.price(&reply.usage));
     Ok(reply)
+}
+
+async fn call_model(model: &Arc<dyn Model>, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
+    let mut future = pin!(async move { model.stream(request, out).await });
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll,
+        Err(payload) => Poll::Ready(Err(ModelError::Panicked(panic_text(payload)))),
+    })
+    .await
 }
 
 async fn wrapped(
@@ -139,7 +149,7 @@ impl<'a> ToolNext<'a> {
         let mine = self.rest.iter().position(|entry| entry.minds_tool(&call.name));
         match mine {
             None if self.turn.frame.cut.is_cut() => Box::pin(async { Err("the turn is over".into()) }),
-            None => self.tool.call(self.turn, call),
+            None => Box::pin(call_tool(self.tool, self.turn, call)),
             Some(index) => {
                 let (entry, rest) = (&self.rest[index], &self.rest[index + 1..]);
                 Box::pin(wrapped_tool(entry, Self { rest, ..self }, call))
@@ -178,6 +188,12 @@ impl fmt::Debug for OwnedToolNext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ToolNext::new(&self.rest, &self.turn, &self.tool).fmt(f)
     }
+}
+
+/// The tool's own panic is the tool's failure, not that of a wrap around it.
+async fn call_tool(tool: &Arc<dyn Tool>, turn: &Turn, call: &ToolCall) -> Result<Output, Failure> {
+    let mut future = pin!(async move { tool.call(turn, call).await });
+    Ok(poll_fn(|cx| contained(future.as_mut(), cx)).await?)
 }
 
 async fn wrapped_tool(entry: &HookEntry, next: ToolNext<'_>, call: &ToolCall) -> Result<Output, Failure> {

@@ -54,10 +54,20 @@ impl Plane {
     pub(crate) fn begin_epoch(&self, epoch: u64, log: Option<&[Arc<Event>]>) {
         let mut inner = self.lock();
         inner.cursor = Cursor { epoch, position: 0 };
+        let mut missed = 0;
         if let Some(log) = log {
+            let last = |events: &[Arc<Event>]| events.last().map_or(0, |event| event.seq);
+            missed = last(log).saturating_sub(last(&inner.view.events));
             inner.view = Projection::of_log(log);
         }
         inner.view.cursor = inner.cursor;
+        let watched =
+            !inner.lossless.is_empty() || inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0);
+        drop(inner);
+        if watched && missed > 0 {
+            // Another process wrote meanwhile: whoever watched here must take a new snapshot.
+            self.tell_live(None, Live::Lagged { missed });
+        }
     }
 
     pub(crate) fn tell_live(&self, turn: Option<&TurnId>, live: Live) {
@@ -128,7 +138,7 @@ impl Plane {
 
     /// Gives up on viewers that let the deadline pass.
     pub(crate) fn cut_off(&self, queues: &[Arc<Queue>]) {
-        for queue in queues {
+        for queue in queues.iter().filter(|queue| !queue.has_caught_up()) {
             queue.close();
         }
         self.lock().lossless.retain(|queue| !queue.is_closed());
@@ -153,7 +163,11 @@ impl Subscription {
     pub fn try_next(&mut self) -> Option<Arc<Told>> {
         match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next(),
-            Tail::Lossy(receiver) => receiver.try_recv().ok(),
+            Tail::Lossy(receiver) => match receiver.try_recv() {
+                Ok(told) => Some(told),
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => Some(self.lagged(missed)),
+                Err(_) => None,
+            },
         }
     }
 
@@ -163,16 +177,22 @@ impl Subscription {
             Tail::Lossless(queue) => queue.next().await,
             Tail::Lossy(receiver) => match receiver.recv().await {
                 Ok(told) => Some(told),
-                Err(broadcast::error::RecvError::Lagged(missed)) => Some(Arc::new(Told {
-                    conversation: self.conversation.clone(),
-                    turn: None,
-                    cursor: Cursor::default(),
-                    at: Timestamp::default(),
-                    what: Telling::Live(Live::Lagged { missed }),
-                })),
+                Err(broadcast::error::RecvError::Lagged(missed)) => Some(self.lagged(missed)),
                 Err(broadcast::error::RecvError::Closed) => None,
             },
         }
+    }
+}
+
+impl Subscription {
+    fn lagged(&self, missed: u64) -> Arc<Told> {
+        Arc::new(Told {
+            conversation: self.conversation.clone(),
+            turn: None,
+            cursor: Cursor::default(),
+            at: Timestamp::default(),
+            what: Telling::Live(Live::Lagged { missed }),
+        })
     }
 }
 

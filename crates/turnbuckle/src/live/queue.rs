@@ -61,9 +61,13 @@ impl Queue {
         self.drained.notify_one();
     }
 
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.is_closed() || self.len() <= ROOM / 2
+    }
+
     /// Ready when the viewer has caught up half-way, or is gone.
     pub(crate) async fn caught_up(&self) {
-        while !self.is_closed() && self.len() > ROOM / 2 {
+        while !self.has_caught_up() {
             self.drained.notified().await;
         }
     }

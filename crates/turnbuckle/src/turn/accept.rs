@@ -1,17 +1,15 @@
 //! accept: the inbox message meets the `before_agent` hooks, in order, and becomes history.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
 
 use super::flight::{Flight, Interrupt, Keeping, With};
-use super::seen::{Frame, Turn};
+use super::seen::Turn;
 use super::state::Verdict;
 use crate::context::reserve::{Candidate, Room, make_room};
 use crate::context::tokens;
 use crate::event::{EventKind, Outcome, Place};
-use crate::hook::run::{Ran, Run};
-use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, Parallel, Point, Record};
+use crate::hook::run::{Ran, Run, blocked};
+use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, OnFailure, Parallel, Point, Record};
 use crate::live::Live;
 use crate::message::{Content, Text};
 use crate::scope::By;
@@ -25,9 +23,7 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     for entry in &agent.chains().before_agent {
         match &*entry.code {
             Code::Group(group) => {
-                let contents =
-                    append_all(&flight.turn.frame, group, Point::BeforeAgent, &flight.turn, &mut flight.records)
-                        .await?;
+                let contents = append_all(entry, group, Point::BeforeAgent, &flight.turn, &mut flight.records).await?;
                 for (name, content) in contents {
                     inject(flight, entry, &name, vec![content])?;
                 }
@@ -75,23 +71,17 @@ async fn ask(flight: &mut Flight, entry: &HookEntry) -> Result<(), Interrupt> {
     }
 }
 
-/// Members of a group run side by side and append in declaration order; one that fails appends nothing.
+/// Members of a group run side by side and append in declaration order; one that fails appends nothing, unless the
+/// group says that it blocks.
 pub(super) async fn append_all(
-    frame: &Arc<Frame>,
+    entry: &HookEntry,
     group: &Parallel,
     point: Point,
     turn: &Turn,
     records: &mut Vec<Record>,
 ) -> Result<Vec<(Text, Content)>, Interrupt> {
     let runs = group.members.iter().map(|member| {
-        let run = Run {
-            frame,
-            hook: &member.name,
-            point,
-            timeout: HookEntry::DEFAULT_TIMEOUT,
-            call: None,
-            cut: Some(&frame.cut),
-        };
+        let run = Run { hook: &member.name, ..Run::new(&turn.frame, entry, point) };
         let append = (member.append)(turn.clone());
         run.decide(Box::pin(async move { append.await.map(Appended) }))
     });
@@ -99,8 +89,12 @@ pub(super) async fn append_all(
     for (member, ran) in group.members.iter().zip(join_all(runs).await) {
         let Ran { result, record } = ran?;
         records.push(record);
-        if let Ok(Appended(content)) = result {
-            contents.push((member.name.clone(), content));
+        match result {
+            Ok(Appended(content)) => contents.push((member.name.clone(), content)),
+            Err(failure) if entry.settings().on_failure == Some(OnFailure::Block) => {
+                return Err(blocked(&member.name, point, &failure));
+            }
+            Err(_) => {}
         }
     }
     Ok(contents)
@@ -118,11 +112,8 @@ impl crate::hook::Named for Appended {
 /// Adds to the turn's injections within the reserve.
 fn inject(flight: &mut Flight, entry: &HookEntry, hook: &Text, contents: Vec<Content>) -> Result<(), Interrupt> {
     let reserve = flight.frame().limits.injection_reserve;
-    let added = admit(&mut flight.injected, &mut flight.records, entry, hook, contents, 0, reserve)?;
+    admit(&mut flight.injected, &mut flight.records, entry, hook, contents, 0, reserve)?;
     flight.turn.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
-    if let Some(record) = flight.records.iter_mut().rfind(|record| record.hook == *hook) {
-        record.tokens += added;
-    }
     Ok(())
 }
 
@@ -135,43 +126,48 @@ pub(super) fn admit(
     contents: Vec<Content>,
     other: u64,
     reserve: u64,
-) -> Result<u32, Interrupt> {
-    let mut added = 0;
-    let mut receipt = |hook: &Text, tokens: u32| {
-        if let Some(record) = records.iter_mut().rfind(|record| record.hook == *hook) {
-            record.shed += tokens;
-        }
-    };
+) -> Result<(), Interrupt> {
     for content in contents {
         let tokens = u32::try_from(tokens::of_content(&content)).unwrap_or(u32::MAX);
         if entry.settings().max_tokens.is_some_and(|most| tokens > most) {
-            receipt(hook, tokens);
+            note(records, hook, |record| record.shed += tokens);
             continue;
         }
-        added += tokens;
+        note(records, hook, |record| record.tokens += tokens);
         candidates.push(Candidate::new(entry, Injection { hook: hook.clone(), content, tokens }));
         match make_room(candidates, other, reserve, hook) {
-            Room::Shed(lost) => lost.iter().for_each(|(hook, tokens)| receipt(hook, *tokens)),
+            Room::Shed(lost) => lost.iter().for_each(|(hook, tokens)| {
+                note(records, hook, |record| {
+                    record.shed += tokens;
+                    record.tokens = record.tokens.saturating_sub(*tokens);
+                });
+            }),
             Room::Overflow(verdict) => return Err(verdict.into()),
         }
     }
-    Ok(added)
+    Ok(())
+}
+
+/// Changes the last record of a hook.
+fn note(records: &mut [Record], hook: &Text, change: impl FnOnce(&mut Record)) {
+    if let Some(record) = records.iter_mut().rfind(|record| record.hook == *hook) {
+        change(record);
+    }
 }
 
 /// The message and durable injections become history; transient ones are kept beside it.
 async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
     let mut kinds = vec![EventKind::UserMessage { content: flight.turn.user_message.clone(), by }];
-    let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.drain(..).partition(|candidate| candidate.durable);
+    let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.iter().partition(|candidate| candidate.durable);
     kinds.extend(durable.into_iter().map(|candidate| {
-        let Injection { hook, content, .. } = candidate.injection;
+        let Injection { hook, content, .. } = candidate.injection.clone();
         EventKind::Injection { hook, content, place: Place::ThisTurn }
     }));
     let keep = |candidate: &Candidate| {
         let Injection { hook, content, tokens } = candidate.injection.clone();
         TransientInjection { hook, content, tokens }
     };
-    flight.beside.injections = transient.iter().map(keep).collect();
-    flight.injected = transient;
+    flight.beside.injections = transient.into_iter().map(keep).collect();
     let with = With { take_message: true, beside: Keeping::Present, jobs: Vec::new(), lease: Lease::Keep };
     Ok(flight.write(kinds, with).await?)
 }

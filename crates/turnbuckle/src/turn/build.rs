@@ -41,8 +41,14 @@ fn assemble(flight: &mut Flight) -> Vec<Message> {
     layout::messages(&flight.state.history, &beyond)
 }
 
+/// What is durable stands in the log already.
 fn transient_parts(injected: &[Candidate]) -> Vec<Part> {
-    injected.iter().flat_map(|candidate| candidate.injection.content.parts()).cloned().collect()
+    injected
+        .iter()
+        .filter(|candidate| !candidate.durable)
+        .flat_map(|candidate| candidate.injection.content.parts())
+        .cloned()
+        .collect()
 }
 
 /// What the `before_model` hooks of one call have added.
@@ -59,9 +65,7 @@ async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt>
     for entry in hooks {
         match &*entry.code {
             Code::Group(group) => {
-                let contents =
-                    append_all(&flight.turn.frame, group, Point::BeforeModel, &flight.turn, &mut flight.records)
-                        .await?;
+                let contents = append_all(entry, group, Point::BeforeModel, &flight.turn, &mut flight.records).await?;
                 for (name, content) in contents {
                     inject(flight, &mut added, entry, &name, vec![content])?;
                 }
@@ -69,7 +73,8 @@ async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt>
             Code::Hook(_) => ask(flight, &mut added, entry).await?,
         }
     }
-    let parts = transient_parts(&added.tail);
+    let parts: Vec<Part> =
+        added.tail.iter().flat_map(|candidate| candidate.injection.content.parts()).cloned().collect();
     if let (false, Some(request)) = (parts.is_empty(), &mut flight.turn.context) {
         layout::add_at_tail(std::sync::Arc::make_mut(&mut request.messages), &parts);
     }
@@ -119,10 +124,7 @@ fn inject(
     }
     let other = added.grown + tokens_of(&flight.injected);
     let reserve = flight.frame().limits.injection_reserve;
-    let tokens = admit(&mut added.tail, &mut flight.records, entry, hook, contents, other, reserve)?;
-    if let Some(record) = flight.records.iter_mut().rfind(|record| record.hook == *hook) {
-        record.tokens += tokens;
-    }
+    admit(&mut added.tail, &mut flight.records, entry, hook, contents, other, reserve)?;
     let of_turn = flight.injected.iter().map(|candidate| candidate.injection.clone());
     let of_call = added.tail.iter().map(|candidate| candidate.injection.clone());
     flight.turn.injections = of_turn.chain(of_call).collect();

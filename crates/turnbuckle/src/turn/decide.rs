@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::flight::{Flight, Interrupt};
@@ -48,15 +48,18 @@ pub(super) async fn decide(flight: &mut Flight, calls: Vec<OpenCall>) -> Result<
         let id = open.call.call.clone();
         let answer = answers.iter().find(|(call, _)| *call == id).map(|(_, answer)| answer.clone());
         let mut desk = Desk { turn, open, answer, approved: approved.clone(), records: Vec::new() };
-        let decided = desk.decide().await?;
-        Ok::<_, Interrupt>((id, decided, desk.records))
+        let decided = desk.decide().await;
+        (id, decided, desk.records)
     });
-    let mut decided = Vec::new();
-    for (call, what, records) in try_join_all(each).await? {
+    let (mut decided, mut interrupted) = (Vec::new(), None);
+    for (call, what, records) in join_all(each).await {
         flight.records.extend(records);
-        decided.push((call, what));
+        match what {
+            Ok(what) => decided.push((call, what)),
+            Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
+        }
     }
-    Ok(decided)
+    interrupted.map_or(Ok(decided), Err)
 }
 
 /// One call on the table.

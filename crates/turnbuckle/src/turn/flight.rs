@@ -11,8 +11,9 @@ use super::seen::{Frame, Turn};
 use super::state::{Stage, State, Verdict};
 use crate::agent::Agent;
 use crate::context::reserve::Candidate;
+use crate::context::tokens;
 use crate::conversation::Command;
-use crate::event::{Event, EventKind, TurnEnded, Warning};
+use crate::event::{Event, EventKind, Place, TurnEnded, Warning};
 use crate::hook::{Injection, Moment, Record};
 use crate::live::Live;
 use crate::message::Text;
@@ -210,6 +211,20 @@ impl Flight {
             durable: false,
         };
         self.injected = self.beside.injections.iter().map(again).collect();
+        let first = self.state.turn.as_ref().map_or(0, |turn| turn.first);
+        let durable = self.state.history[first..].iter().filter_map(|event| match &event.kind {
+            EventKind::Injection { hook, content, place: Place::ThisTurn } => Some(Candidate {
+                injection: Injection {
+                    hook: hook.clone(),
+                    content: content.clone(),
+                    tokens: u32::try_from(tokens::of_content(content)).unwrap_or(u32::MAX),
+                },
+                sheddable: None,
+                durable: true,
+            }),
+            _ => None,
+        });
+        self.injected.extend(durable);
     }
 
     fn take_records(&mut self) -> Vec<Record> {

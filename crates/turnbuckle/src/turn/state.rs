@@ -259,7 +259,7 @@ impl State {
     }
 
     fn end(&mut self, event: &Arc<Event>, ended: &TurnEnded) {
-        self.earlier_calls += u64::from(ended.model_calls);
+        self.earlier_calls = self.earlier_calls.saturating_add(u64::from(ended.model_calls));
         let first = self.turn.take().map_or(self.history.len(), |turn| turn.first);
         // Notes between turns stand and fall with the turn that follows them.
         let counted: usize = self.ended.iter().map(|(events, _)| events).sum();
@@ -319,7 +319,7 @@ impl OpenTurn {
             EventKind::AssistantMessage { attempt, usage, .. } => {
                 self.spoke = true;
                 self.questions.clear();
-                self.model_calls += attempt;
+                self.model_calls = self.model_calls.saturating_add(*attempt);
                 self.usage += *usage;
             }
             EventKind::ToolCall { call, name, arguments, executor } => {
@@ -349,7 +349,7 @@ impl OpenTurn {
             EventKind::StopFeedback { refusals } => {
                 self.spoke = false;
                 self.questions.clear();
-                self.refused += 1;
+                self.refused = self.refused.saturating_add(1);
                 self.last_refusals.clone_from(refusals);
             }
             EventKind::Injection { .. } | EventKind::TurnEnded(_) => {}
