@@ -1,0 +1,1 @@
+//! The examples are the files beside this folder: `cargo run --example 01_hello`.
