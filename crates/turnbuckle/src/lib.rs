@@ -63,3 +63,12 @@ pub use turn::Turn;
 
 /// What a hook or a tool fails with: any error, any text.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The guides' code runs as tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/hooks.md")]
+    struct Hooks;
+}
