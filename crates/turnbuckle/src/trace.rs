@@ -10,6 +10,7 @@ use crate::event::{Event, EventKind, Prompt, TurnEnded};
 use crate::id::CallId;
 use crate::live::{Live, Telling, Told};
 use crate::message::Text;
+use crate::turn::MODIFIED;
 
 /// What was told, as lines. With the log alone it lacks only what was never history: discarded attempts and notices.
 ///
@@ -139,9 +140,12 @@ impl Tracer {
 
     fn live(&mut self, live: &Live) {
         if let Live::AttemptDiscarded { attempt, by, reason } = live {
+            let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+            if reason.as_deref() == Some(MODIFIED) {
+                return self.line("modify", format!("attempt {attempt}{by}"));
+            }
             self.build();
             self.discarded += 1;
-            let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             self.line("discard", format!("attempt {attempt}{by}{reason}"));
         }

@@ -271,16 +271,22 @@ impl Cell {
         self.lock().scopes.retain(|(of, _)| of != turn);
     }
 
-    /// Fills the view from the store, once.
+    /// Brings the view up to what is stored, unless a driver does.
     pub(crate) async fn show_log(&self, house: &House) -> Result<(), StoreError> {
-        if self.lock().shown || matches!(self.lock().seat, Seat::Driving(_)) {
+        if matches!(self.lock().seat, Seat::Driving(_)) {
             return Ok(());
         }
-        let log = house.store.log(&self.id, 1).await?;
-        let inner = self.lock();
-        if !inner.shown && matches!(inner.seat, Seat::Resting(_)) {
-            drop(inner);
-            self.show(0, &log);
+        let from = if self.is_shown() { self.plane.last_seq() + 1 } else { 1 };
+        let log = house.store.log(&self.id, from).await?;
+        if matches!(self.lock().seat, Seat::Driving(_)) {
+            return Ok(());
+        }
+        match from {
+            1 => self.show(0, &log),
+            _ => log
+                .iter()
+                .filter(|event| event.seq > self.plane.last_seq())
+                .for_each(|event| self.plane.tell_log(event)),
         }
         Ok(())
     }

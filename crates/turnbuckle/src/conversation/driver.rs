@@ -219,8 +219,8 @@ impl Sitting {
         };
         let reply = turn.assistant_message.clone();
         let at = self.house.clock.now();
-        let ended =
-            Ended::new(frame.conversation.clone(), frame.id.clone(), frame.agent.shared_name().clone(), &ended, reply);
+        let (conversation, agent) = (frame.conversation.clone(), frame.agent.shared_name().clone());
+        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, &ended, reply);
         let snapshot = Snapshot {
             conversation: frame.conversation.clone(),
             turn: frame.id.clone(),

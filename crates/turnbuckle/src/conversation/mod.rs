@@ -168,7 +168,7 @@ impl Conversations {
             _ => None,
         });
         let turn = log.last().map_or_else(|| "".into(), |event| event.turn.clone());
-        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), ended, reply)))
+        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended, reply)))
     }
 
     /// Nothing of a sub-agent's conversation stays in memory once it is over.

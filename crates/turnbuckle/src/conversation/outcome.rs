@@ -11,6 +11,7 @@ use crate::message::{Reply, Text, Usage};
 use crate::projection::Pending;
 use crate::scope::By;
 use crate::store::StoreError;
+use crate::turn::PermissionMode;
 
 /// A turn that is over.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Ended {
     pub turn: TurnId,
     /// The agent's name.
     pub agent: Text,
+    /// Whether a person was there to be asked.
+    pub permission_mode: PermissionMode,
     /// How it came out.
     pub outcome: Outcome,
     /// Why, if not plainly completed.
@@ -47,6 +50,7 @@ impl Ended {
         conversation: ConversationId,
         turn: TurnId,
         agent: Text,
+        permission_mode: PermissionMode,
         ended: &TurnEnded,
         reply: Option<Arc<Reply>>,
     ) -> Self {
@@ -54,6 +58,7 @@ impl Ended {
             conversation,
             turn,
             agent,
+            permission_mode,
             outcome: ended.outcome,
             reason: ended.reason.clone(),
             by: ended.by.clone(),

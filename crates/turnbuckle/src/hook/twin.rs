@@ -80,18 +80,19 @@ pub(crate) trait DynHook: Send + Sync {
     fn on_event<'a>(&'a self, told: &'a Arc<Told>) -> Decided<'a, ()>;
 }
 
+/// Each future makes the hook's own at its first poll, so that a panic on the way is contained like any other.
 impl<H: Hook> DynHook for H {
     fn points(&self) -> Points {
         implemented(self)
     }
     fn on_conversation<'a>(&'a self, meeting: &'a mut Meeting) -> Decided<'a, ()> {
-        Box::pin(Hook::on_conversation(self, meeting))
+        Box::pin(async move { Hook::on_conversation(self, meeting).await })
     }
     fn before_agent<'a>(&'a self, turn: &'a mut Incoming) -> Decided<'a, BeforeAgent> {
-        Box::pin(Hook::before_agent(self, turn))
+        Box::pin(async move { Hook::before_agent(self, turn).await })
     }
     fn before_model<'a>(&'a self, turn: &'a mut Outgoing) -> Decided<'a, BeforeModel> {
-        Box::pin(Hook::before_model(self, turn))
+        Box::pin(async move { Hook::before_model(self, turn).await })
     }
     fn wrap_model_call<'a>(
         &'a self,
@@ -100,37 +101,37 @@ impl<H: Hook> DynHook for H {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Boxed<'a, Result<Reply, ModelError>> {
-        Box::pin(Hook::wrap_model_call(self, turn, request, out, next))
+        Box::pin(async move { Hook::wrap_model_call(self, turn, request, out, next).await })
     }
     fn transformer(&self) -> Option<Box<dyn Transformer>> {
         Hook::transformer(self)
     }
     fn after_model<'a>(&'a self, turn: &'a Turn, reply: &'a Arc<Reply>) -> Decided<'a, AfterModel> {
-        Box::pin(Hook::after_model(self, turn, reply))
+        Box::pin(async move { Hook::after_model(self, turn, reply).await })
     }
     fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool> {
-        Box::pin(Hook::before_tool(self, turn, call))
+        Box::pin(async move { Hook::before_tool(self, turn, call).await })
     }
     fn wrap_tool_call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Decided<'a, Output> {
-        Box::pin(Hook::wrap_tool_call(self, turn, call, next))
+        Box::pin(async move { Hook::wrap_tool_call(self, turn, call, next).await })
     }
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
-        Box::pin(Hook::after_tool(self, turn, call, output))
+        Box::pin(async move { Hook::after_tool(self, turn, call, output).await })
     }
     fn on_stop<'a>(&'a self, turn: &'a Stopping) -> Decided<'a, OnStop> {
-        Box::pin(Hook::on_stop(self, turn))
+        Box::pin(async move { Hook::on_stop(self, turn).await })
     }
     fn after_agent<'a>(&'a self, turn: &'a mut Settled) -> Decided<'a, AfterAgent> {
-        Box::pin(Hook::after_agent(self, turn))
+        Box::pin(async move { Hook::after_agent(self, turn).await })
     }
     fn background<'a>(&'a self, snapshot: &'a Snapshot) -> Decided<'a, ()> {
-        Box::pin(Hook::background(self, snapshot))
+        Box::pin(async move { Hook::background(self, snapshot).await })
     }
     fn on_ended<'a>(&'a self, ended: &'a Ended) -> Decided<'a, ()> {
-        Box::pin(Hook::on_ended(self, ended))
+        Box::pin(async move { Hook::on_ended(self, ended).await })
     }
     fn on_event<'a>(&'a self, told: &'a Arc<Told>) -> Decided<'a, ()> {
-        Box::pin(Hook::on_event(self, told))
+        Box::pin(async move { Hook::on_event(self, told).await })
     }
 }
 

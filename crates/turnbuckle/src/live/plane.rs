@@ -105,7 +105,7 @@ impl Plane {
         }
         let mut inner = self.lock();
         let tail = Tail::Lossy(inner.lossy.get_or_insert_with(|| broadcast::channel(LOSSY_ROOM).0).subscribe());
-        Subscription { snapshot: inner.view.clone(), tail, conversation: self.conversation.clone() }
+        Subscription::new(inner.view.clone(), tail, self.conversation.clone())
     }
 
     /// With the queue, whose closing ends the subscription once it is read.
@@ -114,13 +114,18 @@ impl Plane {
         let mut inner = self.lock();
         inner.lossless.push(queue.clone());
         let tail = Tail::Lossless(QueueReader::of(queue.clone()));
-        (Subscription { snapshot: inner.view.clone(), tail, conversation: self.conversation.clone() }, queue)
+        (Subscription::new(inner.view.clone(), tail, self.conversation.clone()), queue)
     }
 
     /// The lossless viewers that the turn should wait for.
     pub(crate) fn behind(&self) -> Vec<Arc<Queue>> {
         let inner = self.lock();
         inner.lossless.iter().filter(|queue| queue.is_behind()).cloned().collect()
+    }
+
+    /// Of the last event in view.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.lock().view.events.last().map_or(0, |event| event.seq)
     }
 
     /// Whether the call waits for an answer.
@@ -156,31 +161,41 @@ pub struct Subscription {
     pub snapshot: Projection,
     tail: Tail,
     conversation: ConversationId,
+    /// Of the last word given out: where a viewer that lagged stands.
+    last: Cursor,
 }
 
 impl Subscription {
+    fn new(snapshot: Projection, tail: Tail, conversation: ConversationId) -> Self {
+        Self { last: snapshot.cursor, snapshot, tail, conversation }
+    }
+
     /// The next word, if it was told already.
     pub fn try_next(&mut self) -> Option<Arc<Told>> {
-        match &mut self.tail {
-            Tail::Lossless(queue) => queue.try_next(),
+        let told = match &mut self.tail {
+            Tail::Lossless(queue) => queue.try_next()?,
             Tail::Lossy(receiver) => match receiver.try_recv() {
-                Ok(told) => Some(told),
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => Some(self.lagged(missed)),
-                Err(_) => None,
+                Ok(told) => told,
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.lagged(missed),
+                Err(_) => return None,
             },
-        }
+        };
+        self.last = told.cursor;
+        Some(told)
     }
 
     /// The next word told; `None` when the conversation is gone, or a lossless viewer let the deadline pass.
     pub async fn next(&mut self) -> Option<Arc<Told>> {
-        match &mut self.tail {
-            Tail::Lossless(queue) => queue.next().await,
+        let told = match &mut self.tail {
+            Tail::Lossless(queue) => queue.next().await?,
             Tail::Lossy(receiver) => match receiver.recv().await {
-                Ok(told) => Some(told),
-                Err(broadcast::error::RecvError::Lagged(missed)) => Some(self.lagged(missed)),
-                Err(broadcast::error::RecvError::Closed) => None,
+                Ok(told) => told,
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.lagged(missed),
+                Err(broadcast::error::RecvError::Closed) => return None,
             },
-        }
+        };
+        self.last = told.cursor;
+        Some(told)
     }
 }
 
@@ -189,7 +204,7 @@ impl Subscription {
         Arc::new(Told {
             conversation: self.conversation.clone(),
             turn: None,
-            cursor: Cursor::default(),
+            cursor: self.last,
             at: Timestamp::default(),
             what: Telling::Live(Live::Lagged { missed }),
         })

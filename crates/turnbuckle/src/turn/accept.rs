@@ -127,9 +127,11 @@ pub(super) fn admit(
     other: u64,
     reserve: u64,
 ) -> Result<(), Interrupt> {
+    let mut used = 0_u32;
     for content in contents {
         let tokens = u32::try_from(tokens::of_content(&content)).unwrap_or(u32::MAX);
-        if entry.settings().max_tokens.is_some_and(|most| tokens > most) {
+        used = used.saturating_add(tokens);
+        if entry.settings().max_tokens.is_some_and(|most| used > most) {
             note(records, hook, |record| record.shed += tokens);
             continue;
         }

@@ -16,6 +16,9 @@ use crate::scope::By;
 use crate::store::{Asked, Regeneration};
 use crate::tool::Executor;
 
+/// Why told text is taken back when a hook put another reply in its place.
+pub(crate) const MODIFIED: &str = "modified";
+
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     flight.frame().cut.check()?;
     if let Some(by) = flight.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
@@ -66,7 +69,7 @@ async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
 fn let_through(flight: &mut Flight, mut reply: Reply, modified_by: Option<&Text>) -> Result<Arc<Reply>, Interrupt> {
     if let Some(outlet) = &mut flight.outlet {
         if let Some(hook) = modified_by {
-            outlet.discard(Some(By::hook(hook)), Some("modified".into()));
+            outlet.discard(Some(By::hook(hook)), Some(MODIFIED.into()));
         }
         match outlet.complete(&reply.content) {
             Ok(content) => reply.content = content,

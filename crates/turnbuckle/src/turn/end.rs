@@ -56,10 +56,14 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
         Some(Run::new(&frame, entry, Point::OnStop).decide(hook.on_stop(view)))
     });
     let (mut refusals, mut pauses) = (Vec::new(), Vec::new());
-    let mut prevented = None;
+    let (mut prevented, mut blocked) = (None, None);
     for (entry, ran) in agent.chains().on_stop.iter().zip(try_join_all(runs).await?) {
         let hook = entry.name.clone();
-        match ran.unless_blocked(entry, &mut flight.records)? {
+        let decided = ran.unless_blocked(entry, &mut flight.records).unwrap_or_else(|interrupt| {
+            blocked.get_or_insert(interrupt);
+            None
+        });
+        match decided {
             None | Some(OnStop::Accept) => {}
             Some(OnStop::Advise(text)) => closing.injections.push((hook, text.to_string().into())),
             Some(OnStop::Refuse(feedback)) => refusals.push(Refusal { hook, feedback }),
@@ -68,6 +72,9 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
                 prevented.get_or_insert_with(|| Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)));
             }
         }
+    }
+    if let Some(interrupt) = blocked {
+        return Err(interrupt);
     }
     if let Some(verdict) = prevented {
         return Err(verdict.into());

@@ -20,6 +20,7 @@ mod seen;
 mod state;
 
 pub(crate) use aftermath::{BackgroundDesk, run_jobs};
+pub(crate) use call::MODIFIED;
 pub(crate) use cut::{Cut, CutToken};
 pub(crate) use flight::{Flight, Interrupt};
 pub(crate) use meter::Meter;

@@ -1,0 +1,108 @@
+//! One run of a program: fed, drained, and killed with all its children if nobody waits any more.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin};
+
+use super::{CommandError, CommandLine};
+
+/// Kept of stdout: an answer is never longer.
+const MOST_STDOUT: usize = 1024 * 1024;
+/// Kept of stderr: a reason that the model reads.
+const MOST_STDERR: usize = 64 * 1024;
+/// How long to go on reading when the program has ended and somebody else holds its output. What the program itself
+/// wrote is in the pipe by then.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What a run left.
+pub(super) struct Ran {
+    pub(super) status: ExitStatus,
+    pub(super) stdout: Kept,
+    pub(super) stderr: Kept,
+}
+
+/// The beginning of what was written.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) bytes: Vec<u8>,
+    /// How much was written beyond it.
+    pub(super) beyond: usize,
+}
+
+/// Dropping the future kills the process group.
+pub(super) async fn run(line: &CommandLine, cwd: &Path, input: &[u8]) -> Result<Ran, CommandError> {
+    let mut command = line.command(cwd)?;
+    command.current_dir(cwd).process_group(0).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| match cwd.is_dir() {
+        true => CommandError::Start { command: line.to_string(), source },
+        false => CommandError::Folder { command: line.to_string(), cwd: cwd.to_owned() },
+    })?;
+    // Dropped before `child`: until the child is reaped, no other group can have its number.
+    let mut group = Group::of(&child);
+    let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
+    let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let status = {
+        let pipes = async {
+            tokio::join!(feed(stdin, input), drain(out, &mut stdout, MOST_STDOUT), drain(err, &mut stderr, MOST_STDERR))
+        };
+        let mut pipes = std::pin::pin!(pipes);
+        let (status, drained) = tokio::select! {
+            biased;
+            _ = &mut pipes => (child.wait().await, true),
+            status = child.wait() => (status, false),
+        };
+        group.ended();
+        if !drained {
+            // Whether it is over or not, what was read is kept.
+            let _ = tokio::time::timeout(GRACE, pipes).await;
+        }
+        status.map_err(|source| CommandError::Wait { command: line.to_string(), source })?
+    };
+    Ok(Ran { status, stdout, stderr })
+}
+
+/// A program need not read its stdin, and may close it in the middle: no failure.
+async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(input).await;
+    }
+}
+
+/// Reads to the end, so that the program is never held up; keeps the beginning. A pipe that breaks has ended.
+async fn drain(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Kept, most: usize) {
+    let Some(mut pipe) = pipe else { return };
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        let room = count.min(most - kept.bytes.len());
+        kept.bytes.extend_from_slice(&buffer[..room]);
+        kept.beyond += count - room;
+    }
+}
+
+/// The process group of a child that has not been reaped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    /// Its leader is reaped: the number may soon be another's.
+    fn ended(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may have ended in this moment.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}

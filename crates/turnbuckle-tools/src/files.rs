@@ -1,0 +1,80 @@
+//! The file tools, one file each, over one [`Folder`].
+
+mod aside;
+mod edit;
+mod folder;
+mod list;
+mod read;
+mod refusal;
+mod replace;
+mod search;
+mod walk;
+mod write;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use turnbuckle::message::ToolCall;
+use turnbuckle::tool::{Output, Spec, Tool};
+use turnbuckle::{Boxed, Failure, Turn};
+
+use aside::{Leash, aside};
+pub(crate) use folder::Folder;
+use refusal::Refusal;
+
+/// What a tool did.
+struct Done {
+    output: Output,
+    /// The file it changed, below the folder.
+    touched: Option<String>,
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        Self { output, touched: None }
+    }
+}
+
+type Run = fn(&Folder, Value, &Leash) -> Result<Done, Refusal>;
+
+/// A file tool: blocking work that runs beside the async threads.
+struct FileTool {
+    spec: Spec,
+    folder: Arc<Folder>,
+    run: Run,
+}
+
+pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
+    let (spec, run): (Spec, Run) = match name {
+        "read_file" => (read::spec(), read::run),
+        "write_file" => (write::spec(), write::run),
+        "edit_file" => (edit::spec(folder), edit::run),
+        "list_files" => (list::spec(), list::run),
+        "search_files" => (search::spec(), search::run),
+        _ => return None,
+    };
+    Some(Arc::new(FileTool { spec, folder: folder.clone(), run }))
+}
+
+impl Tool for FileTool {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+        Box::pin(async move {
+            let (folder, arguments, run) = (self.folder.clone(), (*call.arguments).clone(), self.run);
+            let done = aside(move |leash| run(&folder, arguments, leash)).await?;
+            Ok(match done {
+                Ok(done) => {
+                    if let Some(path) = done.touched {
+                        turn.touch(path);
+                    }
+                    done.output
+                }
+                // A refusal is what the model should read, not a failure of the tool.
+                Err(refusal) => Output::error(refusal.to_string()),
+            })
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! `list_files`.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use turnbuckle::tool::{Effect, Output, Spec};
+
+use super::Done;
+use super::aside::Leash;
+use super::folder::{Folder, below};
+use super::refusal::{Refusal, shown};
+use super::walk::{Kind, Walk};
+
+const MOST: usize = 1000;
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(default)]
+    path: String,
+}
+
+pub(super) fn spec() -> Spec {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "path": {
+                "type": "string",
+                "description": "The folder to list, relative to the project's folder. Default: the project's folder.",
+            },
+        },
+        "additionalProperties": false,
+    });
+    let description = "Lists the files below a folder, also in its subfolders, sorted; a folder ends in `/`. At most 1000 \
+                       entries, those nearest to the top. `.git`, `node_modules` and caches are named, not opened.";
+    Spec::server("list_files", description, parameters, Effect::Pure)
+}
+
+pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+    let Arguments { path } = serde_json::from_value(arguments)?;
+    let mut walk = Walk::from(folder, &below(&path)?, leash)?;
+    let mut found = Vec::new();
+    let mut more = false;
+    while let Some(entry) = walk.next()? {
+        if found.len() == MOST {
+            more = true;
+            break;
+        }
+        found.push(entry);
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut lines: Vec<String> = found.iter().map(|entry| shown(&entry.path) + mark(entry.kind)).collect();
+    if lines.is_empty() {
+        lines.push("[the folder is empty]".to_owned());
+    }
+    if more {
+        lines
+            .push(format!("[cut at {MOST} entries, those nearest to the top; list a subfolder to see the rest of it]"));
+    }
+    lines.extend(notes(&walk));
+    Ok(Output::ok(lines.join("\n")).into())
+}
+
+fn mark(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "",
+        Kind::Folder => "/",
+        Kind::Link => " (symbolic link)",
+        Kind::Special => " (not a regular file)",
+    }
+}
+
+/// What a walk left out.
+pub(super) fn notes(walk: &Walk<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let [first, more @ ..] = &*walk.closed {
+        let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        notes.push(format!("[not opened: {}/{others}; give it as `path` to look inside]", shown(first)));
+    }
+    if walk.unread > 0 {
+        notes.push(format!("[{} folders could not be read]", walk.unread));
+    }
+    notes
+}

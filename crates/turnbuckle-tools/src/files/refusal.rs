@@ -1,0 +1,74 @@
+//! Why a file tool did not do what it was asked, in words that the model can act on.
+
+use std::io;
+use std::path::Path;
+
+/// Becomes an error result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("{path:?} is not a path below the folder: give it relative to the folder, without `..`")]
+    NotBelow { path: String },
+    #[error("{path} leads out of the folder (a symbolic link does); only files inside it can be used")]
+    Outside { path: String },
+    #[error("there is no {path}; list_files shows what there is")]
+    Missing { path: String },
+    #[error("{path} is a symbolic link to nothing; write to another path, or have the link removed")]
+    DanglingLink { path: String },
+    #[error("{path} is a folder; give the path of a file")]
+    IsFolder { path: String },
+    #[error("{path} is not a folder, or a part of it is not")]
+    NotFolder { path: String },
+    #[error("{path} is not a regular file but a pipe, a socket or a device; it cannot be used")]
+    Special { path: String },
+    #[error("{path} ends at byte {size}; give a smaller offset")]
+    BeyondTheEnd { path: String, size: u64 },
+    #[error("{path} has {size} bytes; files up to {limit} can be edited")]
+    TooLarge { path: String, size: u64, limit: u64 },
+    #[error("{path} is not UTF-8 text; edit_file edits text only")]
+    NotText { path: String },
+    #[error("`old` is empty: give the text to replace")]
+    NothingToReplace,
+    #[error("`old` and `new` are the same: there is nothing to change")]
+    NoChange,
+    #[error(
+        "`old` does not occur in {path}; read the file and copy the text exactly, blanks and line ends included{hint}"
+    )]
+    NotFound { path: String, hint: &'static str },
+    #[error(
+        "`old` occurs more than once in {path}, first at line {first} and last at line {last}; add lines around it until it occurs once"
+    )]
+    NotUnique { path: String, first: usize, last: usize },
+    #[error("the pattern is not a regular expression: {0}")]
+    Pattern(Box<regex::Error>),
+    #[error("the arguments do not fit: {0}")]
+    Arguments(#[from] serde_json::Error),
+    #[error("could not {doing} {path}: {source}")]
+    Io { doing: &'static str, path: String, source: io::Error },
+    #[error("nobody waits for this any more")]
+    Abandoned,
+}
+
+impl Refusal {
+    /// What the system said when `doing` something to `path`.
+    pub(super) fn of(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        let path = shown(path);
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing { path },
+            io::ErrorKind::IsADirectory => Self::IsFolder { path },
+            io::ErrorKind::NotADirectory => Self::NotFolder { path },
+            // cap-std's word for a path that leaves the folder; the system's own refusals have a number.
+            io::ErrorKind::PermissionDenied if source.raw_os_error().is_none() => Self::Outside { path },
+            _ => Self::Io { doing, path, source },
+        }
+    }
+}
+
+/// A path as the model reads it: one line, whatever the file is called.
+pub(super) fn shown(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    match &*text {
+        "" => ".".to_owned(),
+        text if text.contains(char::is_control) => text.escape_debug().to_string(),
+        text => text.to_owned(),
+    }
+}

@@ -1,0 +1,101 @@
+//! A file's content, replaced in one step: a new file beside it, then a rename.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
+
+use super::aside::Leash;
+use super::folder::Folder;
+use super::refusal::{Refusal, shown};
+
+/// Tells the temporary files of this process apart.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// What was written.
+pub(super) struct Replaced {
+    /// Where it really is, below the folder: links resolved.
+    pub(super) path: PathBuf,
+    pub(super) created: bool,
+}
+
+impl Folder {
+    /// Whoever reads the file reads the old content or the new, never a part; a crash leaves one of the two. Folders on
+    /// the way are made. The caller holds [`changing`](Self::changing).
+    pub(super) fn replace(&self, path: &Path, content: &[u8], leash: &Leash) -> Result<Replaced, Refusal> {
+        leash.held()?;
+        let path = self.target(path)?;
+        let failed = |source| Refusal::of("write", &path, source);
+        let old = self.old(&path)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let name = path.file_name().ok_or_else(|| Refusal::IsFolder { path: shown(&path) })?;
+        if old.is_none() && !parent.as_os_str().is_empty() {
+            self.dir.create_dir_all(parent).map_err(failed)?;
+        }
+        let dir = self.subfolder(parent)?;
+        let (temporary, file) = fresh(&dir, old.as_ref()).map_err(failed)?;
+        let renamed = fill(file, content, old.as_ref())
+            .map_err(failed)
+            .and_then(|()| leash.held())
+            .and_then(|()| dir.rename(&temporary, &dir, name).map_err(failed));
+        if let Err(refusal) = renamed {
+            // It may be gone already; the refusal is what matters.
+            let _ = dir.remove_file(&temporary);
+            return Err(refusal);
+        }
+        // Not every file system can; the rename stands either way.
+        let _ = dir.into_std_file().sync_all();
+        let real = self.dir.canonicalize(&path).unwrap_or(path);
+        Ok(Replaced { path: real, created: old.is_none() })
+    }
+
+    /// The file that a link means, if it stays inside: a rename over the link would replace the link.
+    fn target(&self, path: &Path) -> Result<PathBuf, Refusal> {
+        match self.dir.symlink_metadata(path) {
+            Ok(metadata) if metadata.is_symlink() => {
+                self.dir.canonicalize(path).map_err(|source| match source.kind() {
+                    io::ErrorKind::NotFound => Refusal::DanglingLink { path: shown(path) },
+                    _ => Refusal::of("follow", path, source),
+                })
+            }
+            Ok(_) => Ok(path.to_owned()),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+            Err(source) => Err(Refusal::of("write", path, source)),
+        }
+    }
+
+    /// What stands there now. Opened for writing: a file that may not be written is not replaced either.
+    fn old(&self, path: &Path) -> Result<Option<Metadata>, Refusal> {
+        match self.regular(path, OpenOptions::new().write(true)) {
+            Ok((_, metadata)) => Ok(Some(metadata)),
+            Err(Refusal::Missing { .. }) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// A new file that nobody else has. One that replaces another is private until it has the other's permissions.
+fn fresh(dir: &Dir, old: Option<&Metadata>) -> io::Result<(String, File)> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(if old.is_some() { 0o600 } else { 0o666 });
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".turnbuckle-{}-{count}.tmp", std::process::id());
+        match dir.open_with(&name, &options) {
+            // Left behind by a process that had this id and was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return opened.map(|file| (name, file)),
+        }
+    }
+}
+
+fn fill(mut file: File, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {
+    file.write_all(content)?;
+    if let Some(old) = old {
+        // Only the superuser may give a file away; for everybody else the new file is theirs, as with any editor.
+        let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+        file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+    }
+    file.sync_all()
+}

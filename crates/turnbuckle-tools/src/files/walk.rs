@@ -1,0 +1,102 @@
+//! A walk through the folder: nearest to the top first, in order of name, never through a symbolic link.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+use cap_std::fs::Dir;
+
+use super::aside::Leash;
+use super::folder::Folder;
+use super::refusal::Refusal;
+
+/// Not walked into unless asked for by path: what versions, packages and Turnbuckle itself keep there is not the
+/// project. Neither are folders that a `CACHEDIR.TAG` marks as a cache (cargo's `target` has one).
+const CLOSED: [&str; 3] = [".git", ".turnbuckle", "node_modules"];
+
+/// What stands in a folder.
+pub(super) struct Entry {
+    /// Below the folder.
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Folder,
+    Link,
+    /// A pipe, a socket, a device.
+    Special,
+}
+
+pub(super) struct Walk<'a> {
+    folder: &'a Folder,
+    leash: &'a Leash,
+    queue: VecDeque<PathBuf>,
+    entries: vec::IntoIter<Entry>,
+    /// Folders that were not walked into.
+    pub(super) closed: Vec<PathBuf>,
+    /// Folders that could not be read.
+    pub(super) unread: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// From a folder that must be there.
+    pub(super) fn from(folder: &'a Folder, start: &Path, leash: &'a Leash) -> Result<Self, Refusal> {
+        let dir = folder.subfolder(start)?;
+        let entries = entries(&dir, start, leash)?.into_iter();
+        Ok(Self { folder, leash, queue: VecDeque::new(), entries, closed: Vec::new(), unread: 0 })
+    }
+
+    /// The next entry; a refusal only if nobody waits any more.
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, Refusal> {
+        loop {
+            self.leash.held()?;
+            if let Some(entry) = self.entries.next() {
+                if entry.kind == Kind::Folder {
+                    self.queue.push_back(entry.path.clone());
+                }
+                return Ok(Some(entry));
+            }
+            let Some(path) = self.queue.pop_front() else { return Ok(None) };
+            self.enter(path)?;
+        }
+    }
+
+    fn enter(&mut self, path: PathBuf) -> Result<(), Refusal> {
+        let by_name = path.file_name().is_some_and(|name| CLOSED.iter().any(|closed| name == *closed));
+        let Ok(dir) = self.folder.subfolder(&path) else {
+            self.unread += 1;
+            return Ok(());
+        };
+        if by_name || dir.exists("CACHEDIR.TAG") {
+            self.closed.push(path);
+            return Ok(());
+        }
+        match entries(&dir, &path, self.leash) {
+            Ok(entries) => self.entries = entries.into_iter(),
+            Err(Refusal::Abandoned) => return Err(Refusal::Abandoned),
+            Err(_) => self.unread += 1,
+        }
+        Ok(())
+    }
+}
+
+fn entries(dir: &Dir, path: &Path, leash: &Leash) -> Result<Vec<Entry>, Refusal> {
+    let failed = |source| Refusal::of("list", path, source);
+    let mut entries = Vec::new();
+    for entry in dir.entries().map_err(failed)? {
+        leash.held()?;
+        let entry = entry.map_err(failed)?;
+        let kind = match entry.file_type().map_err(failed)? {
+            kind if kind.is_file() => Kind::File,
+            kind if kind.is_dir() => Kind::Folder,
+            kind if kind.is_symlink() => Kind::Link,
+            _ => Kind::Special,
+        };
+        entries.push(Entry { path: path.join(entry.file_name()), kind });
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}

@@ -1,0 +1,42 @@
+//! `write_file`.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use turnbuckle::tool::{Effect, Output, Spec};
+
+use super::Done;
+use super::aside::Leash;
+use super::folder::{Folder, file_below};
+use super::refusal::{Refusal, shown};
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: String,
+    content: String,
+}
+
+pub(super) fn spec() -> Spec {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "path": { "type": "string", "minLength": 1, "description": "The file, relative to the project's folder." },
+            "content": { "type": "string", "description": "All that the file is to hold." },
+        },
+        "required": ["path", "content"],
+        "additionalProperties": false,
+    });
+    let description = "Writes a text file: a new one, or in place of all that an old one holds. Folders on the way are \
+                       made. To change a part of a file use edit_file.";
+    // The same content in the same place: done twice is done once.
+    Spec::server("write_file", description, parameters, Effect::Idempotent)
+}
+
+pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+    let Arguments { path, content } = serde_json::from_value(arguments)?;
+    let path = file_below(&path)?;
+    let _changing = folder.changing();
+    let replaced = folder.replace(&path, content.as_bytes(), leash)?;
+    let word = if replaced.created { "created" } else { "replaced" };
+    let output = Output::ok(format!("{word} {} ({} bytes)", shown(&replaced.path), content.len()));
+    Ok(Done { output, touched: Some(replaced.path.to_string_lossy().into_owned()) })
+}

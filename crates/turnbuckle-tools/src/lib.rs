@@ -1,0 +1,34 @@
+//! What touches the machine: files confined to a folder, and hooks that are programs.
+//!
+//! [`Workspace`] gives an agent the file tools of one folder, and no path leads out of it. [`CommandHook`] makes any
+//! program a hook: JSON on its stdin, its decision in the exit code or as JSON on stdout.
+//!
+//! ```
+//! # fn main() -> Result<(), turnbuckle::Failure> {
+//! use turnbuckle::hook::HookExt;
+//! use turnbuckle::{Agent, models::Script};
+//! use turnbuckle_tools::{CommandHook, CommandLine, CommandPoint, Workspace};
+//!
+//! let folder = Workspace::open(".")?;
+//! let lint = CommandHook::new("lint", CommandPoint::Stop, CommandLine::Shell("cargo check --quiet".into()), folder.root());
+//! let mut agent = Agent::builder("coder", Script::says(["Done."]))
+//!     .hook(lint.timeout(std::time::Duration::from_secs(300)))
+//!     .approve(Workspace::CHANGING);
+//! for tool in Workspace::NAMES.iter().filter_map(|name| folder.tool(name)) {
+//!     agent = agent.shared_tool(tool);
+//! }
+//! let agent = agent.build()?;
+//! # assert_eq!(agent.tools().len(), 5);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For Unix: process groups and file modes are taken for granted. Both need a tokio runtime; command hooks need its I/O
+//! and time drivers.
+
+mod command;
+mod files;
+mod workspace;
+
+pub use command::{CommandError, CommandHook, CommandLine, CommandPoint, UnknownPoint};
+pub use workspace::{Workspace, WorkspaceError};

@@ -1,0 +1,73 @@
+//! A folder that an agent may work in, and the tools for it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use turnbuckle::tool::Tool;
+
+use crate::files::{self, Folder};
+
+/// The file tools confined to a folder. Cheap to clone; the clones' changes of files wait for each other.
+///
+/// No path leads out of the folder: not an absolute one, not `..`, not a symbolic link on the way or at its end. The
+/// kernel is asked to resolve every path beneath the open folder, so no race between a check and its use lets one
+/// through. Links that stay inside are followed. Pipes, sockets and devices are refused. What the tools cannot tell
+/// is a hard link: reading one reads the file it shares with the outside; changing one never changes that file, because
+/// a change is always a new file in its place.
+///
+/// The folder is all or nothing: its hidden files (`.env`, `.git/config`, `turnbuckle.toml`) are inside, too. Who may
+/// change what is for gates and `before_tool` hooks to say.
+#[derive(Clone)]
+pub struct Workspace {
+    root: PathBuf,
+    folder: Arc<Folder>,
+}
+
+/// Why a folder cannot be worked in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// It is not there, is no folder, or may not be read.
+    #[error("could not open the folder {}: {source}", path.display())]
+    Open {
+        /// As it was given.
+        path: PathBuf,
+        /// The system's word.
+        source: io::Error,
+    },
+}
+
+impl Workspace {
+    /// The tools, by name.
+    pub const NAMES: [&'static str; 5] = ["read_file", "write_file", "edit_file", "list_files", "search_files"];
+
+    /// Those that change something.
+    pub const CHANGING: [&'static str; 2] = ["write_file", "edit_file"];
+
+    /// Opens a folder. It is held open: moved or replaced later, the tools stay with the one that was opened.
+    pub fn open(root: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
+        let given = root.as_ref();
+        let opened = given.canonicalize().and_then(|root| Ok((Folder::open(&root)?, root)));
+        let (folder, root) = opened.map_err(|source| WorkspaceError::Open { path: given.to_owned(), source })?;
+        Ok(Self { root, folder: Arc::new(folder) })
+    }
+
+    /// Where it is: absolute, links resolved.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// One of [`NAMES`](Self::NAMES); `None` for any other name. Nothing is gated yet: see
+    /// [`AgentBuilder::approve`](turnbuckle::AgentBuilder::approve) and [`CHANGING`](Self::CHANGING).
+    pub fn tool(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        files::tool(name, &self.folder)
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace").field("root", &self.root).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,56 @@
+//! `list_files`.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+
+use crate::desk::{Desk, fifo};
+
+#[tokio::test]
+async fn files_are_listed_below_a_folder_in_order() {
+    let desk = Desk::new().await;
+    for path in ["b", "a/z", "a/y/x", ".env"] {
+        desk.put(path, "");
+    }
+    symlink("../..", desk.inside("a/up")).unwrap();
+    fifo(&desk.inside("pipe"));
+    let all = desk.ok("list_files", json!({})).await;
+    let expected = ".env\na/\na/up (symbolic link)\na/y/\na/y/x\na/z\nb\npipe (not a regular file)";
+    assert_eq!(all, expected);
+    assert_eq!(desk.ok("list_files", json!({"path": "a/y"})).await, "a/y/x");
+    std::fs::create_dir(desk.inside("nothing")).unwrap();
+    assert_eq!(desk.ok("list_files", json!({"path": "nothing"})).await, "[the folder is empty]");
+    assert!(desk.refused("list_files", json!({"path": "b"})).await.contains("not a folder"));
+    assert!(desk.refused("list_files", json!({"path": "c"})).await.contains("there is no c"));
+}
+
+#[tokio::test]
+async fn a_long_list_is_cut_and_keeps_what_is_nearest_to_the_top() {
+    let desk = Desk::new().await;
+    for n in 0..1100 {
+        desk.put(&format!("deep/er/{n:04}"), "");
+    }
+    desk.put("zzz", "");
+    let all = desk.ok("list_files", json!({})).await;
+    assert_eq!(all.lines().count(), 1001);
+    assert!(all.contains("\nzzz\n[cut at 1000 entries"), "{}", &all[all.len() - 200..]);
+}
+
+#[tokio::test]
+async fn caches_and_versions_are_named_and_not_opened_unless_asked_for() {
+    let desk = Desk::new().await;
+    for path in [".git/config", "target/CACHEDIR.TAG", "target/big", "src/main.rs"] {
+        desk.put(path, "");
+    }
+    let all = desk.ok("list_files", json!({})).await;
+    let note = "[not opened: .git/ and 1 more; give it as `path` to look inside]";
+    assert_eq!(all, format!(".git/\nsrc/\nsrc/main.rs\ntarget/\n{note}"));
+    assert_eq!(desk.ok("list_files", json!({"path": "target"})).await, "target/CACHEDIR.TAG\ntarget/big");
+}
+
+#[tokio::test]
+async fn a_name_cannot_forge_a_line() {
+    let desk = Desk::new().await;
+    desk.put("a\nb", "");
+    assert_eq!(desk.ok("list_files", json!({})).await, "a\\nb");
+}

@@ -1,0 +1,14 @@
+//! What the tools and the command hooks promise, with real files and real processes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "what the tests share is not marked as a test")]
+
+mod command_answers;
+mod command_input;
+mod command_processes;
+mod confinement;
+mod desk;
+mod editing;
+mod listing;
+mod reading;
+mod searching;
+mod writing;
