@@ -1,0 +1,17 @@
+//! What the measurements share: the model, the tool, the hooks and the loops they are made of.
+//!
+//! Wall time is never used: other programs run on the same machine. What is compared is the CPU time of one thread,
+//! within one run, or instructions.
+
+pub mod agents;
+pub mod batch;
+pub mod chunks;
+pub mod hand;
+pub mod hooks;
+pub mod measure;
+pub mod model;
+pub mod report;
+pub mod tool;
+
+/// What a measurement fails with.
+pub type Failure = turnbuckle::Failure;

@@ -1,0 +1,117 @@
+//! What can be asked for. The help is the first documentation people read, so it teaches.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  turnbuckle                             play the demo: a hook that does not
+                                         take a model's word for it
+  turnbuckle run --model script:talk.json \"hello\"
+                                         one turn, the answer on stdout
+  git diff | turnbuckle run > review     the message from stdin, only the
+                                         answer in the file
+  turnbuckle run --json \"hello\" | jq    every event, one JSON object a line
+  turnbuckle check                       what is wrong with turnbuckle.toml,
+                                         before anything runs
+
+A hook in ./turnbuckle.toml that lets no turn end while the build fails:
+  [[hooks]]
+  use = \"command\"
+  name = \"build\"
+  on = \"stop\"
+  run = \"cargo check --quiet\"
+
+Exit codes:
+    0  completed
+    1  failed, busy, not found, or the store could not be used
+    2  bad usage, configuration, or an empty message; check: it would fail
+    3  a hook halted the turn or rejected every reply
+    4  waiting: someone must approve or answer first
+    5  exhausted: a limit of the turn was reached
+  130  cancelled by SIGINT or SIGTERM; the turn's books are closed first";
+
+/// An agent that runs with your hooks.
+///
+/// A message goes in; hooks add, check and rewrite; the model streams; tools run; hooks judge the result and may refuse
+/// to let the turn end. Without a command: the demo.
+#[derive(Debug, Parser)]
+#[command(name = "turnbuckle", version, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Common {
+    /// Read this file only [default: the user's turnbuckle.toml with ./turnbuckle.toml on top, key by key]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Which model answers: script:FILE or demo [default: `model` in [agent], else demo]
+    #[arg(long, value_name = "M", global = true)]
+    pub(crate) model: Option<String>,
+    /// Where conversations are kept: memory: (forgotten with the process) [default: `url` in [store], else memory:]
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) store: Option<String>,
+}
+
+impl Common {
+    /// Whether any of them was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.config.is_some() || self.model.is_some() || self.store.is_some()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// One turn: the answer goes to stdout, everything else to stderr
+    Run(Run),
+    /// Judge the configuration; nothing is run
+    ///
+    /// Exit code 2 if anything would fail, 0 otherwise, also with warnings.
+    Check,
+}
+
+/// Options of `run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct Run {
+    /// What to say; read from stdin if it is not given and stdin is not a terminal
+    pub(crate) message: Option<String>,
+    /// Print every event of the conversation, one JSON object a line, and nothing else on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The conversation; made if there is none. 1 to 64 of A-Z a-z 0-9 _ -
+    #[arg(short = 'c', value_name = "ID")]
+    pub(crate) conversation: Option<String>,
+    /// No progress on stderr, and the answer in one piece
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Start no background hooks
+    #[arg(long)]
+    pub(crate) bare: bool,
+    /// Run command hooks of a project file without asking; this version never asks, so it changes nothing yet
+    #[arg(long)]
+    pub(crate) trust_hooks: bool,
+}
+
+const RUN_HELP: &str = "\
+Command hooks run programs: the user's file and ./turnbuckle.toml both may name some, and `run` starts them.
+Look at the turnbuckle.toml of a folder that is not yours (`turnbuckle check` lists its hooks) before you run in it.
+
+A call that needs approval ends `run` with exit code 4. `approve = []` in [tools] asks for none.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,80 @@
+//! What the core refuses, put back to the line of the file that says it.
+
+use turnbuckle::BuildError;
+
+use super::hooks;
+use crate::config::{Config, HookPart, SubAgentPart, nearest};
+use crate::problem::{Place, Problem};
+
+/// The core's complaint about the agent, or about the sub-agent `inner`, with its place and what to do.
+pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAgentPart>) -> Problem {
+    let (place, hint) = match error {
+        BuildError::BadName { what: "agent", .. } => {
+            let main = config.agent.name.as_ref().map(|found| &found.place);
+            (inner.map_or(main, |part| Some(&part.name.place)), Some("choose another name".to_owned()))
+        }
+        BuildError::BadName { .. } => (None, None),
+        BuildError::DuplicateHook { hook } => {
+            (last_hook(config, hook).map(name_place), Some("give one of them another `name`".to_owned()))
+        }
+        BuildError::NamelessHook { place } => {
+            (config.hooks.get(place.saturating_sub(1)).map(name_place), Some("give it a `name`".to_owned()))
+        }
+        BuildError::DuplicateTool { tool } => {
+            (sub_agent(config, tool), Some("a sub-agent is offered as a tool: give it another `name`".to_owned()))
+        }
+        BuildError::UnknownTool { place, tool, known } => {
+            let near = nearest(tool, known.split(", ")).map(|near| format!("did you mean `{near}`?"));
+            (named_tool(config, place, tool), near.or(Some("is it in `builtin`?".to_owned())))
+        }
+        BuildError::IllegalGate { tool, .. } => (
+            named_tool(config, "approve", tool),
+            Some("take it out of `approve`: a person answers it anyway".to_owned()),
+        ),
+        BuildError::ReserveTooLarge { .. } => {
+            let limits = &config.limits;
+            let place = limits.place("injection_reserve").or_else(|| limits.place("context_tokens"));
+            (place, Some("history needs room beside what hooks inject: lower `injection_reserve`".to_owned()))
+        }
+        BuildError::ZeroLimit { limit } => {
+            (config.limits.place(limit), Some("take the line out for the default".to_owned()))
+        }
+        BuildError::IdleSetting { hook, setting } => {
+            let part = last_hook(config, hook);
+            let tools = part.and_then(|part| part.tools.as_ref()).filter(|_| *setting == "tools");
+            let place = tools.map(|found| &found.place).or_else(|| part.map(|part| &part.place));
+            (place, Some("take the setting out, or choose another point with `on`".to_owned()))
+        }
+        _ => (None, None),
+    };
+    let problem = Problem::error(error.to_string()).at_if_known(place);
+    match hint {
+        Some(hint) => problem.hint(hint),
+        None => problem,
+    }
+}
+
+fn last_hook<'c>(config: &'c Config, name: &str) -> Option<&'c HookPart> {
+    let names = hooks::names(&config.hooks);
+    let index = names.iter().rposition(|known| known == name)?;
+    config.hooks.get(index)
+}
+
+fn name_place(part: &HookPart) -> &Place {
+    part.name.as_ref().map_or(&part.place, |found| &found.place)
+}
+
+fn sub_agent<'c>(config: &'c Config, name: &str) -> Option<&'c Place> {
+    let part = config.agents.iter().flatten().rfind(|part| part.name.value == name)?;
+    Some(&part.name.place)
+}
+
+/// Where a tool is named: in `approve`, or in the `tools` of the hook that the core speaks of as `hook "name"`.
+fn named_tool<'c>(config: &'c Config, place: &str, tool: &str) -> Option<&'c Place> {
+    let names = match place.strip_prefix("hook ") {
+        None => config.tools.approve.as_ref()?,
+        Some(quoted) => last_hook(config, quoted.trim_matches('"'))?.tools.as_ref()?,
+    };
+    let named = names.value.iter().find(|name| name.value == tool);
+    Some(named.map_or(&names.place, |name| &name.place))
+}

@@ -1,0 +1,169 @@
+//! From configuration and options to an agent, or to everything that stands in the way.
+
+mod blame;
+mod hooks;
+mod tools;
+
+use std::path::{Path, PathBuf};
+
+use turnbuckle::tools::SubAgent;
+use turnbuckle::{Agent, AgentBuilder};
+
+use crate::args::Common;
+use crate::config::{self, Config, Loaded};
+use crate::model_name::{ModelName, SharedModel};
+use crate::problem::Problem;
+
+/// What the agent is called if nobody says.
+const NAME: &str = "turnbuckle";
+
+/// Everything that is known before a turn runs.
+pub(crate) struct Prepared {
+    /// None exactly if there is an error among the problems.
+    pub(crate) agent: Option<Agent>,
+    pub(crate) config: Config,
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) problems: Vec<Problem>,
+    /// The model's name, as given.
+    pub(crate) model: String,
+    /// Whether nobody chose it.
+    pub(crate) model_is_default: bool,
+    /// Tools whose calls need approval.
+    pub(crate) gated: Vec<String>,
+}
+
+/// Reads the files, finds the model, builds the agent.
+pub(crate) fn prepare(common: &Common) -> Prepared {
+    let Loaded { config, files, mut problems } = config::load(common.config.as_deref());
+    problems.extend(store_problem(common, &config));
+    let chosen = choose_model(common, &config);
+    let model = chosen.open().map_err(|problem| problems.push(problem)).ok();
+    let mut prepared = Prepared {
+        agent: None,
+        files,
+        problems,
+        model_is_default: chosen.is_default(),
+        model: chosen.name,
+        gated: Vec::new(),
+        config,
+    };
+    prepared.assemble(model);
+    prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
+    prepared
+}
+
+impl Prepared {
+    pub(crate) fn has_errors(&self) -> bool {
+        self.problems.iter().any(Problem::is_error)
+    }
+
+    /// Without a model everything else is still judged: a person wants all mistakes at once.
+    fn assemble(&mut self, model: Option<SharedModel>) {
+        let stand_in = || ModelName::Demo.open(Path::new(""));
+        let Some(model) = model.or_else(|| stand_in().ok()) else { return };
+        match build(&self.config, &model, &mut self.problems) {
+            Ok((agent, gated)) => {
+                self.gated = gated;
+                self.agent = (!self.has_errors()).then_some(agent);
+            }
+            Err(problem) => self.problems.extend(problem),
+        }
+    }
+}
+
+fn build(
+    config: &Config,
+    model: &SharedModel,
+    problems: &mut Vec<Problem>,
+) -> Result<(Agent, Vec<String>), Option<Problem>> {
+    let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
+    let offer = tools::offer(config, &folder, problems).ok_or(None)?;
+    let hooks = hooks::entries(config, &folder);
+    let name = config.agent.name.as_ref().map_or(NAME, |found| &found.value);
+    let mut builder = Agent::builder(name, model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
+    if let Some(system) = &config.agent.system {
+        builder = builder.system(system.value.as_str());
+    }
+    for tool in &offer.tools {
+        builder = builder.shared_tool(tool.clone());
+    }
+    for part in config.agents.iter().flatten() {
+        let described = part.system.as_ref().map_or("", |system| &system.value);
+        let mut inner = Agent::builder(part.name.value.as_str(), model.clone()).limits(config.limits.limits());
+        inner = inner.system(described);
+        for tool in &offer.read_only {
+            inner = inner.shared_tool(tool.clone());
+        }
+        inner = with_all(inner, hooks::for_tools(&hooks, &offer.read_only));
+        let agent = inner.build().map_err(|error| blame::problem(&error, config, Some(part)))?;
+        builder = builder.tool(SubAgent::new(agent, description(described)));
+    }
+    let agent = with_all(builder, hooks).build().map_err(|error| blame::problem(&error, config, None))?;
+    Ok((agent, offer.approve))
+}
+
+fn with_all(builder: AgentBuilder, hooks: Vec<turnbuckle::hook::HookEntry>) -> AgentBuilder {
+    hooks.into_iter().fold(builder, AgentBuilder::hook)
+}
+
+/// What the parent's model is told a sub-agent is for: its own first line.
+fn description(system: &str) -> String {
+    match system.lines().map(str::trim).find(|line| !line.is_empty()) {
+        Some(line) => format!("Another agent that can read and search files. It was told: {line}"),
+        None => "Another agent that can read and search files.".to_owned(),
+    }
+}
+
+struct Chosen {
+    name: String,
+    folder: PathBuf,
+    place: Option<crate::problem::Place>,
+    by: By,
+}
+
+#[derive(PartialEq, Eq)]
+enum By {
+    Option,
+    File,
+    Nobody,
+}
+
+fn choose_model(common: &Common, config: &Config) -> Chosen {
+    match (&common.model, &config.agent.model) {
+        (Some(name), _) => Chosen { name: name.clone(), folder: PathBuf::new(), place: None, by: By::Option },
+        (None, Some(found)) => {
+            let (name, folder) = (found.value.name.clone(), found.value.folder.clone());
+            Chosen { name, folder, place: Some(found.place.clone()), by: By::File }
+        }
+        (None, None) => Chosen { name: "demo".to_owned(), folder: PathBuf::new(), place: None, by: By::Nobody },
+    }
+}
+
+impl Chosen {
+    fn is_default(&self) -> bool {
+        self.by == By::Nobody
+    }
+
+    fn open(&self) -> Result<SharedModel, Problem> {
+        let name = ModelName::parse(&self.name).map_err(|problem| problem.or_at(self.place.as_ref()))?;
+        name.open(&self.folder).map_err(|problem| problem.or_at(self.place.as_ref()))
+    }
+}
+
+/// Only one store is there, and it needs nothing.
+fn store_problem(common: &Common, config: &Config) -> Option<Problem> {
+    let found = config.store.url.as_ref();
+    let (url, place) = match &common.store {
+        Some(url) => (url.as_str(), None),
+        None => (found?.value.as_str(), found.map(|found| &found.place)),
+    };
+    let hint = "use `memory:`; conversations are forgotten when the program ends";
+    let what = match url {
+        "memory:" => return None,
+        known if ["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| known.starts_with(scheme)) => {
+            format!("store {url:?}: this version keeps conversations in memory only")
+        }
+        _ => format!("there is no store {url:?}"),
+    };
+    Some(Problem::error(what).at_if_known(place).hint(hint))
+}

@@ -1,0 +1,131 @@
+//! `turnbuckle check`: judges the configuration. Nothing is run.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use turnbuckle::hook::{OnFailure, Point};
+use turnbuckle_tools::{CommandLine, CommandPoint};
+
+use crate::args::Common;
+use crate::assemble::{Prepared, prepare};
+use crate::config::{HookPart, HookUse};
+use crate::exit::Exit;
+use crate::output;
+use crate::problem::Problem;
+
+/// Prints what was found on stderr, and on stdout what would run if nothing fails.
+pub(crate) fn check(common: &Common) -> Exit {
+    let mut prepared = prepare(common);
+    let more = suspicions(&prepared);
+    prepared.problems.extend(more);
+    output::report(&prepared.problems);
+    if prepared.has_errors() {
+        return Exit::Usage;
+    }
+    // Whoever closed stdout has seen enough.
+    let _ = std::io::stdout().lock().write_all(summary(&prepared).as_bytes());
+    Exit::Completed
+}
+
+/// What would run, and is probably not meant.
+fn suspicions(prepared: &Prepared) -> Vec<Problem> {
+    let mut found: Vec<Problem> = prepared.config.hooks.iter().filter_map(missing_program).collect();
+    found.extend(prepared.config.hooks.iter().filter_map(fails_open));
+    let stops = |part: &HookPart| matches!(part.hook, HookUse::Command { on: CommandPoint::Stop, .. });
+    let refusals = prepared.config.limits.max_stop_refusals.as_ref().filter(|limit| limit.value == 0);
+    if let (Some(limit), true) = (refusals, prepared.config.hooks.iter().any(stops)) {
+        let what = "`max_stop_refusals = 0`: every refusal of a stop hook is overruled";
+        found.push(Problem::warning(what).at(&limit.place).hint("allow at least 1"));
+    }
+    if !prepared.gated.is_empty() {
+        let what = format!(
+            "calls of {} need approval, and the store `memory:` forgets: such a call ends `run` with exit code 4 for good",
+            prepared.gated.join(", ")
+        );
+        let place = prepared.config.tools.approve.as_ref().map(|found| &found.place);
+        let hint = "`approve = []` in [tools] asks for none; a `before_tool` hook can judge calls instead";
+        found.push(Problem::warning(what).at_if_known(place).hint(hint));
+    }
+    found
+}
+
+/// A program that is not there is the hook's failure at its first run.
+fn missing_program(part: &HookPart) -> Option<Problem> {
+    let HookUse::Command { on, run: CommandLine::Argv(argv) } = &part.hook else { return None };
+    let program = argv.first()?;
+    if exists(program) {
+        return None;
+    }
+    let what = format!("the program {program:?} was not found");
+    let problem = match policy(part, *on) {
+        OnFailure::Block => Problem::error(format!("{what}: the hook would fail, and a turn with it")),
+        OnFailure::Ignore => Problem::warning(format!("{what}: the hook would fail, and be ignored")),
+    };
+    Some(problem.at(&part.place).hint("is it installed, and in PATH?"))
+}
+
+fn exists(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// A gate whose failure means yes.
+fn fails_open(part: &HookPart) -> Option<Problem> {
+    let ignored = part.on_failure.as_ref().filter(|found| found.value == OnFailure::Ignore)?;
+    let problem = match &part.hook {
+        HookUse::Redact(_) => Problem::warning("`on_failure = \"ignore\"` changes nothing: a redaction always blocks")
+            .hint("take the line out"),
+        HookUse::Command { on: CommandPoint::BeforeTool, .. } => {
+            Problem::warning("this gate fails open: if the program breaks, the call runs").hint("take the line out")
+        }
+        HookUse::Command { on: CommandPoint::AfterModel, .. } => {
+            Problem::warning("this guard fails open: if the program breaks, the reply passes").hint("take the line out")
+        }
+        HookUse::Command { .. } => return None,
+    };
+    Some(problem.at(&ignored.place))
+}
+
+fn policy(part: &HookPart, on: CommandPoint) -> OnFailure {
+    part.on_failure.as_ref().map_or_else(|| point(on).default_on_failure(), |found| found.value)
+}
+
+fn point(on: CommandPoint) -> Point {
+    match on {
+        CommandPoint::BeforeAgent => Point::BeforeAgent,
+        CommandPoint::BeforeTool => Point::BeforeTool,
+        CommandPoint::AfterTool => Point::AfterTool,
+        CommandPoint::AfterModel => Point::AfterModel,
+        CommandPoint::Stop => Point::OnStop,
+        CommandPoint::Ended => Point::OnEnded,
+    }
+}
+
+/// What would run, in the order of a turn.
+fn summary(prepared: &Prepared) -> String {
+    let mut text = String::new();
+    let Some(agent) = &prepared.agent else { return text };
+    let files: Vec<String> = prepared.files.iter().map(|path| path.display().to_string()).collect();
+    let files = if files.is_empty() { "none: the defaults".to_owned() } else { files.join(", ") };
+    let tools: Vec<&str> = agent.tools().iter().map(|tool| &*tool.name).collect();
+    let or_none = |names: String| if names.is_empty() { "none".to_owned() } else { names };
+    let chosen = if prepared.model_is_default { " (nobody chose one)" } else { "" };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "files     {files}");
+    let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), prepared.model);
+    let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
+    let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
+    for point in Point::ALL {
+        let at = agent.hooks().iter().filter(|hook| hook.points().contains(point));
+        let names: Vec<&str> = at.map(|hook| hook.name()).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "hooks     {point}: {}", names.join(", "));
+        }
+    }
+    let _ = writeln!(text, "ok        nothing would fail");
+    text
+}

@@ -1,0 +1,81 @@
+//! Which files are read, and how they come together.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::file::Source;
+use super::hooks;
+use super::reader::Section;
+use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
+use super::{Config, Loaded, Over};
+use crate::problem::Problem;
+
+/// The project's file.
+const PROJECT: &str = "turnbuckle.toml";
+
+/// Reads `only` if it is given, else the user's file with the project's on top.
+pub(crate) fn load(only: Option<&Path>) -> Loaded {
+    let mut loaded = Loaded { config: Config::default(), files: Vec::new(), problems: Vec::new() };
+    match only {
+        Some(path) => match std::fs::read_to_string(path) {
+            Ok(text) => loaded.add(path, text),
+            Err(error) => loaded.problems.push(unreadable(path, &error)),
+        },
+        None => {
+            for path in [user_file(), Some(PROJECT.into())].into_iter().flatten() {
+                match std::fs::read_to_string(&path) {
+                    Ok(text) => loaded.add(&path, text),
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                    Err(error) => loaded.problems.push(unreadable(&path, &error)),
+                }
+            }
+        }
+    }
+    loaded
+}
+
+impl Loaded {
+    fn add(&mut self, path: &Path, text: String) {
+        let source = Source::new(path, text);
+        let top = parse(&source);
+        let base = std::mem::take(&mut self.config);
+        self.config = top.over(base);
+        self.files.push(path.to_path_buf());
+        self.problems.extend(source.into_problems());
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::error(format!("{}: cannot be read: {error}", path.display())).hint("is the path right, and is it UTF-8?")
+}
+
+/// `$XDG_CONFIG_HOME` counts only if it is absolute, as its specification has it.
+fn user_file() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+    Some(folder.join("turnbuckle").join(PROJECT))
+}
+
+fn parse(source: &Source) -> Config {
+    let root = match DeTable::parse(source.text()) {
+        Ok(root) => root.into_inner(),
+        Err(error) => {
+            let place = source.place(error.span().map_or(0, |span| span.start));
+            source.tell(Problem::error(format!("not TOML: {}", error.message())).at(&place).hint("https://toml.io"));
+            return Config::default();
+        }
+    };
+    let mut root = Section::root(source, root);
+    let config = Config {
+        agent: root.section("agent").map(AgentPart::read).unwrap_or_default(),
+        limits: root.section("limits").map(LimitsPart::read).unwrap_or_default(),
+        store: root.section("store").map(StorePart::read).unwrap_or_default(),
+        tools: root.section("tools").map(ToolsPart::read).unwrap_or_default(),
+        agents: root.sections("agents").map(sub_agents),
+        hooks: root.sections("hooks").map(hooks::read).unwrap_or_default(),
+    };
+    root.finish();
+    config
+}

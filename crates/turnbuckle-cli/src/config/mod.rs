@@ -1,0 +1,73 @@
+//! The configuration: what the user's file says with the project's on top, every value with the line it stands on.
+//!
+//! Nothing is dropped in silence: unknown keys, wrong types and values that mean nothing are problems with a place.
+
+mod file;
+mod hooks;
+mod load;
+mod nearest;
+mod reader;
+mod sections;
+
+pub(crate) use hooks::{HookPart, HookUse};
+pub(crate) use load::load;
+pub(crate) use nearest::nearest;
+pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};
+
+use std::path::PathBuf;
+
+use crate::problem::{Place, Problem};
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Found<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
+
+/// All sections, merged. What is `None` was not said.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    pub(crate) agent: AgentPart,
+    pub(crate) limits: LimitsPart,
+    pub(crate) store: StorePart,
+    pub(crate) tools: ToolsPart,
+    /// The project's, or else the user's: a list is one key.
+    pub(crate) agents: Option<Vec<SubAgentPart>>,
+    /// The user's first.
+    pub(crate) hooks: Vec<HookPart>,
+}
+
+/// What came of reading the files.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    /// Those that were there, the user's first.
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// `top` where it says something, `base` otherwise.
+pub(crate) trait Over {
+    fn over(self, base: Self) -> Self;
+}
+
+impl<T> Over for Option<T> {
+    fn over(self, base: Self) -> Self {
+        self.or(base)
+    }
+}
+
+impl Over for Config {
+    fn over(self, base: Self) -> Self {
+        let hooks = base.hooks.into_iter().chain(self.hooks).collect();
+        Self {
+            agent: self.agent.over(base.agent),
+            limits: self.limits.over(base.limits),
+            store: self.store.over(base.store),
+            tools: self.tools.over(base.tools),
+            agents: self.agents.over(base.agents),
+            hooks,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Reading a table key by key. What is asked for is known; what is left over at the end is an unknown key.
+
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Found;
+use super::file::Source;
+use super::nearest::instead;
+use crate::problem::{Place, Problem};
+
+/// A table under way.
+pub(super) struct Section<'s> {
+    source: &'s Source,
+    /// As a person would write it: `[agent]`.
+    title: String,
+    place: Place,
+    table: DeTable<'s>,
+    known: Vec<&'static str>,
+    /// Known keys that were there, whatever came of them.
+    present: Vec<&'static str>,
+}
+
+impl<'s> Section<'s> {
+    pub(super) fn root(source: &'s Source, table: DeTable<'s>) -> Self {
+        Self { source, title: String::new(), place: source.place(0), table, known: Vec::new(), present: Vec::new() }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn source(&self) -> &'s Source {
+        self.source
+    }
+
+    /// `max_tokens in [limits]`, or the key alone at the top.
+    pub(super) fn named(&self, key: &str) -> String {
+        match self.title.as_str() {
+            "" => format!("`{key}`"),
+            title => format!("`{key}` in {title}"),
+        }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<Found<DeValue<'s>>> {
+        self.known.push(key);
+        let (name, value) = self.table.remove_entry(key)?;
+        self.present.push(key);
+        let place = self.source.place(name.span().start);
+        Some(Found { value: value.into_inner(), place })
+    }
+
+    /// One value of a kind; another kind is a problem.
+    fn typed<T>(
+        &mut self,
+        key: &'static str,
+        kind: Kind,
+        read: impl FnOnce(&DeValue<'s>) -> Option<T>,
+    ) -> Option<Found<T>> {
+        let Found { value, place } = self.take(key)?;
+        match read(&value) {
+            Some(value) => Some(Found { value, place }),
+            None => {
+                let what = format!("{} must be {}, not {}", self.named(key), kind.name, shown(&value));
+                self.source.tell(Problem::error(what).at(&place).hint(format!("write `{key} = {}`", kind.example)));
+                None
+            }
+        }
+    }
+
+    pub(super) fn string(&mut self, key: &'static str) -> Option<Found<String>> {
+        self.typed(key, STRING, |value| value.as_str().map(str::to_owned))
+    }
+
+    pub(super) fn boolean(&mut self, key: &'static str) -> Option<Found<bool>> {
+        self.typed(key, BOOLEAN, DeValue::as_bool)
+    }
+
+    pub(super) fn whole(&mut self, key: &'static str) -> Option<Found<u64>> {
+        self.typed(key, WHOLE, whole)
+    }
+
+    /// For limits that are kept in 32 bits.
+    pub(super) fn small(&mut self, key: &'static str) -> Option<Found<u32>> {
+        self.typed(key, SMALL, |value| whole(value).and_then(|number| u32::try_from(number).ok()))
+    }
+
+    /// Not negative.
+    pub(super) fn amount(&mut self, key: &'static str) -> Option<Found<f64>> {
+        self.typed(key, AMOUNT, |value| {
+            let number = match value {
+                DeValue::Float(float) => float.as_str().parse::<f64>().ok(),
+                other => whole(other).map(|number| number as f64),
+            };
+            number.filter(|number| number.is_finite() && *number >= 0.0)
+        })
+    }
+
+    pub(super) fn duration(&mut self, key: &'static str) -> Option<Found<Duration>> {
+        self.typed(key, DURATION, |value| humantime::parse_duration(value.as_str()?).ok())
+    }
+
+    pub(super) fn strings(&mut self, key: &'static str) -> Option<Found<Vec<Found<String>>>> {
+        let source = self.source;
+        self.typed(key, STRINGS, |value| {
+            let one = |item: &Spanned<DeValue<'s>>| {
+                let place = source.place(item.span().start);
+                Some(Found { value: item.get_ref().as_str()?.to_owned(), place })
+            };
+            value.as_array()?.iter().map(one).collect()
+        })
+    }
+
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<Found<T>> {
+        let Found { value, place } = self.string(key)?;
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        match words.iter().find(|(name, _)| *name == value) {
+            Some((_, meant)) => Some(Found { value: *meant, place }),
+            None => {
+                let what = format!("{} is {value:?}, which is none of: {}", self.named(key), names.join(", "));
+                self.source.tell(Problem::error(what).at(&place).hint(instead(&value, &names)));
+                None
+            }
+        }
+    }
+
+    /// A string, or a list of strings.
+    pub(super) fn string_or_list(&mut self, key: &'static str) -> Option<Found<Result<String, Vec<String>>>> {
+        self.typed(key, STRING_OR_LIST, |value| match value {
+            DeValue::String(text) => Some(Ok(text.clone().into_owned())),
+            DeValue::Array(items) => {
+                let texts: Option<Vec<_>> =
+                    items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect();
+                texts.map(Err)
+            }
+            _ => None,
+        })
+    }
+
+    pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'s>> {
+        let source = self.source;
+        let found = self.typed(key, TABLE, |value| value.as_table().cloned())?;
+        let title = format!("[{key}]");
+        Some(Section { source, title, place: found.place, table: found.value, known: Vec::new(), present: Vec::new() })
+    }
+
+    /// `[[key]]`, or a list of inline tables.
+    pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'s>>> {
+        let source = self.source;
+        let found = self.typed(key, TABLES, |value| {
+            let one = |item: &Spanned<DeValue<'s>>| {
+                let (place, table) = (source.place(item.span().start), item.get_ref().as_table()?.clone());
+                Some(Section {
+                    source,
+                    title: format!("[[{key}]]"),
+                    place,
+                    table,
+                    known: Vec::new(),
+                    present: Vec::new(),
+                })
+            };
+            value.as_array()?.iter().map(one).collect::<Option<Vec<_>>>()
+        })?;
+        Some(found.value)
+    }
+
+    /// A value that must be there.
+    pub(super) fn required<T>(&self, key: &str, example: &str, found: Option<T>) -> Option<T> {
+        // A value of the wrong kind was told of when it was read.
+        if found.is_none() && !self.present.contains(&key) {
+            let what = format!("{} is missing", self.named(key));
+            self.source.tell(Problem::error(what).at(&self.place).hint(format!("write `{key} = {example}`")));
+        }
+        found
+    }
+
+    /// Says which keys nobody asked for.
+    pub(super) fn finish(self) {
+        for key in self.table.keys() {
+            let place = self.source.place(key.span().start);
+            let problem = Problem::error(format!("unknown key {}", self.named(key.get_ref()))).at(&place);
+            self.source.tell(problem.hint(instead(key.get_ref(), &self.known)));
+        }
+    }
+}
+
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    let DeValue::Integer(number) = value else { return None };
+    u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix()).ok()
+}
+
+/// What a value is, to a person.
+fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+struct Kind {
+    name: &'static str,
+    example: &'static str,
+}
+
+const STRING: Kind = Kind { name: "a string", example: "\"…\"" };
+const BOOLEAN: Kind = Kind { name: "true or false", example: "true" };
+const WHOLE: Kind = Kind { name: "a whole number", example: "1000" };
+const SMALL: Kind = Kind { name: "a whole number below 2^32", example: "8" };
+const AMOUNT: Kind = Kind { name: "a number that is not negative", example: "0.5" };
+const DURATION: Kind = Kind { name: "a duration", example: "\"30m\"" };
+const STRINGS: Kind = Kind { name: "a list of strings", example: "[\"…\"]" };
+const STRING_OR_LIST: Kind = Kind { name: "a string or a list of strings", example: "\"cargo check\"" };
+const TABLE: Kind = Kind { name: "a table", example: "{ … }" };
+const TABLES: Kind = Kind { name: "a list of tables", example: "[{ … }]" };

@@ -1,0 +1,186 @@
+//! The plain sections: `[agent]`, `[limits]`, `[store]`, `[tools]`, `[[agents]]`.
+
+use std::time::Duration;
+
+use turnbuckle::Limits;
+
+use super::reader::Section;
+use super::{Found, Over};
+use crate::problem::{Place, Problem};
+
+/// `[agent]`
+#[derive(Debug, Default)]
+pub(crate) struct AgentPart {
+    pub(crate) name: Option<Found<String>>,
+    pub(crate) model: Option<Found<ModelSetting>>,
+    /// From `system` or `system_file`: the two are one setting.
+    pub(crate) system: Option<Found<String>>,
+}
+
+/// A model's name, and the folder of the file that names it: scripts are relative to that.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelSetting {
+    pub(crate) name: String,
+    pub(crate) folder: std::path::PathBuf,
+}
+
+impl AgentPart {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let folder = section.source().folder().to_path_buf();
+        let model = section.string("model").map(|found| Found {
+            value: ModelSetting { name: found.value, folder: folder.clone() },
+            place: found.place,
+        });
+        let part = Self { name: section.string("name"), model, system: system(&mut section) };
+        section.finish();
+        part
+    }
+}
+
+fn system(section: &mut Section<'_>) -> Option<Found<String>> {
+    let (said, file) = (section.string("system"), section.string("system_file"));
+    let Some(file) = file else { return said };
+    let tell = |problem: Problem| section.source().tell(problem.at(&file.place));
+    if said.is_some() {
+        tell(Problem::error("`system` and `system_file` are both given").hint("keep one of the two"));
+        return said;
+    }
+    let path = section.source().folder().join(&file.value);
+    match std::fs::read_to_string(&path) {
+        Ok(value) => Some(Found { value, place: file.place }),
+        Err(error) => {
+            let what = format!("`system_file` {} cannot be read: {error}", path.display());
+            tell(Problem::error(what).hint("it is relative to the folder of this file"));
+            None
+        }
+    }
+}
+
+impl Over for AgentPart {
+    fn over(self, base: Self) -> Self {
+        Self {
+            name: self.name.over(base.name),
+            model: self.model.over(base.model),
+            system: self.system.over(base.system),
+        }
+    }
+}
+
+macro_rules! limits {
+    ($($key:ident: $type:ty = $read:ident),+ $(,)?) => {
+        /// `[limits]`
+        #[derive(Debug, Default)]
+        pub(crate) struct LimitsPart {
+            $(pub(crate) $key: Option<Found<$type>>,)+
+        }
+
+        impl LimitsPart {
+            pub(super) fn read(mut section: Section<'_>) -> Self {
+                let part = Self { $($key: section.$read(stringify!($key)),)+ };
+                section.finish();
+                part
+            }
+
+            /// With the core's defaults where nothing is said.
+            pub(crate) fn limits(&self) -> Limits {
+                let mut limits = Limits::default();
+                $(if let Some(found) = &self.$key { limits.$key = found.value; })+
+                limits
+            }
+
+            /// Where a limit was set.
+            pub(crate) fn place(&self, key: &str) -> Option<&Place> {
+                match key {
+                    $(stringify!($key) => self.$key.as_ref().map(|found| &found.place),)+
+                    _ => None,
+                }
+            }
+        }
+
+        impl Over for LimitsPart {
+            fn over(self, base: Self) -> Self {
+                Self { $($key: self.$key.over(base.$key),)+ }
+            }
+        }
+    };
+}
+
+limits! {
+    context_tokens: u64 = whole,
+    injection_reserve: u64 = whole,
+    max_model_calls: u32 = small,
+    max_tokens: u64 = whole,
+    max_cost: f64 = amount,
+    max_regenerations: u32 = small,
+    max_stop_refusals: u32 = small,
+    turn_timeout: Duration = duration,
+    approval_timeout: Duration = duration,
+}
+
+/// `[store]`
+#[derive(Debug, Default)]
+pub(crate) struct StorePart {
+    pub(crate) url: Option<Found<String>>,
+}
+
+impl StorePart {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let part = Self { url: section.string("url") };
+        let (audit, _) = (section.boolean("audit"), section.duration("audit_ttl"));
+        if let Some(audit) = audit.filter(|audit| audit.value) {
+            let problem = Problem::error("`audit = true` is not in this version: nothing would be kept");
+            section.source().tell(problem.at(&audit.place).hint("write `audit = false`"));
+        }
+        section.finish();
+        part
+    }
+}
+
+impl Over for StorePart {
+    fn over(self, base: Self) -> Self {
+        Self { url: self.url.over(base.url) }
+    }
+}
+
+/// `[tools]`
+#[derive(Debug, Default)]
+pub(crate) struct ToolsPart {
+    pub(crate) builtin: Option<Found<Vec<Found<String>>>>,
+    pub(crate) approve: Option<Found<Vec<Found<String>>>>,
+}
+
+impl ToolsPart {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let part = Self { builtin: section.strings("builtin"), approve: section.strings("approve") };
+        for server in section.sections("mcp").unwrap_or_default() {
+            let problem = Problem::error("`[[tools.mcp]]`: this version has no MCP client").at(server.place());
+            server.source().tell(problem.hint("take the section out"));
+        }
+        section.finish();
+        part
+    }
+}
+
+impl Over for ToolsPart {
+    fn over(self, base: Self) -> Self {
+        Self { builtin: self.builtin.over(base.builtin), approve: self.approve.over(base.approve) }
+    }
+}
+
+/// `[[agents]]`
+#[derive(Debug)]
+pub(crate) struct SubAgentPart {
+    pub(crate) name: Found<String>,
+    pub(crate) system: Option<Found<String>>,
+}
+
+pub(super) fn sub_agents(sections: Vec<Section<'_>>) -> Vec<SubAgentPart> {
+    let read = |mut section: Section<'_>| {
+        let name = section.string("name");
+        let name = section.required("name", "\"reviewer\"", name);
+        let system = section.string("system");
+        section.finish();
+        Some(SubAgentPart { name: name?, system })
+    };
+    sections.into_iter().filter_map(read).collect()
+}

@@ -1,0 +1,169 @@
+//! The demo: one turn that explains the project. The model is scripted; tools, hook and check are real.
+
+mod diff;
+mod pace;
+mod syntax;
+
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+
+use turnbuckle::live::{Delivery, Told};
+use turnbuckle::models::Demo;
+use turnbuckle::{Agent, Conversations, Failure, Rest, Scope};
+use turnbuckle_tools::Workspace;
+
+use crate::Stopped;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::problem::Problem;
+use crate::show::{Fold, Palette, Screen, Shown, Tone, terminal_width};
+use crate::signals::Signals;
+use pace::{Pace, Pacer};
+use syntax::{Checker, Syntax};
+
+const FILE: &str = "prices.py";
+const REQUEST: &str = "Please tidy up prices.py.";
+
+/// Plays it and exits.
+pub(crate) async fn play() -> Result<Exit, Stopped> {
+    let failed = |error: Failure| Stopped::failed(Problem::error(format!("the demo: {error}")));
+    let stage = Stage::set().await.map_err(failed)?;
+    let mut signals = Signals::listen().map_err(|error| failed(error.into()))?;
+    let exit = tokio::select! {
+        exit = stage.play() => exit.map_err(failed)?,
+        () = signals.first() => {
+            // The shell's prompt begins a line of its own.
+            stage.output.out("\n");
+            Exit::Cancelled
+        }
+    };
+    tokio::select! {
+        written = stage.output.finish() => written.map_err(|error| failed(error.into()))?,
+        () = signals.first() => {}
+    }
+    Ok(exit)
+}
+
+/// A scratch folder with the file in it, and a screen.
+struct Stage {
+    folder: tempfile::TempDir,
+    checker: Checker,
+    pace: Pace,
+    palette: Palette,
+    width: Option<usize>,
+    output: Output,
+}
+
+impl Stage {
+    async fn set() -> Result<Self, Failure> {
+        let folder = tempfile::Builder::new().prefix("turnbuckle-demo-").tempdir()?;
+        std::fs::write(folder.path().join(FILE), Demo::story_beginning())?;
+        Ok(Self {
+            folder,
+            checker: Checker::find().await,
+            pace: Pace::choose(),
+            palette: Palette::of(&io::stdout()),
+            width: terminal_width(&io::stdout()),
+            output: Output::start()?,
+        })
+    }
+
+    async fn play(&self) -> Result<Exit, Failure> {
+        let mut screen = Screen::new(self.palette, self.width);
+        self.introduce(&mut screen).await;
+        let conversations = Conversations::in_memory(self.agent()?);
+        let id = turnbuckle::ConversationId::from("demo");
+        let mut tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
+        let mut fold = Fold::new(conversations.agent().tools().len());
+        let handle = conversations.send(&id, REQUEST, Scope::local()).await?;
+        let mut rest = pin!(handle.rest());
+        let rest = loop {
+            tokio::select! {
+                biased;
+                () = self.output.broken() => return Ok(Exit::Completed),
+                Some(told) = tail.next() => self.show(&told, &mut fold, &mut screen),
+                rest = &mut rest => break rest?,
+            }
+        };
+        let exit = match rest {
+            Rest::Ended(ended) => ended.outcome.into(),
+            Rest::Waiting(_) => Exit::Waiting,
+        };
+        self.conclude(&mut screen).await?;
+        Ok(exit)
+    }
+
+    fn agent(&self) -> Result<Agent, Failure> {
+        let workspace = Workspace::open(self.folder.path())?;
+        let hook = Syntax::new(self.folder.path(), self.checker, self.pace.check());
+        let mut builder = Agent::builder("coder", Demo::story(self.pace.word())).hook(hook);
+        if self.pace.is_slow() {
+            builder = builder.hook(Pacer(self.pace));
+        }
+        for tool in Workspace::NAMES.iter().filter_map(|name| workspace.tool(name)) {
+            builder = builder.shared_tool(tool);
+        }
+        Ok(builder.build()?)
+    }
+
+    fn show(&self, told: &Told, fold: &mut Fold, screen: &mut Screen) {
+        if Pacer::is_behind(told) {
+            return;
+        }
+        for shown in fold.told(told) {
+            match shown {
+                Shown::Line(line) => self.output.out(screen.line(&line)),
+                Shown::Text(text) => self.output.out(screen.text(&text, Tone::Plain)),
+                Shown::Thought(text) => self.output.out(screen.text(&text, Tone::Dim)),
+                Shown::Silence => self.output.out(screen.silence()),
+                Shown::Said(_) => {}
+            }
+        }
+    }
+
+    fn say(&self, screen: &mut Screen, tone: Tone, text: &str) {
+        self.output.out(screen.note(tone, text));
+    }
+
+    async fn introduce(&self, screen: &mut Screen) {
+        self.say(screen, Tone::Plain, "");
+        self.say(screen, Tone::Good, "Turnbuckle: the turn and the hooks on it");
+        let story = format!(
+            "An agent is asked to tidy up a file. When it says it is done, nobody takes its word for it: the stop hook \
+             `syntax` checks the file with {} before the turn may end.",
+            self.checker.name()
+        );
+        self.say(screen, Tone::Plain, &story);
+        self.say(screen, Tone::Dim, "The model is a script; the tools, the hook and its check are real.");
+        self.say(screen, Tone::Plain, "");
+        self.pace.read().await;
+    }
+
+    async fn conclude(&self, screen: &mut Screen) -> Result<(), Failure> {
+        let after = read(&self.folder.path().join(FILE))?;
+        self.say(screen, Tone::Plain, "");
+        self.say(screen, Tone::Dim, &format!("{FILE}, before and after"));
+        for (tone, line) in diff::lines(Demo::story_beginning(), &after) {
+            self.say(screen, tone, &line);
+        }
+        self.say(screen, Tone::Plain, "");
+        self.pace.read().await;
+        let lines = [
+            "What happened: the model broke the file and said it was done; the hook refused the stop and handed it the \
+             real error; only the repaired file ended the turn.",
+            "Yours: any program can be such a hook. `turnbuckle --help` shows one for turnbuckle.toml, and \
+             `turnbuckle check` judges the file.",
+            "Next: `turnbuckle run \"…\" --model script:FILE` runs one turn; `turnbuckle --help` and README.md have the \
+             rest.",
+        ];
+        for line in lines {
+            self.say(screen, Tone::Plain, line);
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path)
+}

@@ -1,0 +1,81 @@
+//! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
+//!
+//! Read in this order: `args` says what can be asked for, `config` what the files say, `assemble` makes an agent of it,
+//! `run` drives one turn and `show` tells of it. `demo` is a turn that explains the project.
+
+mod args;
+mod assemble;
+mod check;
+mod config;
+mod demo;
+mod exit;
+mod model_name;
+mod output;
+mod problem;
+mod run;
+mod show;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+use exit::Exit;
+use problem::Problem;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            // Nobody may be there to read it.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Completed }.into();
+        }
+    };
+    match start(args) {
+        Ok(exit) => exit.into(),
+        Err(stopped) => {
+            output::report(&stopped.problems);
+            stopped.exit.into()
+        }
+    }
+}
+
+/// Why the program ends before anything ran, and with which code.
+struct Stopped {
+    problems: Vec<Problem>,
+    exit: Exit,
+}
+
+impl Stopped {
+    fn usage(problem: Problem) -> Self {
+        Self { problems: vec![problem], exit: Exit::Usage }
+    }
+
+    fn failed(problem: Problem) -> Self {
+        Self { problems: vec![problem], exit: Exit::Failed }
+    }
+}
+
+fn start(args: Args) -> Result<Exit, Stopped> {
+    match args.command {
+        Some(Command::Run(run)) => drive(run::run(run, &args.common)),
+        Some(Command::Check) => Ok(check::check(&args.common)),
+        None if args.common.is_given() => Err(Stopped::usage(
+            Problem::error("this version has no chat: without a command it only plays the demo")
+                .hint("put `run \"…\"` before the options"),
+        )),
+        None => drive(demo::play()),
+    }
+}
+
+/// Two workers: a tool that blocks one does not keep a signal from being heard.
+fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
+    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = built.map_err(|error| Stopped::failed(Problem::error(format!("starting the runtime: {error}"))))?;
+    let done = runtime.block_on(work);
+    // The books are closed: a tool that still reads a slow disk is not waited for.
+    runtime.shutdown_background();
+    done
+}

@@ -1,0 +1,99 @@
+//! What is wrong, where it stands, and what to do about it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// As the person named it.
+    pub(crate) file: Arc<str>,
+    /// From 1.
+    pub(crate) line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Whether something would fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// It would.
+    Error,
+    /// It would not, and probably is not meant.
+    Warning,
+}
+
+/// Something to tell the person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    place: Option<Place>,
+    what: String,
+    hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn error(what: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, place: None, what: what.into(), hint: None }
+    }
+
+    pub(crate) fn warning(what: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(what) }
+    }
+
+    pub(crate) fn at(mut self, place: &Place) -> Self {
+        self.place = Some(place.clone());
+        self
+    }
+
+    pub(crate) fn at_if_known(mut self, place: Option<&Place>) -> Self {
+        self.place = place.cloned();
+        self
+    }
+
+    /// At this place, unless it has a better one.
+    pub(crate) fn or_at(mut self, place: Option<&Place>) -> Self {
+        self.place = self.place.or_else(|| place.cloned());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Where it stands among those of one reading: by line; what has no place comes last.
+    pub(crate) fn order(&self, files: &[PathBuf]) -> (usize, usize) {
+        let Some(place) = &self.place else { return (usize::MAX, 0) };
+        let file = files.iter().position(|file| file.display().to_string() == *place.file);
+        (file.unwrap_or(usize::MAX - 1), place.line)
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+impl fmt::Display for Problem {
+    /// What and where; the hint is a line of its own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{word}: ")?;
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.what)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}

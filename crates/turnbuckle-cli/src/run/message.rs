@@ -1,0 +1,40 @@
+//! The message: the argument, or stdin.
+
+use std::io::{self, IsTerminal, Read};
+
+use crate::Stopped;
+use crate::problem::Problem;
+
+/// How to give one.
+pub(super) const HOW: &str = "turnbuckle run \"…\", or pipe it in";
+
+/// The message, which must say something.
+pub(super) fn read(argument: Option<&str>) -> Result<String, Stopped> {
+    let message = match argument {
+        Some(argument) => argument.to_owned(),
+        None if io::stdin().is_terminal() => {
+            return Err(Stopped::usage(Problem::error("there is no message").hint(HOW)));
+        }
+        None => from_stdin()?,
+    };
+    if message.trim().is_empty() {
+        return Err(Stopped::usage(Problem::error("the message is empty").hint(HOW)));
+    }
+    Ok(message)
+}
+
+fn from_stdin() -> Result<String, Stopped> {
+    let mut bytes = Vec::new();
+    io::stdin()
+        .lock()
+        .read_to_end(&mut bytes)
+        .map_err(|error| Stopped::failed(Problem::error(format!("reading the message from stdin: {error}"))))?;
+    let mut text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let problem = Problem::error(format!("the message on stdin is not UTF-8 (at byte {at})"));
+        Stopped::usage(problem.hint("convert it first, for example with iconv"))
+    })?;
+    // `echo hi |` means hi.
+    text.truncate(text.trim_end_matches(['\n', '\r']).len());
+    Ok(text)
+}

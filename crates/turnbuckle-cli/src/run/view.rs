@@ -1,0 +1,146 @@
+//! What `run` shows while the turn runs: events as JSON, or lines on stderr and the answer on stdout.
+
+use std::io::{self, IsTerminal};
+
+use turnbuckle::Ended;
+use turnbuckle::live::Told;
+
+use crate::args::Run;
+use crate::output::Output;
+use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, terminal_width};
+
+/// One of three ways to look at a turn.
+pub(super) enum View {
+    /// Every event on stdout.
+    Json,
+    /// The answer, and nothing else.
+    Quiet,
+    /// Progress and the answer.
+    Lines(Box<Lines>),
+}
+
+pub(super) struct Lines {
+    fold: Fold,
+    screen: Screen,
+    palette: Palette,
+    /// Whether a person watches stdout: then the answer is streamed.
+    streams: bool,
+    /// What of the present reply stands on stdout already.
+    streamed: String,
+    /// The reply is over; the next piece begins another.
+    over: bool,
+    /// Which stream is in the middle of a line.
+    middle: Option<Stream>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Out,
+    Err,
+}
+
+impl View {
+    pub(super) fn new(args: &Run, tools: usize) -> Self {
+        if args.json {
+            return Self::Json;
+        }
+        if args.quiet {
+            return Self::Quiet;
+        }
+        let palette = Palette::of(&io::stderr());
+        Self::Lines(Box::new(Lines {
+            fold: Fold::new(tools),
+            screen: Screen::new(palette, terminal_width(&io::stderr())),
+            palette,
+            streams: io::stdout().is_terminal(),
+            streamed: String::new(),
+            over: false,
+            middle: None,
+        }))
+    }
+
+    pub(super) fn told(&mut self, told: &Told, output: &Output) {
+        match self {
+            Self::Json => match serde_json::to_string(told) {
+                Ok(line) => output.out(line + "\n"),
+                // Events are made of strings, numbers and such: there is none that JSON cannot say.
+                Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
+            },
+            Self::Quiet => {}
+            Self::Lines(lines) => {
+                for shown in lines.fold.told(told) {
+                    lines.show(shown, output);
+                }
+            }
+        }
+    }
+
+    /// The final answer, unless it stands there already.
+    pub(super) fn answer(&mut self, ended: &Ended, output: &Output) {
+        let text = ended.text();
+        let nothing = text.is_empty() && !ended.is_completed();
+        let newline = if text.ends_with('\n') { "" } else { "\n" };
+        match self {
+            Self::Json => {}
+            _ if nothing => {}
+            Self::Lines(lines) if lines.streams => {
+                lines.end_line(output);
+                if lines.streamed != text {
+                    output.out(clean(&text) + newline);
+                }
+            }
+            Self::Quiet if io::stdout().is_terminal() => output.out(clean(&text) + newline),
+            Self::Quiet | Self::Lines(_) => output.out(text + newline),
+        }
+    }
+}
+
+impl Lines {
+    fn show(&mut self, shown: Shown, output: &Output) {
+        match shown {
+            Shown::Line(line) => self.line(&line, output),
+            Shown::Text(text) if self.streams => {
+                if std::mem::take(&mut self.over) {
+                    self.streamed.clear();
+                }
+                self.in_line(Stream::Out, &text, output);
+                output.out(clean(&text));
+                self.streamed.push_str(&text);
+            }
+            Shown::Thought(text) if self.streams => {
+                self.in_line(Stream::Err, &text, output);
+                output.err(self.palette.paint(Tone::Dim, &clean(&text)));
+            }
+            Shown::Said(text) if !self.streams => {
+                let line = Line { label: "call", tone: Tone::Plain, text };
+                self.line(&line, output);
+            }
+            Shown::Silence => {
+                self.over = true;
+                self.end_line(output);
+            }
+            Shown::Text(_) | Shown::Thought(_) | Shown::Said(_) => {}
+        }
+    }
+
+    fn line(&mut self, line: &Line, output: &Output) {
+        self.end_line(output);
+        output.err(self.screen.line(line));
+    }
+
+    /// Writing `text` to `stream` next.
+    fn in_line(&mut self, stream: Stream, text: &str, output: &Output) {
+        if self.middle.is_some_and(|middle| middle != stream) {
+            self.end_line(output);
+        }
+        self.middle = (!text.ends_with('\n')).then_some(stream);
+    }
+
+    fn end_line(&mut self, output: &Output) {
+        match self.middle.take() {
+            Some(Stream::Out) => output.out("\n"),
+            Some(Stream::Err) => output.err("\n"),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Events into lines. Pure: the same events give the same lines, on a terminal, in a pipe and in the demo.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use turnbuckle::event::{Event, EventKind, TurnEnded};
+use turnbuckle::live::{ConversationState, Level, Live, Telling, Told};
+use turnbuckle::message::Text;
+use turnbuckle::{CallId, Outcome};
+
+use super::words::{asked, brief, called, count, few_lines, recalled, result};
+use super::{Line, Shown, Tone};
+
+/// What must be remembered between events.
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    tools: usize,
+    /// In the context of the next model call, as far as the log tells.
+    messages: usize,
+    /// By call, as shown with their results.
+    calls: HashMap<CallId, String>,
+    /// Hooks that said what they are doing: that they run needs no line of its own.
+    heard: Vec<Text>,
+    /// A reply that turns out not to be the last when something follows it.
+    said: Option<String>,
+}
+
+impl Fold {
+    /// Of an agent with so many tools.
+    pub(crate) fn new(tools: usize) -> Self {
+        Self { tools, ..Self::default() }
+    }
+
+    /// What there is to show.
+    pub(crate) fn told(&mut self, told: &Told) -> Vec<Shown> {
+        match &told.what {
+            Telling::Log(event) => self.event(event),
+            Telling::Live(live) => self.live(live),
+        }
+    }
+
+    fn event(&mut self, event: &Event) -> Vec<Shown> {
+        match &event.kind {
+            EventKind::UserMessage { content, .. } => {
+                self.messages += 1;
+                one("accept", Tone::Plain, brief(&content.text()))
+            }
+            EventKind::Injection { hook, content, .. } => {
+                one("inject", Tone::Hook, format!("{hook}: {}", brief(&content.text())))
+            }
+            EventKind::AssistantMessage { content, .. } => {
+                self.messages += 1;
+                self.said = Some(content.text()).filter(|text| !text.trim().is_empty());
+                vec![Shown::Silence]
+            }
+            EventKind::ToolCall { call, name, arguments, .. } => {
+                self.calls.insert(call.clone(), recalled(name, arguments));
+                self.after_words([line("call", Tone::Tool, format!("→ {}", called(name, arguments)))])
+            }
+            EventKind::ToolStarted { .. } => Vec::new(),
+            EventKind::ToolResult { call, ok, content } => {
+                self.messages += 1;
+                let (sign, tone) = if *ok { ('=', Tone::Tool) } else { ('!', Tone::Bad) };
+                one("dispatch", tone, format!("{} {sign} {}", self.call(call), result(&content.text())))
+            }
+            EventKind::Suspension { call, prompt, .. } => {
+                self.after_words([line("wait", Tone::Hook, format!("{call}: {}", asked(prompt)))])
+            }
+            EventKind::Resolution { call, decision, by, .. } => {
+                let word = format!("{decision:?}").to_lowercase();
+                one("resolve", Tone::Hook, format!("{call}: {word} by {by}"))
+            }
+            EventKind::StopFeedback { refusals } => {
+                self.messages += 1;
+                let refused = |refusal: &turnbuckle::event::Refusal| {
+                    line("refuse", Tone::Refusal, format!("{}: {}", refusal.hook, few_lines(&refusal.feedback)))
+                };
+                self.after_words(refusals.iter().map(refused))
+            }
+            EventKind::TurnEnded(ended) => self.ended(ended),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What was said before these lines was not the last word.
+    fn after_words(&mut self, lines: impl IntoIterator<Item = Shown>) -> Vec<Shown> {
+        self.said.take().map(Shown::Said).into_iter().chain(lines).collect()
+    }
+
+    fn call(&self, call: &CallId) -> String {
+        self.calls.get(call).cloned().unwrap_or_else(|| call.to_string())
+    }
+
+    fn ended(&mut self, ended: &TurnEnded) -> Vec<Shown> {
+        self.said = None;
+        let tone = if ended.outcome == Outcome::Completed { Tone::Good } else { Tone::Bad };
+        let by = ended.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = ended.reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
+        let calls = count(ended.model_calls as usize, "model call");
+        let tokens = match ended.usage.total() {
+            0 => String::new(),
+            tokens => format!(", {tokens} tokens"),
+        };
+        let seconds = std::time::Duration::from_millis(ended.ms).as_secs_f64();
+        let end = format!("{}{by}{reason} ({calls}{tokens}, {seconds:.1} s)", ended.outcome);
+        let warned = |warning: &turnbuckle::event::Warning| {
+            let hook = warning.hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
+            line("warning", Tone::Hook, format!("{hook}{}", few_lines(&warning.text)))
+        };
+        ended.warnings.iter().map(warned).chain([line("end", tone, end)]).collect()
+    }
+
+    fn live(&mut self, live: &Live) -> Vec<Shown> {
+        match live {
+            Live::StateChanged { state: ConversationState::Build } => {
+                let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
+                one("build", Tone::Dim, text)
+            }
+            Live::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
+            Live::ThinkingDelta { text, .. } => vec![Shown::Thought(text.to_string())],
+            Live::AttemptDiscarded { attempt, by, reason } => {
+                let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+                let reason = reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
+                let text = format!("attempt {attempt} is taken back{by}{reason}");
+                vec![Shown::Silence, line("discard", Tone::Refusal, text)]
+            }
+            Live::ToolProgress { call, payload } => self.progress(call, payload),
+            Live::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),
+            Live::HookStarted { hook, point } => one("hook", Tone::Dim, format!("{hook} runs at {point}")),
+            Live::HookProgress { hook, text } => {
+                self.heard.push(hook.clone());
+                one("hook", Tone::Hook, format!("{hook}: {}", brief(text)))
+            }
+            Live::HookFinished { hook, decision, ms, error, point, .. } => {
+                self.heard.retain(|heard| heard != hook);
+                let (tone, why) = match error {
+                    Some(error) => (Tone::Bad, format!(": {}", few_lines(error))),
+                    None => (Tone::Hook, String::new()),
+                };
+                one("hook", tone, format!("{hook}: {decision}{why} ({point}, {ms:.0} ms)"))
+            }
+            Live::BackgroundStarted { hook } => one("after", Tone::Dim, format!("{hook} works in the background")),
+            Live::BackgroundFinished { hook, error: None } => one("after", Tone::Dim, format!("{hook} is done")),
+            Live::BackgroundFinished { hook, error: Some(error) } => {
+                one("after", Tone::Bad, format!("{hook} failed: {}", few_lines(error)))
+            }
+            Live::Suggestion { text } => one("next", Tone::Dim, brief(text)),
+            Live::Notice { level, text, hook } => {
+                let hook = hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
+                let tone = if *level == Level::Warning { Tone::Hook } else { Tone::Dim };
+                one("notice", tone, format!("{hook}{}", few_lines(text)))
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A string is a status line; a sub-agent tells its own events, of which its calls and refusals are shown.
+    fn progress(&self, call: &CallId, payload: &Value) -> Vec<Shown> {
+        let name = self.call(call);
+        let name = name.split('(').next().unwrap_or_default();
+        let text = match (payload, payload.get("type").and_then(Value::as_str)) {
+            (Value::String(text), _) => format!("{name}: {}", brief(text)),
+            (_, Some("tool_call")) => {
+                let tool = payload.get("name").and_then(Value::as_str).unwrap_or_default();
+                format!("{name} → {}", called(tool, payload.get("arguments").unwrap_or(&Value::Null)))
+            }
+            (_, Some("stop_feedback")) => format!("{name}: a stop was refused"),
+            _ => return Vec::new(),
+        };
+        one("dispatch", Tone::Dim, text)
+    }
+}
+
+fn line(label: &'static str, tone: Tone, text: String) -> Shown {
+    Shown::Line(Line { label, tone, text })
+}
+
+fn one(label: &'static str, tone: Tone, text: String) -> Vec<Shown> {
+    vec![line(label, tone, text)]
+}

@@ -1,0 +1,43 @@
+//! What happens, as a person reads it: events are folded into lines, and a screen lays the lines out.
+
+mod fold;
+mod screen;
+mod words;
+
+pub(crate) use fold::Fold;
+pub(crate) use screen::{Palette, Screen, terminal_width};
+pub(crate) use words::{clean, pending};
+
+/// What a line is about; the screen chooses the colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Dim,
+    Tool,
+    Hook,
+    Refusal,
+    Good,
+    Bad,
+}
+
+/// One thing that happened, under the word of its stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) label: &'static str,
+    pub(crate) tone: Tone,
+    pub(crate) text: String,
+}
+
+/// What the fold makes of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Line(Line),
+    /// A piece of what the model says.
+    Text(String),
+    /// A piece of what it thinks.
+    Thought(String),
+    /// It has said all of this reply.
+    Silence,
+    /// A whole reply that was not the last: for those who do not show pieces.
+    Said(String),
+}

@@ -1,0 +1,218 @@
+//! Lines on a screen: a narrow column for the stage, the text beside it, wrapped to the width.
+
+use anstyle::{AnsiColor, Color, Style};
+use unicode_width::UnicodeWidthStr;
+
+use super::words::clean;
+use super::{Line, Tone};
+
+/// Where the text begins: as in a trace.
+const INDENT: usize = 10;
+/// Beyond this, lines are hard to read.
+const WIDEST: usize = 110;
+
+/// Which styles are used: none where the stream is no terminal, or does not want any.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Palette {
+    coloured: bool,
+}
+
+impl Palette {
+    /// For a stream: `NO_COLOR` and its like are minded.
+    pub(crate) fn of(stream: &impl anstream::stream::RawStream) -> Self {
+        let choice = anstream::AutoStream::choice(stream);
+        Self { coloured: !matches!(choice, anstream::ColorChoice::Never) }
+    }
+
+    fn style(self, tone: Tone) -> Style {
+        let colour = |colour: AnsiColor| Style::new().fg_color(Some(Color::Ansi(colour)));
+        match tone {
+            _ if !self.coloured => Style::new(),
+            Tone::Plain => Style::new(),
+            Tone::Dim => Style::new().dimmed(),
+            Tone::Tool => colour(AnsiColor::Cyan),
+            Tone::Hook => colour(AnsiColor::Yellow),
+            Tone::Refusal => colour(AnsiColor::Red).bold(),
+            Tone::Good => colour(AnsiColor::Green),
+            Tone::Bad => colour(AnsiColor::Red),
+        }
+    }
+
+    /// `text` in a tone. A style never spans lines: each line can be cut out by itself.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let style = self.style(tone);
+        if style == Style::new() || text.is_empty() {
+            return text.to_owned();
+        }
+        format!("{style}{text}{style:#}")
+    }
+}
+
+/// How wide stdout or stderr is, if it is a terminal.
+pub(crate) fn terminal_width(stream: &impl std::os::fd::AsFd) -> Option<usize> {
+    let (terminal_size::Width(width), _) = terminal_size::terminal_size_of(stream)?;
+    Some(usize::from(width).clamp(INDENT + 20, WIDEST))
+}
+
+/// Lays out lines and streamed words.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    palette: Palette,
+    /// None: lines are not wrapped.
+    width: Option<usize>,
+    /// Where the streamed text is; none between texts.
+    column: Option<usize>,
+    /// A word that may go on.
+    held: String,
+}
+
+impl Screen {
+    pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
+        Self { palette, width, column: None, held: String::new() }
+    }
+
+    /// A whole line; a text under way is ended first.
+    pub(crate) fn line(&mut self, line: &Line) -> String {
+        let mut out = self.silence();
+        let mut label = line.label;
+        for row in self.rows(&line.text) {
+            if !(label.is_empty() && row.is_empty()) {
+                out.push_str(&self.label(label));
+                out.push_str(&self.palette.paint(line.tone, &row));
+            }
+            out.push('\n');
+            label = "";
+        }
+        out
+    }
+
+    /// A text with the indent of the lines, and no label.
+    pub(crate) fn note(&mut self, tone: Tone, text: &str) -> String {
+        self.line(&Line { label: "", tone, text: text.to_owned() })
+    }
+
+    fn label(&self, label: &str) -> String {
+        if label.is_empty() {
+            return " ".repeat(INDENT);
+        }
+        self.palette.paint(Tone::Dim, &format!("{label:<INDENT$}"))
+    }
+
+    fn room(&self) -> usize {
+        self.width.map_or(usize::MAX, |width| width - INDENT)
+    }
+
+    /// A text in rows that fit. Spaces at the beginning of a line are kept: they may point at something.
+    fn rows(&self, text: &str) -> Vec<String> {
+        let room = self.room();
+        let mut rows = Vec::new();
+        for line in clean(text).replace('\t', "    ").split('\n') {
+            let mut row = String::new();
+            for word in line.split_inclusive(' ') {
+                let fits = row.width() + word.trim_end().width() <= room;
+                if !fits && !row.trim().is_empty() {
+                    rows.push(std::mem::take(&mut row).trim_end().to_owned());
+                }
+                row.push_str(word);
+                while row.trim_end().width() > room {
+                    rows.push(split_at_width(&mut row, room));
+                }
+            }
+            rows.push(row.trim_end().to_owned());
+        }
+        rows
+    }
+
+    /// A piece of streamed text, under the word `call`. A word is held back until it is whole, so that it is not torn.
+    pub(crate) fn text(&mut self, piece: &str, tone: Tone) -> String {
+        let mut out = String::new();
+        if self.column.is_none() {
+            out.push_str(&self.label("call"));
+            self.column = Some(0);
+        }
+        for word in clean(piece).replace('\t', "    ").split_inclusive([' ', '\n']) {
+            self.held.push_str(word);
+            if word.ends_with([' ', '\n']) {
+                out.push_str(&self.word(tone));
+            }
+        }
+        out
+    }
+
+    fn word(&mut self, tone: Tone) -> String {
+        let word = std::mem::take(&mut self.held);
+        let (mut column, room) = (self.column.unwrap_or_default(), self.room());
+        let mut out = String::new();
+        let bare = word.trim_end_matches('\n');
+        if column > 0 && column + bare.trim_end().width() > room {
+            out.push_str(&format!("\n{:INDENT$}", ""));
+            column = 0;
+        }
+        out.push_str(&self.palette.paint(tone, bare));
+        column += bare.width();
+        if word.ends_with('\n') {
+            out.push_str(&format!("\n{:INDENT$}", ""));
+            column = 0;
+        }
+        self.column = Some(column);
+        out
+    }
+
+    /// Ends a text under way.
+    pub(crate) fn silence(&mut self) -> String {
+        if self.column.is_none() {
+            return String::new();
+        }
+        let rest = if self.held.is_empty() { String::new() } else { self.word(Tone::Plain) };
+        self.column = None;
+        format!("{rest}\n")
+    }
+}
+
+/// Takes as much of the front as is so wide.
+fn split_at_width(text: &mut String, width: usize) -> String {
+    let mut end = 0;
+    for (index, letter) in text.char_indices() {
+        let next = index + letter.len_utf8();
+        if text[..next].width() > width && end > 0 {
+            break;
+        }
+        end = next;
+    }
+    let rest = text.split_off(end);
+    std::mem::replace(text, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn screen(width: usize) -> Screen {
+        Screen::new(Palette { coloured: false }, Some(width))
+    }
+
+    fn line(text: &str) -> Line {
+        Line { label: "call", tone: Tone::Plain, text: text.to_owned() }
+    }
+
+    #[test]
+    fn lines_are_wrapped_beside_the_column() {
+        let shown = screen(20).line(&line("one two three four"));
+        assert_eq!(shown, "call      one two\n          three four\n");
+        assert_eq!(screen(15).line(&line("abcdefgh")), "call      abcde\n          fgh\n");
+        assert_eq!(screen(20).line(&line("a\n  ^ b")), "call      a\n            ^ b\n");
+    }
+
+    #[test]
+    fn wide_letters_count_twice() {
+        assert_eq!(screen(14).line(&line("日本語")), "call      日本\n          語\n");
+    }
+
+    #[test]
+    fn streamed_words_are_not_torn() {
+        let mut screen = screen(20);
+        let pieces = ["one t", "wo thr", "ee four"];
+        let shown: String = pieces.iter().map(|piece| screen.text(piece, Tone::Plain)).collect();
+        assert_eq!(shown + &screen.silence(), "call      one two \n          three four\n");
+    }
+}

@@ -1,0 +1,146 @@
+//! Texts cut to what a person wants to see of them, and made safe for a terminal.
+
+use serde_json::Value;
+use turnbuckle::event::Prompt;
+use turnbuckle::projection::Pending;
+
+/// The longest text of a line.
+const BRIEF: usize = 160;
+/// The longest argument of a call.
+const ARGUMENT: usize = 48;
+/// The most lines of a refusal.
+const LINES: usize = 12;
+
+pub(super) fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// On one line, the beginning.
+pub(super) fn brief(text: &str) -> String {
+    cut(&one_line(text), BRIEF)
+}
+
+/// The first lines.
+pub(super) fn few_lines(text: &str) -> String {
+    let text = text.trim_end();
+    let total = text.lines().count();
+    let mut lines: Vec<String> = text.lines().take(LINES).map(|line| cut(line, 4 * BRIEF)).collect();
+    if total > LINES {
+        lines.push(format!("… {} more", count(total - LINES, "line")));
+    }
+    lines.join("\n")
+}
+
+/// A tool's result: all of it if it is one line, else its beginning and how much there is.
+pub(super) fn result(text: &str) -> String {
+    let text = text.trim_end();
+    match text.lines().count() {
+        0 | 1 => brief(text),
+        lines => format!("{} … {}", cut(text.lines().next().unwrap_or_default(), BRIEF), count(lines, "line")),
+    }
+}
+
+/// `read_file(prices.py)`: the values, each cut short.
+pub(super) fn called(name: &str, arguments: &Value) -> String {
+    format!("{name}({})", values(arguments).join(", "))
+}
+
+/// The same with the first value only: enough to recognise a call that was shown in full.
+pub(super) fn recalled(name: &str, arguments: &Value) -> String {
+    let values = values(arguments);
+    let more = if values.len() > 1 { ", …" } else { "" };
+    format!("{name}({}{more})", values.first().map_or("", String::as_str))
+}
+
+fn values(arguments: &Value) -> Vec<String> {
+    match arguments {
+        Value::Object(fields) => in_order(fields).into_iter().map(value).collect(),
+        other => vec![value(other)],
+    }
+}
+
+fn value(value: &Value) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./".contains(letter);
+    match value {
+        Value::String(text) if text.lines().count() > 1 => format!("[{}]", count(text.lines().count(), "line")),
+        Value::String(text) if !text.is_empty() && text.chars().all(plain) => cut(text, ARGUMENT),
+        Value::String(text) => format!("\"{}\"", cut(&text.replace('\n', "⏎"), ARGUMENT)),
+        other => cut(&other.to_string(), ARGUMENT),
+    }
+}
+
+/// JSON objects are kept in the order of their keys; what a call is about comes first, and what was before what will be.
+fn in_order(fields: &serde_json::Map<String, Value>) -> Vec<&Value> {
+    let rank = |key: &str| ["path", "old"].iter().position(|first| *first == key).unwrap_or(2);
+    let mut fields: Vec<_> = fields.iter().collect();
+    fields.sort_by_key(|(key, _)| rank(key));
+    fields.into_iter().map(|(_, value)| value).collect()
+}
+
+/// What a suspended call asks.
+pub(super) fn asked(prompt: &Prompt) -> String {
+    match prompt {
+        Prompt::Approval { tool: Some(tool), arguments, .. } => format!("approval of {}", called(tool, arguments)),
+        Prompt::Approval { tool: None, why, .. } => {
+            format!("approval of the reply: {}", brief(why.as_deref().unwrap_or("no reason given")))
+        }
+        Prompt::Elicitation { question, .. } => format!("an answer to: {}", brief(question)),
+        Prompt::ClientExec { tool, arguments } => format!("a client that runs {}", called(tool, arguments)),
+        Prompt::Pause { hook, reason } => format!("a person's look, says hook {hook}: {}", brief(reason)),
+        _ => "an answer".to_owned(),
+    }
+}
+
+/// `c2 (approval of write_file(a.txt))`
+pub(crate) fn pending(pending: &Pending) -> String {
+    format!("{} ({})", pending.call, asked(&pending.prompt))
+}
+
+fn one_line(text: &str) -> String {
+    text.trim_end().replace("\r\n", "⏎").replace('\n', "⏎")
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Without control characters but newlines and tabs: a model or a file must not steer a person's terminal.
+pub(crate) fn clean(text: &str) -> String {
+    let safe = |letter: char| match letter {
+        '\n' | '\t' => letter,
+        letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
+        letter => letter,
+    };
+    text.chars().map(safe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_call_shows_its_path_first_and_its_values_short() {
+        let arguments = json!({ "content": "x".repeat(100), "path": "a.txt" });
+        assert_eq!(called("write_file", &arguments), format!("write_file(a.txt, {}…)", "x".repeat(48)));
+        assert_eq!(recalled("write_file", &arguments), "write_file(a.txt, …)");
+        assert_eq!(called("f", &json!("not raw\n")), "f(\"not raw⏎\")");
+        assert_eq!(called("f", &json!({ "text": "a\nb\nc" })), "f([3 lines])");
+        assert_eq!(result("a\nb\n"), "a … 2 lines");
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(clean("a\u{1b}[31mb\u{7}\n\tc\r"), "a\u{fffd}[31mb\u{fffd}\n\tc\u{fffd}");
+    }
+
+    #[test]
+    fn long_texts_say_how_much_is_missing() {
+        let text = "line\n".repeat(20);
+        assert!(few_lines(&text).ends_with("… 8 lines more"));
+        assert_eq!(brief("a\nb\n"), "a⏎b");
+    }
+}

@@ -1,0 +1,166 @@
+//! Configuration: two files come together key by key, and every mistake has its file, its line and a hint.
+
+use crate::program::{Folder, Ran};
+
+/// `check` and `run` refuse this file, naming the line and what to do.
+#[track_caller]
+fn refused(config: &str, error: &str, hint: &str) {
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", config);
+    for arguments in [&["check"][..], &["run", "hi"]] {
+        let ran = folder.run(arguments).exits(2).prints("");
+        let at = ran.err.find(error).unwrap_or_else(|| panic!("{error:?} is not in:\n{}", ran.err));
+        let hinted = ran.err[at..].lines().nth(1).unwrap_or_default();
+        assert!(hinted.starts_with("hint: ") && hinted.contains(hint), "{hint:?} is not in {hinted:?}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_errors_with_the_nearest_right_name() {
+    refused("[agent]\n\nmodle = \"demo\"\n", "error: turnbuckle.toml:3: unknown key `modle` in [agent]", "`model`");
+    refused("[limit]\n", "error: turnbuckle.toml:1: unknown key `limit`", "`limits`");
+    refused("[limits]\nmax_token = 1\n", "turnbuckle.toml:2: unknown key `max_token` in [limits]", "`max_tokens`");
+    refused("[store]\npath = \"x\"\n", "turnbuckle.toml:2: unknown key `path` in [store]", "url");
+    refused("[tools]\naprove = []\n", "turnbuckle.toml:2: unknown key `aprove` in [tools]", "`approve`");
+    refused(
+        "[[hooks]]\nuse = \"command\"\non = \"stop\"\nrun = \"true\"\ntimout = \"1s\"\n",
+        "turnbuckle.toml:5: unknown key `timout` in [[hooks]]",
+        "`timeout`",
+    );
+    refused("[[agents]]\nname = \"a\"\nsistem = \"x\"\n", "turnbuckle.toml:3: unknown key `sistem`", "`system`");
+}
+
+#[test]
+fn wrong_types_and_values_are_errors_with_their_line() {
+    refused("[agent]\nname = 5\n", "turnbuckle.toml:2: `name` in [agent] must be a string, not 5", "name = \"…\"");
+    refused("[limits]\nmax_tokens = -1\n", "turnbuckle.toml:2: `max_tokens`", "max_tokens = 1000");
+    refused("[limits]\nmax_cost = -0.5\n", "turnbuckle.toml:2: `max_cost`", "max_cost = 0.5");
+    refused("[limits]\nturn_timeout = \"soon\"\n", "turnbuckle.toml:2: `turn_timeout`", "\"30m\"");
+    refused("[limits]\nmax_model_calls = 5000000000\n", "turnbuckle.toml:2: `max_model_calls`", "= 8");
+    refused("agent = 1\n", "turnbuckle.toml:1: `agent` must be a table", "agent = {");
+    refused("[agent\n", "error: turnbuckle.toml:1: not TOML", "toml.io");
+    refused("[tools]\napprove = \"all\"\n", "turnbuckle.toml:2: `approve` in [tools] must be a list of strings", "[");
+}
+
+#[test]
+fn hooks_are_checked_to_the_last_option() {
+    let hook = |rest: &str| format!("[[hooks]]\n{rest}");
+    refused(&hook("name = \"x\"\n"), "turnbuckle.toml:1: `use` in [[hooks]] is missing", "use = ");
+    refused(&hook("use = \"comand\"\n"), "turnbuckle.toml:2: `use` in [[hooks]] is \"comand\"", "`command`");
+    refused(&hook("use = \"command\"\nrun = \"x\"\n"), "turnbuckle.toml:1: `on` in [[hooks]] is missing", "on = ");
+    refused(&hook("use = \"command\"\non = \"stop\"\n"), "turnbuckle.toml:1: `run` in [[hooks]] is missing", "run = ");
+    refused(&hook("use = \"command\"\non = \"stopp\"\nrun = \"x\"\n"), "turnbuckle.toml:3: `on`", "`stop`");
+    refused(&hook("use = \"command\"\non = \"stop\"\nrun = []\n"), "turnbuckle.toml:4: `run`", "sh -c");
+    refused(&hook("use = \"redact\"\non_failure = \"explode\"\n"), "turnbuckle.toml:3: `on_failure`", "block, ignore");
+    refused(&hook("use = \"redact\"\nstrategy = \"mas\"\n"), "turnbuckle.toml:3: `strategy`", "`mask`");
+    refused(
+        &hook("use = \"redact\"\npatterns = [\n  { name = \"n\", pattern = \"[0-9]+\" },\n]\n"),
+        "turnbuckle.toml:4: pattern `n` has no longest match",
+        "{1,20}",
+    );
+}
+
+#[test]
+fn what_the_agent_refuses_is_put_back_to_its_line() {
+    refused(
+        "[limits]\ninjection_reserve = 99999\n",
+        "turnbuckle.toml:2: injection_reserve (99999)",
+        "injection_reserve",
+    );
+    refused("[limits]\nmax_model_calls = 0\n", "turnbuckle.toml:2: max_model_calls must not be 0", "default");
+    refused("[agent]\nname = \"a b\"\n", "turnbuckle.toml:2: agent name \"a b\"", "another name");
+    refused("[tools]\napprove = [\n\"write_fil\"]\n", "turnbuckle.toml:3: approve names \"write_fil\"", "`write_file`");
+    refused(
+        "[tools]\napprove = [\"ask_human\"]\n",
+        "turnbuckle.toml:2: tool \"ask_human\" requires approval",
+        "take it out",
+    );
+    refused("[[agents]]\nname = \"read_file\"\n", "turnbuckle.toml:2: two tools are named \"read_file\"", "another");
+    let twice = "[[hooks]]\nuse = \"redact\"\nname = \"a\"\n[[hooks]]\nuse = \"redact\"\nname = \"a\"\n";
+    refused(twice, "turnbuckle.toml:6: two hooks are named \"a\"", "another `name`");
+    let idle = "[[hooks]]\nuse = \"redact\"\ntools = [\"write_file\"]\n";
+    refused(idle, "turnbuckle.toml:3: hook \"redact\" has tools", "take the setting out");
+    let gone = "[[hooks]]\nuse = \"command\"\non = \"before_tool\"\nrun = \"true\"\ntools = [\"wirte_*\"]\n";
+    refused(gone, "turnbuckle.toml:5: hook \"command\" names \"wirte_*\"", "");
+}
+
+#[test]
+fn what_this_version_lacks_is_refused_clearly() {
+    refused("[store]\nurl = \"sqlite:x.db\"\n", "turnbuckle.toml:2: store \"sqlite:x.db\"", "memory:");
+    refused("[store]\naudit = true\n", "turnbuckle.toml:2: `audit = true` is not in this version", "audit = false");
+    refused("[tools]\nbuiltin = [\"shell\"]\n", "turnbuckle.toml:2: tool `shell` is not in this version", "builtin");
+    refused("[[tools.mcp]]\nname = \"time\"\n", "turnbuckle.toml:1: `[[tools.mcp]]`", "take the section out");
+    refused("[agent]\nmodel = \"anthropic:claude\"\n", "turnbuckle.toml:2: this version has no client", "script:FILE");
+    let folder = Folder::new();
+    for model in ["openai:x", "ollama:x", "openai@http://localhost:1/v1:m"] {
+        folder.run(&["run", "--model", model, "hi"]).exits(2).prints("").says("no client for o").says("hint: ");
+    }
+    folder.run(&["run", "--store", "postgres://x", "hi"]).exits(2).says("in memory only");
+    folder.run(&["run", "--model", "gpt", "hi"]).exits(2).says("there is no model \"gpt\"");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_order() {
+    let folder = Folder::new();
+    folder.file(
+        "turnbuckle.toml",
+        "[tools]\nbuiltin = [\"raed_file\"]\n[agent]\nmodel = \"nope\"\nnam = 1\n[limits]\nmax_cost = \"a\"\n",
+    );
+    let ran = folder.run(&["check"]).exits(2);
+    let lines: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("error: ")).map(|line| &line[..25]).collect();
+    let expected: Vec<String> = [2, 4, 5, 7].iter().map(|line| format!("error: turnbuckle.toml:{line}:")).collect();
+    assert_eq!(lines, expected, "{}", ran.err);
+}
+
+#[test]
+fn a_malformed_script_has_its_file_line_and_hint() {
+    let folder = Folder::new();
+    folder.file("bad.json", "{\"replies\": [\n  {\"txet\": \"a\"}\n]}");
+    let ran = folder.run(&["run", "--model", "script:bad.json", "hi"]).exits(2).prints("");
+    ran.says("error: bad.json:2: ").says("unknown field `txet`").says("hint: did you mean `text`?");
+    folder.run(&["run", "--model", "script:gone.json", "hi"]).exits(2).says("gone.json cannot be read");
+}
+
+/// Reads the user's file under `$XDG_CONFIG_HOME`.
+fn run_with_user_file(folder: &Folder, arguments: &[&str]) -> Ran {
+    let mut command = folder.command(arguments);
+    command.env("XDG_CONFIG_HOME", folder.path().join("xdg"));
+    Ran::of(command)
+}
+
+#[test]
+fn the_projects_file_stands_on_top_of_the_users_key_by_key() {
+    let folder = Folder::new();
+    let user =
+        "[agent]\nname = \"user\"\nmodel = \"script:user.json\"\n[[hooks]]\nuse = \"redact\"\nname = \"first\"\n";
+    folder.file("xdg/turnbuckle/turnbuckle.toml", user);
+    folder.file("xdg/turnbuckle/user.json", r#"{ "replies": [{ "text": "from the user's script" }] }"#);
+    folder.file("turnbuckle.toml", "[agent]\nname = \"project\"\n[[hooks]]\nuse = \"redact\"\nname = \"second\"\n");
+    let ran = run_with_user_file(&folder, &["check"]).exits(0);
+    assert!(ran.out.contains("agent     project, model script:user.json"), "{}", ran.out);
+    assert!(ran.out.contains("stream: first, second"), "{}", ran.out);
+    run_with_user_file(&folder, &["run", "hi"]).exits(0).prints("from the user's script\n");
+    let only = folder.file("only.toml", "[agent]\nname = \"only\"\n");
+    let ran = run_with_user_file(&folder, &["check", "--config", only.to_str().unwrap()]).exits(0);
+    assert!(ran.out.contains("agent     only, model demo"), "{}", ran.out);
+    folder.run(&["check", "--config", "gone.toml"]).exits(2).says("error: gone.toml: cannot be read");
+}
+
+#[test]
+fn options_win_over_files() {
+    let folder = Folder::with_script(r#"{ "text": "configured" }"#);
+    folder.file("other.json", r#"{ "replies": [{ "text": "chosen" }] }"#);
+    folder.run(&["run", "--model", "script:other.json", "hi"]).exits(0).prints("chosen\n");
+    folder.run(&["--model", "script:other.json", "run", "hi"]).exits(0).prints("chosen\n");
+    folder.run(&["run", "--store", "memory:", "hi"]).exits(0).prints("configured\n");
+}
+
+#[test]
+fn the_system_prompt_may_stand_in_a_file() {
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", "[agent]\nsystem_file = \"prompt.md\"\n");
+    folder.run(&["check"]).exits(2).says("turnbuckle.toml:2: `system_file` prompt.md cannot be read");
+    folder.file("prompt.md", "Be brief.");
+    folder.run(&["check"]).exits(0);
+    refused("[agent]\nsystem = \"a\"\nsystem_file = \"b\"\n", "`system` and `system_file` are both given", "keep one");
+}

@@ -1,0 +1,15 @@
+//! The program, run as people run it: real binary, real files, real signals. One file per promise.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows tests only by their attribute, not their helpers")]
+
+mod checking;
+mod command_hooks;
+mod configuration;
+mod demo;
+mod events;
+mod exit_codes;
+mod gates;
+mod messages;
+mod output;
+mod program;
+mod signals;
+mod sub_agents;

@@ -1,0 +1,93 @@
+//! What goes where: the answer to stdout, the rest to stderr; and what happens when nobody reads.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use crate::program::{Folder, Ran};
+
+const TWO_STEPS: &str = r#"{ "text": "Let me look. ", "tool_calls": [
+    { "id": "c1", "name": "list_files", "arguments": {} } ] }, { "text": "Nothing there." }"#;
+
+#[test]
+fn only_the_final_answer_is_on_stdout() {
+    let ran = Folder::with_script(TWO_STEPS).run(&["run", "look"]).exits(0).prints("Nothing there.\n");
+    for line in
+        ["call      Let me look.", "call      → list_files()", "dispatch  list_files() = ", "end       completed"]
+    {
+        assert!(ran.err.contains(line), "{line:?} is not in:\n{}", ran.err);
+    }
+    assert!(!ran.err.contains("Nothing there."), "the answer stands on stdout already:\n{}", ran.err);
+}
+
+#[test]
+fn quiet_leaves_only_the_answer_and_errors() {
+    let folder = Folder::with_script(TWO_STEPS);
+    let ran = folder.run(&["run", "--quiet", "look"]).exits(0).prints("Nothing there.\n");
+    assert_eq!(ran.err, "");
+    Folder::with_script("").run(&["run", "--quiet", "look"]).exits(1).says("error: ");
+}
+
+#[test]
+fn no_colour_without_a_terminal() {
+    let ran = Folder::with_script(TWO_STEPS).run(&["run", "look"]);
+    assert!(!ran.err.contains('\u{1b}') && !ran.out.contains('\u{1b}'));
+}
+
+#[test]
+fn without_a_model_the_demo_model_answers_and_it_is_said() {
+    let ran = Folder::new().run(&["run", "hi"]).exits(0).says("note: no model was chosen");
+    assert!(ran.out.starts_with("I am the demo model"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
+    let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"x"], "delay_ms": 5 }}"#, "\"x\",".repeat(2000)));
+    let mut child = folder.command(&["run", "--json", "hi"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    drop(lines);
+    let status = child.wait().unwrap();
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert!(line.starts_with('{'));
+    assert!(!err.contains("panicked") && !err.contains("Broken pipe"), "{err}");
+    assert_eq!(status.code(), Some(130), "the turn was cancelled: {err}");
+}
+
+#[test]
+fn head_reads_one_line_and_nobody_panics() {
+    let folder = Folder::with_script(r#"{ "text": "hello" }"#);
+    for arguments in ["run --json hi", "--help", "check", ""] {
+        let mut shell = Command::new("sh");
+        let line = format!("\"$0\" {arguments} | head -1 >/dev/null");
+        shell.args(["-c", &line, env!("CARGO_BIN_EXE_turnbuckle")]).current_dir(folder.path());
+        shell.env("HOME", folder.path()).stdin(Stdio::null());
+        let ran = Ran::of(shell);
+        assert!(!ran.err.contains("panicked"), "{arguments}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_not_a_lost_answer() {
+    if !std::path::Path::new("/dev/full").exists() {
+        return;
+    }
+    let folder = Folder::with_script(r#"{ "text": "hello" }"#);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = folder.command(&["run", "hi"]);
+    command.stdout(full);
+    Ran::of(command).exits(1).says("error: writing to stdout");
+}
+
+#[test]
+fn a_reader_that_is_slow_loses_nothing() {
+    let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"x"] }}"#, "\"x\",".repeat(20_000)));
+    let mut child = folder.command(&["run", "--json", "--quiet", "hi"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(text.lines().filter(|line| line.contains("\"text_delta\"")).count(), 20_001);
+    assert!(text.contains("\"turn_ended\""));
+}

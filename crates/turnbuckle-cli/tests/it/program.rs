@@ -1,0 +1,125 @@
+//! A folder of its own, and the program run in it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) struct Folder(TempDir);
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// With a `script.json` of these replies, and a configuration that names it.
+    pub(crate) fn with_script(replies: &str) -> Self {
+        Self::with_config(replies, "")
+    }
+
+    /// And more configuration behind it.
+    pub(crate) fn with_config(replies: &str, config: &str) -> Self {
+        let folder = Self::new();
+        folder.file("script.json", &format!("{{\"replies\": [{replies}]}}"));
+        folder.file("turnbuckle.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{config}"));
+        folder
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_default()
+    }
+
+    /// Not started yet. Nothing of this machine's own configuration is read.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
+        command.args(arguments).current_dir(self.path()).env("HOME", self.path().join("home"));
+        for name in ["XDG_CONFIG_HOME", "CLICOLOR_FORCE", "TURNBUCKLE_DEMO_PACE"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments))
+    }
+
+    pub(crate) fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let (mut pipe, stdin) = (child.stdin.take().unwrap(), stdin.to_vec());
+        // Who does not read it all may close it early.
+        let writer = std::thread::spawn(move || drop(pipe.write_all(&stdin)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        Ran::from(output)
+    }
+}
+
+impl Ran {
+    pub(crate) fn of(mut command: Command) -> Self {
+        Self::from(command.output().unwrap())
+    }
+
+    /// What `--json` printed.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The first event of a type.
+    pub(crate) fn event(&self, kind: &str) -> Value {
+        self.events().into_iter().find(|event| event["type"] == kind).unwrap_or_default()
+    }
+
+    pub(crate) fn types(&self) -> Vec<String> {
+        self.events().iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(self.err.contains(text), "{text:?} is not in stderr:\n{}", self.err);
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn prints(self, text: &str) -> Self {
+        assert_eq!(self.out, text, "stderr:\n{}", self.err);
+        self
+    }
+}
+
+impl From<std::process::Output> for Ran {
+    fn from(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}

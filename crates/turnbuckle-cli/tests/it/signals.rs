@@ -1,0 +1,99 @@
+//! SIGINT and SIGTERM cancel the turn and close its books.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::program::{Folder, Ran};
+
+fn slow() -> Folder {
+    Folder::with_script(&format!(r#"{{ "chunks": [{}"x"], "delay_ms": 50 }}"#, "\"x \",".repeat(400)))
+}
+
+fn send(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Starts, waits for the model to speak, sends the signal.
+fn cut_off(arguments: &[&str], signal: &str) -> Ran {
+    let folder = slow();
+    let mut child = folder.command(arguments).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut out = String::new();
+    while !out.contains("text_delta") {
+        assert_ne!(lines.read_line(&mut out).unwrap(), 0, "{out}");
+    }
+    let began = Instant::now();
+    send(&child, signal);
+    lines.read_to_string(&mut out).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let err = String::from_utf8(output.stderr).unwrap();
+    Ran { code: output.status.code().unwrap_or(-1), out, err }
+}
+
+#[test]
+fn a_signal_cancels_the_turn_and_closes_its_books() {
+    for signal in ["-INT", "-TERM"] {
+        let ran = cut_off(&["run", "--json", "hi"], signal).exits(130).says("error: the turn was cancelled");
+        let ended = ran.event("turn_ended");
+        assert_eq!(ended["outcome"], "cancelled");
+        assert_eq!(ended["by"], serde_json::json!({ "user": "local" }));
+        assert_eq!(ran.event("assistant_message")["stop_reason"], "cancelled", "what was let through is logged");
+        assert_eq!(ran.events().pop().unwrap()["state"], "idle");
+    }
+}
+
+#[test]
+fn a_hook_that_hangs_does_not_keep_a_signal_from_being_heard() {
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"hang\"\non = \"stop\"\nrun = \"sleep 60\"\n";
+    let folder = Folder::with_config(r#"{ "text": "done" }"#, hook);
+    let mut child = folder.command(&["run", "--json", "hi"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut out = String::new();
+    while !out.contains("\"hook_started\"") {
+        assert_ne!(lines.read_line(&mut out).unwrap(), 0, "{out}");
+    }
+    send(&child, "-INT");
+    lines.read_to_string(&mut out).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(out.contains("\"outcome\":\"cancelled\""));
+}
+
+#[test]
+fn without_json_nothing_of_a_cancelled_answer_is_on_stdout() {
+    let folder = slow();
+    let child = folder.command(&["run", "hi"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    send(&child, "-INT");
+    Ran::from(child.wait_with_output().unwrap()).exits(130).prints("").says("end       cancelled");
+}
+
+#[test]
+fn a_second_signal_ends_the_program_at_once() {
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"slow\"\non = \"ended\"\nrun = \"touch ending; sleep 60\"\n";
+    let folder = Folder::with_config(r#"{ "chunks": ["a", "b"], "delay_ms": 60000 }"#, hook);
+    let mut child = folder.command(&["run", "hi"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    send(&child, "-INT");
+    while !folder.path().join("ending").exists() {
+        assert!(began.elapsed() < Duration::from_secs(10), "the books are closed and hooks are told");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    send(&child, "-TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_reader_that_is_stuck_does_not_keep_a_signal_from_being_heard() {
+    let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"x"] }}"#, "\"x\",".repeat(5000)));
+    let mut child = folder.command(&["run", "--json", "hi"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.try_wait().unwrap().is_none(), "more than a pipe holds is waiting to be read");
+    send(&child, "-INT");
+    let began = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
