@@ -111,7 +111,7 @@ impl Batch {
     }
 
     async fn turn(&self, id: &ConversationId) -> Result<(), Failure> {
-        match self.conversations.send(id, MESSAGE, Scope::local()).await?.rest().await? {
+        match self.conversations.turn(id, MESSAGE, Scope::local()).await? {
             Rest::Ended(ended) if ended.is_completed() => Ok(()),
             other => Err(format!("the turn did not complete: {other:?}").into()),
         }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use smallvec::SmallVec;
 
 use crate::id::ConversationId;
 use crate::message::Text;
@@ -35,12 +36,13 @@ fn feed(hash: &mut Sha256, value: &Value) {
             hash.update(b"]");
         }
         Value::Object(fields) => {
-            let mut keys: Vec<&String> = fields.keys().collect();
-            keys.sort_unstable();
             hash.update(b"{");
-            for key in keys {
-                feed_text(hash, key);
-                feed(hash, &fields[key]);
+            if fields.keys().is_sorted() {
+                fields.iter().for_each(|(key, item)| feed_field(hash, key, item));
+            } else {
+                let mut pairs: Vec<_> = fields.iter().collect();
+                pairs.sort_unstable_by_key(|(key, _)| *key);
+                pairs.into_iter().for_each(|(key, item)| feed_field(hash, key, item));
             }
             hash.update(b"}");
         }
@@ -49,10 +51,18 @@ fn feed(hash: &mut Sha256, value: &Value) {
         Value::Bool(yes) => hash.update(if *yes { b"t" } else { b"f" }),
         Value::Number(number) => {
             hash.update(b"#");
-            hash.update(number.to_string());
+            match number.as_i64() {
+                Some(number) => hash.update(number.to_le_bytes()),
+                None => hash.update(number.to_string()),
+            }
             hash.update(b";");
         }
     }
+}
+
+fn feed_field(hash: &mut Sha256, key: &str, item: &Value) {
+    feed_text(hash, key);
+    feed(hash, item);
 }
 
 fn feed_text(hash: &mut Sha256, text: &str) {
@@ -63,12 +73,9 @@ fn feed_text(hash: &mut Sha256, text: &str) {
 
 fn hex(bytes: &[u8]) -> Text {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text.into()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let text: SmallVec<[u8; 64]> = digits.map(|digit| DIGITS[usize::from(digit)]).collect();
+    std::str::from_utf8(&text).unwrap_or_default().into()
 }
 
 #[cfg(test)]

@@ -85,16 +85,24 @@ pub trait Ids: Send + Sync + 'static {
 }
 
 /// Ids that sort by time and do not collide between processes: milliseconds, process, counter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SystemIds {
     count: AtomicU64,
+    /// Read once: asking costs a system call.
+    process: u32,
+}
+
+impl Default for SystemIds {
+    fn default() -> Self {
+        Self { count: AtomicU64::new(0), process: std::process::id() }
+    }
 }
 
 impl Ids for SystemIds {
     fn mint(&self, prefix: &str) -> String {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64);
-        format!("{prefix}{ms:x}-{:x}-{count:x}", std::process::id())
+        format!("{prefix}{ms:x}-{:x}-{count:x}", self.process)
     }
 }
 

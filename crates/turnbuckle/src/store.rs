@@ -187,8 +187,10 @@ pub struct Batch<'a> {
     pub take: Option<&'a TurnId>,
     /// What becomes of what stands beside the log.
     pub beside: BesideWrite<'a>,
-    /// Hook runs since the last write.
-    pub records: Vec<(TurnId, Record)>,
+    /// Hook runs since the last write, and the turn they are of.
+    pub records: &'a [Record],
+    /// The turn that writes; none between turns.
+    pub turn: Option<&'a TurnId>,
     /// Work for later.
     pub jobs: Vec<Job>,
     /// Whether the writer goes on.

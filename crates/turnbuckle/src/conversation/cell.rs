@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 
 use super::outcome::{ResolveError, Rest, SendError, TurnError};
 use super::{House, WhileBusy, driver};
 use crate::agent::Agent;
-use crate::clock::Clock;
+use crate::clock::{Boxed, Clock};
 use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::live::Plane;
@@ -15,6 +16,9 @@ use crate::message::{Content, Text};
 use crate::scope::Scope;
 use crate::store::StoreError;
 use crate::turn::{Cut, CutToken, Frame, Resolve, State};
+
+/// What carries commands out, until nothing is left to do.
+pub(crate) type Driver = Boxed<'static, ()>;
 
 /// How many commands may wait for a driver.
 const COMMANDS: usize = 64;
@@ -89,7 +93,9 @@ pub(crate) struct Cell {
 struct Inner {
     seat: Seat,
     /// Cuts the turn under way.
-    cut: CutToken,
+    cut: Option<CutToken>,
+    /// Cuts the turn that a driver is about to begin.
+    cut_next: Option<Cut>,
     /// The turn that is open, as far as this process knows.
     open: Option<TurnId>,
     /// Those who want to know when a turn rests; `None` means the open one.
@@ -140,7 +146,8 @@ impl Cell {
         let plane = Arc::new(Plane::new(id.clone(), clock));
         let inner = Inner {
             seat: Seat::Resting(None),
-            cut: CutToken::new(),
+            cut: None,
+            cut_next: None,
             open: None,
             waiters: Vec::new(),
             scopes: Vec::new(),
@@ -154,8 +161,15 @@ impl Cell {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a command to the driver, or becomes one.
+    /// Gives a command to the driver, or starts one.
     pub(crate) fn command(self: &Arc<Self>, house: &Arc<House>, command: Command) {
+        if let Some(driver) = self.drive(house, command) {
+            tokio::spawn(driver);
+        }
+    }
+
+    /// Gives a command to the driver; if there is none, the caller gets one to run.
+    pub(crate) fn drive(self: &Arc<Self>, house: &Arc<House>, command: Command) -> Option<Driver> {
         let mut inner = self.lock();
         match &mut inner.seat {
             Seat::Driving(commands) => {
@@ -165,6 +179,7 @@ impl Cell {
                     drop(inner);
                     command.fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
                 }
+                None
             }
             Seat::Resting(state) => {
                 let state = state.take();
@@ -173,10 +188,10 @@ impl Cell {
                 drop(inner);
                 let seat = SeatGuard { cell: self.clone(), rested: false };
                 let drive = driver::run(self.clone(), house.clone(), state, command, commands);
-                tokio::spawn(async move {
+                Some(Box::pin(async move {
                     drive.await;
                     seat.rested();
-                });
+                }))
             }
         }
     }
@@ -189,15 +204,18 @@ impl Cell {
 
     /// Cuts the turn under way.
     pub(crate) fn cut(&self, cut: Cut) {
-        self.lock().cut.cut(cut);
+        let mut inner = self.lock();
+        match (&inner.open, &inner.cut) {
+            (Some(_), Some(token)) => token.cut(cut),
+            _ => inner.cut_next = Some(cut),
+        }
     }
 
     pub(crate) fn cancel(self: &Arc<Self>, house: &Arc<House>, cut: Cut) {
-        let inner = self.lock();
-        if matches!(inner.seat, Seat::Driving(_)) && inner.open.is_some() {
-            return inner.cut.cut(cut);
+        let driven = matches!(self.lock().seat, Seat::Driving(_));
+        if driven {
+            return self.cut(cut);
         }
-        drop(inner);
         self.command(house, Command::Cancel(cut));
     }
 
@@ -211,6 +229,7 @@ impl Cell {
         let command = commands.try_recv().ok();
         if command.is_none() {
             inner.seat = Seat::Resting(state.take());
+            inner.cut_next = None;
         }
         command
     }
@@ -219,7 +238,10 @@ impl Cell {
     pub(crate) fn begin(&self, turn: &TurnId) -> CutToken {
         let cut = self.parent.as_ref().map_or_else(CutToken::new, |parent| parent.cut.child());
         let mut inner = self.lock();
-        (inner.cut, inner.open) = (cut.clone(), Some(turn.clone()));
+        (inner.cut, inner.open) = (Some(cut.clone()), Some(turn.clone()));
+        if let Some(why) = inner.cut_next.take() {
+            cut.cut(why);
+        }
         cut
     }
 
@@ -244,18 +266,19 @@ impl Cell {
     }
 
     /// Tells those who wait for this turn.
-    pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: &Result<Rest, TurnError>) {
+    pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: Result<Rest, TurnError>) {
         let mut inner = self.lock();
-        let all = std::mem::take(&mut inner.waiters);
-        let (told, others): (Vec<_>, Vec<_>) = all
-            .into_iter()
-            .filter(|(_, waiter)| !waiter.is_closed())
-            .partition(|(wanted, _)| turn.is_none() || wanted.is_none() || wanted.as_ref() == turn);
-        inner.waiters = others;
+        let waits = |wanted: &Option<TurnId>| turn.is_none() || wanted.is_none() || wanted.as_ref() == turn;
+        let told = inner.waiters.extract_if(.., |(wanted, waiter)| waits(wanted) || waiter.is_closed());
+        let mut told: SmallVec<[_; 1]> = told.map(|(_, waiter)| waiter).collect();
         drop(inner);
-        for (_, waiter) in told {
-            // Whoever waited may have gone.
+        let last = told.pop();
+        // Whoever waited may have gone.
+        for waiter in told {
             let _ = waiter.send(rest.clone());
+        }
+        if let Some(waiter) = last {
+            let _ = waiter.send(rest);
         }
     }
 

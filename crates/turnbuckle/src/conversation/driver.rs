@@ -12,8 +12,8 @@ use super::pace::paced;
 use super::{House, WhileBusy};
 use crate::context::layout::{self, Beyond};
 use crate::event::{Event, EventKind, Place};
-use crate::hook::{Meeting, Moment, Snapshot};
-use crate::id::CallId;
+use crate::hook::{Meeting, Moment, Record, Snapshot};
+use crate::id::{CallId, TurnId};
 use crate::live::{ConversationState, Live};
 use crate::projection::Pending;
 use crate::scope::Scope;
@@ -84,7 +84,7 @@ impl Sitting {
         while self.has_work() {
             self.fly().await?;
         }
-        self.release(Vec::new()).await
+        self.release(None, &[]).await
     }
 
     async fn claim(&mut self) -> Result<(), StoreError> {
@@ -94,7 +94,10 @@ impl Sitting {
         let claim = self.house.store.claim(&self.cell.id, &self.house.writer, self.house.clock.now()).await?;
         let current = self.state.as_ref().is_some_and(|state| state.seq == claim.seq);
         if !current || !self.cell.is_shown() {
-            let log = self.house.store.log(&self.cell.id, 1).await?;
+            let log = match claim.seq {
+                0 => Vec::new(),
+                _ => self.house.store.log(&self.cell.id, 1).await?,
+            };
             let mut state = State::new(self.cell.agent.limits().room());
             log.iter().for_each(|event| state.apply(event));
             self.state = Some(Box::new(state));
@@ -174,7 +177,7 @@ impl Sitting {
             }
             Stage::Waiting if self.resolve.is_none() && self.cut.is_none() => {
                 let open = self.cell.open_turn();
-                self.cell.tell_rest(open.as_ref(), &Ok(Rest::Waiting(self.pending())));
+                self.cell.tell_rest(open.as_ref(), Ok(Rest::Waiting(self.pending())));
                 false
             }
             _ => true,
@@ -198,13 +201,23 @@ impl Sitting {
             resolve::answer(&mut flight, resolve).await?;
         }
         let done = paced(&mut flight, &mut observers).await;
-        let landed = Observers::beside(&mut observers, self.land(flight, done)).await;
+        let landed = match self.land(*flight, done) {
+            Ok(Some(landed)) if landed.leaves_work() => {
+                Observers::beside(&mut observers, Box::pin(self.finish(landed))).await
+            }
+            Ok(Some(landed)) => {
+                self.tell_ended(landed);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
         self.observers = observers;
         landed
     }
 
-    /// Takes the state back and tells how the turn came to rest.
-    async fn land(&mut self, flight: Flight, done: Result<Stage, StoreError>) -> Result<(), StoreError> {
+    /// Takes the state back. A turn that is over is still to be told.
+    fn land(&mut self, flight: Flight, done: Result<Stage, StoreError>) -> Result<Option<Landed>, StoreError> {
         let Flight { turn, state, beside, commands, later, ended, released, .. } = flight;
         self.commands = Some(commands);
         self.later.extend(later);
@@ -212,49 +225,52 @@ impl Sitting {
         if released {
             self.epoch = None;
         }
-        let frame = turn.frame.clone();
+        self.state = Some(state);
         let Some(ended) = ended else {
-            (self.state, self.beside) = (Some(Box::new(state)), Some(beside));
-            return Ok(());
+            self.beside = Some(beside);
+            return Ok(None);
         };
-        let reply = turn.assistant_message.clone();
-        let at = self.house.clock.now();
+        let frame = turn.frame;
         let (conversation, agent) = (frame.conversation.clone(), frame.agent.shared_name().clone());
-        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, &ended, reply);
+        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, ended, turn.assistant_message);
+        Ok(Some(Landed { frame, ended }))
+    }
+
+    /// `on_ended` hooks see the end before whoever waits; background hooks begin.
+    async fn finish(&mut self, landed: Landed) -> Result<(), StoreError> {
+        let Landed { frame, ended } = &landed;
+        let messages = self.state.as_ref().map(|state| layout::messages(&state.history, &Beyond::default()));
         let snapshot = Snapshot {
             conversation: frame.conversation.clone(),
             turn: frame.id.clone(),
             agent: frame.agent.shared_name().clone(),
             scope: frame.scope.clone(),
-            at,
-            messages: Arc::default(),
+            at: self.house.clock.now(),
+            messages: Arc::new(messages.unwrap_or_default()),
             reply: ended.reply.clone(),
             outcome: ended.outcome,
             desk: Arc::new(BackgroundDesk::new(frame.plane.clone())),
         };
-        if !frame.agent.chains().on_ended.is_empty() {
-            let (_, records) = run_jobs(&frame, JobKind::Ended, &ended, &snapshot).await;
-            let records = records.into_iter().map(|record| (frame.id.clone(), record)).collect();
-            self.state = Some(Box::new(state));
-            self.release(records).await?;
-        } else {
-            self.state = Some(Box::new(state));
-        }
-        self.cell.closed();
-        self.cell.drop_scope(&frame.id);
+        let (_, records) = run_jobs(frame, JobKind::Ended, ended, &snapshot).await;
+        self.release(Some(&frame.id), &records).await?;
         if ended.is_completed() && !frame.agent.chains().background.is_empty() && !self.house.bare {
-            let messages = self.state.as_ref().map(|state| layout::messages(&state.history, &Beyond::default()));
-            let snapshot = Snapshot { messages: Arc::new(messages.unwrap_or_default()), ..snapshot };
             work_aside(self.cell.clone(), self.house.clone(), frame.clone(), ended.clone(), snapshot);
         }
-        self.cell.tell_rest(Some(&frame.id), &Ok(Rest::Ended(Box::new(ended))));
+        self.tell_ended(landed);
         Ok(())
     }
 
+    fn tell_ended(&self, landed: Landed) {
+        let Landed { frame, ended } = landed;
+        self.cell.closed();
+        self.cell.drop_scope(&frame.id);
+        self.cell.tell_rest(Some(&frame.id), Ok(Rest::Ended(Box::new(ended))));
+    }
+
     /// Gives the claim back.
-    async fn release(&mut self, records: Vec<(crate::TurnId, crate::hook::Record)>) -> Result<(), StoreError> {
+    async fn release(&mut self, turn: Option<&TurnId>, records: &[Record]) -> Result<(), StoreError> {
         let (Some(epoch), Some(state)) = (self.epoch.take(), &self.state) else { return Ok(()) };
-        write(&self.cell, &self.house, epoch, state.seq, &[], records, Lease::Release).await
+        write(&self.cell, &self.house, epoch, state.seq, &[], (turn, records), Lease::Release).await
     }
 
     /// What background hooks noted becomes history, for the turn that comes next.
@@ -267,7 +283,7 @@ impl Sitting {
             Arc::new(Event { seq, turn: turn.clone(), at, kind })
         };
         let events: Vec<_> = contents.into_iter().zip(state.seq + 1..).map(stamp).collect();
-        let records = records.into_iter().map(|record| (turn.clone(), record)).collect();
+        let records = (Some(&turn), &records[..]);
         let written = write(&self.cell, &self.house, epoch, state.seq, &events, records, Lease::Keep).await;
         if written.is_ok() {
             for event in &events {
@@ -321,13 +337,26 @@ impl Sitting {
     fn give_up(mut self, error: StoreError) {
         let error = Arc::new(error);
         self.cell.closed();
-        self.cell.tell_rest(None, &Err(TurnError::Store(error.clone())));
+        self.cell.tell_rest(None, Err(TurnError::Store(error.clone())));
         self.later.drain(..).for_each(|command| command.fail(&error));
         let mut nothing = None;
         let Some(mut commands) = self.commands.take() else { return };
         while let Some(command) = self.cell.rest(&mut nothing, &mut commands) {
             command.fail(&error);
         }
+    }
+}
+
+/// A turn that is over and not yet told.
+struct Landed {
+    frame: Arc<Frame>,
+    ended: Ended,
+}
+
+impl Landed {
+    fn leaves_work(&self) -> bool {
+        let chains = self.frame.agent.chains();
+        !chains.on_ended.is_empty() || !chains.background.is_empty()
     }
 }
 
@@ -359,11 +388,11 @@ async fn write(
     epoch: u64,
     expected_seq: u64,
     events: &[Arc<Event>],
-    records: Vec<(crate::TurnId, crate::hook::Record)>,
+    (turn, records): (Option<&TurnId>, &[Record]),
     lease: Lease,
 ) -> Result<(), StoreError> {
     let (take, beside, jobs) = (None, BesideWrite::Keep, Vec::new());
     let conversation = &cell.id;
-    let batch = Batch { conversation, epoch, events, expected_seq, take, beside, records, jobs, lease };
+    let batch = Batch { conversation, epoch, events, expected_seq, take, beside, turn, records, jobs, lease };
     house.store.append(batch).await
 }

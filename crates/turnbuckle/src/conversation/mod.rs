@@ -5,6 +5,7 @@
 
 mod cell;
 mod driver;
+mod inline;
 mod observers;
 mod outcome;
 mod pace;
@@ -32,6 +33,7 @@ use crate::scope::{Actor, Scope};
 use crate::store::{Answer, InboxMessage, Store, StoreError};
 use crate::stores::MemoryStore;
 use crate::turn::{Cut, Frame, PermissionMode, Resolve};
+use inline::Inline;
 
 /// Where a revived turn's scope comes from: the actor is stored, the bag is not.
 pub type ScopeSource = dyn Fn(&Actor) -> Scope + Send + Sync;
@@ -168,7 +170,7 @@ impl Conversations {
             _ => None,
         });
         let turn = log.last().map_or_else(|| "".into(), |event| event.turn.clone());
-        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended, reply)))
+        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended.clone(), reply)))
     }
 
     /// Nothing of a sub-agent's conversation stays in memory once it is over.
@@ -179,10 +181,31 @@ impl Conversations {
     /// One turn of a new conversation, to its end.
     pub async fn run(&self, message: impl Into<Content>, scope: Scope) -> Result<Ended, RunError> {
         let id = ConversationId::from(self.house.ids.mint("c_"));
-        match self.send(&id, message, scope).await?.rest().await? {
+        match self.turn(&id, message, scope).await? {
             Rest::Ended(ended) => Ok(*ended),
             Rest::Waiting(pending) => Err(RunError::Waiting { conversation: id, pending }),
         }
+    }
+
+    /// Sends a message and carries its turn on in the caller's task until it rests. Dropped before, the turn goes on in
+    /// a task of its own: going away is not cancelling.
+    pub async fn turn(&self, id: &ConversationId, message: impl Into<Content>, scope: Scope) -> Result<Rest, RunError> {
+        let content = message.into();
+        if content.is_blank() {
+            return Err(SendError::Empty.into());
+        }
+        self.open(id, &scope).await?;
+        let turn = TurnId::from(self.house.ids.mint("t_"));
+        let cell = self.cell(id);
+        if cell.is_busy() {
+            return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into());
+        }
+        let (done, stored) = oneshot::channel();
+        let rest = cell.wait_for(&turn);
+        let message = NewMessage { turn, content, scope, while_busy: WhileBusy::Reject, done };
+        let mut inline = Inline::of(cell.drive(&self.house, Command::Message(message)));
+        inline.until(stored).await.map_err(|_| SendError::Gone)??;
+        Ok(inline.until(rest).await.unwrap_or(Err(TurnError::Gone))?)
     }
 
     /// Sends a message; it is stored before this returns. Refused while a turn runs or waits.

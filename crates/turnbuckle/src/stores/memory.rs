@@ -61,7 +61,7 @@ impl Row {
     fn new(owner: Actor, made: usize) -> Self {
         Self {
             owner,
-            log: Vec::new(),
+            log: Vec::with_capacity(8),
             inbox: Vec::new(),
             beside: None,
             records: Vec::new(),
@@ -99,7 +99,9 @@ impl Row {
             BesideWrite::Put(beside) => self.beside = Some(beside.clone()),
             BesideWrite::Delete => self.beside = None,
         }
-        self.records.extend(batch.records);
+        if let Some(turn) = batch.turn {
+            self.records.extend(batch.records.iter().map(|record| (turn.clone(), record.clone())));
+        }
         self.jobs.extend(batch.jobs);
         if batch.lease == Lease::Release {
             self.writer = None;

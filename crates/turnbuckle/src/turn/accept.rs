@@ -9,6 +9,7 @@ use crate::context::reserve::{Candidate, Room, make_room};
 use crate::context::tokens;
 use crate::event::{EventKind, Outcome, Place};
 use crate::hook::run::{Ran, Run, blocked};
+use crate::hook::twin::DynHook;
 use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, OnFailure, Parallel, Point, Record};
 use crate::live::Live;
 use crate::message::{Content, Text};
@@ -20,6 +21,8 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let by = flight.frame().scope.by();
     flight.frame().tell(Live::TurnStarted { agent: agent.shared_name().clone(), by: by.clone() });
     flight.frame().cut.check()?;
+    // One view for the whole chain: making one costs more than asking a hook.
+    let mut incoming = None;
     for entry in &agent.chains().before_agent {
         match &*entry.code {
             Code::Group(group) => {
@@ -27,8 +30,12 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
                 for (name, content) in contents {
                     inject(flight, entry, &name, vec![content])?;
                 }
+                incoming = None;
             }
-            Code::Hook(_) => ask(flight, entry).await?,
+            Code::Hook(hook) => {
+                let incoming = incoming.get_or_insert_with(|| Incoming::new(flight.turn.clone()));
+                ask(flight, incoming, entry, &**hook).await?;
+            }
         }
     }
     write(flight, by).await
@@ -51,24 +58,33 @@ pub(super) async fn meet(flight: &mut Flight) -> Result<(), Interrupt> {
     Ok(())
 }
 
-async fn ask(flight: &mut Flight, entry: &HookEntry) -> Result<(), Interrupt> {
-    let Some(hook) = entry.hook() else { return Ok(()) };
-    let frame = flight.frame().clone();
-    let mut incoming = Incoming::new(flight.turn.clone());
-    let ran = Run::new(&frame, entry, Point::BeforeAgent).decide(hook.before_agent(&mut incoming)).await?;
+async fn ask(
+    flight: &mut Flight,
+    incoming: &mut Incoming,
+    entry: &HookEntry,
+    hook: &dyn DynHook,
+) -> Result<(), Interrupt> {
+    let run = Run::new(&flight.turn.frame, entry, Point::BeforeAgent);
+    let ran = run.decide(hook.before_agent(incoming)).await?;
+    let (injected, rewritten) = (std::mem::take(&mut incoming.injected), incoming.rewritten.take());
     let Some(decision) = ran.unless_blocked(entry, &mut flight.records)? else { return Ok(()) };
-    if let Some(content) = incoming.rewritten {
-        flight.turn.user_message = content;
+    if let Some(content) = rewritten {
+        (incoming.turn.user_message, flight.turn.user_message) = (content.clone(), content);
     }
     let halted = |reason: Text| Interrupt::from(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)));
     match decision {
-        BeforeAgent::Continue => inject(flight, entry, &entry.name, incoming.injected),
-        BeforeAgent::Halt(reason) => Err(halted(reason)),
+        BeforeAgent::Continue if injected.is_empty() => {}
+        BeforeAgent::Continue => {
+            inject(flight, entry, &entry.name, injected)?;
+            incoming.turn.injections.clone_from(&flight.turn.injections);
+        }
+        BeforeAgent::Halt(reason) => return Err(halted(reason)),
         BeforeAgent::Erase(reason) => {
             flight.erased = true;
-            Err(halted(reason))
+            return Err(halted(reason));
         }
     }
+    Ok(())
 }
 
 /// Members of a group run side by side and append in declaration order; one that fails appends nothing, unless the

@@ -8,6 +8,7 @@ use crate::context::reserve::{Candidate, overflow};
 use crate::context::tokens;
 use crate::event::Outcome;
 use crate::hook::run::Run;
+use crate::hook::twin::DynHook;
 use crate::hook::{BeforeModel, Code, HookEntry, Outgoing, Point};
 use crate::message::{Content, Message, Part, Text};
 use crate::model::Request;
@@ -61,6 +62,8 @@ struct Added {
 
 async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt> {
     let mut added = Added::default();
+    // One view for the whole chain: making one costs more than asking a hook.
+    let mut outgoing = None;
     flight.turn.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     for entry in hooks {
         match &*entry.code {
@@ -69,8 +72,12 @@ async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt>
                 for (name, content) in contents {
                     inject(flight, &mut added, entry, &name, vec![content])?;
                 }
+                outgoing = None;
             }
-            Code::Hook(_) => ask(flight, &mut added, entry).await?,
+            Code::Hook(hook) => {
+                let outgoing = outgoing.get_or_insert_with(|| Outgoing::new(flight.turn.clone()));
+                ask(flight, outgoing, &mut added, entry, &**hook).await?;
+            }
         }
     }
     let parts: Vec<Part> =
@@ -81,21 +88,32 @@ async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt>
     Ok(())
 }
 
-async fn ask(flight: &mut Flight, added: &mut Added, entry: &HookEntry) -> Result<(), Interrupt> {
-    let Some(hook) = entry.hook() else { return Ok(()) };
-    let frame = flight.frame().clone();
-    let mut outgoing = Outgoing::new(flight.turn.clone());
-    let ran = Run::new(&frame, entry, Point::BeforeModel).decide(hook.before_model(&mut outgoing)).await?;
+async fn ask(
+    flight: &mut Flight,
+    outgoing: &mut Outgoing,
+    added: &mut Added,
+    entry: &HookEntry,
+    hook: &dyn DynHook,
+) -> Result<(), Interrupt> {
+    let run = Run::new(&flight.turn.frame, entry, Point::BeforeModel);
+    let ran = run.decide(hook.before_model(outgoing)).await?;
+    let (injected, edited) = (std::mem::take(&mut outgoing.injected), outgoing.edited.take());
     match ran.unless_blocked(entry, &mut flight.records)? {
-        None => Ok(()),
-        Some(BeforeModel::Halt(reason)) => Err(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)).into()),
-        Some(BeforeModel::Continue) => {
-            if let Some(messages) = outgoing.edited {
-                edit(flight, added, &entry.name, messages)?;
-            }
-            inject(flight, added, entry, &entry.name, outgoing.injected)
+        None => return Ok(()),
+        Some(BeforeModel::Halt(reason)) => {
+            return Err(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)).into());
         }
+        Some(BeforeModel::Continue) => {}
     }
+    if let Some(messages) = edited {
+        edit(flight, added, &entry.name, messages)?;
+        outgoing.turn.context.clone_from(&flight.turn.context);
+    }
+    if !injected.is_empty() {
+        inject(flight, added, entry, &entry.name, injected)?;
+        outgoing.turn.injections.clone_from(&flight.turn.injections);
+    }
+    Ok(())
 }
 
 /// Replaces this call's messages; by what they grew counts against the reserve.
@@ -119,9 +137,6 @@ fn inject(
     hook: &Text,
     contents: Vec<Content>,
 ) -> Result<(), Interrupt> {
-    if contents.is_empty() {
-        return Ok(());
-    }
     let other = added.grown + tokens_of(&flight.injected);
     let reserve = flight.frame().limits.injection_reserve;
     admit(&mut added.tail, &mut flight.records, entry, hook, contents, other, reserve)?;

@@ -137,8 +137,8 @@ async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Int
 
 async fn ask(flight: &mut Flight, entry: &HookEntry, reply: &Arc<Reply>) -> Result<Option<AfterModel>, Interrupt> {
     let Some(hook) = entry.hook() else { return Ok(None) };
-    let frame = flight.frame().clone();
-    let ran = Run::new(&frame, entry, Point::AfterModel).decide(hook.after_model(&flight.turn, reply)).await?;
+    let run = Run::new(&flight.turn.frame, entry, Point::AfterModel);
+    let ran = run.decide(hook.after_model(&flight.turn, reply)).await?;
     let decided = ran.unless_blocked(entry, &mut flight.records);
     if decided.is_err() {
         discard(flight, &entry.name, &"the hook failed".into());
@@ -167,7 +167,7 @@ async fn regenerate(flight: &mut Flight, hook: &Text, feedback: Text, reply: &Re
     if let Some(turn) = &mut flight.state.turn {
         turn.built = false;
     }
-    Ok(flight.write(Vec::new(), With::BESIDE).await?)
+    Ok(flight.write([], With::BESIDE).await?)
 }
 
 /// The reply becomes history, with the calls it asks for.
@@ -193,7 +193,7 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         arguments: call.arguments.clone(),
         executor: agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
     });
-    let kinds = [message].into_iter().chain(calls).collect();
+    let kinds = [message].into_iter().chain(calls);
     let with = if changed { With::BESIDE } else { With::NOTHING };
     flight.write(kinds, with).await?;
     flight.outlet = None;
@@ -210,7 +210,7 @@ async fn ask_person(flight: &mut Flight, reply: Arc<Reply>, why: Text) -> Result
     let attempt = flight.outlet.as_ref().map_or(1, Outlet::attempt);
     flight.beside.asked = Some(Asked { call: call.clone(), attempt, reply: (*reply).clone() });
     let expires = frame.clock.now().after(frame.limits.approval_timeout);
-    Ok(flight.write(vec![EventKind::Suspension { call, prompt, expires }], With::BESIDE).await?)
+    Ok(flight.write([EventKind::Suspension { call, prompt, expires }], With::BESIDE).await?)
 }
 
 async fn admit_approved(flight: &mut Flight, by: By) -> Result<(), Interrupt> {

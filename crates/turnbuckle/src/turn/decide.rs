@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use super::flight::{Flight, Interrupt};
 use super::perform::after_tool;
@@ -17,7 +18,7 @@ use crate::hook::{BeforeTool, HookFailure, OnFailure, Point, Record};
 use crate::id::CallId;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, By};
-use crate::store::Answer;
+use crate::store::{Answer, Beside};
 use crate::tool::{Effect, Executor, Gate, Output, Tool};
 
 /// What becomes of a call.
@@ -40,22 +41,21 @@ pub(super) struct Going {
 }
 
 /// Decides calls side by side.
-pub(super) async fn decide(flight: &mut Flight, calls: Vec<OpenCall>) -> Result<Vec<(CallId, Decided)>, Interrupt> {
-    let approved = &flight.beside.approved;
-    let answers = &flight.beside.answers;
-    let turn = &flight.turn;
-    let each = calls.into_iter().map(|open| async move {
-        let id = open.call.call.clone();
-        let answer = answers.iter().find(|(call, _)| *call == id).map(|(_, answer)| answer.clone());
-        let mut desk = Desk { turn, open, answer, approved: approved.clone(), records: Vec::new() };
-        let decided = desk.decide().await;
-        (id, decided, desk.records)
-    });
-    let (mut decided, mut interrupted) = (Vec::new(), None);
-    for (call, what, records) in join_all(each).await {
-        flight.records.extend(records);
-        match what {
-            Ok(what) => decided.push((call, what)),
+pub(super) async fn decide(
+    flight: &mut Flight,
+    calls: SmallVec<[OpenCall; 1]>,
+) -> Result<SmallVec<[(CallId, Decided); 1]>, Interrupt> {
+    let mut desks: SmallVec<[Desk<'_>; 1]> =
+        calls.into_iter().map(|open| Desk::new(&flight.turn, &flight.beside, open)).collect();
+    let words: SmallVec<[_; 1]> = match &mut desks[..] {
+        [desk] => [desk.decide().await].into_iter().collect(),
+        desks => join_all(desks.iter_mut().map(Desk::decide)).await.into(),
+    };
+    let (mut decided, mut interrupted) = (SmallVec::new(), None);
+    for (desk, word) in desks.into_iter().zip(words) {
+        flight.records.extend(desk.records);
+        match word {
+            Ok(what) => decided.push((desk.open.call.call, what)),
             Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
         }
     }
@@ -72,7 +72,13 @@ struct Desk<'a> {
     records: Vec<Record>,
 }
 
-impl Desk<'_> {
+impl<'a> Desk<'a> {
+    fn new(turn: &'a Turn, beside: &Beside, open: OpenCall) -> Self {
+        let answered = beside.answers.iter().find(|(call, _)| *call == open.call.call);
+        let (answer, approved) = (answered.map(|(_, answer)| answer.clone()), beside.approved.clone());
+        Self { turn, open, answer, approved, records: Vec::new() }
+    }
+
     async fn decide(&mut self) -> Result<Decided, Interrupt> {
         let agent = self.turn.frame.agent.clone();
         let Some(equipped) = agent.tool(&self.open.call.name) else {

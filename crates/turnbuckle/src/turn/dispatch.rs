@@ -3,48 +3,68 @@
 //! All calls that are ready are decided before any of them starts, so one write says what will run, and a hook that
 //! halts the turn at one call stops them all. Started calls run concurrently; results are logged as they come.
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use smallvec::SmallVec;
 
 use super::decide::{Decided, Going, decide};
 use super::flight::{Flight, Interrupt, With};
 use super::perform::{Performed, perform};
 use super::resolve;
 use super::state::{OpenCall, Verdict};
+use crate::clock::Boxed;
 use crate::conversation::Command;
 use crate::event::{EventKind, Outcome, Prompt};
 use crate::id::CallId;
 use crate::scope::By;
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
-    let mut running = FuturesUnordered::new();
-    let mut started: Vec<CallId> = Vec::new();
+    let mut running = Running::default();
     loop {
         flight.frame().cut.check()?;
         if let Some(verdict) = flight.frame().meter.verdict(&flight.frame().limits) {
             return Err(verdict.into());
         }
-        let ready = ready(flight, &started);
+        let ready = ready(flight, &running);
         if !ready.is_empty() {
             for going in start(flight, ready).await? {
-                started.push(going.call.call.clone());
-                running.push(perform(going));
+                running.0.push((going.call.call.clone(), Box::pin(perform(going))));
             }
         }
-        if running.is_empty() {
+        if running.0.is_empty() {
             return Ok(());
         }
         let Flight { commands, turn, .. } = &mut *flight;
-        let step = async {
-            tokio::select! {
-                biased;
-                Some(performed) = running.next() => Step::Performed(performed),
-                Some(command) = commands.recv() => Step::Command(command),
-            }
-        };
+        let step = poll_fn(|cx| match running.poll(cx) {
+            Poll::Ready(performed) => Poll::Ready(Step::Performed(performed)),
+            Poll::Pending => match commands.poll_recv(cx) {
+                Poll::Ready(Some(command)) => Poll::Ready(Step::Command(command)),
+                _ => Poll::Pending,
+            },
+        });
         match turn.frame.cut.race(step).await? {
             Step::Performed(performed) => write_result(flight, performed?).await?,
             Step::Command(command) => resolve::obey(flight, command).await?,
         }
+    }
+}
+
+type Performing = Boxed<'static, Result<Performed, Interrupt>>;
+
+/// Calls at their tools. A reply has few, so whoever is woken looks at all of them.
+#[derive(Default)]
+struct Running(SmallVec<[(CallId, Performing); 1]>);
+
+impl Running {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Performed, Interrupt>> {
+        for index in 0..self.0.len() {
+            if let Poll::Ready(performed) = self.0[index].1.as_mut().poll(cx) {
+                drop(self.0.remove(index));
+                return Poll::Ready(performed);
+            }
+        }
+        Poll::Pending
     }
 }
 
@@ -54,15 +74,17 @@ enum Step {
 }
 
 /// Calls that can go on and do not run yet.
-fn ready(flight: &Flight, started: &[CallId]) -> Vec<OpenCall> {
-    let Some(turn) = &flight.state.turn else { return Vec::new() };
-    let ready = |open: &&OpenCall| open.can_go_on() && !started.contains(&open.call.call);
+fn ready(flight: &Flight, running: &Running) -> SmallVec<[OpenCall; 1]> {
+    let Some(turn) = &flight.state.turn else { return SmallVec::new() };
+    let runs = |open: &OpenCall| running.0.iter().any(|(call, _)| *call == open.call.call);
+    let ready = |open: &&OpenCall| open.can_go_on() && !runs(open);
     turn.calls.iter().filter(ready).cloned().collect()
 }
 
 /// Decides every ready call, writes what was decided, and gives back those that run now.
-async fn start(flight: &mut Flight, ready: Vec<OpenCall>) -> Result<Vec<Going>, Interrupt> {
-    let (mut kinds, mut runs) = (Vec::new(), Vec::new());
+async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<SmallVec<[Going; 1]>, Interrupt> {
+    let mut kinds: SmallVec<[EventKind; 1]> = SmallVec::new();
+    let mut runs = SmallVec::new();
     let expires = flight.frame().clock.now().after(flight.frame().limits.approval_timeout);
     for (call, decided) in decide(flight, ready).await? {
         match decided {
@@ -87,12 +109,16 @@ async fn start(flight: &mut Flight, ready: Vec<OpenCall>) -> Result<Vec<Going>, 
 async fn write_result(flight: &mut Flight, performed: Performed) -> Result<(), Interrupt> {
     let Performed { call, output, records, halted } = performed;
     flight.records.extend(records);
+    let answers = flight.beside.answers.len();
     flight.beside.answers.retain(|(answered, _)| *answered != call);
+    let changed = answers != flight.beside.answers.len()
+        || output.waits.is_some()
+        || flight.beside.touched.len() != flight.frame().touched_count();
     let kind = match output.waits {
         Some(prompt) => suspension(flight, call, prompt),
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
-    flight.write(vec![kind], With::BESIDE).await?;
+    flight.write([kind], if changed { With::BESIDE } else { With::NOTHING }).await?;
     match halted {
         None => Ok(()),
         Some((hook, reason)) => Err(Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)).into()),

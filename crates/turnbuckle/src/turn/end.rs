@@ -80,7 +80,7 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
         return Err(verdict.into());
     }
     if !refusals.is_empty() && !overruled(flight, &refusals) {
-        flight.write(vec![EventKind::StopFeedback { refusals }], With::NOTHING).await?;
+        flight.write([EventKind::StopFeedback { refusals }], With::NOTHING).await?;
         return Ok(false);
     }
     if pauses.is_empty() {
@@ -115,7 +115,7 @@ async fn pause(flight: &mut Flight, pauses: Vec<(Text, Text)>) -> Result<(), Int
         prompt: Prompt::Pause { hook, reason },
         expires,
     };
-    Ok(flight.write(pauses.into_iter().map(ask).collect(), With::BESIDE).await?)
+    Ok(flight.write(pauses.into_iter().map(ask), With::BESIDE).await?)
 }
 
 /// The tools of this turn, in call order.
@@ -145,17 +145,19 @@ fn tool_trace(flight: &Flight) -> Vec<ToolTrace> {
 /// The `after_agent` hooks, in order.
 async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interrupt> {
     let agent = flight.agent();
-    let frame = flight.frame().clone();
+    let mut view = None;
     for entry in &agent.chains().after_agent {
         let Some(hook) = entry.hook() else { continue };
-        let mut settled = Settled::new(flight.turn.clone());
-        settled.shown = closing.result.clone();
-        let ran = Run::new(&frame, entry, Point::AfterAgent).decide(hook.after_agent(&mut settled)).await?;
+        let settled = view.get_or_insert_with(|| Settled::new(flight.turn.clone()));
+        let run = Run::new(&flight.turn.frame, entry, Point::AfterAgent);
+        let ran = run.decide(hook.after_agent(settled)).await?;
+        let (injected, result) = (std::mem::take(&mut settled.injected), settled.result.take());
         let Some(decision) = ran.unless_blocked(entry, &mut flight.records)? else { continue };
-        if let Some(result) = settled.result {
+        if let Some(result) = result {
             closing.result = Some(Arc::new(result));
+            settled.shown.clone_from(&closing.result);
         }
-        closing.injections.extend(settled.injected.into_iter().map(|content| (entry.name.clone(), content)));
+        closing.injections.extend(injected.into_iter().map(|content| (entry.name.clone(), content)));
         if decision == AfterAgent::Halt {
             break;
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::sync::mpsc;
 
 use super::cut::Cut;
@@ -51,7 +52,7 @@ pub(crate) struct Flight {
     /// What hooks and tools see; stages keep it current.
     pub(crate) turn: Turn,
     /// Changed by [`write`](Self::write) only, but for marks that are not history.
-    pub(crate) state: State,
+    pub(crate) state: Box<State>,
     /// Changed by stages, stored by the next write that says so.
     pub(crate) beside: Beside,
     /// Since the last write.
@@ -105,7 +106,13 @@ impl With {
 }
 
 impl Flight {
-    pub(crate) fn new(turn: Turn, state: State, beside: Beside, epoch: u64, commands: mpsc::Receiver<Command>) -> Self {
+    pub(crate) fn new(
+        turn: Turn,
+        state: Box<State>,
+        beside: Beside,
+        epoch: u64,
+        commands: mpsc::Receiver<Command>,
+    ) -> Self {
         let stopwatch = Stopwatch::started(beside.active, turn.frame.clock.elapsed());
         Self {
             turn,
@@ -168,16 +175,20 @@ impl Flight {
     }
 
     /// Appends events. They are applied and told when they are written, and not before.
-    pub(crate) async fn write(&mut self, kinds: Vec<EventKind>, with: With) -> Result<(), StoreError> {
+    pub(crate) async fn write(
+        &mut self,
+        kinds: impl IntoIterator<Item = EventKind>,
+        with: With,
+    ) -> Result<(), StoreError> {
         let frame = self.turn.frame.clone();
         let (at, expected_seq) = (frame.clock.now(), self.state.seq);
         let stamp = |(kind, seq)| Arc::new(Event { seq, turn: frame.id.clone(), at, kind });
-        let events: Vec<Arc<Event>> = kinds.into_iter().zip(expected_seq + 1..).map(stamp).collect();
+        let events: SmallVec<[Arc<Event>; 4]> = kinds.into_iter().zip(expected_seq + 1..).map(stamp).collect();
         if let Keeping::Present = with.beside {
             self.beside.active = self.stopwatch.active(frame.clock.elapsed());
             self.beside.touched = frame.touched();
         }
-        let records = self.take_records().into_iter().map(|record| (frame.id.clone(), record)).collect();
+        frame.move_records(&mut self.records);
         let batch = Batch {
             conversation: &frame.conversation,
             epoch: self.epoch,
@@ -189,12 +200,14 @@ impl Flight {
                 Keeping::Present => BesideWrite::Put(&self.beside),
                 Keeping::Nothing => BesideWrite::Delete,
             },
-            records,
+            records: &self.records,
+            turn: Some(&frame.id),
             jobs: with.jobs,
             lease: with.lease,
         };
         let released = batch.lease == Lease::Release;
         frame.house.store.append(batch).await?;
+        self.records.clear();
         self.released |= released;
         for event in &events {
             self.state.apply(event);
@@ -225,11 +238,5 @@ impl Flight {
             _ => None,
         });
         self.injected.extend(durable);
-    }
-
-    fn take_records(&mut self) -> Vec<Record> {
-        let mut records = std::mem::take(&mut self.records);
-        records.append(&mut self.turn.frame.take_records());
-        records
     }
 }

@@ -31,6 +31,13 @@ struct Stretch {
     finished: bool,
 }
 
+impl Stretch {
+    /// What was let through.
+    fn passed(&self) -> &str {
+        if self.transformers.is_empty() { &self.raw } else { &self.passed }
+    }
+}
+
 /// Where one reply comes out.
 pub(crate) struct Outlet {
     frame: Arc<Frame>,
@@ -140,7 +147,10 @@ impl Outlet {
             return;
         }
         let stretch = &mut self.stretches[index];
-        stretch.passed.push_str(text);
+        // Without transformers what was said is what is let through: one copy is enough.
+        if !stretch.transformers.is_empty() {
+            stretch.passed.push_str(text);
+        }
         let lane = stretch.lane;
         if !self.held {
             self.tell(lane, text);
@@ -182,6 +192,8 @@ impl Outlet {
         self.finish_last();
         match self.failure.take() {
             Some(failure) => Err(failure),
+            // Nothing stood between what was said and what was let through.
+            None if self.stretches.iter().all(|stretch| stretch.transformers.is_empty()) => Ok(content.clone()),
             None => Ok(self.content(content)),
         }
     }
@@ -221,8 +233,8 @@ impl Outlet {
                 _ => None,
             })
         };
-        let said = self.stretches.iter().filter(|stretch| !stretch.passed.is_empty()).map(|stretch| {
-            let text: Text = stretch.passed.as_str().into();
+        let said = self.stretches.iter().filter(|stretch| !stretch.passed().is_empty()).map(|stretch| {
+            let text: Text = stretch.passed().into();
             match stretch.lane {
                 Lane::Text => Part::Text { text },
                 // A signature proves unchanged text: it goes with a thought that was changed.
@@ -240,7 +252,7 @@ impl Outlet {
         }
         for index in 0..self.stretches.len() {
             let stretch = &self.stretches[index];
-            let (lane, text) = (stretch.lane, stretch.passed.clone());
+            let (lane, text) = (stretch.lane, stretch.passed().to_owned());
             self.tell(lane, &text);
         }
     }
@@ -261,7 +273,11 @@ impl Outlet {
 
 impl Sink for Outlet {
     fn begin(&mut self, attempt: u32) {
-        self.discard(None, Some("another attempt".into()));
+        if self.told {
+            self.discard(None, Some("another attempt".into()));
+        }
+        self.stretches.clear();
+        self.annotations.clear();
         self.attempt = attempt;
     }
     fn text(&mut self, text: &str) {

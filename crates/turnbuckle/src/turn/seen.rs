@@ -124,8 +124,13 @@ impl Frame {
         lock(&self.records).push(record);
     }
 
-    pub(crate) fn take_records(&self) -> Vec<Record> {
-        std::mem::take(&mut *lock(&self.records))
+    /// Gives the records of wraps to the stage.
+    pub(crate) fn move_records(&self, to: &mut Vec<Record>) {
+        to.append(&mut lock(&self.records));
+    }
+
+    pub(crate) fn touched_count(&self) -> usize {
+        lock(&self.touched).len()
     }
 
     pub(crate) fn touched(&self) -> Vec<String> {

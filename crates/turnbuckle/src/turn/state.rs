@@ -218,7 +218,7 @@ impl State {
     pub fn new(room: u64) -> Self {
         Self {
             seq: 0,
-            history: Vec::new(),
+            history: Vec::with_capacity(8),
             turn: None,
             earlier_calls: 0,
             call_ids: std::collections::HashSet::new(),

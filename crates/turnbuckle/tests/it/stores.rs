@@ -132,7 +132,8 @@ fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: &'a 
         expected_seq,
         take: None,
         beside: BesideWrite::Keep,
-        records: Vec::new(),
+        records: &[],
+        turn: None,
         jobs: Vec::new(),
         lease: Lease::Keep,
     }
@@ -319,10 +320,11 @@ async fn jobs_stay_until_they_are_settled(store: Shelf) {
 
 async fn records_are_kept_by_turn_in_order(store: Shelf) {
     let (id, epoch) = opened(&store).await;
-    let of = |turn: &str, hook: &str| (TurnId::from(turn), record(hook));
-    let first = vec![of("t1", "a"), of("t2", "b"), of("t1", "c")];
-    store.append(Batch { records: first, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
-    store.append(Batch { records: vec![of("t1", "a")], ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    for (turn, hooks) in [("t1", vec!["a", "c"]), ("t2", vec!["b"]), ("t1", vec!["a"])] {
+        let (turn, records) = (TurnId::from(turn), hooks.into_iter().map(record).collect::<Vec<_>>());
+        let batch = Batch { turn: Some(&turn), records: &records, ..batch(&id, epoch, 0, &[]) };
+        store.append(batch).await.unwrap();
+    }
     assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("a"), record("c"), record("a")]);
     assert_eq!(store.records(&id, &"t2".into()).await.unwrap(), [record("b")]);
     assert!(store.records(&id, &"t9".into()).await.unwrap().is_empty());
@@ -337,7 +339,8 @@ async fn a_refused_batch_leaves_no_trace(store: Shelf) {
         let everything = Batch {
             take: Some(&turn),
             beside: BesideWrite::Put(&put),
-            records: vec![(turn.clone(), record("a"))],
+            records: &[record("a")],
+            turn: Some(&turn),
             jobs: vec![job("memory", JobKind::Ended)],
             lease: Lease::Release,
             ..batch(&id, epoch, expected_seq, &events)
