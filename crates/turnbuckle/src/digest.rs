@@ -1,5 +1,7 @@
 //! Digests: what an approval is bound to.
 
+use std::io::Write as _;
+
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
@@ -51,10 +53,10 @@ fn feed(hash: &mut Sha256, value: &Value) {
         Value::Bool(yes) => hash.update(if *yes { b"t" } else { b"f" }),
         Value::Number(number) => {
             hash.update(b"#");
-            match number.as_i64() {
-                Some(number) => hash.update(number.to_le_bytes()),
-                None => hash.update(number.to_string()),
-            }
+            let mut text = SmallVec::<[u8; 32]>::new();
+            // Writing to a vector cannot fail.
+            let _ = write!(text, "{number}");
+            hash.update(&text);
             hash.update(b";");
         }
     }

@@ -128,6 +128,9 @@ impl Projection {
             EventKind::UserMessage { .. } | EventKind::Injection { .. } => {}
             EventKind::ToolCall { .. } | EventKind::StopFeedback { .. } => {}
         }
+        if self.events.capacity() == 0 {
+            self.events.reserve(8);
+        }
         self.events.push(event.clone());
         if self.events.len() > 2 * WINDOW {
             self.events.drain(..WINDOW);

@@ -3,7 +3,10 @@
 //! A store keeps a conversation's log, what stands beside it, its inbox and its outbox. Writing needs a claim, and the
 //! store itself refuses a write under an old epoch or at a wrong seq: a zombie writer runs into it.
 
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,45 +24,79 @@ pub const LEASE: Duration = Duration::from_secs(15);
 /// How often a writer at work renews its claim.
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
 
+/// What a store answers, at once or later: a store that has the answer needs no allocation to give it.
+pub enum Stored<'a, T> {
+    /// It is there.
+    Now(Ready<Result<T, StoreError>>),
+    /// It will be.
+    Later(Boxed<'a, Result<T, StoreError>>),
+}
+
+impl<'a, T> Stored<'a, T> {
+    /// The answer is there.
+    pub fn now(answer: Result<T, StoreError>) -> Self {
+        Self::Now(ready(answer))
+    }
+
+    /// The answer will be there.
+    pub fn later(answer: impl Future<Output = Result<T, StoreError>> + Send + 'a) -> Self {
+        Self::Later(Box::pin(answer))
+    }
+}
+
+impl<T> Future for Stored<'_, T> {
+    type Output = Result<T, StoreError>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Now(answer) => Pin::new(answer).poll(cx),
+            Self::Later(answer) => answer.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Stored<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Now(_) => "Stored::Now",
+            Self::Later(_) => "Stored::Later",
+        })
+    }
+}
+
 /// Where conversations live. Every method is one atomic step.
 pub trait Store: Send + Sync + 'static {
     /// The conversation's owner. Makes the conversation, owned by `owner`, if there is none.
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor) -> Boxed<'a, Result<Actor, StoreError>>;
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor) -> Stored<'a, Actor>;
 
     /// The conversation's owner; `None` if there is no such conversation.
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Boxed<'a, Result<Option<Actor>, StoreError>>;
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>>;
 
     /// Puts a message into the inbox. Once this returned, the message survives.
-    fn deliver<'a>(&'a self, id: &'a ConversationId, message: InboxMessage) -> Boxed<'a, Result<(), StoreError>>;
+    fn deliver<'a>(&'a self, id: &'a ConversationId, message: InboxMessage) -> Stored<'a, ()>;
 
     /// Makes `writer` the one writer; [`StoreError::InUse`] while another's lease holds.
-    fn claim<'a>(
-        &'a self,
-        id: &'a ConversationId,
-        writer: &'a Text,
-        now: Timestamp,
-    ) -> Boxed<'a, Result<Claim, StoreError>>;
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim>;
 
     /// Keeps a claim for another [`LEASE`].
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Boxed<'a, Result<(), StoreError>>;
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()>;
 
     /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq.
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Boxed<'a, Result<(), StoreError>>;
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()>;
 
     /// The log from `from` on, oldest first.
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64) -> Boxed<'a, Result<Vec<Arc<Event>>, StoreError>>;
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64) -> Stored<'a, Vec<Arc<Event>>>;
 
     /// What hooks did in a turn, in the order in which they finished.
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Boxed<'a, Result<Vec<Record>, StoreError>>;
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>>;
 
     /// Work that a turn left to be done, oldest first.
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Boxed<'a, Result<Vec<Job>, StoreError>>;
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>>;
 
     /// Removes a job that is done, or stores how it failed.
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Boxed<'a, Result<(), StoreError>>;
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()>;
 
     /// All conversations, the newest first.
-    fn list<'a>(&'a self) -> Boxed<'a, Result<Vec<ConversationId>, StoreError>>;
+    fn list<'a>(&'a self) -> Stored<'a, Vec<ConversationId>>;
 
     /// Whether what is written outlives the process.
     fn is_durable(&self) -> bool;

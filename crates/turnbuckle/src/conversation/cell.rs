@@ -13,7 +13,7 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::live::Plane;
 use crate::message::{Content, Text};
-use crate::scope::Scope;
+use crate::scope::{Actor, Scope};
 use crate::store::StoreError;
 use crate::turn::{Cut, CutToken, Frame, Resolve, State};
 
@@ -99,9 +99,11 @@ struct Inner {
     /// The turn that is open, as far as this process knows.
     open: Option<TurnId>,
     /// Those who want to know when a turn rests; `None` means the open one.
-    waiters: Vec<(Option<TurnId>, Waiter)>,
+    waiters: SmallVec<[(Option<TurnId>, Waiter); 1]>,
     /// Scopes of queued and open turns: the bag is not stored.
-    scopes: Vec<(TurnId, Scope)>,
+    scopes: SmallVec<[(TurnId, Scope); 1]>,
+    /// Whose conversation it is, once known.
+    owner: Option<Actor>,
     /// Whether the view shows the log.
     shown: bool,
     /// Whether a turn of this process has met the conversation hooks.
@@ -109,13 +111,13 @@ struct Inner {
 }
 
 /// A driver that panics or is dropped leaves the seat to the next one; the log stands.
-struct SeatGuard {
-    cell: Arc<Cell>,
+pub(crate) struct SeatGuard {
+    pub(crate) cell: Arc<Cell>,
     rested: bool,
 }
 
 impl SeatGuard {
-    fn rested(mut self) {
+    pub(crate) fn rested(mut self) {
         self.rested = true;
     }
 }
@@ -149,8 +151,9 @@ impl Cell {
             cut: None,
             cut_next: None,
             open: None,
-            waiters: Vec::new(),
-            scopes: Vec::new(),
+            waiters: SmallVec::new(),
+            scopes: SmallVec::new(),
+            owner: None,
             shown: false,
             met: false,
         };
@@ -187,11 +190,7 @@ impl Cell {
                 inner.seat = Seat::Driving(sender);
                 drop(inner);
                 let seat = SeatGuard { cell: self.clone(), rested: false };
-                let drive = driver::run(self.clone(), house.clone(), state, command, commands);
-                Some(Box::pin(async move {
-                    drive.await;
-                    seat.rested();
-                }))
+                Some(Box::pin(driver::run(seat, house.clone(), state, command, commands)))
             }
         }
     }
@@ -269,8 +268,15 @@ impl Cell {
     pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: Result<Rest, TurnError>) {
         let mut inner = self.lock();
         let waits = |wanted: &Option<TurnId>| turn.is_none() || wanted.is_none() || wanted.as_ref() == turn;
-        let told = inner.waiters.extract_if(.., |(wanted, waiter)| waits(wanted) || waiter.is_closed());
-        let mut told: SmallVec<[_; 1]> = told.map(|(_, waiter)| waiter).collect();
+        let all = std::mem::take(&mut inner.waiters);
+        let mut told: SmallVec<[_; 1]> = SmallVec::new();
+        for (wanted, waiter) in all {
+            if waits(&wanted) {
+                told.push(waiter);
+            } else if !waiter.is_closed() {
+                inner.waiters.push((wanted, waiter));
+            }
+        }
         drop(inner);
         let last = told.pop();
         // Whoever waited may have gone.
@@ -317,6 +323,14 @@ impl Cell {
     pub(crate) fn show(&self, epoch: u64, log: &[Arc<crate::event::Event>]) {
         self.lock().shown = true;
         self.plane.begin_epoch(epoch, Some(log));
+    }
+
+    pub(crate) fn owner(&self) -> Option<Actor> {
+        self.lock().owner.clone()
+    }
+
+    pub(crate) fn owned_by(&self, owner: Actor) {
+        self.lock().owner = Some(owner);
     }
 
     /// True once.

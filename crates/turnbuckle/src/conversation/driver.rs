@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::sync::mpsc;
 
-use super::cell::{Cell, Command, NewMessage, Notes};
+use super::cell::{Cell, Command, NewMessage, Notes, SeatGuard};
 use super::observers::Observers;
 use super::outcome::{Ended, Rest, TurnError};
 use super::pace::paced;
@@ -22,17 +23,17 @@ use crate::turn::{BackgroundDesk, Cut, Flight, Frame, Resolve, Stage, State, nex
 
 /// From the first command until nothing is left to do.
 pub(super) async fn run(
-    cell: Arc<Cell>,
+    seat: SeatGuard,
     house: Arc<House>,
     state: Option<Box<State>>,
     first: Command,
     commands: mpsc::Receiver<Command>,
 ) {
     let mut sitting = Sitting {
-        cell,
+        cell: seat.cell.clone(),
         house,
         state,
-        inbox: VecDeque::new(),
+        inbox: SmallVec::new(),
         beside: None,
         epoch: None,
         commands: Some(commands),
@@ -44,9 +45,10 @@ pub(super) async fn run(
     let mut command = first;
     loop {
         if let Err(error) = sitting.carry_out(command).await {
-            return sitting.give_up(error);
+            sitting.give_up(error);
+            return seat.rested();
         }
-        let Some(more) = sitting.rest().await else { return };
+        let Some(more) = sitting.rest().await else { return seat.rested() };
         command = more;
     }
 }
@@ -56,7 +58,7 @@ pub(super) struct Sitting {
     pub(super) cell: Arc<Cell>,
     pub(super) house: Arc<House>,
     pub(super) state: Option<Box<State>>,
-    pub(super) inbox: VecDeque<InboxMessage>,
+    pub(super) inbox: SmallVec<[InboxMessage; 1]>,
     pub(super) beside: Option<Beside>,
     /// The claim, while it is held.
     epoch: Option<u64>,
@@ -106,7 +108,8 @@ impl Sitting {
             self.cell.plane.begin_epoch(claim.epoch, None);
         }
         (self.epoch, self.beside) = (Some(claim.epoch), claim.beside);
-        self.inbox = claim.inbox.into();
+        self.inbox.clear();
+        self.inbox.extend(claim.inbox);
         Ok(())
     }
 
@@ -125,7 +128,7 @@ impl Sitting {
             Command::Cancel(cut) => self.cut = Some(cut),
             Command::Resume(found) => {
                 let open = self.state.as_ref().and_then(|state| state.turn.as_ref()).map(|turn| turn.id.clone());
-                let open = open.or_else(|| self.inbox.front().map(|message| message.turn.clone()));
+                let open = open.or_else(|| self.inbox.first().map(|message| message.turn.clone()));
                 let _ = found.send(Ok(open));
             }
             Command::Notes(notes) => return self.note(notes).await,
@@ -158,7 +161,7 @@ impl Sitting {
             let _ = done.send(Err(super::SendError::Store(error)));
             return Ok(());
         }
-        self.inbox.push_back(message);
+        self.inbox.push(message);
         self.cell.keep_scope(&turn, scope);
         // The sender may have gone: the message is stored, and its turn runs.
         let _ = done.send(Ok(()));

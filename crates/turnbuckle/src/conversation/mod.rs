@@ -389,8 +389,14 @@ impl Conversations {
 
     /// Makes the conversation if there is none; another's is not found.
     async fn open(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
-        let owner = self.house.store.open(id, scope.actor()).await?;
-        check_owner(id, &owner, scope)
+        let cell = self.cell(id);
+        let owner = match cell.owner() {
+            Some(owner) => owner,
+            None => self.house.store.open(id, scope.actor()).await?,
+        };
+        check_owner(id, &owner, scope)?;
+        cell.owned_by(owner);
+        Ok(())
     }
 
     /// Like `open`, for a conversation that must exist.

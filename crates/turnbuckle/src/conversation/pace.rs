@@ -1,7 +1,7 @@
 //! What runs beside a turn: its deadline, its lease, its observers, and viewers that must not be outrun.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::observers::Observers;
 use crate::clock::Boxed;
 use crate::live::Queue;
-use crate::store::{RENEW_EVERY, StoreError};
+use crate::store::{RENEW_EVERY, StoreError, Stored};
 use crate::turn::{Cut, Flight, Frame, Stage, drive};
 
 /// How long a turn waits for a lossless viewer.
@@ -23,7 +23,7 @@ pub(super) async fn paced(flight: &mut Flight, observers: &mut Option<Observers>
     let mut work = pin!(drive(flight));
     let mut gate: Option<Boxed<'static, ()>> = None;
     let mut timers: Option<(Boxed<'static, ()>, Boxed<'static, ()>)> = None;
-    let mut renewal: Option<Boxed<'_, Result<(), StoreError>>> = None;
+    let mut renewal: Option<Stored<'_, ()>> = None;
     poll_fn(|cx| {
         loop {
             if let Some(observers) = observers {
@@ -55,7 +55,7 @@ pub(super) async fn paced(flight: &mut Flight, observers: &mut Option<Observers>
                 continue;
             }
             if let Some(renewing) = &mut renewal {
-                match renewing.as_mut().poll(cx) {
+                match Pin::new(renewing).poll(cx) {
                     Poll::Ready(Err(error @ StoreError::Fenced { .. })) => return Poll::Ready(Err(error)),
                     Poll::Ready(_) => renewal = None,
                     Poll::Pending => {}

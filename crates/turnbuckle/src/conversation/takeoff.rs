@@ -19,12 +19,12 @@ impl Sitting {
         let commands = self.commands.take()?;
         let agent = self.cell.agent.clone();
         if state.turn.is_none() {
-            state.begin(self.inbox.front()?.turn.clone());
+            state.begin(self.inbox.first()?.turn.clone());
         }
         let open = state.turn.as_ref()?;
         let id = open.id.clone();
-        let message =
-            self.inbox.iter().position(|message| message.turn == id).and_then(|index| self.inbox.remove(index));
+        let place = self.inbox.iter().position(|message| message.turn == id);
+        let message = place.map(|index| self.inbox.remove(index));
         let beside = self.beside.take().filter(|beside| beside.turn == id);
         let actor = message.as_ref().map(|message| message.actor.clone());
         let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);

@@ -1,16 +1,17 @@
 //! A store that forgets when the process ends, and keeps every other promise.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::clock::{Boxed, Timestamp};
+use crate::clock::Timestamp;
 use crate::event::Event;
 use crate::hook::Record;
 use crate::id::{ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Beside, BesideWrite, Claim, InboxMessage, Job, JobDone, LEASE, Lease, Store, StoreError};
+use crate::store::{
+    Batch, Beside, BesideWrite, Claim, InboxMessage, Job, JobDone, LEASE, Lease, Store, StoreError, Stored,
+};
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
@@ -31,8 +32,6 @@ struct Row {
     /// Orders the list.
     made: usize,
 }
-
-type Done<'a, T> = Boxed<'a, Result<T, StoreError>>;
 
 impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Row>> {
@@ -111,82 +110,80 @@ impl Row {
 }
 
 impl Store for MemoryStore {
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor) -> Done<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor) -> Stored<'a, Actor> {
         let mut rows = self.lock();
         let made = rows.len();
         let row = rows.entry(id.clone()).or_insert_with(|| Row::new(owner.clone(), made));
-        Box::pin(ready(Ok(row.owner.clone())))
+        Stored::now(Ok(row.owner.clone()))
     }
 
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Done<'a, Option<Actor>> {
-        Box::pin(ready(Ok(self.lock().get(id).map(|row| row.owner.clone()))))
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
+        Stored::now(Ok(self.lock().get(id).map(|row| row.owner.clone())))
     }
 
-    fn deliver<'a>(&'a self, id: &'a ConversationId, message: InboxMessage) -> Done<'a, ()> {
-        Box::pin(ready(self.with(id, |row| {
+    fn deliver<'a>(&'a self, id: &'a ConversationId, message: InboxMessage) -> Stored<'a, ()> {
+        Stored::now(self.with(id, |row| {
             row.inbox.push(message);
             Ok(())
-        })))
+        }))
     }
 
-    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Done<'a, Claim> {
-        Box::pin(ready(self.with(id, |row| {
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+        Stored::now(self.with(id, |row| {
             if row.writer.as_ref().is_some_and(|(holder, until)| holder != writer && *until > now) {
                 return Err(StoreError::InUse { id: id.clone() });
             }
             row.epoch += 1;
             row.writer = Some((writer.clone(), now.after(LEASE)));
             Ok(Claim { epoch: row.epoch, seq: row.last_seq(), inbox: row.inbox.clone(), beside: row.beside.clone() })
-        })))
+        }))
     }
 
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Done<'a, ()> {
-        Box::pin(ready(self.with(id, |row| {
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+        Stored::now(self.with(id, |row| {
             row.check_epoch(id, epoch)?;
             if let Some((_, until)) = &mut row.writer {
                 *until = now.after(LEASE);
             }
             Ok(())
-        })))
+        }))
     }
 
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Done<'a, ()> {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
         let id = batch.conversation;
-        Box::pin(ready(self.with(id, |row| row.append(batch))))
+        Stored::now(self.with(id, |row| row.append(batch)))
     }
 
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64) -> Done<'a, Vec<Arc<Event>>> {
-        Box::pin(ready(
-            self.with(id, |row| Ok(row.log.iter().skip(from.saturating_sub(1) as usize).cloned().collect())),
-        ))
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        Stored::now(self.with(id, |row| Ok(row.log.iter().skip(from.saturating_sub(1) as usize).cloned().collect())))
     }
 
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Done<'a, Vec<Record>> {
-        Box::pin(ready(self.with(id, |row| {
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+        Stored::now(self.with(id, |row| {
             Ok(row.records.iter().filter(|(of, _)| of == turn).map(|(_, record)| record.clone()).collect())
-        })))
+        }))
     }
 
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Done<'a, Vec<Job>> {
-        Box::pin(ready(self.with(id, |row| Ok(row.jobs.clone()))))
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+        Stored::now(self.with(id, |row| Ok(row.jobs.clone())))
     }
 
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Done<'a, ()> {
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
         let same = |other: &Job| other.turn == job.turn && other.hook == job.hook && other.kind == job.kind;
-        Box::pin(ready(self.with(id, |row| {
+        Stored::now(self.with(id, |row| {
             match done {
                 JobDone::Removed => row.jobs.retain(|other| !same(other)),
                 JobDone::Kept => row.jobs.iter_mut().filter(|other| same(other)).for_each(|old| *old = job.clone()),
             }
             Ok(())
-        })))
+        }))
     }
 
-    fn list<'a>(&'a self) -> Done<'a, Vec<ConversationId>> {
+    fn list<'a>(&'a self) -> Stored<'a, Vec<ConversationId>> {
         let rows = self.lock();
         let mut ids: Vec<_> = rows.iter().map(|(id, row)| (std::cmp::Reverse(row.made), id.clone())).collect();
         ids.sort();
-        Box::pin(ready(Ok(ids.into_iter().map(|(_, id)| id).collect())))
+        Stored::now(Ok(ids.into_iter().map(|(_, id)| id).collect()))
     }
 
     fn is_durable(&self) -> bool {

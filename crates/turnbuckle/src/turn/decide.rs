@@ -22,9 +22,10 @@ use crate::store::{Answer, Beside};
 use crate::tool::{Effect, Executor, Gate, Output, Tool};
 
 /// What becomes of a call.
+#[allow(clippy::large_enum_variant, reason = "most calls run: a box for each would cost more than the room")]
 pub(super) enum Decided {
     /// It runs now; `event` says so in the log first, unless it says so already.
-    Run { going: Box<Going>, event: Option<EventKind> },
+    Run { going: Going, event: Option<EventKind> },
     /// Someone must answer first.
     Suspend(Prompt),
     /// It has its result.
@@ -146,7 +147,7 @@ impl<'a> Desk<'a> {
         let mut turn = self.turn.clone();
         turn.in_tool = Some(InTool { call: call.call.clone(), approved_by, answer });
         let going = Going { turn, call, tool: equipped.tool.clone(), reconcile: false };
-        Decided::Run { going: Box::new(going), event }
+        Decided::Run { going, event }
     }
 
     fn digest(&self) -> Text {

@@ -90,7 +90,7 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
         match decided {
             Decided::Run { going, event } => {
                 kinds.extend(event);
-                runs.push(*going);
+                runs.push(going);
             }
             Decided::Suspend(prompt) => kinds.push(EventKind::Suspension { call, prompt, expires }),
             Decided::Finish(output) => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
+use smallvec::SmallVec;
 
 use super::flight::{Flight, Interrupt, Keeping, With};
 use super::state::{OpenTurn, Verdict};
@@ -167,7 +168,7 @@ async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interr
 
 /// Everything that is left open is closed in the same append as `turn_ended`.
 async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Result<(), Interrupt> {
-    let mut kinds = Vec::with_capacity(2);
+    let mut kinds: SmallVec<[EventKind; 2]> = SmallVec::new();
     let accepted = flight.state.turn.as_ref().is_some_and(|turn| turn.accepted);
     if !accepted && !flight.erased {
         let content = flight.turn.user_message.clone();

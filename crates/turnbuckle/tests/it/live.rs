@@ -11,7 +11,7 @@ use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling,
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::{Pending, Projection};
-use turnbuckle::store::{Answer, Batch, Claim, InboxMessage, Job, JobDone, Store, StoreError};
+use turnbuckle::store::{Answer, Batch, Claim, InboxMessage, Job, JobDone, Store, Stored};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
@@ -411,46 +411,45 @@ async fn a_viewer_does_not_miss_in_silence_what_another_process_wrote() {
 #[derive(Clone, Default)]
 struct Tardy(MemoryStore);
 
-type Done<'a, T> = Boxed<'a, Result<T, StoreError>>;
 type Id = turnbuckle::ConversationId;
 
 impl Store for Tardy {
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Done<'a, ()> {
-        Box::pin(async move {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+        Stored::later(async move {
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
             self.0.append(batch).await
         })
     }
-    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Done<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Stored<'a, Actor> {
         self.0.open(id, owner)
     }
-    fn owner<'a>(&'a self, id: &'a Id) -> Done<'a, Option<Actor>> {
+    fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
         self.0.owner(id)
     }
-    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Done<'a, ()> {
+    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Stored<'a, ()> {
         self.0.deliver(id, message)
     }
-    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Done<'a, Claim> {
+    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
         self.0.claim(id, writer, now)
     }
-    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Done<'a, ()> {
+    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
         self.0.renew(id, epoch, now)
     }
-    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Done<'a, Vec<Arc<Event>>> {
+    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
         self.0.log(id, from)
     }
-    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Done<'a, Vec<Record>> {
+    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.0.records(id, turn)
     }
-    fn jobs<'a>(&'a self, id: &'a Id) -> Done<'a, Vec<Job>> {
+    fn jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Job>> {
         self.0.jobs(id)
     }
-    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Done<'a, ()> {
+    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
         self.0.settle_job(id, job, done)
     }
-    fn list<'a>(&'a self) -> Done<'a, Vec<Id>> {
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Id>> {
         self.0.list()
     }
     fn is_durable(&self) -> bool {
