@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Limits;
 use crate::clock::{Boxed, Timestamp};
-use crate::event::Event;
+use crate::event::{Event, Warning};
 use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::{Content, Reply, Text};
 use crate::scope::{Actor, By};
+use crate::turn::Spent;
 
 /// How long a claim holds without being renewed.
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -155,6 +156,12 @@ pub struct Beside {
     pub touched: Vec<String>,
     /// Time at work so far.
     pub active: Duration,
+    /// Model calls, tokens and money so far.
+    pub spent: Spent,
+    /// What stop hooks left to be said when the turn ends after a pause: advice by hook, and warnings.
+    pub advice: Vec<(Text, Content)>,
+    /// See `advice`.
+    pub warnings: Vec<Warning>,
 }
 
 /// An injection for one turn.
@@ -192,6 +199,8 @@ pub struct Asked {
     pub attempt: u32,
     /// As it was let through.
     pub reply: Reply,
+    /// Whether people saw it.
+    pub told: bool,
 }
 
 /// What a person or a client says to a suspended call.

@@ -1,10 +1,11 @@
 //! A conversation at rest or being driven.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use smallvec::SmallVec;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::observers::Watching;
 use super::outcome::{ResolveError, Rest, SendError, TurnError};
 use super::{House, WhileBusy, driver};
 use crate::agent::Agent;
@@ -29,7 +30,7 @@ pub(crate) enum Command {
     Resolve(Resolve),
     Cancel(Cut),
     /// Finish a turn that a crash left open; says which.
-    Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>),
+    Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
     /// What background hooks noted for the next turn.
     Notes(Notes),
@@ -65,7 +66,7 @@ impl Command {
         match self {
             Self::Message(message) => drop(message.done.send(Err(SendError::Store(failed())))),
             Self::Resolve(resolve) => drop(resolve.done.send(Err(ResolveError::Store(text)))),
-            Self::Resume(found) => drop(found.send(Err(SendError::Store(failed())))),
+            Self::Resume(found, _) => drop(found.send(Err(SendError::Store(failed())))),
             Self::Close(_, done) => drop(done.send(Err(SendError::Store(failed())))),
             Self::Cancel(_) | Self::Notes(_) | Self::Wake => {}
         }
@@ -78,7 +79,7 @@ impl NewMessage {
     }
 }
 
-type Waiter = oneshot::Sender<Result<Rest, TurnError>>;
+pub(crate) type Waiter = oneshot::Sender<Result<Rest, TurnError>>;
 
 /// One conversation in this process.
 pub(crate) struct Cell {
@@ -88,20 +89,24 @@ pub(crate) struct Cell {
     pub(crate) parent: Option<Arc<Frame>>,
     pub(crate) plane: Arc<Plane>,
     inner: Mutex<Inner>,
+    /// Woken when a turn that was about to be has begun, or is none.
+    begun: Notify,
 }
 
 struct Inner {
     seat: Seat,
-    /// Cuts the turn under way.
-    cut: Option<CutToken>,
+    /// Cuts the turn under way; set while one flies.
+    flying: Option<CutToken>,
+    /// Whether a driver has a message whose turn has not begun.
+    expecting: bool,
     /// Cuts the turn that a driver is about to begin.
     cut_next: Option<Cut>,
-    /// The turn that is open, as far as this process knows.
-    open: Option<TurnId>,
     /// Those who want to know when a turn rests; `None` means the open one.
     waiters: SmallVec<[(Option<TurnId>, Waiter); 1]>,
     /// Scopes of queued and open turns: the bag is not stored.
     scopes: SmallVec<[(TurnId, Scope); 1]>,
+    /// Those who keep the observers at work.
+    watching: Weak<Watching>,
     /// Whose conversation it is, once known.
     owner: Option<Actor>,
     /// Whether the view shows the log.
@@ -127,12 +132,33 @@ impl Drop for SeatGuard {
         if self.rested {
             return;
         }
+        self.cell.vacate();
         let mut inner = self.cell.lock();
-        (inner.seat, inner.open) = (Seat::Resting(None), None);
         let waiters = std::mem::take(&mut inner.waiters);
         drop(inner);
         drop(waiters);
     }
+}
+
+impl Inner {
+    fn is_busy(&self) -> bool {
+        matches!(self.seat, Seat::Driving(_)) && (self.flying.is_some() || self.expecting)
+    }
+
+    fn vacate(&mut self, state: Option<Box<State>>) {
+        self.seat = Seat::Resting(state);
+        (self.flying, self.cut_next, self.expecting) = (None, None, false);
+    }
+}
+
+/// What became of a command.
+pub(crate) enum Given {
+    /// The driver has it.
+    Sent,
+    /// There was no driver: this one has it, and must be run.
+    Driver(Driver),
+    /// A turn is under way; here is the message back.
+    Busy(NewMessage),
 }
 
 /// Who has the state.
@@ -148,16 +174,17 @@ impl Cell {
         let plane = Arc::new(Plane::new(id.clone(), clock));
         let inner = Inner {
             seat: Seat::Resting(None),
-            cut: None,
+            flying: None,
+            expecting: false,
             cut_next: None,
-            open: None,
             waiters: SmallVec::new(),
             scopes: SmallVec::new(),
+            watching: Weak::new(),
             owner: None,
             shown: false,
             met: false,
         };
-        Self { id, agent, parent, plane, inner: Mutex::new(inner) }
+        Self { id, agent, parent, plane, inner: Mutex::new(inner), begun: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -166,53 +193,72 @@ impl Cell {
 
     /// Gives a command to the driver, or starts one.
     pub(crate) fn command(self: &Arc<Self>, house: &Arc<House>, command: Command) {
-        if let Some(driver) = self.drive(house, command) {
+        if let Given::Driver(driver) = self.give(house, command) {
             tokio::spawn(driver);
         }
     }
 
-    /// Gives a command to the driver; if there is none, the caller gets one to run.
-    pub(crate) fn drive(self: &Arc<Self>, house: &Arc<House>, command: Command) -> Option<Driver> {
+    /// Gives a command to the driver; if there is none, the caller gets one to run. A message that finds a turn under
+    /// way, or about to be, comes back.
+    pub(crate) fn give(self: &Arc<Self>, house: &Arc<House>, command: Command) -> Given {
         let mut inner = self.lock();
-        match &mut inner.seat {
-            Seat::Driving(commands) => {
-                if let Err(mpsc::error::TrySendError::Full(command) | mpsc::error::TrySendError::Closed(command)) =
-                    commands.try_send(command)
-                {
-                    drop(inner);
-                    command.fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
-                }
-                None
+        let command = match command {
+            Command::Message(message) if inner.is_busy() => return Given::Busy(message),
+            command => command,
+        };
+        inner.expecting |= matches!(command, Command::Message(_));
+        if let Seat::Driving(commands) = &inner.seat {
+            let Err(refused) = commands.try_send(command) else { return Given::Sent };
+            drop(inner);
+            refused.into_inner().fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
+            return Given::Sent;
+        }
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let state = match std::mem::replace(&mut inner.seat, Seat::Driving(sender)) {
+            Seat::Resting(state) => state,
+            Seat::Driving(_) => None,
+        };
+        drop(inner);
+        let seat = SeatGuard { cell: self.clone(), rested: false };
+        Given::Driver(Box::pin(driver::run(seat, house.clone(), state, command, commands)))
+    }
+
+    /// Whether a turn is under way or about to be.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock().is_busy()
+    }
+
+    /// Waits until the turn that is about to be has begun, or is none; says which.
+    pub(crate) async fn flies(&self) -> bool {
+        loop {
+            let begun = self.begun.notified();
+            let mut begun = std::pin::pin!(begun);
+            begun.as_mut().enable();
+            let (expecting, flying) = self.prospects();
+            if !expecting {
+                return flying;
             }
-            Seat::Resting(state) => {
-                let state = state.take();
-                let (sender, commands) = mpsc::channel(COMMANDS);
-                inner.seat = Seat::Driving(sender);
-                drop(inner);
-                let seat = SeatGuard { cell: self.clone(), rested: false };
-                Some(Box::pin(driver::run(seat, house.clone(), state, command, commands)))
-            }
+            begun.await;
         }
     }
 
-    /// Whether a turn is being driven.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether a turn is about to be, and whether one is under way.
+    fn prospects(&self) -> (bool, bool) {
         let inner = self.lock();
-        matches!(inner.seat, Seat::Driving(_)) && inner.open.is_some()
+        (inner.expecting, inner.flying.is_some())
     }
 
-    /// Cuts the turn under way.
+    /// Cuts the turn under way, or the one that is about to be.
     pub(crate) fn cut(&self, cut: Cut) {
         let mut inner = self.lock();
-        match (&inner.open, &inner.cut) {
-            (Some(_), Some(token)) => token.cut(cut),
-            _ => inner.cut_next = Some(cut),
+        match &inner.flying {
+            Some(token) => token.cut(cut),
+            None => inner.cut_next = Some(cut),
         }
     }
 
     pub(crate) fn cancel(self: &Arc<Self>, house: &Arc<House>, cut: Cut) {
-        let driven = matches!(self.lock().seat, Seat::Driving(_));
-        if driven {
+        if self.is_busy() {
             return self.cut(cut);
         }
         self.command(house, Command::Cancel(cut));
@@ -227,29 +273,34 @@ impl Cell {
         let mut inner = self.lock();
         let command = commands.try_recv().ok();
         if command.is_none() {
-            inner.seat = Seat::Resting(state.take());
-            inner.cut_next = None;
+            inner.vacate(state.take());
+            self.begun.notify_waiters();
         }
         command
     }
 
     /// A new turn begins or an old one goes on: what cuts it.
-    pub(crate) fn begin(&self, turn: &TurnId) -> CutToken {
+    pub(crate) fn begin(&self) -> CutToken {
         let cut = self.parent.as_ref().map_or_else(CutToken::new, |parent| parent.cut.child());
         let mut inner = self.lock();
-        (inner.cut, inner.open) = (Some(cut.clone()), Some(turn.clone()));
+        inner.flying = Some(cut.clone());
+        inner.expecting = false;
+        self.begun.notify_waiters();
         if let Some(why) = inner.cut_next.take() {
             cut.cut(why);
         }
         cut
     }
 
-    pub(crate) fn closed(&self) {
-        self.lock().open = None;
+    /// The turn rests: nothing is there to be cut.
+    pub(crate) fn landed(&self) {
+        self.lock().flying = None;
     }
 
-    pub(crate) fn open_turn(&self) -> Option<TurnId> {
-        self.lock().open.clone()
+    /// The driver goes without its state: the next one reads the log.
+    pub(crate) fn vacate(&self) {
+        self.lock().vacate(None);
+        self.begun.notify_waiters();
     }
 
     pub(crate) fn wait_for(&self, turn: &TurnId) -> oneshot::Receiver<Result<Rest, TurnError>> {
@@ -258,10 +309,8 @@ impl Cell {
         receiver
     }
 
-    pub(crate) fn wait_for_open_turn(&self) -> oneshot::Receiver<Result<Rest, TurnError>> {
-        let (sender, receiver) = oneshot::channel();
-        self.lock().waiters.push((None, sender));
-        receiver
+    pub(crate) fn add_waiter(&self, turn: Option<TurnId>, waiter: Waiter) {
+        self.lock().waiters.push((turn, waiter));
     }
 
     /// Tells those who wait for this turn.
@@ -323,6 +372,17 @@ impl Cell {
     pub(crate) fn show(&self, epoch: u64, log: &[Arc<crate::event::Event>]) {
         self.lock().shown = true;
         self.plane.begin_epoch(epoch, Some(log));
+    }
+
+    /// The one watch there is, or a new one.
+    pub(super) fn watch(&self, make: impl FnOnce() -> Arc<Watching>) -> Arc<Watching> {
+        let mut inner = self.lock();
+        if let Some(watching) = inner.watching.upgrade() {
+            return watching;
+        }
+        let watching = make();
+        inner.watching = Arc::downgrade(&watching);
+        watching
     }
 
     pub(crate) fn owner(&self) -> Option<Actor> {

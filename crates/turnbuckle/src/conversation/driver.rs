@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::mpsc;
 
 use super::cell::{Cell, Command, NewMessage, Notes, SeatGuard};
-use super::observers::Observers;
+use super::observers::Watching;
 use super::outcome::{Ended, Rest, TurnError};
 use super::pace::paced;
 use super::{House, WhileBusy};
@@ -40,7 +40,7 @@ pub(super) async fn run(
         later: VecDeque::new(),
         resolve: None,
         cut: None,
-        observers: None,
+        watching: None,
     };
     let mut command = first;
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn run(
             sitting.give_up(error);
             return seat.rested();
         }
-        let Some(more) = sitting.rest().await else { return seat.rested() };
+        let Some(more) = sitting.rest() else { return seat.rested() };
         command = more;
     }
 }
@@ -68,8 +68,8 @@ pub(super) struct Sitting {
     /// What the next flight begins with.
     resolve: Option<Resolve>,
     cut: Option<Cut>,
-    /// Between flights of one stay.
-    observers: Option<Observers>,
+    /// Keeps the observers at work.
+    watching: Option<Arc<Watching>>,
 }
 
 impl Sitting {
@@ -126,13 +126,20 @@ impl Sitting {
             }
             Command::Resolve(resolve) => self.resolve = Some(resolve),
             Command::Cancel(cut) => self.cut = Some(cut),
-            Command::Resume(found) => {
+            Command::Resume(found, waiter) => {
                 let open = self.state.as_ref().and_then(|state| state.turn.as_ref()).map(|turn| turn.id.clone());
                 let open = open.or_else(|| self.inbox.first().map(|message| message.turn.clone()));
+                if let Some(turn) = &open {
+                    self.cell.add_waiter(Some(turn.clone()), waiter);
+                }
                 let _ = found.send(Ok(open));
             }
             Command::Notes(notes) => return self.note(notes).await,
             Command::Wake => {}
+            Command::Close(_, done) if self.stage() != Stage::Idle => {
+                let pending = self.pending().into_iter().map(|pending| pending.call).collect();
+                let _ = done.send(Err(super::SendError::Busy { id: self.cell.id.clone(), pending }));
+            }
             Command::Close(scope, done) => {
                 self.end_conversation(scope).await?;
                 let _ = done.send(Ok(()));
@@ -179,7 +186,7 @@ impl Sitting {
                 !self.inbox.is_empty()
             }
             Stage::Waiting if self.resolve.is_none() && self.cut.is_none() => {
-                let open = self.cell.open_turn();
+                let open = self.state.as_ref().and_then(|state| state.turn.as_ref()).map(|turn| turn.id.clone());
                 self.cell.tell_rest(open.as_ref(), Ok(Rest::Waiting(self.pending())));
                 false
             }
@@ -197,26 +204,29 @@ impl Sitting {
             }
         };
         let Some(mut flight) = self.take_off(epoch) else { return Ok(()) };
-        let mut observers = self.observers.take().or_else(|| Observers::of(&flight.turn.frame));
+        if self.watching.is_none() {
+            self.watching = Watching::of(&self.cell, &self.house);
+        }
+        let mut answered = Ok(());
         if let Some(cut) = self.cut.take() {
             flight.settle(cut.verdict());
         } else if let Some(resolve) = self.resolve.take() {
-            resolve::answer(&mut flight, resolve).await?;
+            answered = resolve::answer(&mut flight, resolve).await;
         }
-        let done = paced(&mut flight, &mut observers).await;
-        let landed = match self.land(*flight, done) {
-            Ok(Some(landed)) if landed.leaves_work() => {
-                Observers::beside(&mut observers, Box::pin(self.finish(landed))).await
-            }
+        let done = match answered {
+            Ok(()) => paced(&mut flight).await,
+            Err(error) => Err(error),
+        };
+        self.cell.landed();
+        match self.land(*flight, done) {
+            Ok(Some(landed)) if landed.leaves_work() => Box::pin(self.finish(landed)).await,
             Ok(Some(landed)) => {
                 self.tell_ended(landed);
                 Ok(())
             }
             Ok(None) => Ok(()),
             Err(error) => Err(error),
-        };
-        self.observers = observers;
-        landed
+        }
     }
 
     /// Takes the state back. A turn that is over is still to be told.
@@ -255,17 +265,17 @@ impl Sitting {
             desk: Arc::new(BackgroundDesk::new(frame.plane.clone())),
         };
         let (_, records) = run_jobs(frame, JobKind::Ended, ended, &snapshot).await;
-        self.release(Some(&frame.id), &records).await?;
+        let released = self.release(Some(&frame.id), &records).await;
         if ended.is_completed() && !frame.agent.chains().background.is_empty() && !self.house.bare {
             work_aside(self.cell.clone(), self.house.clone(), frame.clone(), ended.clone(), snapshot);
         }
+        // The turn is over and written, whatever becomes of the claim.
         self.tell_ended(landed);
-        Ok(())
+        released
     }
 
     fn tell_ended(&self, landed: Landed) {
         let Landed { frame, ended } = landed;
-        self.cell.closed();
         self.cell.drop_scope(&frame.id);
         self.cell.tell_rest(Some(&frame.id), Ok(Rest::Ended(Box::new(ended))));
     }
@@ -318,7 +328,7 @@ impl Sitting {
     }
 
     /// Nothing more to do here, unless a command came in meanwhile.
-    async fn rest(&mut self) -> Option<Command> {
+    fn rest(&mut self) -> Option<Command> {
         if let Some(command) = self.later.pop_front() {
             return Some(command);
         }
@@ -329,9 +339,7 @@ impl Sitting {
         if self.cell.plane.snapshot_state() != state {
             self.cell.plane.tell_live(None, Live::StateChanged { state });
         }
-        if let Some(observers) = self.observers.take() {
-            observers.catch_up().await;
-        }
+        self.watching = None;
         let commands = self.commands.as_mut()?;
         self.cell.rest(&mut self.state, commands)
     }
@@ -339,12 +347,10 @@ impl Sitting {
     /// The store failed: whoever waits is told, and what was remembered is dropped. The log stands.
     fn give_up(mut self, error: StoreError) {
         let error = Arc::new(error);
-        self.cell.closed();
         self.cell.tell_rest(None, Err(TurnError::Store(error.clone())));
         self.later.drain(..).for_each(|command| command.fail(&error));
-        let mut nothing = None;
-        let Some(mut commands) = self.commands.take() else { return };
-        while let Some(command) = self.cell.rest(&mut nothing, &mut commands) {
+        let Some(mut commands) = self.commands.take() else { return self.cell.vacate() };
+        while let Some(command) = self.cell.rest(&mut None, &mut commands) {
             command.fail(&error);
         }
     }
@@ -372,12 +378,9 @@ struct Shared(Arc<StoreError>);
 fn work_aside(cell: Arc<Cell>, house: Arc<House>, frame: Arc<Frame>, ended: Ended, snapshot: Snapshot) {
     house.aside.send_modify(|count| *count += 1);
     tokio::spawn(async move {
-        let mut observers = Observers::of(&frame);
-        let jobs = run_jobs(&frame, JobKind::Background, &ended, &snapshot);
-        let (contents, records) = Observers::beside(&mut observers, jobs).await;
-        if let Some(observers) = observers {
-            observers.catch_up().await;
-        }
+        let watching = Watching::of(&cell, &house);
+        let (contents, records) = run_jobs(&frame, JobKind::Background, &ended, &snapshot).await;
+        drop(watching);
         let turn = frame.id.clone();
         cell.command(&house, Command::Notes(Notes { turn, contents, records }));
         house.aside.send_modify(|count| *count -= 1);

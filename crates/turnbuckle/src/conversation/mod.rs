@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use cell::Given;
 pub(crate) use cell::{Cell, Command, NewMessage};
 pub use outcome::{Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
 
@@ -197,13 +198,14 @@ impl Conversations {
         self.open(id, &scope).await?;
         let turn = TurnId::from(self.house.ids.mint("t_"));
         let cell = self.cell(id);
-        if cell.is_busy() {
-            return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into());
-        }
         let (done, stored) = oneshot::channel();
         let rest = cell.wait_for(&turn);
         let message = NewMessage { turn, content, scope, while_busy: WhileBusy::Reject, done };
-        let mut inline = Inline::of(cell.drive(&self.house, Command::Message(message)));
+        let mut inline = match cell.give(&self.house, Command::Message(message)) {
+            Given::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
+            Given::Driver(driver) => Inline::of(Some(driver)),
+            Given::Sent => Inline::of(None),
+        };
         inline.until(stored).await.map_err(|_| SendError::Gone)??;
         Ok(inline.until(rest).await.unwrap_or(Err(TurnError::Gone))?)
     }
@@ -233,16 +235,25 @@ impl Conversations {
         self.open(id, &scope).await?;
         let turn = TurnId::from(self.house.ids.mint("t_"));
         let cell = self.cell(id);
-        let (taken, acknowledged) = oneshot::channel();
+        let (done, stored) = oneshot::channel();
         let rest = cell.wait_for(&turn);
-        if cell.is_busy() {
-            let message = (turn.clone(), content, scope);
-            self.send_to_busy(&cell, message, while_busy).await?;
-            return Ok(TurnHandle::new(turn, rest));
+        let mut message = NewMessage { turn: turn.clone(), content, scope, while_busy, done };
+        loop {
+            message = match cell.give(&self.house, Command::Message(message)) {
+                Given::Busy(message) => message,
+                Given::Driver(driver) => break drop(tokio::spawn(driver)),
+                Given::Sent => break,
+            };
+            if while_busy == WhileBusy::Reject {
+                return Err(SendError::Busy { id: id.clone(), pending: Vec::new() });
+            }
+            // A message that came first is stored first.
+            if cell.flies().await {
+                self.send_to_busy(&cell, message).await?;
+                return Ok(TurnHandle::new(turn, rest));
+            }
         }
-        let message = NewMessage { turn: turn.clone(), content, scope, while_busy, done: taken };
-        cell.command(&self.house, Command::Message(message));
-        match acknowledged.await {
+        match stored.await {
             Ok(Ok(())) => Ok(TurnHandle::new(turn, rest)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SendError::Gone),
@@ -250,15 +261,8 @@ impl Conversations {
     }
 
     /// The driver is at work: the message is stored here, and taken up when the turn is over.
-    async fn send_to_busy(
-        &self,
-        cell: &Arc<Cell>,
-        (turn, content, scope): (TurnId, Content, Scope),
-        while_busy: WhileBusy,
-    ) -> Result<(), SendError> {
-        if while_busy == WhileBusy::Reject {
-            return Err(SendError::Busy { id: cell.id.clone(), pending: Vec::new() });
-        }
+    async fn send_to_busy(&self, cell: &Arc<Cell>, message: NewMessage) -> Result<(), SendError> {
+        let NewMessage { turn, content, scope, while_busy, .. } = message;
         let (actor, at) = (scope.actor().clone(), self.house.clock.now());
         let message = InboxMessage { turn: turn.clone(), content, actor, at };
         self.house.store.deliver(&cell.id, message).await?;
@@ -287,11 +291,11 @@ impl Conversations {
             return Err(ResolveError::Stale { call: call.clone(), why: "nothing is asked under this id".into() });
         }
         let (done, written) = oneshot::channel();
-        let rest = cell.wait_for_open_turn();
-        let resolve = Resolve { call: call.clone(), answer, digest, by: scope.by(), done };
+        let (rest, rested) = oneshot::channel();
+        let resolve = Resolve { call: call.clone(), answer, digest, by: scope.by(), done, rest };
         cell.command(&self.house, Command::Resolve(resolve));
         match written.await {
-            Ok(Ok(())) => Ok(TurnHandle::new(cell.open_turn().unwrap_or_else(|| "".into()), rest)),
+            Ok(Ok(turn)) => Ok(TurnHandle::new(turn, rested)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(ResolveError::Store("the conversation could not be claimed".into())),
         }
@@ -309,10 +313,10 @@ impl Conversations {
         self.owned(id, &scope).await?;
         let cell = self.cell(id);
         let (found, open) = oneshot::channel();
-        let rest = cell.wait_for_open_turn();
-        cell.command(&self.house, Command::Resume(found));
+        let (rest, rested) = oneshot::channel();
+        cell.command(&self.house, Command::Resume(found, rest));
         match open.await {
-            Ok(Ok(turn)) => Ok(turn.map(|turn| TurnHandle::new(turn, rest))),
+            Ok(Ok(turn)) => Ok(turn.map(|turn| TurnHandle::new(turn, rested))),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(SendError::Gone),
         }
@@ -422,6 +426,10 @@ impl House {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));
         cells.entry(id.clone()).or_insert_with(make).clone()
+    }
+
+    pub(crate) fn find(&self, id: &ConversationId) -> Option<Arc<Cell>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     pub(crate) fn forget(&self, id: &ConversationId) {

@@ -1,68 +1,56 @@
 //! `on_event` hooks: lossless viewers that are driven beside the turn.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
+use super::House;
+use super::cell::Cell;
 use crate::Failure;
+use crate::agent::Agent;
 use crate::clock::{Boxed, Clock};
 use crate::hook::run::contained;
 use crate::hook::{HookEntry, HookFailure};
 use crate::live::{Queue, Subscription};
-use crate::turn::Frame;
 
-/// The observers of a stretch of work, each event given to them in order. They are not told of: that would have no end.
-pub(super) struct Observers {
-    pump: Boxed<'static, ()>,
-    queue: Arc<Queue>,
-    frame: Arc<Frame>,
-}
+/// While anybody holds it, the conversation's observers are given every event, in order, by one task. They are not told
+/// of: that would have no end.
+pub(super) struct Watching(Arc<Queue>);
 
-impl Observers {
-    /// `None` if the agent has none.
-    pub(super) fn of(frame: &Arc<Frame>) -> Option<Self> {
-        if frame.agent.chains().on_event.is_empty() {
+impl Watching {
+    /// Joins those who watch already. `None` if the agent has no observers.
+    pub(super) fn of(cell: &Arc<Cell>, house: &Arc<House>) -> Option<Arc<Self>> {
+        if cell.agent.chains().on_event.is_empty() {
             return None;
         }
-        let (tail, queue) = frame.plane.subscribe_lossless();
-        Some(Self { pump: Box::pin(pump(frame.clone(), tail)), queue, frame: frame.clone() })
-    }
-
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
-        // The pump ends only with its subscription.
-        let _ = self.pump.as_mut().poll(cx);
-    }
-
-    /// Does `work` with the observers beside it.
-    pub(super) async fn beside<F: Future>(observers: &mut Option<Self>, work: F) -> F::Output {
-        let mut work = std::pin::pin!(work);
-        poll_fn(|cx| {
-            if let Some(observers) = observers {
-                observers.poll(cx);
-            }
-            work.as_mut().poll(cx)
+        cell.watch(|| {
+            let (tail, queue) = cell.plane.subscribe_lossless();
+            let (agent, clock) = (cell.agent.clone(), house.clock.clone());
+            let aside = house.clone();
+            aside.aside.send_modify(|count| *count += 1);
+            tokio::spawn(async move {
+                pump(agent, clock, tail).await;
+                aside.aside.send_modify(|count| *count -= 1);
+            });
+            Arc::new(Self(queue))
         })
-        .await
-    }
-
-    /// Gives them what is left, to a deadline, and ends.
-    pub(super) async fn catch_up(self) {
-        let Self { mut pump, queue, frame } = self;
-        queue.close();
-        tokio::select! {
-            biased;
-            () = &mut pump => {}
-            () = frame.clock.sleep(super::pace::VIEWER_DEADLINE) => {}
-        }
+        .into()
     }
 }
 
-async fn pump(frame: Arc<Frame>, mut tail: Subscription) {
+impl Drop for Watching {
+    /// What is in the queue is still given out.
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+async fn pump(agent: Agent, clock: Arc<dyn Clock>, mut tail: Subscription) {
     while let Some(told) = tail.next().await {
-        for entry in &frame.agent.chains().on_event {
+        for entry in &agent.chains().on_event {
             let Some(hook) = entry.hook() else { continue };
             // An observer's failure is its own: it is recorded nowhere but in the hook itself.
-            let _ = within(frame.clock.as_ref(), entry, hook.on_event(&told)).await;
+            let _ = within(clock.as_ref(), entry, hook.on_event(&told)).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What runs beside a turn: its deadline, its lease, its observers, and viewers that must not be outrun.
+//! What runs beside a turn: its deadline, its lease, and viewers that must not be outrun.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::observers::Observers;
 use crate::clock::Boxed;
 use crate::live::Queue;
 use crate::store::{RENEW_EVERY, StoreError, Stored};
@@ -16,7 +15,7 @@ use crate::turn::{Cut, Flight, Frame, Stage, drive};
 pub(super) const VIEWER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Drives the flight, with its deadline, its lease, its observers, and viewers that must not be outrun.
-pub(super) async fn paced(flight: &mut Flight, observers: &mut Option<Observers>) -> Result<Stage, StoreError> {
+pub(super) async fn paced(flight: &mut Flight) -> Result<Stage, StoreError> {
     let frame = flight.turn.frame.clone();
     let left = frame.limits.turn_timeout.saturating_sub(flight.stopwatch.active(frame.clock.elapsed()));
     let (epoch, house) = (flight.epoch, frame.house.clone());
@@ -26,9 +25,6 @@ pub(super) async fn paced(flight: &mut Flight, observers: &mut Option<Observers>
     let mut renewal: Option<Stored<'_, ()>> = None;
     poll_fn(|cx| {
         loop {
-            if let Some(observers) = observers {
-                observers.poll(cx);
-            }
             if let Some(waiting) = &mut gate {
                 if waiting.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;

@@ -10,7 +10,7 @@ use crate::live::{Level, Live};
 use crate::message::Reply;
 use crate::scope::Actor;
 use crate::store::Beside;
-use crate::turn::{Flight, Frame, FrameParts, Meter, State, Turn};
+use crate::turn::{Flight, Frame, FrameParts, Meter, Spent, State, Turn};
 
 impl Sitting {
     /// The flight of the open turn, or of the next message.
@@ -33,7 +33,9 @@ impl Sitting {
         // Attempts at a reply that is not in the log yet.
         let regenerated = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
         let attempts = beside.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
-        let meter = Meter::new(state.earlier_calls, open.model_calls + attempts, open.usage, self.cell.parent.clone());
+        let logged = Spent { calls: open.model_calls + attempts, usage: open.usage, cost: beside.spent.cost };
+        let spent = if beside.spent.calls >= logged.calls { beside.spent } else { logged };
+        let meter = Meter::new(state.earlier_calls, spent, self.cell.parent.clone());
         let user_message = message.map(|message| message.content).or_else(|| opening(&state)).unwrap_or_default();
         let frame = Frame::new(FrameParts {
             conversation: self.cell.id.clone(),
@@ -43,7 +45,7 @@ impl Sitting {
             limits: beside.limits.clone(),
             plane: self.cell.plane.clone(),
             house: self.house.clone(),
-            cut: self.cell.begin(&id),
+            cut: self.cell.begin(),
             meter,
             touched: beside.touched.clone(),
             id,
@@ -79,6 +81,9 @@ fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Bes
         answers: Vec::new(),
         touched: Vec::new(),
         active: Duration::ZERO,
+        spent: Spent::default(),
+        advice: Vec::new(),
+        warnings: Vec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ use super::run::contained;
 use super::{HookEntry, HookFailure, OnFailure, Point, Record};
 use crate::Failure;
 use crate::clock::Boxed;
+use crate::live::Live;
 use crate::message::{Reply, ToolCall};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::tool::{Output, Tool};
@@ -229,7 +230,7 @@ async fn timed<T>(
     })
     .await;
     let failure = result.as_ref().err().map(ToString::to_string);
-    frame.record(Record {
+    let record = Record {
         point,
         hook: entry.name.clone(),
         decision: if failure.is_some() { "failed" } else { "wrap" }.into(),
@@ -238,6 +239,10 @@ async fn timed<T>(
         shed: 0,
         call: call.map(|call| call.call.clone()),
         failure,
-    });
+    };
+    if record.failure.is_some() {
+        frame.tell(Live::hook_finished(&record));
+    }
+    frame.record(record);
     result
 }

@@ -31,6 +31,14 @@ pub struct Record {
     pub failure: Option<String>,
 }
 
+impl Record {
+    /// So many tokens found no room.
+    pub(crate) fn sheds(&mut self, tokens: u32) {
+        self.shed += tokens;
+        self.tokens = self.tokens.saturating_sub(tokens);
+    }
+}
+
 /// How a hook failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

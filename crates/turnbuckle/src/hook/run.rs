@@ -31,6 +31,8 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Ran<T> {
     pub(crate) result: Result<T, HookFailure>,
     pub(crate) record: Record,
+    /// Whether it was told that it started.
+    waited: bool,
 }
 
 type Running<'f, T> = Boxed<'f, Result<T, Failure>>;
@@ -58,18 +60,15 @@ impl<'a> Run<'a> {
         match first {
             Poll::Ready(result) => {
                 let took = self.frame.clock.coarse().saturating_sub(began);
-                let ran = self.ran(result, took);
-                if !matches!(&*ran.record.decision, "continue" | "accept") {
-                    self.tell_finished(&ran.record);
-                }
-                Ok(ran)
+                Ok(self.ran(result, took))
             }
-            Poll::Pending => Box::pin(self.wait(future)).await,
+            Poll::Pending => Box::pin(self.wait(future, began)).await,
         }
     }
 
-    async fn wait<T: Named>(self, mut future: Running<'_, T>) -> Result<Ran<T>, Cut> {
+    async fn wait<T: Named>(self, mut future: Running<'_, T>, started: Duration) -> Result<Ran<T>, Cut> {
         self.frame.tell(Live::HookStarted { hook: self.hook.clone(), point: self.point });
+        let first_poll = self.frame.clock.coarse().saturating_sub(started);
         let began = self.frame.clock.elapsed();
         let mut timer = self.frame.clock.sleep(self.timeout);
         let decided = poll_fn(|cx| {
@@ -79,13 +78,19 @@ impl<'a> Run<'a> {
             timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(self.timeout)))
         });
         let result = match self.cut {
-            Some(cut) => cut.race(decided).await?,
-            None => decided.await,
+            Some(cut) => cut.race(decided).await,
+            None => Ok(decided.await),
         };
-        let took = self.frame.clock.elapsed().saturating_sub(began);
-        let ran = self.ran(result, took);
-        self.tell_finished(&ran.record);
-        Ok(ran)
+        let took = first_poll + self.frame.clock.elapsed().saturating_sub(began);
+        match result {
+            Ok(result) => Ok(Ran { waited: true, ..self.ran(result, took) }),
+            Err(cut) => {
+                let record = self.record("cancelled", took, None);
+                self.frame.tell(Live::hook_finished(&record));
+                self.frame.record(record);
+                Err(cut)
+            }
+        }
     }
 
     fn ran<T: Named>(&self, result: Result<T, HookFailure>, took: Duration) -> Ran<T> {
@@ -93,30 +98,34 @@ impl<'a> Run<'a> {
             Ok(decision) => (decision.name(), None),
             Err(failure) => ("failed", Some(failure.to_string())),
         };
-        let record = Record {
-            point: self.point,
-            hook: self.hook.clone(),
-            decision: decision.into(),
-            took,
-            tokens: 0,
-            shed: 0,
-            call: self.call.cloned(),
-            failure,
-        };
-        Ran { result, record }
+        Ran { result, record: self.record(decision, took, failure), waited: false }
     }
 
-    fn tell_finished(&self, record: &Record) {
-        self.frame.tell(Live::hook_finished(record));
+    fn record(&self, decision: &'static str, took: Duration, failure: Option<String>) -> Record {
+        let (point, hook, call) = (self.point, self.hook.clone(), self.call.cloned());
+        Record { point, hook, decision: decision.into(), took, tokens: 0, shed: 0, call, failure }
     }
 }
 
 impl<T> Ran<T> {
-    /// The decision, or `None` where the failure is to be ignored. A failure that blocks ends the turn `failed`.
-    pub(crate) fn unless_blocked(self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<Option<T>, Interrupt> {
-        let point = self.record.point;
+    /// Tells and records it, and gives back what it decided. A hook that just passed is not told of.
+    pub(crate) fn recorded(self, frame: &Frame, records: &mut Vec<Record>) -> Result<T, HookFailure> {
+        if self.waited || !matches!(&*self.record.decision, "continue" | "accept") {
+            frame.tell(Live::hook_finished(&self.record));
+        }
         records.push(self.record);
-        match self.result {
+        self.result
+    }
+
+    /// The decision, or `None` where the failure is to be ignored. A failure that blocks ends the turn `failed`.
+    pub(crate) fn unless_blocked(
+        self,
+        frame: &Frame,
+        entry: &HookEntry,
+        records: &mut Vec<Record>,
+    ) -> Result<Option<T>, Interrupt> {
+        let point = self.record.point;
+        match self.recorded(frame, records) {
             Ok(decision) => Ok(Some(decision)),
             Err(_) if entry.failure_policy(point) == OnFailure::Ignore => Ok(None),
             Err(failure) => Err(blocked(&entry.name, point, &failure)),

@@ -1,4 +1,4 @@
-//! The model that is there when no key is: it says so, word by word, and plays the demo's story.
+//! The model that is there when no other is: it says so, word by word, and plays the demo's story.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,8 +69,8 @@ impl Demo {
         });
         let said: String = said.unwrap_or_default().chars().take(200).collect();
         let text = format!(
-            "I am the demo model: no key was found, so nobody clever is answering. You said: {said}\n\
-             Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or choose a model with --model."
+            "I am the demo model, a stand-in: nobody clever is answering. You said: {said}\n\
+             This version has no client for a provider; a script answers with --model script:FILE."
         );
         for word in text.split_inclusive(' ') {
             self.clock.sleep(self.pace).await;

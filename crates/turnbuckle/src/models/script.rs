@@ -21,7 +21,7 @@ pub struct Script {
     pub on_exhausted: OnExhausted,
     /// One for each model call of the conversation.
     pub replies: Vec<ScriptReply>,
-    /// For sub-agents, by name.
+    /// For sub-agents, by name. One that is not here is given `replies`; see [`for_sub_agent`](Self::for_sub_agent).
     #[serde(default)]
     pub agents: BTreeMap<String, Vec<ScriptReply>>,
     #[serde(skip, default = "system_clock")]
@@ -166,6 +166,12 @@ impl Script {
     pub fn agent(mut self, name: &str, replies: impl IntoIterator<Item = ScriptReply>) -> Self {
         self.agents.insert(name.to_owned(), replies.into_iter().collect());
         self
+    }
+    /// What a sub-agent of this name says, as a script of its own: its entry under `agents`, or nothing at all. A request
+    /// does not tell whether a sub-agent asks, and without an entry it would be given the main agent's replies: so whoever
+    /// has one script for several agents gives each sub-agent this one.
+    pub fn for_sub_agent(&self, name: &str) -> Self {
+        Self { replies: self.agents.get(name).cloned().unwrap_or_default(), ..self.clone() }
     }
     /// With another source of time for its delays.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {

@@ -8,7 +8,7 @@ use super::state::Verdict;
 use crate::context::reserve::{Candidate, Room, make_room};
 use crate::context::tokens;
 use crate::event::{EventKind, Outcome, Place};
-use crate::hook::run::{Ran, Run, blocked};
+use crate::hook::run::{Run, blocked};
 use crate::hook::twin::DynHook;
 use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, OnFailure, Parallel, Point, Record};
 use crate::live::Live;
@@ -50,12 +50,31 @@ pub(super) async fn meet(flight: &mut Flight) -> Result<(), Interrupt> {
         let frame = flight.frame().clone();
         let (conversation, scope) = (frame.conversation.clone(), frame.scope.clone());
         let mut meeting = Meeting { conversation, scope, moment, injected: Vec::new() };
-        let ran = Run::new(&frame, entry, Point::OnConversation).decide(hook.on_conversation(&mut meeting)).await?;
-        if ran.unless_blocked(entry, &mut flight.records)?.is_some() {
+        let mut ran = Run::new(&frame, entry, Point::OnConversation).decide(hook.on_conversation(&mut meeting)).await?;
+        ran.record.tokens = tokens_of(&meeting.injected);
+        if ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)?.is_some() {
+            let first = flight.injected.len();
             inject(flight, entry, &entry.name, meeting.injected)?;
+            keep_at_once(flight, first).await?;
         }
     }
     Ok(())
+}
+
+/// In a turn that was accepted before, what is durable is written now: `accept` does not run again.
+async fn keep_at_once(flight: &mut Flight, first: usize) -> Result<(), Interrupt> {
+    let accepted = flight.state.turn.as_ref().is_some_and(|turn| turn.accepted);
+    let added = flight.injected.get(first..).unwrap_or_default();
+    let durable: Vec<EventKind> = added.iter().filter(|candidate| candidate.durable).map(kept).collect();
+    if accepted && !durable.is_empty() {
+        flight.write(durable, With::NOTHING).await?;
+    }
+    Ok(())
+}
+
+fn kept(candidate: &Candidate) -> EventKind {
+    let Injection { hook, content, .. } = candidate.injection.clone();
+    EventKind::Injection { hook, content, place: Place::ThisTurn }
 }
 
 async fn ask(
@@ -65,9 +84,10 @@ async fn ask(
     hook: &dyn DynHook,
 ) -> Result<(), Interrupt> {
     let run = Run::new(&flight.turn.frame, entry, Point::BeforeAgent);
-    let ran = run.decide(hook.before_agent(incoming)).await?;
+    let mut ran = run.decide(hook.before_agent(incoming)).await?;
+    ran.record.tokens = tokens_of(&incoming.injected);
     let (injected, rewritten) = (std::mem::take(&mut incoming.injected), incoming.rewritten.take());
-    let Some(decision) = ran.unless_blocked(entry, &mut flight.records)? else { return Ok(()) };
+    let Some(decision) = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? else { return Ok(()) };
     if let Some(content) = rewritten {
         (incoming.turn.user_message, flight.turn.user_message) = (content.clone(), content);
     }
@@ -103,9 +123,11 @@ pub(super) async fn append_all(
     });
     let mut contents = Vec::new();
     for (member, ran) in group.members.iter().zip(join_all(runs).await) {
-        let Ran { result, record } = ran?;
-        records.push(record);
-        match result {
+        let mut ran = ran?;
+        if let Ok(Appended(content)) = &ran.result {
+            ran.record.tokens = tokens_of(std::slice::from_ref(content));
+        }
+        match ran.recorded(&turn.frame, records) {
             Ok(Appended(content)) => contents.push((member.name.clone(), content)),
             Err(failure) if entry.settings().on_failure == Some(OnFailure::Block) => {
                 return Err(blocked(&member.name, point, &failure));
@@ -148,22 +170,23 @@ pub(super) fn admit(
         let tokens = u32::try_from(tokens::of_content(&content)).unwrap_or(u32::MAX);
         used = used.saturating_add(tokens);
         if entry.settings().max_tokens.is_some_and(|most| used > most) {
-            note(records, hook, |record| record.shed += tokens);
+            note(records, hook, |record| record.sheds(tokens));
             continue;
         }
-        note(records, hook, |record| record.tokens += tokens);
         candidates.push(Candidate::new(entry, Injection { hook: hook.clone(), content, tokens }));
         match make_room(candidates, other, reserve, hook) {
             Room::Shed(lost) => lost.iter().for_each(|(hook, tokens)| {
-                note(records, hook, |record| {
-                    record.shed += tokens;
-                    record.tokens = record.tokens.saturating_sub(*tokens);
-                });
+                note(records, hook, |record| record.sheds(*tokens));
             }),
             Room::Overflow(verdict) => return Err(verdict.into()),
         }
     }
     Ok(())
+}
+
+/// What contents cost together.
+pub(super) fn tokens_of(contents: &[Content]) -> u32 {
+    u32::try_from(contents.iter().map(tokens::of_content).sum::<u64>()).unwrap_or(u32::MAX)
 }
 
 /// Changes the last record of a hook.
@@ -177,10 +200,7 @@ fn note(records: &mut [Record], hook: &Text, change: impl FnOnce(&mut Record)) {
 async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
     let mut kinds = vec![EventKind::UserMessage { content: flight.turn.user_message.clone(), by }];
     let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.iter().partition(|candidate| candidate.durable);
-    kinds.extend(durable.into_iter().map(|candidate| {
-        let Injection { hook, content, .. } = candidate.injection.clone();
-        EventKind::Injection { hook, content, place: Place::ThisTurn }
-    }));
+    kinds.extend(durable.into_iter().map(kept));
     let keep = |candidate: &Candidate| {
         let Injection { hook, content, tokens } = candidate.injection.clone();
         TransientInjection { hook, content, tokens }

@@ -88,8 +88,7 @@ async fn observe_end(
     let Some(hook) = entry.hook() else { return Ok(()) };
     let run = Run::new(frame, entry, Point::OnEnded).after_the_turn();
     let Ok(ran) = run.decide(hook.on_ended(ended)).await else { return Ok(()) };
-    records.push(ran.record);
-    ran.result
+    ran.recorded(frame, records)
 }
 
 /// With bounded retries; its notes count only when it has returned well.
@@ -108,10 +107,10 @@ async fn work_aside(
         snapshot.desk.take();
         let run = Run::new(frame, entry, Point::Background).after_the_turn();
         let Ok(ran) = run.decide(hook.background(snapshot)).await else { return Ok(Vec::new()) };
-        records.push(ran.record);
-        let error = ran.result.as_ref().err().map(|failure| failure.to_string().into());
+        let result = ran.recorded(frame, records);
+        let error = result.as_ref().err().map(|failure| failure.to_string().into());
         frame.tell(Live::BackgroundFinished { hook: entry.name.clone(), error });
-        match ran.result {
+        match result {
             Ok(()) => return Ok(snapshot.desk.take()),
             Err(failure) if tries >= MOST_TRIES => return Err(failure),
             Err(_) => frame.clock.sleep(wait).await,

@@ -24,7 +24,7 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
     flight.turn.context = Some(Request::new(name, system, messages, agent.tools().clone()));
     flight.turn.assistant_message = None;
-    flight.turn.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.refused > 0);
+    flight.turn.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
     show(flight, &agent.chains().before_model).await?;
     count(flight)?;
     if let Some(turn) = &mut flight.state.turn {
@@ -96,9 +96,10 @@ async fn ask(
     hook: &dyn DynHook,
 ) -> Result<(), Interrupt> {
     let run = Run::new(&flight.turn.frame, entry, Point::BeforeModel);
-    let ran = run.decide(hook.before_model(outgoing)).await?;
+    let mut ran = run.decide(hook.before_model(outgoing)).await?;
+    ran.record.tokens = super::accept::tokens_of(&outgoing.injected);
     let (injected, edited) = (std::mem::take(&mut outgoing.injected), outgoing.edited.take());
-    match ran.unless_blocked(entry, &mut flight.records)? {
+    match ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? {
         None => return Ok(()),
         Some(BeforeModel::Halt(reason)) => {
             return Err(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)).into());

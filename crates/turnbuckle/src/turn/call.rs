@@ -139,7 +139,7 @@ async fn ask(flight: &mut Flight, entry: &HookEntry, reply: &Arc<Reply>) -> Resu
     let Some(hook) = entry.hook() else { return Ok(None) };
     let run = Run::new(&flight.turn.frame, entry, Point::AfterModel);
     let ran = run.decide(hook.after_model(&flight.turn, reply)).await?;
-    let decided = ran.unless_blocked(entry, &mut flight.records);
+    let decided = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records);
     if decided.is_err() {
         discard(flight, &entry.name, &"the hook failed".into());
     }
@@ -208,7 +208,8 @@ async fn ask_person(flight: &mut Flight, reply: Arc<Reply>, why: Text) -> Result
     let digest = digest::of_call("", &shown, &frame.conversation);
     let prompt = Prompt::Approval { tool: None, arguments: Arc::new(shown), digest, why: Some(why) };
     let attempt = flight.outlet.as_ref().map_or(1, Outlet::attempt);
-    flight.beside.asked = Some(Asked { call: call.clone(), attempt, reply: (*reply).clone() });
+    let told = flight.outlet.as_ref().is_some_and(|outlet| outlet.told_content().is_some());
+    flight.beside.asked = Some(Asked { call: call.clone(), attempt, reply: (*reply).clone(), told });
     let expires = frame.clock.now().after(frame.limits.approval_timeout);
     Ok(flight.write([EventKind::Suspension { call, prompt, expires }], With::BESIDE).await?)
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::Verdict;
 use crate::event::Outcome;
-use crate::scope::By;
+use crate::scope::{By, System};
 
 /// Why a turn was cut short.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,16 +30,18 @@ impl Cut {
 pub(crate) struct CutToken {
     token: CancellationToken,
     why: Arc<OnceLock<Cut>>,
+    /// Whose cut is this one's, too.
+    parent: Option<Box<CutToken>>,
 }
 
 impl CutToken {
     pub(crate) fn new() -> Self {
-        Self { token: CancellationToken::new(), why: Arc::default() }
+        Self { token: CancellationToken::new(), why: Arc::default(), parent: None }
     }
 
     /// Cut when the parent is, too.
     pub(crate) fn child(&self) -> Self {
-        Self { token: self.token.child_token(), why: Arc::default() }
+        Self { token: self.token.child_token(), why: Arc::default(), parent: Some(Box::new(self.clone())) }
     }
 
     pub(crate) fn cut(&self, why: Cut) {
@@ -60,17 +62,21 @@ impl CutToken {
         if self.is_cut() { Err(self.why()) } else { Ok(()) }
     }
 
-    /// A child whose parent was cut has no reason of its own: its parent's user cancelled it.
+    /// Its own reason, or the one that its parent was cut for.
     fn why(&self) -> Cut {
-        self.why.get().cloned().unwrap_or_else(|| Cut::Cancelled(By::User("parent".into())))
+        match (self.why.get(), &self.parent) {
+            (Some(why), _) => why.clone(),
+            (None, Some(parent)) => parent.why(),
+            (None, None) => Cut::Cancelled(By::System(System::Recovery)),
+        }
     }
 
-    /// `future`, unless the turn is cut first; then it is dropped.
+    /// `future`, unless the turn is cut first; then it is dropped, and what it gave at that moment with it.
     pub(crate) async fn race<F: Future>(&self, future: F) -> Result<F::Output, Cut> {
         self.check()?;
         tokio::select! {
             biased;
-            output = future => Ok(output),
+            output = future => self.check().map(|()| output),
             () = self.token.cancelled() => Err(self.why()),
         }
     }

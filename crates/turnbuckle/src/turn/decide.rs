@@ -183,7 +183,8 @@ impl<'a> Desk<'a> {
     /// A person, a client or the time has answered.
     async fn answered(&mut self, equipped: &Equipped, question: Question) -> Result<Decided, Interrupt> {
         let Some((resolved, by)) = question.answer else { return Ok(Decided::Suspend(question.prompt)) };
-        let own_question = self.open.started && !matches!(equipped.tool.spec().effect, Effect::Ask);
+        // A tool that waits asks in its own words; whether it may run again is asked with its own digest.
+        let own_question = self.open.started && !self.evidence_fits(&question.prompt);
         let reason = question.reason;
         match resolved {
             Resolved::Expired => Ok(Decided::Finish(Output::error("[expired] nobody answered in time"))),
@@ -228,8 +229,7 @@ impl<'a> Desk<'a> {
             let (Some(hook), true) = (entry.hook(), entry.minds_tool(&self.open.call.name)) else { continue };
             let run = Run::new(&self.turn.frame, entry, Point::BeforeTool).for_call(&self.open.call.call);
             let ran = run.decide(hook.before_tool(self.turn, &self.open.call)).await?;
-            self.records.push(ran.record);
-            let decision = match ran.result {
+            let decision = match ran.recorded(&self.turn.frame, &mut self.records) {
                 Ok(decision) => decision,
                 Err(_) if entry.failure_policy(Point::BeforeTool) == OnFailure::Ignore => continue,
                 Err(failure) => return Ok(Word::Finish(blocked(&entry.name, &failure))),

@@ -41,7 +41,12 @@ struct Closing {
 async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Interrupt> {
     let agent = flight.agent();
     let approved = flight.state.turn.as_ref().is_some_and(OpenTurn::stop_approved);
-    if approved || agent.chains().on_stop.is_empty() {
+    if approved {
+        closing.injections = std::mem::take(&mut flight.beside.advice);
+        flight.warnings.append(&mut flight.beside.warnings);
+        return Ok(true);
+    }
+    if agent.chains().on_stop.is_empty() {
         return Ok(true);
     }
     let trace: Arc<[ToolTrace]> = tool_trace(flight).into();
@@ -54,13 +59,18 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
         .collect();
     let runs = agent.chains().on_stop.iter().zip(&views).filter_map(|(entry, view)| {
         let hook = entry.hook()?;
-        Some(Run::new(&frame, entry, Point::OnStop).decide(hook.on_stop(view)))
+        // Stop hooks are always told of, and before they tell anything themselves: they wait for one poll first.
+        let judge = async move {
+            tokio::task::yield_now().await;
+            hook.on_stop(view).await
+        };
+        Some(Run::new(&frame, entry, Point::OnStop).decide(Box::pin(judge)))
     });
     let (mut refusals, mut pauses) = (Vec::new(), Vec::new());
     let (mut prevented, mut blocked) = (None, None);
     for (entry, ran) in agent.chains().on_stop.iter().zip(try_join_all(runs).await?) {
         let hook = entry.name.clone();
-        let decided = ran.unless_blocked(entry, &mut flight.records).unwrap_or_else(|interrupt| {
+        let decided = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records).unwrap_or_else(|interrupt| {
             blocked.get_or_insert(interrupt);
             None
         });
@@ -87,6 +97,8 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
     if pauses.is_empty() {
         return Ok(true);
     }
+    flight.beside.advice = std::mem::take(&mut closing.injections);
+    flight.beside.warnings = std::mem::take(&mut flight.warnings);
     pause(flight, pauses).await?;
     Ok(false)
 }
@@ -153,7 +165,7 @@ async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interr
         let run = Run::new(&flight.turn.frame, entry, Point::AfterAgent);
         let ran = run.decide(hook.after_agent(settled)).await?;
         let (injected, result) = (std::mem::take(&mut settled.injected), settled.result.take());
-        let Some(decision) = ran.unless_blocked(entry, &mut flight.records)? else { continue };
+        let Some(decision) = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? else { continue };
         if let Some(result) = result {
             closing.result = Some(Arc::new(result));
             settled.shown.clone_from(&closing.result);
@@ -205,14 +217,19 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
 
 /// What was told of a reply that was cut short is what happened; what was held back is dropped.
 fn cut_short(flight: &mut Flight, verdict: &Verdict) -> Option<EventKind> {
-    let mut outlet = flight.outlet.take()?;
-    if verdict.outcome != Outcome::Cancelled {
-        outlet.discard(verdict.by.clone(), verdict.reason.clone());
-        return None;
-    }
+    let cancelled = verdict.outcome == Outcome::Cancelled;
+    let (attempt, content) = match (flight.outlet.take(), flight.beside.asked.take()) {
+        (_, Some(asked)) if cancelled && asked.told => (asked.attempt, asked.reply.content),
+        (Some(outlet), None) if cancelled => (outlet.attempt(), outlet.told_content()?),
+        (Some(mut outlet), _) => {
+            outlet.discard(verdict.by.clone(), verdict.reason.clone());
+            return None;
+        }
+        _ => return None,
+    };
     Some(EventKind::AssistantMessage {
-        attempt: outlet.attempt(),
-        content: outlet.told_content()?,
+        attempt,
+        content,
         stop_reason: StopReason::Cancelled,
         usage: Usage::default(),
         object: None,

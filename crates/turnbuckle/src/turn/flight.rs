@@ -74,7 +74,7 @@ pub(crate) struct Flight {
     pub(crate) released: bool,
     /// From callers, for this conversation.
     pub(crate) commands: mpsc::Receiver<Command>,
-    /// Commands that the driver carries out between turns; as many as the channel holds at the most.
+    /// Commands that the driver carries out between turns; see [`put_off`](Self::put_off).
     pub(crate) later: Vec<Command>,
     /// Set by `end`, for whoever waits.
     pub(crate) ended: Option<TurnEnded>,
@@ -150,6 +150,16 @@ impl Flight {
         }
     }
 
+    /// Keeps a command for the driver. Too many of them are refused.
+    pub(crate) fn put_off(&mut self, command: Command) {
+        const MOST: usize = 64;
+        if self.later.len() < MOST {
+            return self.later.push(command);
+        }
+        let id = self.frame().conversation.clone();
+        command.fail(&Arc::new(StoreError::InUse { id }));
+    }
+
     /// A stage that stopped before its end may have decided how the turn ends.
     pub(crate) fn heed(&mut self, done: Result<(), Interrupt>) -> Result<(), StoreError> {
         match done {
@@ -161,7 +171,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Decides how the turn ends; the first word stands, unless the turn is cut short after it.
+    /// Decides how the turn ends. A later word counts: a turn may be cut short while it ends.
     pub(crate) fn settle(&mut self, verdict: Verdict) {
         if let Some(turn) = &mut self.state.turn {
             turn.verdict = Some(verdict);
@@ -187,6 +197,7 @@ impl Flight {
         if let Keeping::Present = with.beside {
             self.beside.active = self.stopwatch.active(frame.clock.elapsed());
             self.beside.touched = frame.touched();
+            self.beside.spent = frame.meter.spent();
         }
         frame.move_records(&mut self.records);
         let batch = Batch {

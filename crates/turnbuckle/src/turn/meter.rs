@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::state::Verdict;
 use crate::agent::Limits;
 use crate::message::Usage;
@@ -33,21 +35,23 @@ pub(crate) struct Meter {
     parent: Option<Arc<super::Frame>>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Spent {
-    usage: Usage,
-    cost: f64,
+/// Over all attempts, discarded ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    /// Attempts that reached a model.
+    pub calls: u32,
+    /// Tokens.
+    pub usage: Usage,
+    /// Dollars.
+    pub cost: f64,
 }
 
 impl Meter {
-    pub(crate) fn new(before: u64, made: u32, usage: Usage, parent: Option<Arc<super::Frame>>) -> Self {
-        Self {
-            before,
-            made: AtomicU32::new(made),
-            reply_from: AtomicU32::new(made),
-            spent: Mutex::new(Spent { usage, cost: 0.0 }),
-            parent,
-        }
+    /// `before`: model calls of earlier turns. `spent`: what this one used already.
+    pub(crate) fn new(before: u64, spent: Spent, parent: Option<Arc<super::Frame>>) -> Self {
+        let made = spent.calls;
+        let (made, reply_from) = (AtomicU32::new(made), AtomicU32::new(made));
+        Self { before, made, reply_from, spent: Mutex::new(spent), parent }
     }
 
     /// A new reply begins, of which `attempts` were made already.
@@ -87,8 +91,8 @@ impl Meter {
         self.spent().usage
     }
 
-    fn spent(&self) -> Spent {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn spent(&self) -> Spent {
+        Spent { calls: self.made(), ..*self.spent.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// The limit that allows no further model call, if one does not.

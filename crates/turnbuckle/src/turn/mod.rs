@@ -27,7 +27,7 @@ pub(crate) use meter::Meter;
 pub(crate) use resolve::Resolve;
 pub(crate) use seen::{Frame, FrameParts};
 
-pub use meter::Left;
+pub use meter::{Left, Spent};
 pub use seen::{PermissionMode, Turn};
 pub use state::{OpenTurn, Stage, State, Verdict, next};
 

@@ -76,8 +76,7 @@ pub(super) async fn after_tool(
         let (Some(hook), true) = (entry.hook(), entry.minds_tool(&call.name)) else { continue };
         let run = Run::new(&turn.frame, entry, Point::AfterTool).for_call(&call.call);
         let ran = run.decide(hook.after_tool(turn, call, &output)).await?;
-        records.push(ran.record);
-        match ran.result {
+        match ran.recorded(&turn.frame, records) {
             Ok(AfterTool::Continue) => {}
             Ok(AfterTool::Modify(modified)) => output = modified.capped(),
             Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),

@@ -4,9 +4,9 @@ use tokio::sync::oneshot;
 
 use super::flight::{Flight, Interrupt, With};
 use super::state::Question;
-use crate::conversation::{Command, ResolveError};
+use crate::conversation::{Command, ResolveError, Rest, TurnError};
 use crate::event::{EventKind, Prompt, Refusal, Resolved};
-use crate::id::CallId;
+use crate::id::{CallId, TurnId};
 use crate::live::Live;
 use crate::message::Text;
 use crate::scope::By;
@@ -19,21 +19,19 @@ pub(crate) struct Resolve {
     /// The digest that the person was shown, if they say so.
     pub(crate) digest: Option<Text>,
     pub(crate) by: By,
-    /// Told when the answer is written, before the turn goes on.
-    pub(crate) done: oneshot::Sender<Result<(), ResolveError>>,
+    /// Told when the answer is written, before the turn goes on: which turn it is.
+    pub(crate) done: oneshot::Sender<Result<TurnId, ResolveError>>,
+    /// Told when that turn rests again.
+    pub(crate) rest: oneshot::Sender<Result<Rest, TurnError>>,
 }
 
 /// Carries out a command while tools run. Messages are for the driver, between turns.
 pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), Interrupt> {
     match command {
         Command::Resolve(resolve) => Ok(answer(flight, resolve).await?),
-        Command::Message(message) => {
-            flight.later.push(Command::Message(message));
-            Ok(())
-        }
         Command::Cancel(cut) => Err(cut.into()),
         other => {
-            flight.later.push(other);
+            flight.put_off(other);
             Ok(())
         }
     }
@@ -41,13 +39,17 @@ pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), In
 
 /// Writes the answer, or says why it is stale.
 pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), StoreError> {
-    let Resolve { call, answer, digest, by, done } = resolve;
+    let Resolve { call, answer, digest, by, done, rest } = resolve;
     let open = flight.state.turn.iter().flat_map(|turn| turn.open_questions());
     let Some(question) = open.into_iter().find(|question| question.call == call).cloned() else {
         let _ = done.send(Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() }));
         return Ok(());
     };
-    let checked = check(&question, &answer, digest.as_ref());
+    let now = flight.frame().clock.now();
+    let checked = match question.expires > now {
+        true => check(&question, &answer, digest.as_ref()),
+        false => Err(ResolveError::Stale { call: call.clone(), why: "nobody answered in time".into() }),
+    };
     let decision = match checked {
         Ok(decision) => decision,
         Err(error) => {
@@ -59,8 +61,12 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
     flight.beside.answers.retain(|(answered, _)| *answered != call);
     flight.beside.answers.push((call, answer));
     let written = flight.write(kinds, With::BESIDE).await;
+    let turn = flight.frame().id.clone();
+    if let (Ok(()), Some(cell)) = (&written, flight.frame().house.find(&flight.frame().conversation)) {
+        cell.add_waiter(Some(turn.clone()), rest);
+    }
     // Whoever asked may have gone; the answer stands all the same.
-    let _ = done.send(written.as_ref().copied().map_err(|error| ResolveError::Store(error.to_string())));
+    let _ = done.send(written.as_ref().map(|()| turn).map_err(|error| ResolveError::Store(error.to_string())));
     written
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::Timestamp;
 use crate::context::tokens;
 use crate::event::{Event, EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
 use crate::id::{CallId, TurnId};
@@ -132,6 +133,8 @@ pub struct OpenTurn {
     pub(crate) usage: Usage,
     /// Refused stops since the last tool call.
     pub(crate) refused: u32,
+    /// Whether any stop of this turn was refused.
+    pub(crate) stop_active: bool,
     pub(crate) last_refusals: Vec<Refusal>,
     /// Decided, and not yet written.
     pub(crate) verdict: Option<Verdict>,
@@ -162,6 +165,7 @@ impl OpenCall {
 pub(crate) struct Question {
     pub(crate) call: CallId,
     pub(crate) prompt: Prompt,
+    pub(crate) expires: Timestamp,
     pub(crate) answer: Option<(Resolved, By)>,
     pub(crate) reason: Option<Text>,
 }
@@ -180,6 +184,7 @@ impl OpenTurn {
             model_calls: 0,
             usage: Usage::default(),
             refused: 0,
+            stop_active: false,
             last_refusals: Vec::new(),
             verdict: None,
         }
@@ -344,20 +349,21 @@ impl OpenTurn {
                 }
             }
             EventKind::ToolResult { call, .. } => self.calls.retain(|open| open.call.call != *call),
-            EventKind::Suspension { call, prompt, .. } => self.ask(call, prompt),
+            EventKind::Suspension { call, prompt, expires } => self.ask(call, prompt, *expires),
             EventKind::Resolution { call, decision, by, reason } => self.answer(call, *decision, by, reason),
             EventKind::StopFeedback { refusals } => {
                 self.spoke = false;
                 self.questions.clear();
                 self.refused = self.refused.saturating_add(1);
+                self.stop_active = true;
                 self.last_refusals.clone_from(refusals);
             }
             EventKind::Injection { .. } | EventKind::TurnEnded(_) => {}
         }
     }
 
-    fn ask(&mut self, call: &CallId, prompt: &Prompt) {
-        let question = Question { call: call.clone(), prompt: prompt.clone(), answer: None, reason: None };
+    fn ask(&mut self, call: &CallId, prompt: &Prompt, expires: Timestamp) {
+        let question = Question { call: call.clone(), prompt: prompt.clone(), expires, answer: None, reason: None };
         match self.calls.iter_mut().find(|open| open.call.call == *call) {
             Some(open) => {
                 if let Prompt::Approval { arguments, .. } | Prompt::ClientExec { arguments, .. } = prompt {

@@ -120,6 +120,9 @@ fn beside(turn: &str) -> Beside {
         answers: vec![("c1".into(), turnbuckle::store::Answer::Deny(Some("no".into())))],
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),
+        spent: turnbuckle::turn::Spent { calls: 2, cost: 0.5, ..Default::default() },
+        advice: vec![("coach".into(), "shorter".into())],
+        warnings: Vec::new(),
     }
 }
 

@@ -1,0 +1,350 @@
+//! What happens at once: answers, cancellations and messages that meet a driver between two things.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use turnbuckle::clock::Timestamp;
+use turnbuckle::conversation::{ResolveError, SendError};
+use turnbuckle::event::{Event, EventKind, Outcome};
+use turnbuckle::hook::*;
+use turnbuckle::live::Told;
+use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::scope::Actor;
+use turnbuckle::store::*;
+use turnbuckle::stores::MemoryStore;
+use turnbuckle::tool::Effect;
+use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Rest, Scope, TurnId, WhileBusy};
+
+use crate::kit::adder;
+
+type Id = turnbuckle::ConversationId;
+
+/// A store that fails to write the first answer.
+#[derive(Clone, Default)]
+struct Flaky(MemoryStore, Arc<AtomicBool>);
+
+impl Store for Flaky {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+        let resolves = batch.events.iter().any(|event| matches!(event.kind, EventKind::Resolution { .. }));
+        if resolves && self.1.swap(false, Ordering::SeqCst) {
+            let error = StoreError::Failed { doing: "testing".into(), source: "disk hiccup".into() };
+            return Stored::now(Err(error));
+        }
+        self.0.append(batch)
+    }
+    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Stored<'a, Actor> {
+        self.0.open(id, owner)
+    }
+    fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
+        self.0.owner(id)
+    }
+    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Stored<'a, ()> {
+        self.0.deliver(id, message)
+    }
+    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
+        self.0.claim(id, writer, now)
+    }
+    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+        self.0.renew(id, epoch, now)
+    }
+    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        self.0.log(id, from)
+    }
+    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+        self.0.records(id, turn)
+    }
+    fn jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Job>> {
+        self.0.jobs(id)
+    }
+    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
+        self.0.settle_job(id, job, done)
+    }
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Id>> {
+        self.0.list()
+    }
+    fn is_durable(&self) -> bool {
+        false
+    }
+}
+
+fn asker() -> AgentBuilder {
+    let call = ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2}));
+    adder(Script::of([call, ScriptReply::says("4"), ScriptReply::says("5")]))
+        .hook(gate("ask", |_, _| async { Ok(BeforeTool::Ask("sure?".into())) }))
+}
+
+async fn waiting(conversations: &Conversations, id: &Id) {
+    let rest = conversations.send(id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
+    assert!(matches!(rest, Rest::Waiting(_)));
+}
+
+async fn last(conversations: &Conversations, id: &Id) -> EventKind {
+    conversations.log(id, Scope::local()).await.unwrap().last().unwrap().kind.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hiccups_over_an_answer_does_not_lock_the_conversation() {
+    let store = Flaky(MemoryStore::default(), Arc::new(AtomicBool::new(true)));
+    let conversations = Conversations::builder(asker().build().unwrap(), store).build();
+    let id: Id = "c_1".into();
+    waiting(&conversations, &id).await;
+    let call = "c1".into();
+    let resolve = || conversations.resolve(&id, &call, Answer::Approve, None, Scope::local());
+    assert!(matches!(resolve().await, Err(ResolveError::Store(_))));
+    tokio::time::sleep(LEASE).await;
+    assert!(matches!(resolve().await.unwrap().rest().await.unwrap(), Rest::Ended(_)));
+}
+
+fn slow() -> Agent {
+    let wait = pre("slow", |turn: Incoming| async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        turn.proceed()
+    });
+    Agent::builder("a", Script::says(["one", "two"])).hook(wait).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_messages_sent_at_once_one_is_refused() {
+    let conversations = Conversations::in_memory(slow());
+    let id: Id = "c_1".into();
+    let send = || conversations.send(&id, "hello", Scope::local());
+    let (first, second) = tokio::join!(send(), send());
+    assert!(first.is_ok() && matches!(second, Err(SendError::Busy { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interruption_at_once_cancels_the_turn_that_is_about_to_begin() {
+    let conversations = Conversations::in_memory(slow());
+    let id: Id = "c_1".into();
+    let (first, second) = tokio::join!(
+        conversations.send(&id, "first", Scope::local()),
+        conversations.send_while(&id, "second", Scope::local(), WhileBusy::Interrupt)
+    );
+    let Rest::Ended(first) = first.unwrap().rest().await.unwrap() else { panic!("it waits") };
+    assert_eq!(first.outcome, Outcome::Cancelled);
+    assert!(matches!(second.unwrap().rest().await.unwrap(), Rest::Ended(ended) if ended.text() == "one"));
+}
+
+/// Sees every event, taking its time.
+struct SlowEye(Arc<Mutex<Vec<String>>>, u64);
+impl Hook for SlowEye {
+    async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
+        self.0.lock().unwrap().push(told.cursor.to_string());
+        tokio::time::sleep(Duration::from_millis(self.1)).await;
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_has_just_begun_to_wait_can_be_cancelled() {
+    let conversations = Conversations::in_memory(asker().hook(SlowEye(Arc::default(), 20)).build().unwrap());
+    let id: Id = "c_1".into();
+    waiting(&conversations, &id).await;
+    conversations.cancel(&id, Scope::local()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(matches!(last(&conversations, &id).await, EventKind::TurnEnded(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_cancellation_is_lost_between_threads() {
+    for number in 0..500 {
+        let conversations = Conversations::in_memory(asker().build().unwrap());
+        let id: Id = format!("c_{number}").into();
+        waiting(&conversations, &id).await;
+        conversations.cancel(&id, Scope::local()).await.unwrap();
+        // A message is refused while the cancelled turn is closed, and taken as soon as it is.
+        while conversations.send(&id, "next", Scope::local()).await.is_err() {
+            assert!(!matches!(last(&conversations, &id).await, EventKind::Suspension { .. }) || number < 500);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_see_every_event_once_also_beside_background_work() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let aside = background("aside", |_| async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        Ok(())
+    });
+    let agent = Agent::builder("a", Script::says(["one", "two"])).hook(SlowEye(seen.clone(), 0)).hook(aside);
+    let conversations = Conversations::in_memory(agent.build().unwrap());
+    let id: Id = "c_1".into();
+    for _ in 0..2 {
+        conversations.send(&id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    conversations.drain(Duration::from_secs(5)).await;
+    let mut all = seen.lock().unwrap().clone();
+    let deliveries = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(deliveries, all.len());
+}
+
+#[tokio::test]
+async fn an_answer_after_the_time_is_stale() {
+    let clock = turnbuckle::testing::PausedClock::default();
+    let builder = Conversations::builder(asker().build().unwrap(), MemoryStore::default());
+    let conversations = builder.clock(Arc::new(clock.clone())).build();
+    let id: Id = "c_1".into();
+    waiting(&conversations, &id).await;
+    clock.advance(Duration::from_secs(48 * 3600));
+    let late = conversations.resolve(&id, &"c1".into(), Answer::Approve, None, Scope::local()).await;
+    assert!(matches!(late, Err(ResolveError::Stale { .. })));
+}
+
+#[tokio::test]
+async fn advice_beside_a_pause_is_noted_when_the_pause_is_over() {
+    let agent = Agent::builder("a", Script::says(["one", "two"]))
+        .hook(stop("coach", |_| async { Ok(OnStop::Advise("mind the gap".into())) }))
+        .hook(stop("human", |_| async { Ok(OnStop::Pause("look".into())) }));
+    let conversations = Conversations::in_memory(agent.build().unwrap());
+    let id: Id = "c_1".into();
+    let rest = conversations.send(&id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
+    let Rest::Waiting(pending) = rest else { panic!("it does not wait") };
+    let answer = conversations.resolve(&id, &pending[0].call, Answer::Approve, None, Scope::local()).await;
+    answer.unwrap().rest().await.unwrap();
+    let log = conversations.log(&id, Scope::local()).await.unwrap();
+    assert!(log.iter().any(|event| matches!(event.kind, EventKind::Injection { .. })), "the advice is lost");
+}
+
+fn editor() -> Agent {
+    let ask = guard("editor", |_, _| async { Ok(AfterModel::Ask("publish?".into())) });
+    Agent::builder("a", Script::of([ScriptReply::says("a draft").costing(10, 5)])).hook(ask).build().unwrap()
+}
+
+#[tokio::test]
+async fn what_was_spent_before_a_wait_still_counts_after_it() {
+    let conversations = Conversations::in_memory(editor());
+    let id: Id = "c_1".into();
+    let rest = conversations.send(&id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
+    let Rest::Waiting(pending) = rest else { panic!("it does not wait") };
+    let answer = conversations.resolve(&id, &pending[0].call, Answer::Approve, None, Scope::local()).await.unwrap();
+    assert!(!answer.turn().as_str().is_empty());
+    let Rest::Ended(ended) = answer.rest().await.unwrap() else { panic!("it waits again") };
+    assert_eq!((ended.usage.input, ended.model_calls), (10, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_waited_for_a_person_is_logged_as_cancelled_when_the_turn_is() {
+    let conversations = Conversations::in_memory(editor());
+    let id: Id = "c_1".into();
+    waiting(&conversations, &id).await;
+    conversations.cancel(&id, Scope::local()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let log = serde_json::to_string(&conversations.log(&id, Scope::local()).await.unwrap()).unwrap();
+    assert!(log.contains(r#""stop_reason":"cancelled""#) && log.contains("a draft"), "{log}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_is_cut_off_leaves_a_record() {
+    let slow = stop("slow", |_| async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        Ok(OnStop::Accept)
+    });
+    let conversations = Conversations::in_memory(Agent::builder("a", Script::says(["x"])).hook(slow).build().unwrap());
+    let id: Id = "c_1".into();
+    let handle = conversations.send(&id, "hi", Scope::local()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    conversations.cancel(&id, Scope::local()).await.unwrap();
+    let turn = handle.turn().clone();
+    handle.rest().await.unwrap();
+    let records = conversations.records(&id, &turn, Scope::local()).await.unwrap();
+    assert_eq!(records.iter().map(|record| &*record.decision).collect::<Vec<_>>(), ["cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_sent_while_on_ended_hooks_run_is_taken() {
+    struct Slow;
+    impl Hook for Slow {
+        async fn on_ended(&self, _: &Ended) -> Result<(), Failure> {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            Ok(())
+        }
+    }
+    let agent = Agent::builder("a", Script::says(["one", "two"])).hook(Slow).build().unwrap();
+    let conversations = Conversations::in_memory(agent);
+    let id: Id = "c_1".into();
+    let _first = conversations.send(&id, "hi", Scope::local()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let second = conversations.send(&id, "hi", Scope::local()).await.unwrap();
+    assert!(matches!(second.rest().await.unwrap(), Rest::Ended(ended) if ended.text() == "two"));
+}
+
+#[tokio::test]
+async fn a_durable_greeting_of_a_revived_turn_joins_the_log_and_the_context() {
+    struct Greeter;
+    impl Hook for Greeter {
+        async fn on_conversation(&self, meeting: &mut Meeting) -> Result<(), Failure> {
+            if meeting.moment() == Moment::Revived {
+                meeting.inject("welcome back");
+            }
+            Ok(())
+        }
+    }
+    let store = MemoryStore::default();
+    let id: Id = "c_1".into();
+    let open = || Conversations::builder(asker().hook(Greeter.durable()).build().unwrap(), store.clone()).build();
+    waiting(&open(), &id).await;
+    let second = open();
+    let answer = second.resolve(&id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
+    answer.rest().await.unwrap();
+    let log = second.log(&id, Scope::local()).await.unwrap();
+    assert!(log.iter().any(|event| matches!(event.kind, EventKind::Injection { .. })));
+}
+
+#[tokio::test]
+async fn a_waiting_conversation_cannot_be_closed() {
+    let conversations = Conversations::in_memory(asker().build().unwrap());
+    let id: Id = "c_1".into();
+    waiting(&conversations, &id).await;
+    assert!(matches!(conversations.close(&id, Scope::local()).await, Err(SendError::Busy { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_comes_with_the_cancellation_is_too_late() {
+    let schema = json!({"type": "object"});
+    let tool = turnbuckle::tools::function_with_schema("work", "Works.", schema, Effect::Pure, |turn, _| async move {
+        turn.cancellation().cancelled().await;
+        Ok("late")
+    });
+    let script = Script::of([ScriptReply::calls("c1", "work", json!({}))]);
+    let conversations = Conversations::in_memory(Agent::builder("a", script).tool(tool).build().unwrap());
+    let id: Id = "c_1".into();
+    let handle = conversations.send(&id, "hi", Scope::local()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    conversations.cancel(&id, Scope::local()).await.unwrap();
+    handle.rest().await.unwrap();
+    let log = serde_json::to_string(&conversations.log(&id, Scope::local()).await.unwrap()).unwrap();
+    assert!(log.contains("[cancelled]") && !log.contains("late"), "{log}");
+}
+
+#[tokio::test]
+async fn a_turn_driven_by_its_caller_goes_on_when_the_caller_goes() {
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let opened = gate.clone();
+    let wait = pre("wait", move |turn: Incoming| {
+        let opened = opened.clone();
+        async move {
+            opened.notified().await;
+            turn.proceed()
+        }
+    });
+    let agent = Agent::builder("a", Script::says(["one"])).hook(wait).build().unwrap();
+    let conversations = Conversations::in_memory(agent);
+    let id: Id = "c_1".into();
+    {
+        let turn = conversations.turn(&id, "hi", Scope::local());
+        tokio::select! { biased; _ = turn => panic!("it did not wait"), () = tokio::task::yield_now() => {} }
+    }
+    gate.notify_one();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(
+        matches!(last(&conversations, &id).await, EventKind::TurnEnded(ended) if ended.outcome == Outcome::Completed)
+    );
+}
