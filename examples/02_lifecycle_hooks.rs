@@ -68,9 +68,10 @@ async fn main() -> Result<(), Failure> {
         ScriptReply::calls("c1", "umbrellas", json!({})),
         ScriptReply::says("Take one of the three umbrellas."),
     ]);
-    let count = function_with_schema("umbrellas", "Counts them.", json!({"type": "object"}), Effect::Pure, |_, _| async {
-        Ok("3")
-    });
+    let count =
+        function_with_schema("umbrellas", "Counts them.", json!({"type": "object"}), Effect::Pure, |_, _| async {
+            Ok("3")
+        });
     let agent = Agent::builder("butler", script).tool(count).hook(Diary).build()?;
     println!("\n{}", agent.run("I am going out.").await?.text());
     Ok(())

@@ -11,7 +11,8 @@ use turnbuckle::{Agent, Conversations, Failure, Scope};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
-    let chunks = ["Write to ann", ".lee@exam", "ple.com, her card is 4111 11", "11 1111 1111", ", ticket TCK-1", "23456."];
+    let chunks =
+        ["Write to ann", ".lee@exam", "ple.com, her card is 4111 11", "11 1111 1111", ", ticket TCK-1", "23456."];
     println!("the model says: {chunks:?}");
     let redact = Redact::builder().emails().cards().pattern("ticket", "TCK-[0-9]{6}").build()?;
     let agent = Agent::builder("gossip", Script::of([ScriptReply::chunks(chunks)])).hook(redact).build()?;

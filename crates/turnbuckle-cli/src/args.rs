@@ -21,7 +21,11 @@ A hook in ./turnbuckle.toml that lets no turn end while the build fails:
   use = \"command\"
   name = \"build\"
   on = \"stop\"
-  run = \"cargo check --quiet\"
+  run = \"cargo check --quiet || exit 2\"
+  on_failure = \"block\"
+Exit 2 refuses and stderr is the reason; any other exit code but 0 is the
+hook's own failure, which `on_failure` decides about (at stop: ignored, unless
+it says block).
 
 Exit codes:
     0  completed
@@ -30,7 +34,8 @@ Exit codes:
     3  a hook halted the turn or rejected every reply
     4  waiting: someone must approve or answer first
     5  exhausted: a limit of the turn was reached
-  130  cancelled by SIGINT or SIGTERM; the turn's books are closed first";
+  130  cancelled by SIGINT, SIGTERM or SIGHUP; the turn's books are closed
+       first. A second signal ends the program at once";
 
 /// An agent that runs with your hooks.
 ///

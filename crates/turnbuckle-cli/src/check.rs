@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use turnbuckle::hook::{OnFailure, Point};
-use turnbuckle_tools::{CommandLine, CommandPoint};
+use turnbuckle_tools::{CommandLine, CommandPoint, Workspace};
+use wildmatch::WildMatch;
 
 use crate::args::Common;
 use crate::assemble::{Prepared, prepare};
-use crate::config::{HookPart, HookUse};
+use crate::config::{Found, HookPart, HookUse};
 use crate::exit::Exit;
 use crate::output;
 use crate::problem::Problem;
@@ -32,6 +33,9 @@ pub(crate) fn check(common: &Common) -> Exit {
 fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let mut found: Vec<Problem> = prepared.config.hooks.iter().filter_map(missing_program).collect();
     found.extend(prepared.config.hooks.iter().filter_map(fails_open));
+    found.extend(prepared.config.hooks.iter().filter_map(stops_nothing));
+    found.extend(unguarded(prepared));
+    found.extend(prepared.mute.iter().map(says_nothing));
     let stops = |part: &HookPart| matches!(part.hook, HookUse::Command { on: CommandPoint::Stop, .. });
     let refusals = prepared.config.limits.max_stop_refusals.as_ref().filter(|limit| limit.value == 0);
     if let (Some(limit), true) = (refusals, prepared.config.hooks.iter().any(stops)) {
@@ -44,7 +48,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
             prepared.gated.join(", ")
         );
         let place = prepared.config.tools.approve.as_ref().map(|found| &found.place);
-        let hint = "`approve = []` in [tools] asks for none; a `before_tool` hook can judge calls instead";
+        let hint = "a `before_tool` hook can judge calls instead; `approve = []` in [tools] asks for no approval";
         found.push(Problem::warning(what).at_if_known(place).hint(hint));
     }
     found
@@ -88,6 +92,52 @@ fn fails_open(part: &HookPart) -> Option<Problem> {
         HookUse::Command { .. } => return None,
     };
     Some(problem.at(&ignored.place))
+}
+
+/// Most programs say no with another exit code than 2, and that is a failure.
+fn stops_nothing(part: &HookPart) -> Option<Problem> {
+    let stops = matches!(part.hook, HookUse::Command { on: CommandPoint::Stop, .. });
+    if !stops || part.on_failure.is_some() {
+        return None;
+    }
+    let what = "a stop hook without `on_failure`: its failure is ignored: a broken program lets every turn end";
+    let hint = "exit 2 refuses (`cargo check || exit 2`), every other exit code but 0 is a failure; write `on_failure = \
+                \"block\"`, or \"ignore\" if that is meant";
+    Some(Problem::warning(what).at(&part.place).hint(hint))
+}
+
+/// Whoever writes files here writes `turnbuckle.toml`, too, and its hooks are programs.
+fn unguarded(prepared: &Prepared) -> Option<Problem> {
+    let agent = prepared.agent.as_ref()?;
+    let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| Workspace::CHANGING.contains(name));
+    let free: Vec<&str> = offered.filter(|name| !prepared.gated.iter().any(|gated| gated == name)).collect();
+    let free: Vec<&str> =
+        free.into_iter().filter(|name| !prepared.config.hooks.iter().any(|part| judges(part, name))).collect();
+    if free.is_empty() {
+        return None;
+    }
+    let what = format!(
+        "{} without approval: the model could configure commands for itself, in turnbuckle.toml or .git/hooks",
+        free.join(" and ")
+    );
+    let place = prepared.config.tools.approve.as_ref().map(|found| &found.place);
+    let hint = "name them in `approve`, let a `before_tool` hook judge them, or take them out of `builtin`";
+    Some(Problem::warning(what).at_if_known(place).hint(hint))
+}
+
+fn judges(part: &HookPart, tool: &str) -> bool {
+    let gate = matches!(part.hook, HookUse::Command { on: CommandPoint::BeforeTool, .. });
+    let minds =
+        |globs: &Found<Vec<Found<String>>>| globs.value.iter().any(|glob| WildMatch::new(&glob.value).matches(tool));
+    gate && part.tools.as_ref().is_none_or(minds)
+}
+
+/// A sub-agent that the script does not know.
+fn says_nothing(name: &Found<String>) -> Problem {
+    let what = format!("the script has no replies for the sub-agent `{}`: its first model call would fail", name.value);
+    Problem::warning(what)
+        .at(&name.place)
+        .hint(format!("write `\"agents\": {{ \"{}\": [ … ] }}` in the script", name.value))
 }
 
 fn policy(part: &HookPart, on: CommandPoint) -> OnFailure {

@@ -75,6 +75,8 @@ fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stop
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = built.map_err(|error| Stopped::failed(Problem::error(format!("starting the runtime: {error}"))))?;
     let done = runtime.block_on(work);
+    // What is not over by now is not waited for, and its program does not live on.
+    turnbuckle_tools::kill_all_groups();
     // The books are closed: a tool that still reads a slow disk is not waited for.
     runtime.shutdown_background();
     done

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::models::{Demo, Script};
+use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{Boxed, Reply};
 
 use crate::config::nearest;
@@ -55,8 +55,8 @@ impl ModelName {
     /// The model. A script's path is relative to `folder`.
     pub(crate) fn open(&self, folder: &Path) -> Result<SharedModel, Problem> {
         match self {
-            Self::Demo => Ok(SharedModel(Arc::new(Demo::default()))),
-            Self::Script(file) => Ok(SharedModel(Arc::new(read_script(&folder.join(file))?))),
+            Self::Demo => Ok(SharedModel::Other(Arc::new(Demo::default()))),
+            Self::Script(file) => Ok(SharedModel::Script(Arc::new(read_script(&folder.join(file))?))),
             Self::Hosted(provider) => {
                 let what = format!("this version has no client for {} models", provider.trim_end_matches('@'));
                 Err(Problem::error(what).hint("use --model script:FILE or --model demo"))
@@ -91,17 +91,44 @@ fn meant(message: &str) -> Option<String> {
 
 /// One model for an agent and its sub-agents.
 #[derive(Clone)]
-pub(crate) struct SharedModel(Arc<dyn Model>);
+pub(crate) enum SharedModel {
+    /// Has replies of its own for each sub-agent.
+    Script(Arc<Script>),
+    Other(Arc<dyn Model>),
+}
+
+impl SharedModel {
+    /// A sub-agent never says what the main agent would have said.
+    pub(crate) fn for_sub_agent(&self, name: &str) -> Self {
+        match self {
+            Self::Script(script) => Self::Script(Arc::new(script.for_sub_agent(name))),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether a sub-agent's first model call would fail.
+    pub(crate) fn is_mute(&self, sub_agent: &str) -> bool {
+        let Self::Script(script) = self else { return false };
+        script.on_exhausted != OnExhausted::Echo && script.for_sub_agent(sub_agent).replies.is_empty()
+    }
+
+    fn model(&self) -> &dyn Model {
+        match self {
+            Self::Script(script) => &**script,
+            Self::Other(model) => &**model,
+        }
+    }
+}
 
 impl Model for SharedModel {
     fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
-        self.0.stream(request, out)
+        self.model().stream(request, out)
     }
     fn name(&self) -> &str {
-        self.0.name()
+        self.model().name()
     }
     fn price(&self, usage: &turnbuckle::message::Usage) -> Option<f64> {
-        self.0.price(usage)
+        self.model().price(usage)
     }
 }
 

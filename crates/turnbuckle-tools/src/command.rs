@@ -20,7 +20,8 @@
 //! - At `ended` there is nothing to decide: exit 2 and JSON are failures there.
 //! - The program runs in a process group of its own. When the time is up or the turn is cancelled the whole group is
 //!   killed. When it ends by itself, what it left running in the background goes on, and is not waited for even if it
-//!   holds stdout. A process that leaves the group (`setsid`) is out of reach.
+//!   holds stdout. A process that leaves the group (`setsid`) is out of reach. A program that is about to exit calls
+//!   [`kill_all_groups`], since nothing is dropped then.
 
 mod answer;
 mod line;
@@ -38,6 +39,7 @@ use turnbuckle::hook::HookEntry;
 
 pub use line::CommandLine;
 use points::Command;
+pub use process::kill_all_groups;
 
 /// A hook that is a program; becomes a [`HookEntry`] at the one point it is for.
 ///
@@ -45,7 +47,7 @@ use points::Command;
 /// use turnbuckle::hook::{HookEntry, HookExt, Point};
 /// use turnbuckle_tools::{CommandHook, CommandLine, CommandPoint};
 ///
-/// let hook = CommandHook::new("lint", CommandPoint::Stop, CommandLine::Shell("cargo check".into()), ".");
+/// let hook = CommandHook::new("lint", CommandPoint::Stop, CommandLine::Shell("cargo check || exit 2".into()), ".");
 /// let entry: HookEntry = hook.timeout(std::time::Duration::from_secs(300));
 /// assert!(entry.points().iter().eq([Point::OnStop]));
 /// ```

@@ -10,7 +10,9 @@
 //! use turnbuckle_tools::{CommandHook, CommandLine, CommandPoint, Workspace};
 //!
 //! let folder = Workspace::open(".")?;
-//! let lint = CommandHook::new("lint", CommandPoint::Stop, CommandLine::Shell("cargo check --quiet".into()), folder.root());
+//! // Exit 2 refuses; every other exit code but 0 is the hook's own failure.
+//! let check = CommandLine::Shell("cargo check --quiet || exit 2".into());
+//! let lint = CommandHook::new("lint", CommandPoint::Stop, check, folder.root());
 //! let mut agent = Agent::builder("coder", Script::says(["Done."]))
 //!     .hook(lint.timeout(std::time::Duration::from_secs(300)))
 //!     .approve(Workspace::CHANGING);
@@ -30,5 +32,5 @@ mod command;
 mod files;
 mod workspace;
 
-pub use command::{CommandError, CommandHook, CommandLine, CommandPoint, UnknownPoint};
+pub use command::{CommandError, CommandHook, CommandLine, CommandPoint, UnknownPoint, kill_all_groups};
 pub use workspace::{Workspace, WorkspaceError};

@@ -1,11 +1,13 @@
 //! Ids: newtypes over shared text, and the injected source of new ones.
 
 use std::fmt;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -23,6 +25,11 @@ macro_rules! id {
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
                 Self(text.into())
+            }
+        }
+        impl From<Arc<str>> for $name {
+            fn from(text: Arc<str>) -> Self {
+                Self(text)
             }
         }
         impl From<String> for $name {
@@ -81,7 +88,7 @@ impl ConversationId {
 /// Where new ids come from. Injected, so that tests and replays are exact.
 pub trait Ids: Send + Sync + 'static {
     /// A new id that begins with `prefix`, never given out before.
-    fn mint(&self, prefix: &str) -> String;
+    fn mint(&self, prefix: &str) -> Arc<str>;
 }
 
 /// Ids that sort by time and do not collide between processes: milliseconds, process, counter.
@@ -99,10 +106,13 @@ impl Default for SystemIds {
 }
 
 impl Ids for SystemIds {
-    fn mint(&self, prefix: &str) -> String {
+    fn mint(&self, prefix: &str) -> Arc<str> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64);
-        format!("{prefix}{ms:x}-{:x}-{count:x}", self.process)
+        let mut text = SmallVec::<[u8; 64]>::new();
+        // Writing to a vector cannot fail.
+        let _ = write!(text, "{prefix}{ms:x}-{:x}-{count:x}", self.process);
+        String::from_utf8_lossy(&text).into()
     }
 }
 
@@ -113,11 +123,11 @@ pub struct CountingIds {
 }
 
 impl Ids for CountingIds {
-    fn mint(&self, prefix: &str) -> String {
+    fn mint(&self, prefix: &str) -> Arc<str> {
         let mut counts = self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let count = counts.entry(prefix.to_owned()).or_insert(0);
         *count += 1;
-        format!("{prefix}{count}")
+        format!("{prefix}{count}").into()
     }
 }
 

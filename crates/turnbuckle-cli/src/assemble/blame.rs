@@ -41,8 +41,13 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
         }
         BuildError::IdleSetting { hook, setting } => {
             let part = last_hook(config, hook);
-            let tools = part.and_then(|part| part.tools.as_ref()).filter(|_| *setting == "tools");
-            let place = tools.map(|found| &found.place).or_else(|| part.map(|part| &part.place));
+            let place = part.map(|part| match *setting {
+                "tools" => part.tools.as_ref().map_or(&part.place, |found| &found.place),
+                release if release.starts_with("release") => {
+                    part.release.as_ref().map_or(&part.place, |found| &found.place)
+                }
+                _ => &part.place,
+            });
             (place, Some("take the setting out, or choose another point with `on`".to_owned()))
         }
         _ => (None, None),

@@ -51,6 +51,9 @@ fn entry(part: &HookPart, name: String, folder: &Path) -> HookEntry {
     if part.main_agent_only {
         entry = entry.main_agent_only();
     }
+    if part.release.is_some() {
+        entry = entry.release_on_accept();
+    }
     entry
 }
 

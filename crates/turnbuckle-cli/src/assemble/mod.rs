@@ -10,7 +10,7 @@ use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder};
 
 use crate::args::Common;
-use crate::config::{self, Config, Loaded};
+use crate::config::{self, Config, Found, Loaded};
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 
@@ -30,6 +30,8 @@ pub(crate) struct Prepared {
     pub(crate) model_is_default: bool,
     /// Tools whose calls need approval.
     pub(crate) gated: Vec<String>,
+    /// Sub-agents that the script has no replies for.
+    pub(crate) mute: Vec<Found<String>>,
 }
 
 /// Reads the files, finds the model, builds the agent.
@@ -45,6 +47,7 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         model_is_default: chosen.is_default(),
         model: chosen.name,
         gated: Vec::new(),
+        mute: Vec::new(),
         config,
     };
     prepared.assemble(model);
@@ -61,6 +64,8 @@ impl Prepared {
     fn assemble(&mut self, model: Option<SharedModel>) {
         let stand_in = || ModelName::Demo.open(Path::new(""));
         let Some(model) = model.or_else(|| stand_in().ok()) else { return };
+        let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
+        self.mute = sub_agents.filter(|name| model.is_mute(&name.value)).cloned().collect();
         match build(&self.config, &model, &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
@@ -89,7 +94,8 @@ fn build(
     }
     for part in config.agents.iter().flatten() {
         let described = part.system.as_ref().map_or("", |system| &system.value);
-        let mut inner = Agent::builder(part.name.value.as_str(), model.clone()).limits(config.limits.limits());
+        let name = part.name.value.as_str();
+        let mut inner = Agent::builder(name, model.for_sub_agent(name)).limits(config.limits.limits());
         inner = inner.system(described);
         for tool in &offer.read_only {
             inner = inner.shared_tool(tool.clone());

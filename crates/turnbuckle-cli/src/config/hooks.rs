@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use turnbuckle::hook::OnFailure;
+use turnbuckle::hook::{OnFailure, Release};
 use turnbuckle::hooks::{Redact, Strategy};
 use turnbuckle_tools::{CommandLine, CommandPoint};
 
@@ -21,6 +21,8 @@ pub(crate) struct HookPart {
     pub(crate) timeout: Option<Found<Duration>>,
     pub(crate) tools: Option<Found<Vec<Found<String>>>>,
     pub(crate) main_agent_only: bool,
+    /// `release = "on_accept"`: nothing is told until every guard has accepted.
+    pub(crate) release: Option<Found<Release>>,
 }
 
 /// Which ready-made hook, with its own options.
@@ -47,6 +49,8 @@ enum Use {
 
 const USES: &[(&str, Use)] = &[("command", Use::Command), ("redact", Use::Redact)];
 const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore", OnFailure::Ignore)];
+/// The other one is how it is without the key.
+const RELEASES: &[(&str, Release)] = &[("on_accept", Release::OnAccept)];
 const STRATEGIES: &[(&str, Strategy)] = &[("replace", Strategy::Replace), ("mask", Strategy::Mask)];
 
 pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
@@ -60,6 +64,7 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
     let timeout = section.duration("timeout");
     let tools = section.strings("tools");
     let main_agent_only = section.boolean("main_agent_only").is_some_and(|found| found.value);
+    let release = section.word("release", RELEASES);
     let used = section.word("use", USES);
     // Without a `use` nobody knows the rest of its keys.
     let hook = match section.required("use", "\"command\"", used)?.value {
@@ -67,7 +72,7 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
         Use::Redact => redact(&mut section),
     };
     section.finish();
-    Some(HookPart { place, name, hook: hook?, on_failure, timeout, tools, main_agent_only })
+    Some(HookPart { place, name, hook: hook?, on_failure, timeout, tools, main_agent_only, release })
 }
 
 fn command(section: &mut Section<'_>) -> Option<HookUse> {
@@ -76,7 +81,7 @@ fn command(section: &mut Section<'_>) -> Option<HookUse> {
     let on = section.word("on", &points);
     let on = section.required("on", "\"stop\"", on);
     let run = section.string_or_list("run");
-    let run = section.required("run", "\"cargo check --quiet\"", run)?;
+    let run = section.required("run", "\"cargo check --quiet || exit 2\"", run)?;
     let empty = match &run.value {
         Ok(shell) => shell.trim().is_empty(),
         Err(argv) => argv.first().is_none_or(|program| program.trim().is_empty()),

@@ -216,6 +216,7 @@ const SMALL: Kind = Kind { name: "a whole number below 2^32", example: "8" };
 const AMOUNT: Kind = Kind { name: "a number that is not negative", example: "0.5" };
 const DURATION: Kind = Kind { name: "a duration", example: "\"30m\"" };
 const STRINGS: Kind = Kind { name: "a list of strings", example: "[\"…\"]" };
-const STRING_OR_LIST: Kind = Kind { name: "a string or a list of strings", example: "\"cargo check\"" };
+const STRING_OR_LIST: Kind =
+    Kind { name: "a string or a list of strings", example: "\"cargo check --quiet || exit 2\"" };
 const TABLE: Kind = Kind { name: "a table", example: "{ … }" };
 const TABLES: Kind = Kind { name: "a list of tables", example: "[{ … }]" };

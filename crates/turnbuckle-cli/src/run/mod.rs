@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use turnbuckle::conversation::{SendError, TurnError, TurnHandle};
+use turnbuckle::event::EventKind;
 use turnbuckle::hook::Point;
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
@@ -53,7 +54,7 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let conversations = conversations(agent, args.bare);
     let tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await.map_err(refused)?;
     let handle = conversations.send(&id, message, Scope::local()).await.map_err(refused)?;
-    let watch = Watch { conversations, id, output, view, tail, signals, lost: false, resting: false };
+    let watch = Watch { conversations, id, output, view, tail, signals, lost: false, resting: false, ended: false };
     Ok(watch.until_the_end(handle).await)
 }
 
@@ -93,6 +94,8 @@ struct Watch {
     lost: bool,
     /// Whether the last state told was one of rest.
     resting: bool,
+    /// Whether the turn's end was told: what is left are hooks that run after it.
+    ended: bool,
 }
 
 impl Watch {
@@ -132,7 +135,12 @@ impl Watch {
         loop {
             tokio::select! {
                 biased;
-                () = self.signals.first() => self.cancel().await,
+                () = self.signals.first() => {
+                    if self.ended {
+                        self.output.err("waiting for hooks that run after the turn; again to stop at once\n");
+                    }
+                    self.cancel().await;
+                }
                 () = &mut broken, if !unread => {
                     unread = true;
                     self.cancel().await;
@@ -151,8 +159,12 @@ impl Watch {
     fn show(&mut self, told: Option<&Told>) {
         match told {
             Some(told) => {
-                if let Telling::Live(Live::StateChanged { state }) = &told.what {
-                    self.resting = matches!(state, ConversationState::Idle | ConversationState::Waiting);
+                match &told.what {
+                    Telling::Live(Live::StateChanged { state }) => {
+                        self.resting = matches!(state, ConversationState::Idle | ConversationState::Waiting);
+                    }
+                    Telling::Log(event) => self.ended |= matches!(event.kind, EventKind::TurnEnded(_)),
+                    Telling::Live(_) => {}
                 }
                 self.view.told(told, &self.output);
             }

@@ -4,7 +4,7 @@ use crate::program::Folder;
 
 #[test]
 fn a_good_configuration_is_summed_up() {
-    let config = "[tools]\nbuiltin = [\"read_file\"]\n[[hooks]]\nuse = \"command\"\nname = \"lint\"\non = \"stop\"\nrun = \"touch ran\"\n";
+    let config = "[tools]\nbuiltin = [\"read_file\"]\n[[hooks]]\nuse = \"command\"\nname = \"lint\"\non = \"stop\"\nrun = \"touch ran\"\non_failure = \"block\"\n";
     let folder = Folder::with_config(r#"{ "text": "x" }"#, config);
     let ran = folder.run(&["check"]).exits(0);
     assert_eq!(ran.err, "");
@@ -44,4 +44,38 @@ fn a_gate_whose_program_is_missing_would_fail() {
         .run(&["check"])
         .exits(2)
         .says("was not found: the hook would fail");
+}
+
+#[test]
+fn a_stop_hook_whose_failure_lets_every_turn_end_is_told_of() {
+    let hook = "[[hooks]]\nuse = \"command\"\non = \"stop\"\nrun = \"cargo check\"\n";
+    let told = "a broken program lets every turn end";
+    let ran = Folder::with_config(r#"{ "text": "x" }"#, hook).run(&["check"]).exits(0);
+    ran.says("warning: turnbuckle.toml:3: a stop hook without `on_failure`").says(told).says("exit 2 refuses");
+    for policy in ["block", "ignore"] {
+        let config = format!("{hook}on_failure = \"{policy}\"\n");
+        let ran = Folder::with_config(r#"{ "text": "x" }"#, &config).run(&["check"]).exits(0);
+        assert!(!ran.err.contains(told), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_model_that_could_configure_commands_for_itself_is_told_of() {
+    let told = "the model could configure commands for itself";
+    let check = |config: &str| Folder::with_config(r#"{ "text": "x" }"#, config).run(&["check"]).exits(0);
+    check("[tools]\napprove = []\n").says("warning: turnbuckle.toml:4: write_file and edit_file without").says(told);
+    check("[tools]\napprove = [\"edit_file\"]\n").says("turnbuckle.toml:4: write_file without approval");
+    let judged = "[[hooks]]\nuse = \"command\"\non = \"before_tool\"\nrun = \"true\"\ntools = [\"*_file\"]\n";
+    let judged = format!("[tools]\napprove = []\n{judged}");
+    for fine in ["", "[tools]\napprove = []\nbuiltin = [\"read_file\"]\n", &judged] {
+        let ran = check(fine);
+        assert!(!ran.err.contains(told), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_sub_agent_that_the_script_does_not_know_is_told_of() {
+    let config = "[[agents]]\nname = \"reviewer\"\n";
+    let ran = Folder::with_config(r#"{ "text": "x" }"#, config).run(&["check"]).exits(0);
+    ran.says("warning: turnbuckle.toml:4: the script has no replies for the sub-agent `reviewer`");
 }

@@ -131,3 +131,25 @@ fn hooks_of_a_project_run_with_and_without_trust() {
     folder.run(&["run", "--trust-hooks", "--bare", "hi"]).exits(0).prints("ok\n");
     assert!(folder.path().join("ran").exists());
 }
+
+#[test]
+fn a_guard_may_hold_the_stream_until_it_has_judged() {
+    let replies = r#"{ "chunks": ["b", "ad"] }, { "chunks": ["go", "od"] }"#;
+    let guard = hook("after_model", "grep -q good && exit 0; echo be good >&2; exit 2");
+    let ran = Folder::with_config(replies, &format!("{guard}release = \"on_accept\"\n"))
+        .run(&["run", "--json", "hi"])
+        .exits(0);
+    let told: String = ran.events().iter().filter_map(|event| event["text"].as_str().map(str::to_owned)).collect();
+    assert_eq!(told, "good", "no byte of the rejected attempt is told");
+    Folder::with_config(replies, &guard).run(&["run", "--json", "hi"]).exits(0).out.find("\"text\":\"b\"").unwrap();
+}
+
+#[test]
+fn the_start_of_a_program_is_always_told() {
+    let folder = folder(r#"{ "text": "ok" }"#, "before_agent", "true");
+    for _ in 0..20 {
+        let types = folder.run(&["run", "--json", "hi"]).exits(0).types();
+        let count = |name: &str| types.iter().filter(|kind| *kind == name).count();
+        assert_eq!((count("hook_started"), count("hook_finished")), (1, 1));
+    }
+}

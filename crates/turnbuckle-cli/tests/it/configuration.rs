@@ -52,6 +52,7 @@ fn hooks_are_checked_to_the_last_option() {
     refused(&hook("use = \"command\"\non = \"stopp\"\nrun = \"x\"\n"), "turnbuckle.toml:3: `on`", "`stop`");
     refused(&hook("use = \"command\"\non = \"stop\"\nrun = []\n"), "turnbuckle.toml:4: `run`", "sh -c");
     refused(&hook("use = \"redact\"\non_failure = \"explode\"\n"), "turnbuckle.toml:3: `on_failure`", "block, ignore");
+    refused(&hook("use = \"redact\"\nrelease = \"never\"\n"), "turnbuckle.toml:3: `release`", "on_accept");
     refused(&hook("use = \"redact\"\nstrategy = \"mas\"\n"), "turnbuckle.toml:3: `strategy`", "`mask`");
     refused(
         &hook("use = \"redact\"\npatterns = [\n  { name = \"n\", pattern = \"[0-9]+\" },\n]\n"),
@@ -80,6 +81,8 @@ fn what_the_agent_refuses_is_put_back_to_its_line() {
     refused(twice, "turnbuckle.toml:6: two hooks are named \"a\"", "another `name`");
     let idle = "[[hooks]]\nuse = \"redact\"\ntools = [\"write_file\"]\n";
     refused(idle, "turnbuckle.toml:3: hook \"redact\" has tools", "take the setting out");
+    let held = "[[hooks]]\nuse = \"command\"\non = \"stop\"\nrun = \"true\"\nrelease = \"on_accept\"\n";
+    refused(held, "turnbuckle.toml:5: hook \"command\" has release = on_accept", "choose another point");
     let gone = "[[hooks]]\nuse = \"command\"\non = \"before_tool\"\nrun = \"true\"\ntools = [\"wirte_*\"]\n";
     refused(gone, "turnbuckle.toml:5: hook \"command\" names \"wirte_*\"", "");
 }

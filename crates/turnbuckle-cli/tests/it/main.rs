@@ -5,6 +5,7 @@ mod checking;
 mod command_hooks;
 mod configuration;
 mod demo;
+mod docs;
 mod events;
 mod exit_codes;
 mod gates;

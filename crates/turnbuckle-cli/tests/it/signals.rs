@@ -1,7 +1,7 @@
-//! SIGINT and SIGTERM cancel the turn and close its books.
+//! SIGINT, SIGTERM and SIGHUP cancel the turn and close its books.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::program::{Folder, Ran};
@@ -34,7 +34,7 @@ fn cut_off(arguments: &[&str], signal: &str) -> Ran {
 
 #[test]
 fn a_signal_cancels_the_turn_and_closes_its_books() {
-    for signal in ["-INT", "-TERM"] {
+    for signal in ["-INT", "-TERM", "-HUP"] {
         let ran = cut_off(&["run", "--json", "hi"], signal).exits(130).says("error: the turn was cancelled");
         let ended = ran.event("turn_ended");
         assert_eq!(ended["outcome"], "cancelled");
@@ -96,4 +96,49 @@ fn a_reader_that_is_stuck_does_not_keep_a_signal_from_being_heard() {
     let began = Instant::now();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+/// Waits until a hook has made this file.
+fn wait_for(folder: &Folder, name: &str) {
+    let began = Instant::now();
+    while !folder.path().join(name).exists() {
+        assert!(began.elapsed() < Duration::from_secs(10), "{name} is not there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_second_signal_takes_the_hooks_programs_along() {
+    // Everybody in the group holds the pipe; its end is heard when the last of them is gone.
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"slow\"\non = \"ended\"\nrun = \"exec 3>pipe; (sleep 1000; true) & touch ending; wait\"\n";
+    let folder = Folder::with_config(r#"{ "text": "done" }"#, hook);
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (sender, gone) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(std::fs::read(pipe).unwrap()));
+    let mut child = folder.command(&["run", "hi"]).spawn().unwrap();
+    wait_for(&folder, "ending");
+    send(&child, "-INT");
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("waiting for hooks that run after the turn; again to stop at once") {
+        assert_ne!(err.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    assert!(gone.try_recv().is_err(), "the first signal lets the hook go on");
+    send(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    gone.recv_timeout(Duration::from_secs(10)).unwrap();
+}
+
+#[test]
+fn without_a_terminal_on_purpose_a_hang_up_is_nothing() {
+    let folder = Folder::with_script(r#"{ "chunks": ["a", "b"], "delay_ms": 500 }"#);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" run hi", env!("CARGO_BIN_EXE_turnbuckle")]);
+    shell.current_dir(folder.path()).env("HOME", folder.path().join("home")).env_remove("XDG_CONFIG_HOME");
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = shell.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    send(&child, "-HUP");
+    Ran::from(child.wait_with_output().unwrap()).exits(0).prints("ab\n");
 }

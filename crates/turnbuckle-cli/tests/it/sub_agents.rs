@@ -41,3 +41,13 @@ fn a_sub_agent_reads_but_does_not_write_and_its_work_shows_as_progress() {
     let ran = folder.run(&["run", "review"]).exits(0).prints("reviewed\n");
     ran.says("dispatch  reviewer → read_file(a.txt)").says("dispatch  reviewer(\"look at a.txt\") = looks good");
 }
+
+#[test]
+fn a_sub_agent_without_replies_of_its_own_does_not_say_its_parents() {
+    let call = r#"{ "tool_calls": [{ "id": "r", "name": "reviewer", "arguments": { "task": "look" } }] }"#;
+    let folder = Folder::with_config(&format!("{call}, {{ \"text\": \"over\" }}"), "[[agents]]\nname = \"reviewer\"\n");
+    let ran = folder.run(&["run", "--json", "review"]).exits(0);
+    let result = ran.event("tool_result");
+    assert_eq!(result["ok"], false);
+    assert!(result["content"][0]["text"].as_str().unwrap().contains("the script has 0 replies"), "{result}");
+}

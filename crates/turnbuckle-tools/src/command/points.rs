@@ -78,6 +78,8 @@ impl Command {
         };
         let mut line = serde_json::to_vec(&input)?;
         line.push(b'\n');
+        // A short program may be over by the first look: then whether its start is told would be chance.
+        tokio::task::yield_now().await;
         let ran = process::run(&self.line, &self.cwd, &line).await?;
         Ok(said(&ran, &self.line, on)?)
     }

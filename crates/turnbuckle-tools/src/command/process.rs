@@ -1,7 +1,9 @@
 //! One run of a program: fed, drained, and killed with all its children if nobody waits any more.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -84,17 +86,39 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Kept, most: usiz
     }
 }
 
+/// The groups of all programs that run now. Written by [`Group`], read by [`kill_all_groups`].
+static LIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn live() -> MutexGuard<'static, BTreeSet<i32>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills every command hook of this process that runs now, with its children.
+///
+/// For a process that is about to exit: then no future is dropped, and what hooks started would live on. Their runs
+/// fail. A program that starts later is not touched.
+pub fn kill_all_groups() {
+    for group in live().iter().filter_map(|group| Pid::from_raw(*group)) {
+        // It may have ended in this moment.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
 /// The process group of a child that has not been reaped.
 struct Group(Option<Pid>);
 
 impl Group {
     fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        live().extend(group.map(|group| group.as_raw_nonzero().get()));
+        Self(group)
     }
 
     /// Its leader is reaped: the number may soon be another's.
     fn ended(&mut self) {
-        self.0 = None;
+        if let Some(group) = self.0.take() {
+            live().remove(&group.as_raw_nonzero().get());
+        }
     }
 }
 
@@ -104,5 +128,6 @@ impl Drop for Group {
             // It may have ended in this moment.
             let _ = kill_process_group(group, Signal::KILL);
         }
+        self.ended();
     }
 }

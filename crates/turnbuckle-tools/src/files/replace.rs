@@ -1,5 +1,6 @@
 //! A file's content, replaced in one step: a new file beside it, then a rename.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,6 +89,13 @@ fn fresh(dir: &Dir, old: Option<&Metadata>) -> io::Result<(String, File)> {
             opened => return opened.map(|file| (name, file)),
         }
     }
+}
+
+/// Whether a file has the name of one that [`fresh`] makes: it is about to become another, or nobody's.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    let middle = name.to_str().and_then(|name| name.strip_prefix(".turnbuckle-")?.strip_suffix(".tmp"));
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    middle.and_then(|middle| middle.split_once('-')).is_some_and(|(id, count)| number(id) && number(count))
 }
 
 fn fill(mut file: File, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {

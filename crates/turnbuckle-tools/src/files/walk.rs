@@ -9,6 +9,7 @@ use cap_std::fs::Dir;
 use super::aside::Leash;
 use super::folder::Folder;
 use super::refusal::Refusal;
+use super::replace::is_temporary;
 
 /// Not walked into unless asked for by path: what versions, packages and Turnbuckle itself keep there is not the
 /// project. Neither are folders that a `CACHEDIR.TAG` marks as a cache (cargo's `target` has one).
@@ -95,7 +96,12 @@ fn entries(dir: &Dir, path: &Path, leash: &Leash) -> Result<Vec<Entry>, Refusal>
             kind if kind.is_symlink() => Kind::Link,
             _ => Kind::Special,
         };
-        entries.push(Entry { path: path.join(entry.file_name()), kind });
+        let name = entry.file_name();
+        // Of a write under way: gone before anybody could open it.
+        if kind == Kind::File && is_temporary(&name) {
+            continue;
+        }
+        entries.push(Entry { path: path.join(name), kind });
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(entries)

@@ -54,3 +54,14 @@ async fn a_name_cannot_forge_a_line() {
     desk.put("a\nb", "");
     assert_eq!(desk.ok("list_files", json!({})).await, "a\\nb");
 }
+
+#[tokio::test]
+async fn a_write_under_way_beside_it_is_not_seen() {
+    let desk = Desk::new().await;
+    for path in ["a/.turnbuckle-12-0.tmp", "a/.turnbuckle-x.tmp", "a/.turnbuckle-1-2.tmp.md"] {
+        desk.put(path, "half");
+    }
+    let rest = "a/.turnbuckle-1-2.tmp.md\na/.turnbuckle-x.tmp";
+    assert_eq!(desk.ok("list_files", json!({"path": "a"})).await, rest);
+    assert!(!desk.ok("search_files", json!({"pattern": "half"})).await.contains("12-0"));
+}

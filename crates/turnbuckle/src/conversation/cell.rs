@@ -1,9 +1,12 @@
 //! A conversation at rest or being driven.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 
+use futures_util::task::AtomicWaker;
 use smallvec::SmallVec;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 use super::observers::Watching;
 use super::outcome::{ResolveError, Rest, SendError, TurnError};
@@ -89,12 +92,16 @@ pub(crate) struct Cell {
     pub(crate) parent: Option<Arc<Frame>>,
     pub(crate) plane: Arc<Plane>,
     inner: Mutex<Inner>,
+    /// Wakes the turn whose tools run when a command arrives.
+    arrived: AtomicWaker,
     /// Woken when a turn that was about to be has begun, or is none.
     begun: Notify,
 }
 
 struct Inner {
     seat: Seat,
+    /// For the driver, at most [`COMMANDS`].
+    commands: VecDeque<Command>,
     /// Cuts the turn under way; set while one flies.
     flying: Option<CutToken>,
     /// Whether a driver has a message whose turn has not begun.
@@ -142,12 +149,14 @@ impl Drop for SeatGuard {
 
 impl Inner {
     fn is_busy(&self) -> bool {
-        matches!(self.seat, Seat::Driving(_)) && (self.flying.is_some() || self.expecting)
+        matches!(self.seat, Seat::Driving) && (self.flying.is_some() || self.expecting)
     }
 
     fn vacate(&mut self, state: Option<Box<State>>) {
         self.seat = Seat::Resting(state);
         (self.flying, self.cut_next, self.expecting) = (None, None, false);
+        // Only a driver that died leaves some: whoever gave them is told by the drop.
+        self.commands.clear();
     }
 }
 
@@ -166,7 +175,7 @@ enum Seat {
     /// Nobody works on it; what is remembered may be behind the store.
     Resting(Option<Box<State>>),
     /// A driver, which takes commands.
-    Driving(mpsc::Sender<Command>),
+    Driving,
 }
 
 impl Cell {
@@ -174,6 +183,7 @@ impl Cell {
         let plane = Arc::new(Plane::new(id.clone(), clock));
         let inner = Inner {
             seat: Seat::Resting(None),
+            commands: VecDeque::new(),
             flying: None,
             expecting: false,
             cut_next: None,
@@ -184,7 +194,7 @@ impl Cell {
             shown: false,
             met: false,
         };
-        Self { id, agent, parent, plane, inner: Mutex::new(inner), begun: Notify::new() }
+        Self { id, agent, parent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -207,20 +217,24 @@ impl Cell {
             command => command,
         };
         inner.expecting |= matches!(command, Command::Message(_));
-        if let Seat::Driving(commands) = &inner.seat {
-            let Err(refused) = commands.try_send(command) else { return Given::Sent };
-            drop(inner);
-            refused.into_inner().fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
-            return Given::Sent;
+        match std::mem::replace(&mut inner.seat, Seat::Driving) {
+            Seat::Driving if inner.commands.len() >= COMMANDS => {
+                drop(inner);
+                command.fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
+                Given::Sent
+            }
+            Seat::Driving => {
+                inner.commands.push_back(command);
+                drop(inner);
+                self.arrived.wake();
+                Given::Sent
+            }
+            Seat::Resting(state) => {
+                drop(inner);
+                let seat = SeatGuard { cell: self.clone(), rested: false };
+                Given::Driver(Box::pin(driver::run(seat, house.clone(), state, command)))
+            }
         }
-        let (sender, commands) = mpsc::channel(COMMANDS);
-        let state = match std::mem::replace(&mut inner.seat, Seat::Driving(sender)) {
-            Seat::Resting(state) => state,
-            Seat::Driving(_) => None,
-        };
-        drop(inner);
-        let seat = SeatGuard { cell: self.clone(), rested: false };
-        Given::Driver(Box::pin(driver::run(seat, house.clone(), state, command, commands)))
     }
 
     /// Whether a turn is under way or about to be.
@@ -264,14 +278,22 @@ impl Cell {
         self.command(house, Command::Cancel(cut));
     }
 
-    /// Gives the seat back with the state, unless a command came in meanwhile.
-    pub(crate) fn rest(
-        &self,
-        state: &mut Option<Box<State>>,
-        commands: &mut mpsc::Receiver<Command>,
-    ) -> Option<Command> {
+    /// The next command that a turn can carry out while its tools run: an answer or a cancellation.
+    pub(crate) fn poll_command(&self, cx: &mut Context<'_>) -> Poll<Command> {
+        self.arrived.register(cx.waker());
         let mut inner = self.lock();
-        let command = commands.try_recv().ok();
+        let fits = |command: &Command| matches!(command, Command::Resolve(_) | Command::Cancel(_));
+        let place = inner.commands.iter().position(fits);
+        match place.and_then(|place| inner.commands.remove(place)) {
+            Some(command) => Poll::Ready(command),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Gives the seat back with the state, unless a command came in meanwhile.
+    pub(crate) fn rest(&self, state: &mut Option<Box<State>>) -> Option<Command> {
+        let mut inner = self.lock();
+        let command = inner.commands.pop_front();
         if command.is_none() {
             inner.vacate(state.take());
             self.begun.notify_waiters();
@@ -351,12 +373,12 @@ impl Cell {
 
     /// Brings the view up to what is stored, unless a driver does.
     pub(crate) async fn show_log(&self, house: &House) -> Result<(), StoreError> {
-        if matches!(self.lock().seat, Seat::Driving(_)) {
+        if matches!(self.lock().seat, Seat::Driving) {
             return Ok(());
         }
         let from = if self.is_shown() { self.plane.last_seq() + 1 } else { 1 };
         let log = house.store.log(&self.id, from).await?;
-        if matches!(self.lock().seat, Seat::Driving(_)) {
+        if matches!(self.lock().seat, Seat::Driving) {
             return Ok(());
         }
         match from {

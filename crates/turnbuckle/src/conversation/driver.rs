@@ -1,10 +1,8 @@
 //! The driver: claims a conversation, carries out commands, drives its turns to rest, and gives the seat back.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::sync::mpsc;
 
 use super::cell::{Cell, Command, NewMessage, Notes, SeatGuard};
 use super::observers::Watching;
@@ -22,13 +20,7 @@ use crate::store::{Batch, Beside, BesideWrite, InboxMessage, JobKind, Lease, Sto
 use crate::turn::{BackgroundDesk, Cut, Flight, Frame, Resolve, Stage, State, next, resolve, run_jobs};
 
 /// From the first command until nothing is left to do.
-pub(super) async fn run(
-    seat: SeatGuard,
-    house: Arc<House>,
-    state: Option<Box<State>>,
-    first: Command,
-    commands: mpsc::Receiver<Command>,
-) {
+pub(super) async fn run(seat: SeatGuard, house: Arc<House>, state: Option<Box<State>>, first: Command) {
     let mut sitting = Sitting {
         cell: seat.cell.clone(),
         house,
@@ -36,8 +28,6 @@ pub(super) async fn run(
         inbox: SmallVec::new(),
         beside: None,
         epoch: None,
-        commands: Some(commands),
-        later: VecDeque::new(),
         resolve: None,
         cut: None,
         watching: None,
@@ -62,9 +52,6 @@ pub(super) struct Sitting {
     pub(super) beside: Option<Beside>,
     /// The claim, while it is held.
     epoch: Option<u64>,
-    /// With the flight while there is one.
-    pub(super) commands: Option<mpsc::Receiver<Command>>,
-    later: VecDeque<Command>,
     /// What the next flight begins with.
     resolve: Option<Resolve>,
     cut: Option<Cut>,
@@ -231,9 +218,7 @@ impl Sitting {
 
     /// Takes the state back. A turn that is over is still to be told.
     fn land(&mut self, flight: Flight, done: Result<Stage, StoreError>) -> Result<Option<Landed>, StoreError> {
-        let Flight { turn, state, beside, commands, later, ended, released, .. } = flight;
-        self.commands = Some(commands);
-        self.later.extend(later);
+        let Flight { turn, state, beside, ended, released, .. } = flight;
         done?;
         if released {
             self.epoch = None;
@@ -329,9 +314,6 @@ impl Sitting {
 
     /// Nothing more to do here, unless a command came in meanwhile.
     fn rest(&mut self) -> Option<Command> {
-        if let Some(command) = self.later.pop_front() {
-            return Some(command);
-        }
         let state = match self.stage() {
             Stage::Waiting => ConversationState::Waiting,
             _ => ConversationState::Idle,
@@ -340,17 +322,14 @@ impl Sitting {
             self.cell.plane.tell_live(None, Live::StateChanged { state });
         }
         self.watching = None;
-        let commands = self.commands.as_mut()?;
-        self.cell.rest(&mut self.state, commands)
+        self.cell.rest(&mut self.state)
     }
 
     /// The store failed: whoever waits is told, and what was remembered is dropped. The log stands.
-    fn give_up(mut self, error: StoreError) {
+    fn give_up(self, error: StoreError) {
         let error = Arc::new(error);
         self.cell.tell_rest(None, Err(TurnError::Store(error.clone())));
-        self.later.drain(..).for_each(|command| command.fail(&error));
-        let Some(mut commands) = self.commands.take() else { return self.cell.vacate() };
-        while let Some(command) = self.cell.rest(&mut None, &mut commands) {
+        while let Some(command) = self.cell.rest(&mut None) {
             command.fail(&error);
         }
     }

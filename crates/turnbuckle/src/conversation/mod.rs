@@ -116,7 +116,7 @@ impl ConversationsBuilder {
     /// Opens the door.
     pub fn build(self) -> Conversations {
         let house = House {
-            writer: self.ids.mint("w_").into(),
+            writer: self.ids.mint("w_"),
             store: self.store,
             clock: self.clock,
             ids: self.ids,
@@ -426,10 +426,6 @@ impl House {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));
         cells.entry(id.clone()).or_insert_with(make).clone()
-    }
-
-    pub(crate) fn find(&self, id: &ConversationId) -> Option<Arc<Cell>> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
     pub(crate) fn forget(&self, id: &ConversationId) {

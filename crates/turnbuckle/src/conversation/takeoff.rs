@@ -16,7 +16,6 @@ impl Sitting {
     /// The flight of the open turn, or of the next message.
     pub(super) fn take_off(&mut self, epoch: u64) -> Option<Box<Flight>> {
         let mut state = self.state.take()?;
-        let commands = self.commands.take()?;
         let agent = self.cell.agent.clone();
         if state.turn.is_none() {
             state.begin(self.inbox.first()?.turn.clone());
@@ -60,7 +59,7 @@ impl Sitting {
         }
         let mut turn = Turn::new(Arc::new(frame), user_message);
         turn.assistant_message = last_reply(&state);
-        let mut flight = Box::new(Flight::new(turn, state, beside, epoch, commands));
+        let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
         flight.moment = moment;
         flight.remember_injections();
         Some(flight)

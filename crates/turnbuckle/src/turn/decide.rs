@@ -265,6 +265,6 @@ enum Word {
 }
 
 /// A blocking failure at a tool point ends the call, naming the hook.
-pub(super) fn blocked(hook: &Text, failure: &HookFailure) -> Output {
+fn blocked(hook: &Text, failure: &HookFailure) -> Output {
     Output::error(format!("[blocked] hook {hook} failed: {failure}"))
 }

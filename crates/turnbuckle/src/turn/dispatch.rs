@@ -35,13 +35,10 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
         if running.0.is_empty() {
             return Ok(());
         }
-        let Flight { commands, turn, .. } = &mut *flight;
+        let Flight { cell, turn, .. } = &*flight;
         let step = poll_fn(|cx| match running.poll(cx) {
             Poll::Ready(performed) => Poll::Ready(Step::Performed(performed)),
-            Poll::Pending => match commands.poll_recv(cx) {
-                Poll::Ready(Some(command)) => Poll::Ready(Step::Command(command)),
-                _ => Poll::Pending,
-            },
+            Poll::Pending => cell.poll_command(cx).map(Step::Command),
         });
         match turn.frame.cut.race(step).await? {
             Step::Performed(performed) => write_result(flight, performed?).await?,

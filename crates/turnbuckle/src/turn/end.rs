@@ -74,6 +74,9 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
             blocked.get_or_insert(interrupt);
             None
         });
+        if let Some(failure) = flight.records.last().and_then(|record| record.failure.clone()) {
+            flight.warn(Some(hook.clone()), format!("it failed, and nobody judged in its place: {failure}"));
+        }
         match decided {
             None | Some(OnStop::Accept) => {}
             Some(OnStop::Advise(text)) => closing.injections.push((hook, text.to_string().into())),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::sync::mpsc;
 
 use super::cut::Cut;
 use super::meter::Stopwatch;
@@ -13,7 +12,7 @@ use super::state::{Stage, State, Verdict};
 use crate::agent::Agent;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
-use crate::conversation::Command;
+use crate::conversation::Cell;
 use crate::event::{Event, EventKind, Place, TurnEnded, Warning};
 use crate::hook::{Injection, Moment, Record};
 use crate::live::Live;
@@ -72,10 +71,8 @@ pub(crate) struct Flight {
     pub(crate) epoch: u64,
     /// Whether a write gave it back.
     pub(crate) released: bool,
-    /// From callers, for this conversation.
-    pub(crate) commands: mpsc::Receiver<Command>,
-    /// Commands that the driver carries out between turns; see [`put_off`](Self::put_off).
-    pub(crate) later: Vec<Command>,
+    /// Where commands for this conversation come in.
+    pub(crate) cell: Arc<Cell>,
     /// Set by `end`, for whoever waits.
     pub(crate) ended: Option<TurnEnded>,
     /// The stage last told.
@@ -106,13 +103,7 @@ impl With {
 }
 
 impl Flight {
-    pub(crate) fn new(
-        turn: Turn,
-        state: Box<State>,
-        beside: Beside,
-        epoch: u64,
-        commands: mpsc::Receiver<Command>,
-    ) -> Self {
+    pub(crate) fn new(turn: Turn, state: Box<State>, beside: Beside, epoch: u64, cell: Arc<Cell>) -> Self {
         let stopwatch = Stopwatch::started(beside.active, turn.frame.clock.elapsed());
         Self {
             turn,
@@ -127,8 +118,7 @@ impl Flight {
             stopwatch,
             epoch,
             released: false,
-            commands,
-            later: Vec::new(),
+            cell,
             ended: None,
             entered: None,
         }
@@ -148,16 +138,6 @@ impl Flight {
             self.entered = Some(stage);
             self.frame().tell(Live::StateChanged { state: stage.into() });
         }
-    }
-
-    /// Keeps a command for the driver. Too many of them are refused.
-    pub(crate) fn put_off(&mut self, command: Command) {
-        const MOST: usize = 64;
-        if self.later.len() < MOST {
-            return self.later.push(command);
-        }
-        let id = self.frame().conversation.clone();
-        command.fail(&Arc::new(StoreError::InUse { id }));
     }
 
     /// A stage that stopped before its end may have decided how the turn ends.

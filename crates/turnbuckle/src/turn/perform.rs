@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::decide::{Going, blocked};
+use super::decide::Going;
 use super::flight::Interrupt;
 use super::seen::Turn;
 use crate::Failure;
@@ -81,7 +81,10 @@ pub(super) async fn after_tool(
             Ok(AfterTool::Modify(modified)) => output = modified.capped(),
             Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),
             Err(_) if entry.failure_policy(Point::AfterTool) == OnFailure::Ignore => {}
-            Err(failure) => return Ok((blocked(&entry.name, &failure), None)),
+            Err(failure) => {
+                let text = format!("[the tool ran; its result is withheld] hook {} failed: {failure}", entry.name);
+                return Ok((Output::error(text), None));
+            }
         }
     }
     Ok((output, None))

@@ -1,5 +1,7 @@
 //! An answer to a suspended call: checked, written, and only then acknowledged; the turn goes on afterwards.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use super::flight::{Flight, Interrupt, With};
@@ -30,8 +32,9 @@ pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), In
     match command {
         Command::Resolve(resolve) => Ok(answer(flight, resolve).await?),
         Command::Cancel(cut) => Err(cut.into()),
+        // No other command is taken while a turn runs.
         other => {
-            flight.put_off(other);
+            other.fail(&Arc::new(StoreError::InUse { id: flight.frame().conversation.clone() }));
             Ok(())
         }
     }
@@ -62,8 +65,8 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
     flight.beside.answers.push((call, answer));
     let written = flight.write(kinds, With::BESIDE).await;
     let turn = flight.frame().id.clone();
-    if let (Ok(()), Some(cell)) = (&written, flight.frame().house.find(&flight.frame().conversation)) {
-        cell.add_waiter(Some(turn.clone()), rest);
+    if written.is_ok() {
+        flight.cell.add_waiter(Some(turn.clone()), rest);
     }
     // Whoever asked may have gone; the answer stands all the same.
     let _ = done.send(written.as_ref().map(|()| turn).map_err(|error| ResolveError::Store(error.to_string())));

@@ -1,0 +1,85 @@
+//! What the docs show can be copied: every block of TOML is a good configuration, every script runs, every event is JSON.
+
+use serde_json::Value;
+
+use crate::program::Folder;
+
+const README: &str = include_str!("../../../../README.md");
+const PROGRAM: &str = include_str!("../../../../docs/program.md");
+
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let begin = format!("```{language}\n");
+    text.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_configuration_shown_is_good() {
+    let shown = [blocks(README, "toml"), blocks(PROGRAM, "toml")].concat();
+    assert!(shown.len() > 8);
+    for config in &shown {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        let ran = folder.run(&["check"]).exits(0);
+        assert!(!ran.err.contains("on_failure"), "{config}\n{}", ran.err);
+    }
+    let all = Folder::new();
+    all.file("turnbuckle.toml", &shown.iter().find(|config| config.contains("max_cost")).unwrap().clone());
+    all.run(&["run", "--quiet", "hi"]).exits(0);
+}
+
+#[test]
+fn the_defaults_shown_are_the_defaults() {
+    let shown = blocks(PROGRAM, "toml").into_iter().find(|config| config.contains("max_cost")).unwrap();
+    let (with, without) = (Folder::new(), Folder::new());
+    with.file("turnbuckle.toml", &shown);
+    let lines = |folder: &Folder, skip: &str| {
+        let out = folder.run(&["check"]).exits(0).out.replace(" (nobody chose one)", "");
+        out.lines().filter(|line| !line.starts_with(skip)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(&with, "files"), lines(&without, "files"));
+    let limits: turnbuckle::Limits = {
+        let table: toml::Table = shown.parse().unwrap();
+        let mut limits = serde_json::to_value(&table["limits"]).unwrap();
+        for key in ["turn_timeout", "approval_timeout"] {
+            let text = limits[key].as_str().unwrap().to_owned();
+            limits[key] = serde_json::to_value(humantime::parse_duration(&text).unwrap()).unwrap();
+        }
+        serde_json::from_value(limits).unwrap()
+    };
+    assert_eq!(limits, turnbuckle::Limits::default());
+}
+
+#[test]
+fn every_json_shown_is_json_and_the_script_runs() {
+    let (scripts, lines): (Vec<_>, Vec<_>) =
+        blocks(PROGRAM, "json").into_iter().partition(|block| block.contains("replies"));
+    for line in lines.iter().flat_map(|block| block.lines()) {
+        assert!(serde_json::from_str::<Value>(line).unwrap().is_object(), "{line}");
+    }
+    let folder = Folder::new();
+    folder.file("talk.json", &scripts[0]);
+    folder.file("turnbuckle.toml", "[[agents]]\nname = \"reviewer\"\n");
+    folder.run(&["run", "--model", "script:talk.json", "hi"]).exits(0).prints("Hello there\n");
+}
+
+#[test]
+fn every_key_that_is_known_is_documented() {
+    // An unknown key's hint lists the known ones.
+    let known = |config: &str| {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        let err = folder.run(&["check"]).exits(2).err;
+        let list = err.split("possible here: ").nth(1).unwrap_or_else(|| panic!("{err}")).lines().next().unwrap();
+        list.split(", ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let hook = "[[hooks]]\nzzzzzzzz = 1\nuse = ";
+    let command = format!("{hook}\"command\"\non = \"stop\"\nrun = \"true\"\n");
+    let configs = ["zzzzzzzz = 1\n", "[agent]\nzzzzzzzz = 1\n", "[limits]\nzzzzzzzz = 1\n", "[store]\nzzzzzzzz = 1\n"];
+    let more = ["[tools]\nzzzzzzzz = 1\n", "[[agents]]\nname = \"a\"\nzzzzzzzz = 1\n"];
+    let redact = format!("{hook}\"redact\"\n");
+    for config in configs.into_iter().chain(more).chain([&*command, &*redact]) {
+        for key in known(config) {
+            assert!(PROGRAM.contains(&key), "{key} is not in docs/program.md");
+        }
+    }
+}
