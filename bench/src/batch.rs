@@ -117,9 +117,10 @@ impl Batch {
         }
     }
 
-    /// Lets viewers read what they were told. Between two yields the runtime polls some sixty tasks.
+    /// Lets viewers read what they were told. Between two yields the runtime polls some sixty tasks, and a task reads a
+    /// hundred events at a time.
     async fn settle(&self) {
-        for _ in 0..3 + self.readers.len() / 16 {
+        for _ in 0..3 + self.readers.len() / 4 {
             tokio::task::yield_now().await;
         }
     }

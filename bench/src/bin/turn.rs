@@ -86,6 +86,7 @@ impl Bench<'_> {
             &|| self.fresh(&agent, TURNS, Viewers::None),
             &|| self.fresh(&agent, TURNS, Viewers::Lossless(1)),
             &|| self.next(&agent),
+            &|| self.whole(&agent),
         ])?;
         report.part("a turn: 2 instant model calls, 1 tool call, memory store, log and live plane");
         report.row("the same by hand, without a log", all.median(0), "ns");
@@ -97,6 +98,8 @@ impl Bench<'_> {
         report.row("  of the hand-written loop", all.ratio(3, 0), "×");
         report.row(format!("the first {TURNS} turns of one conversation, one viewer"), all.median(4), "ns");
         report.row("  of the hand-written loop", all.ratio(4, 0), "×");
+        report.row("`agent.run`: store and conversation made and dropped, no viewer", all.median(5), "ns");
+        report.row("  of the hand-written loop", all.ratio(5, 0), "×");
         self.counted(report, "allocations: by hand", "hand", None);
         self.counted(report, "allocations: turn, one viewer", "turn", Some(80.0));
         self.counted(report, "allocations: turn, no viewer", "turn_unwatched", None);
@@ -208,6 +211,17 @@ impl Bench<'_> {
         let took = cpu_ns(&self.runtime, batch.fresh_turns())?;
         let short = batch.finish().iter().any(|seen| seen.turns != 1 || seen.missed > 0);
         if short { Err("a viewer missed something".into()) } else { Ok(took / turns as f64) }
+    }
+
+    /// A whole program: its own store, one conversation, one turn.
+    fn whole(&self, agent: &Agent) -> Result<f64, Failure> {
+        let work = async {
+            for _ in 0..TURNS {
+                std::hint::black_box(agent.run(MESSAGE).await?);
+            }
+            Ok(())
+        };
+        Ok(cpu_ns(&self.runtime, work)? / TURNS as f64)
     }
 
     /// The first turns of one conversation.
