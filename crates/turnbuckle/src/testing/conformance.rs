@@ -60,7 +60,7 @@ promises! {
 /// Puts a store through all promises, a fresh and empty one for each. Needs a tokio runtime.
 ///
 /// # Panics
-/// At the first promise that the store breaks; its name was then the last one of the test's backtrace.
+/// At the first promise that the store breaks; the line of the panic stands in the function that is named after it.
 pub async fn check(store: impl Fn() -> Shelf) {
     for (_, promise) in PROMISES {
         promise(store()).await;
