@@ -55,7 +55,7 @@ pub fn of_messages(messages: &[Message]) -> u64 {
 }
 
 /// Of what an event adds to later contexts.
-pub(crate) fn of_event(event: &Event) -> u64 {
+pub fn of_event(event: &Event) -> u64 {
     match &event.kind {
         EventKind::UserMessage { content, .. } | EventKind::Injection { content, .. } => of_content(content) + FRAME,
         EventKind::AssistantMessage { content, .. } | EventKind::ToolResult { content, .. } => {

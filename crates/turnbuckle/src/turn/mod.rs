@@ -1,7 +1,7 @@
 //! The turn, top to bottom: accept → build → call → dispatch → end.
 //!
-//! [`drive`] is the whole loop: ask [`next`] for the stage, run it, look again. A stage is an async function over the
-//! [`Flight`]; it changes the state by writing events, and it never calls another stage.
+//! `drive` is the whole loop: ask [`next`] for the stage, run it, look again. A stage is an async function over the
+//! `Flight`; it changes the state by writing events, and it never calls another stage.
 
 pub(crate) mod accept;
 mod aftermath;

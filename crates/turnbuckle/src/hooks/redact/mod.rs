@@ -70,7 +70,7 @@ use crate::hook::{Hook, Passed, Transformer};
 /// From how many characters on [`Strategy::Mask`] shows the last four.
 const SHOWN_FROM: usize = 8;
 
-/// Takes secrets and personal data out of text. See the [module](self) for the rules.
+/// Takes secrets and personal data out of text. The rules are at the top of its source file.
 ///
 /// Cloning is cheap: the compiled patterns are shared.
 #[derive(Clone)]

@@ -1,0 +1,169 @@
+//! The file: whose it is, which version it has, what tables are in it, and how it is written to disk.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
+
+use super::SqliteError;
+
+/// `TbKl`: says to `file` and to us whose database it is.
+const APPLICATION: i32 = 0x5462_4B6C;
+/// How long a write waits for another process's.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Each brings the schema from its position to the next version; never edited once released.
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+
+const OPENING: &str = "opening it";
+const MIGRATING: &str = "making or migrating its tables";
+
+/// Makes the folder and the file if need be, and brings the tables up to date. The connection is the writer's.
+pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
+    make_folder(path)?;
+    look_before_opening(path)?;
+    let failed = |error| SqliteError::of(path, OPENING, error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
+    db.busy_timeout(PATIENCE).map_err(failed)?;
+    if db.is_readonly(MAIN_DB).map_err(failed)? {
+        return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+    }
+    // `fullfsync` is what macOS calls writing to the disk and not to its cache.
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
+        .map_err(failed)?;
+    migrate(path, &mut db)?;
+    use_wal(path, &db)?;
+    set_up(&db).map_err(failed)?;
+    Ok(db)
+}
+
+/// One more connection to a prepared file, for reading.
+pub(super) fn reader(path: &Path) -> Result<Connection, SqliteError> {
+    let failed = |error| SqliteError::of(path, OPENING, error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags).map_err(failed)?;
+    db.busy_timeout(PATIENCE).map_err(failed)?;
+    db.execute_batch("PRAGMA query_only = ON;").map_err(failed)?;
+    set_up(&db).map_err(failed)?;
+    Ok(db)
+}
+
+fn set_up(db: &Connection) -> rusqlite::Result<()> {
+    db.set_prepared_statement_cache_capacity(64);
+    // Damage is noticed when a page is read, not when its nonsense was believed. The log file shrinks again after a rush.
+    db.execute_batch(
+        "PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
+         PRAGMA journal_size_limit = 67108864;",
+    )
+}
+
+/// Folders that are made here are also written to disk: a file in a folder that power loss takes away is no file.
+fn make_folder(path: &Path) -> Result<(), SqliteError> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    let failed = |error| SqliteError::Unreachable {
+        path: folder.to_owned(),
+        doing: "making its folder",
+        source: Arc::new(error),
+    };
+    let missing: Vec<_> =
+        folder.ancestors().take_while(|part| !part.as_os_str().is_empty() && !part.exists()).collect();
+    fs::create_dir_all(folder).map_err(failed)?;
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(above).and_then(|above| above.sync_all()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Reads the header without SQLite, which would make files beside a database that is none of our business.
+fn look_before_opening(path: &Path) -> Result<(), SqliteError> {
+    let failed = |error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) };
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    if !about.is_file() {
+        return Err(SqliteError::NotAFile { path: path.to_owned() });
+    }
+    if about.len() == 0 {
+        return Ok(());
+    }
+    let mut header = Vec::with_capacity(100);
+    File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)).map_err(failed)?;
+    let foreign = |found: String| Err(SqliteError::Foreign { path: path.to_owned(), found });
+    let number =
+        |at: usize| header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_be_bytes);
+    if header.len() < 100 || !header.starts_with(b"SQLite format 3\0") {
+        return foreign("it is not a SQLite database".to_owned());
+    }
+    if number(68) != APPLICATION {
+        return foreign(format!("its application id is {:#x}", number(68)));
+    }
+    check_version(path, i64::from(number(60)))?;
+    // The super-user could write it all the same; whoever marked it did not mean that.
+    if about.permissions().readonly() {
+        return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+    }
+    Ok(())
+}
+
+fn check_version(path: &Path, found: i64) -> Result<(), SqliteError> {
+    let known = MIGRATIONS.len() as i64;
+    if (0..=known).contains(&found) {
+        return Ok(());
+    }
+    Err(SqliteError::Newer { path: path.to_owned(), found, known })
+}
+
+/// Which version the tables have now.
+fn version(db: &Connection) -> rusqlite::Result<i64> {
+    db.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
+}
+
+/// A newer program may have changed the tables since they were opened.
+pub(super) fn still_ours(path: &Path, db: &Connection) -> Result<(), SqliteError> {
+    let found = version(db).map_err(|error| SqliteError::of(path, "comparing its schema version", error))?;
+    check_version(path, found)
+}
+
+/// All in one transaction, so that two programs that open a new file at once make it once.
+fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
+    let failed = |error| SqliteError::of(path, MIGRATING, error);
+    let found = version(db).map_err(failed)?;
+    check_version(path, found)?;
+    if found == MIGRATIONS.len() as i64 {
+        return Ok(());
+    }
+    let work = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let found = version(&work).map_err(failed)?;
+    check_version(path, found)?;
+    for step in MIGRATIONS.iter().skip(found as usize) {
+        work.execute_batch(step).map_err(failed)?;
+    }
+    let stamp = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {};", MIGRATIONS.len());
+    work.execute_batch(&stamp).map_err(failed)?;
+    work.commit().map_err(failed)
+}
+
+/// SQLite does not wait by itself when two connections turn this on at the same moment.
+fn use_wal(path: &Path, db: &Connection) -> Result<(), SqliteError> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Err(error) if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) || Instant::now() > give_up => {
+                return Err(SqliteError::of(path, OPENING, error));
+            }
+            Ok(mode) if Instant::now() > give_up => {
+                let source = Arc::from(turnbuckle::Failure::from(format!("the journal mode stays {mode}")));
+                return Err(SqliteError::Failed { path: path.to_owned(), doing: OPENING, source });
+            }
+            _ => sleep(Duration::from_millis(5)),
+        }
+    }
+}

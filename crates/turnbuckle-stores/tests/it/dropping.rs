@@ -1,0 +1,44 @@
+//! A caller that goes away leaves no half-done write, and none that was under way undone.
+
+use futures_util::FutureExt;
+use turnbuckle::ConversationId;
+use turnbuckle::store::Store;
+
+use crate::kit::{NOW, Place, batch, claim, said};
+
+#[tokio::test]
+async fn a_write_whose_caller_left_is_done() {
+    let place = Place::new();
+    let store = place.store();
+    let ids: Vec<_> = (0..100).map(|n| ConversationId::from(format!("c{n}"))).collect();
+    for id in &ids {
+        claim(&store, id, "w", NOW).await.unwrap();
+    }
+    let events = [said(1, "one"), said(2, "two")];
+    for id in &ids {
+        // Polled once, which puts it into the queue; then dropped.
+        assert!(store.append(batch(id, 1, 0, &events)).now_or_never().is_none());
+    }
+    drop(store);
+    let store = place.store();
+    for id in &ids {
+        assert_eq!(store.log(id, 1).await.unwrap(), events);
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_makes_callers_wait_and_loses_nothing() {
+    let place = Place::new();
+    let store = place.store();
+    let id = ConversationId::from("c");
+    claim(&store, &id, "w", NOW).await.unwrap();
+    let message = |n: u64| turnbuckle::store::InboxMessage {
+        turn: format!("t{n}").into(),
+        content: "hi".into(),
+        actor: turnbuckle::Actor::System,
+        at: NOW,
+    };
+    let delivered = futures_util::future::join_all((0..5000).map(|n| store.deliver(&id, message(n)))).await;
+    assert!(delivered.iter().all(Result::is_ok));
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().inbox.len(), 5000);
+}

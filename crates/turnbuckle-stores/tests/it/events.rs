@@ -1,0 +1,143 @@
+//! Every kind of event comes back as it was written.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use turnbuckle::event::{Event, EventKind, Outcome, Place as For, Prompt, Refusal, Resolved, TurnEnded, Warning};
+use turnbuckle::message::{StopReason, Usage};
+use turnbuckle::scope::{By, System};
+use turnbuckle::store::Store;
+use turnbuckle::tool::Executor;
+use turnbuckle::{Content, ConversationId, Part};
+
+use crate::kit::{NOW, Place, batch, claim};
+
+/// JSON with everything that a careless reader would change.
+fn awkward() -> Arc<Value> {
+    Arc::new(json!({
+        "type": "turn_ended", "kind": "pause", "seq": 99, "turn": null, "prompt": {"content": []},
+        "big": u64::MAX, "small": i64::MIN, "text": "\u{0} \u{1F980} \" \\ \n </script> 'x'; DROP TABLE event;--",
+        "empty": {}, "list": [[], {}, [null]], "half": 0.5, "": ""
+    }))
+}
+
+fn prompts() -> Vec<Prompt> {
+    vec![
+        Prompt::Approval { tool: Some("rm".into()), arguments: awkward(), digest: "d".into(), why: Some("!".into()) },
+        Prompt::Approval { tool: None, arguments: Arc::new(json!([])), digest: "".into(), why: None },
+        Prompt::Elicitation { question: "which?".into(), schema: Some(awkward()) },
+        Prompt::Elicitation { question: "which?".into(), schema: None },
+        Prompt::ClientExec { tool: "click".into(), arguments: awkward() },
+        Prompt::Pause { hook: "coach".into(), reason: "look".into() },
+    ]
+}
+
+fn kinds() -> Vec<EventKind> {
+    let by = [By::User("ann".into()), By::Hook("lint".into())];
+    let system = [System::Expiry, System::Recovery, System::Limit].map(By::System);
+    let content: Content = vec![
+        Part::text("words"),
+        Part::Thinking { text: "hm".into(), signature: Some("s".into()) },
+        Part::Thinking { text: "".into(), signature: None },
+        Part::Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None },
+        Part::File { media_type: "a/b".into(), name: Some("n".into()), data: None, url: Some("u".into()) },
+    ]
+    .into();
+    let usage = Usage { input: 1, output: 2, cache_read: 3, cache_write: u64::MAX };
+    let mut kinds = vec![
+        EventKind::Injection { hook: "recall".into(), content: content.clone(), place: For::ThisTurn },
+        EventKind::Injection { hook: "recall".into(), content: Content::default(), place: For::NextTurn },
+        EventKind::ToolStarted { call: "c1".into(), arguments: awkward(), digest: "d".into(), approved_by: None },
+        EventKind::ToolResult { call: "c1".into(), ok: true, content: content.clone() },
+        EventKind::ToolResult { call: "c1".into(), ok: false, content: "".into() },
+        EventKind::StopFeedback { refusals: Vec::new() },
+        EventKind::StopFeedback { refusals: vec![Refusal { hook: "lint".into(), feedback: "no".into() }] },
+    ];
+    for by in by.into_iter().chain(system) {
+        kinds.push(EventKind::UserMessage { content: content.clone(), by: by.clone() });
+        let (arguments, approved_by) = (awkward(), Some(by.clone()));
+        kinds.push(EventKind::ToolStarted { call: "c1".into(), arguments, digest: "d".into(), approved_by });
+        let (reason, decision) = (Some("so".into()), Resolved::Denied);
+        kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason });
+    }
+    for stop_reason in
+        [StopReason::End, StopReason::ToolCalls, StopReason::Length, StopReason::Refusal, StopReason::Cancelled]
+    {
+        for object in [None, Some(awkward())] {
+            let (content, annotations) = (content.clone(), object.clone());
+            kinds.push(EventKind::AssistantMessage { attempt: 2, content, stop_reason, usage, object, annotations });
+        }
+    }
+    for executor in [Executor::Server, Executor::Human, Executor::Client, Executor::Provider] {
+        let name = "add".into();
+        kinds.push(EventKind::ToolCall { call: "c1~2".into(), name, arguments: awkward(), executor });
+    }
+    kinds.extend(prompts().into_iter().map(|prompt| EventKind::Suspension { call: "c2".into(), prompt, expires: NOW }));
+    for decision in [Resolved::Approved, Resolved::Answered, Resolved::Expired, Resolved::Cancelled] {
+        let by = By::User("ann".into());
+        kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason: None });
+    }
+    use Outcome::{Cancelled, Completed, Exhausted, Failed, Halted, Rejected};
+    for outcome in [Completed, Halted, Rejected, Exhausted, Cancelled, Failed] {
+        kinds.push(EventKind::TurnEnded(TurnEnded {
+            outcome,
+            reason: Some("r".into()),
+            by: Some(By::System(System::Limit)),
+            result: Some(awkward()),
+            warnings: vec![
+                Warning { hook: None, text: "w".into() },
+                Warning { hook: Some("h".into()), text: "w".into() },
+            ],
+            model_calls: 3,
+            usage,
+            ms: u64::MAX,
+        }));
+    }
+    kinds
+}
+
+async fn there_and_back(kinds: Vec<EventKind>) -> (Vec<Arc<Event>>, Vec<Arc<Event>>) {
+    let place = Place::new();
+    let (store, id) = (place.store(), ConversationId::from("c"));
+    claim(&store, &id, "w", NOW).await.unwrap();
+    let event = |(kind, seq)| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
+    let events: Vec<_> = kinds.into_iter().zip(1..).map(event).collect();
+    store.append(batch(&id, 1, 0, &events)).await.unwrap();
+    let back = store.log(&id, 1).await.unwrap();
+    (events, back)
+}
+
+#[tokio::test]
+async fn every_kind_of_event_comes_back() {
+    let (events, back) = there_and_back(kinds()).await;
+    for (event, back) in events.iter().zip(&back) {
+        assert_eq!(event, back);
+    }
+    assert_eq!(events.len(), back.len());
+}
+
+fn call(arguments: Value) -> EventKind {
+    let arguments = Arc::new(arguments);
+    EventKind::ToolCall { call: "c1".into(), name: "add".into(), arguments, executor: Executor::Server }
+}
+
+/// An approval's digest is taken over the arguments: a last digit that changes would make it stale.
+#[tokio::test]
+async fn numbers_come_back_to_the_last_digit() {
+    let mut numbers = vec![0.1 + 0.2, f64::MAX, f64::MIN_POSITIVE, 5e-324, 1e23, 123_456_789.123_456_78];
+    let mut seed = 1u64;
+    for _ in 0..2000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        numbers.extend(Some(f64::from_bits(seed)).filter(|number| number.is_finite()));
+    }
+    let (events, back) = there_and_back(vec![call(json!(numbers))]).await;
+    assert!(events == back, "a number changed");
+}
+
+/// As deep as a model's JSON may be.
+#[tokio::test]
+async fn deep_arguments_come_back() {
+    let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
+    let (events, back) = there_and_back(vec![call(serde_json::from_str(&deep).unwrap())]).await;
+    assert_eq!(events, back);
+}

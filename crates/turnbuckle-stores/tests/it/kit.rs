@@ -1,0 +1,69 @@
+//! A store in a folder of its own, and small things to put into it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::scope::By;
+use turnbuckle::store::{Batch, BesideWrite, Claim, Lease, Store, StoreError};
+use turnbuckle::{Actor, ConversationId, Timestamp};
+use turnbuckle_stores::{SqliteError, SqliteStore};
+
+pub const NOW: Timestamp = Timestamp::from_millis(1_769_860_800_000);
+
+pub struct Place {
+    pub folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("turnbuckle.db")
+    }
+
+    pub fn store(&self) -> SqliteStore {
+        SqliteStore::open(self.file()).unwrap()
+    }
+
+    pub fn error(&self) -> SqliteError {
+        SqliteStore::open(self.file()).unwrap_err()
+    }
+}
+
+pub fn said(seq: u64, text: &str) -> Arc<Event> {
+    let kind = EventKind::UserMessage { content: text.into(), by: By::User("ann".into()) };
+    Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind })
+}
+
+pub fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: &'a [Arc<Event>]) -> Batch<'a> {
+    Batch {
+        conversation: id,
+        epoch,
+        events,
+        expected_seq,
+        take: None,
+        beside: BesideWrite::Keep,
+        records: &[],
+        turn: None,
+        jobs: Vec::new(),
+        lease: Lease::Keep,
+    }
+}
+
+pub async fn claim(
+    store: &SqliteStore,
+    id: &ConversationId,
+    writer: &str,
+    now: Timestamp,
+) -> Result<Claim, StoreError> {
+    Store::open(store, id, &Actor::System).await?;
+    store.claim(id, &writer.into(), now).await
+}
+
+/// What SQLite's store says beneath the contract's error.
+pub fn cause(error: &StoreError) -> &SqliteError {
+    std::error::Error::source(error).unwrap().downcast_ref().unwrap()
+}

@@ -1,0 +1,13 @@
+//! Promises of the SQLite store, one file each.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod bad_files;
+mod child;
+mod conforming;
+mod dropping;
+mod events;
+mod killing;
+mod kit;
+mod reopening;
+mod sharing;
+mod two_processes;

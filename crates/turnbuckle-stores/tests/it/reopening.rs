@@ -1,0 +1,92 @@
+//! What was written is there when the file is opened again.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use turnbuckle::hook::{Point, Record};
+use turnbuckle::scope::By;
+use turnbuckle::store::{Batch, Beside, BesideWrite, InboxMessage, Job, JobKind, Store, StoreError};
+use turnbuckle::{ConversationId, Limits, Scope, TurnId};
+
+use crate::kit::{NOW, Place, batch, said};
+
+#[tokio::test]
+async fn everything_is_kept() {
+    let place = Place::new();
+    let (id, turn) = (ConversationId::from("c"), TurnId::from("t1"));
+    let ann = Scope::user("ann").role("editor").actor().clone();
+    let message = InboxMessage { turn: "t2".into(), content: "and then?".into(), actor: ann.clone(), at: NOW };
+    let beside = Beside {
+        turn: turn.clone(),
+        actor: ann.clone(),
+        agent: "a".into(),
+        digest: "d".into(),
+        limits: Limits::default(),
+        injections: Vec::new(),
+        regeneration: None,
+        asked: None,
+        approved: None,
+        answers: Vec::new(),
+        touched: vec!["a.rs".to_owned()],
+        active: Duration::from_millis(1234),
+        spent: Default::default(),
+        advice: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let record = Record {
+        point: Point::OnStop,
+        hook: "lint".into(),
+        decision: Cow::Borrowed("accept"),
+        took: Duration::from_nanos(1501),
+        tokens: 3,
+        shed: 1,
+        call: None,
+        failure: Some("none".to_owned()),
+    };
+    let job = Job {
+        turn: turn.clone(),
+        hook: "lint".into(),
+        kind: JobKind::Background,
+        by: By::User("ann".into()),
+        tries: 2,
+        error: None,
+    };
+    let events = [said(1, "one"), said(2, "two")];
+    {
+        let store = place.store();
+        Store::open(&store, &id, &ann).await.unwrap();
+        Store::open(&store, &"younger".into(), &ann).await.unwrap();
+        store.claim(&id, &"w".into(), NOW).await.unwrap();
+        store.deliver(&id, message.clone()).await.unwrap();
+        let all = Batch {
+            beside: BesideWrite::Put(&beside),
+            records: std::slice::from_ref(&record),
+            turn: Some(&turn),
+            jobs: vec![job.clone()],
+            ..batch(&id, 1, 0, &events)
+        };
+        store.append(all).await.unwrap();
+    }
+    let store = place.store();
+    assert_eq!(store.owner(&id).await.unwrap(), Some(ann));
+    assert_eq!(store.list().await.unwrap(), ["younger".into(), id.clone()]);
+    assert_eq!(store.log(&id, 1).await.unwrap(), events);
+    assert_eq!(store.records(&id, &turn).await.unwrap(), [record]);
+    assert_eq!(store.jobs(&id).await.unwrap(), [job]);
+    assert!(matches!(store.claim(&id, &"v".into(), NOW).await, Err(StoreError::InUse { .. })), "the lease is kept too");
+    let claimed = store.claim(&id, &"w".into(), NOW).await.unwrap();
+    assert_eq!((claimed.epoch, claimed.seq), (2, 2));
+    assert_eq!((claimed.inbox, claimed.beside), (vec![message], Some(beside)));
+}
+
+#[tokio::test]
+async fn two_stores_of_one_process_see_each_others_writes() {
+    let place = Place::new();
+    let (one, two) = (place.store(), place.store());
+    let id = ConversationId::from("c");
+    crate::kit::claim(&one, &id, "w", NOW).await.unwrap();
+    one.append(batch(&id, 1, 0, &[said(1, "one")])).await.unwrap();
+    assert_eq!(two.log(&id, 1).await.unwrap(), [said(1, "one")]);
+    assert_eq!(crate::kit::claim(&two, &id, "w", NOW).await.unwrap().epoch, 2);
+    assert!(matches!(one.append(batch(&id, 1, 1, &[])).await, Err(StoreError::Fenced { .. })));
+}
