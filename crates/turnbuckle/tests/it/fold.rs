@@ -12,8 +12,8 @@ use turnbuckle::tool::Executor;
 use turnbuckle::turn::{Stage, State, next};
 use turnbuckle::{Timestamp, TurnId};
 
+use crate::kit::assert_valid;
 use crate::live::STORIES;
-use crate::tools::assert_valid;
 
 const ROOM: u64 = 28_000;
 

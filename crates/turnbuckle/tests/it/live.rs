@@ -6,17 +6,19 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::{AfterModel, HookExt, Incoming, OnStop, Record, Stopping, guard, pre, stop};
+use turnbuckle::hook::{AfterModel, HookExt, Incoming, OnStop, Stopping, guard, pre, stop};
 use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::{Pending, Projection};
-use turnbuckle::store::{Answer, Batch, Claim, InboxMessage, Job, JobDone, Store, Stored};
+use turnbuckle::store::{Answer, Store};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{function_with_schema, human};
-use turnbuckle::{Actor, Agent, AgentBuilder, Boxed, Conversations, Reply, Rest, Scope, Timestamp, TurnId};
+use turnbuckle::{Agent, AgentBuilder, Boxed, Conversations, Reply, Rest, Scope};
+
+use crate::meddled::{Meddled, Meddling};
 
 /// More than a viewer may be behind, several times.
 const MANY: usize = 5_000;
@@ -308,7 +310,7 @@ fn a_real_snapshot_is_what_was_told_up_to_its_cursor() {
     let streams = |view: &Projection| view.streaming.is_some() && view.state == ConversationState::Call;
     assert!(STORIES.iter().flat_map(|story| &story.snapshots).any(streams), "no snapshot caught the model speaking");
     for (index, story) in STORIES.iter().enumerate() {
-        crate::tools::assert_valid(&story.log);
+        crate::kit::assert_valid(&story.log);
         for snapshot in &story.snapshots {
             let upto = story.told.iter().filter(|told| told.cursor <= snapshot.cursor).cloned().collect::<Vec<_>>();
             // A new writer's epoch begins before its first word.
@@ -407,59 +409,10 @@ async fn a_viewer_does_not_miss_in_silence_what_another_process_wrote() {
     assert!(warned || folded(rig.told()).events == rig.log().await.unwrap(), "a gap, and nobody said so");
 }
 
-/// A store that takes its time over a write, so that whatever is told too early is heard too early.
-#[derive(Clone, Default)]
-struct Tardy(MemoryStore);
-
-type Id = turnbuckle::ConversationId;
-
-impl Store for Tardy {
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
-        Stored::later(async move {
-            for _ in 0..20 {
-                tokio::task::yield_now().await;
-            }
-            self.0.append(batch).await
-        })
-    }
-    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Stored<'a, Actor> {
-        self.0.open(id, owner)
-    }
-    fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
-        self.0.owner(id)
-    }
-    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Stored<'a, ()> {
-        self.0.deliver(id, message)
-    }
-    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
-        self.0.claim(id, writer, now)
-    }
-    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
-        self.0.renew(id, epoch, now)
-    }
-    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
-        self.0.log(id, from)
-    }
-    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
-        self.0.records(id, turn)
-    }
-    fn jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Job>> {
-        self.0.jobs(id)
-    }
-    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
-        self.0.settle_job(id, job, done)
-    }
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Id>> {
-        self.0.list()
-    }
-    fn is_durable(&self) -> bool {
-        self.0.is_durable()
-    }
-}
-
 #[tokio::test]
 async fn an_event_is_told_only_when_it_is_written() {
-    let store = Tardy::default();
+    // A store that takes its time over a write, so that whatever is told too early is heard too early.
+    let store = Meddled::with(|_| Meddling::Delay(20));
     let replies = [ScriptReply::calls("c1", "work", json!({})), ScriptReply::says("fine"), ScriptReply::says("done")];
     let agent = storyteller(replies).hook(slowly_refuses_once()).build().unwrap();
     let rig = Rig::on(agent, store.clone());
@@ -468,7 +421,7 @@ async fn an_event_is_told_only_when_it_is_written() {
     let mut events = 0;
     while let Some(told) = tail.next().await {
         let Telling::Log(event) = &told.what else { continue };
-        let written = store.0.log(&rig.id, event.seq).await.unwrap();
+        let written = store.log(&rig.id, event.seq).await.unwrap();
         assert_eq!(written.first(), Some(event), "told before it was written");
         events += 1;
         if matches!(event.kind, EventKind::TurnEnded(_)) {

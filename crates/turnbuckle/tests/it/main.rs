@@ -11,6 +11,7 @@ mod fold;
 mod injection;
 mod kit;
 mod live;
+mod meddled;
 mod races;
 mod redact_stream;
 mod stopping;

@@ -5,69 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use turnbuckle::clock::Timestamp;
 use turnbuckle::conversation::{ResolveError, SendError};
-use turnbuckle::event::{Event, EventKind, Outcome};
+use turnbuckle::event::{EventKind, Outcome};
 use turnbuckle::hook::*;
 use turnbuckle::live::Told;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::scope::Actor;
 use turnbuckle::store::*;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::Effect;
-use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Rest, Scope, TurnId, WhileBusy};
+use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Rest, Scope, WhileBusy};
 
 use crate::kit::adder;
+use crate::meddled::{Meddled, Meddling};
 
 type Id = turnbuckle::ConversationId;
-
-/// A store that fails to write the first answer.
-#[derive(Clone, Default)]
-struct Flaky(MemoryStore, Arc<AtomicBool>);
-
-impl Store for Flaky {
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
-        let resolves = batch.events.iter().any(|event| matches!(event.kind, EventKind::Resolution { .. }));
-        if resolves && self.1.swap(false, Ordering::SeqCst) {
-            let error = StoreError::Failed { doing: "testing".into(), source: "disk hiccup".into() };
-            return Stored::now(Err(error));
-        }
-        self.0.append(batch)
-    }
-    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Stored<'a, Actor> {
-        self.0.open(id, owner)
-    }
-    fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
-        self.0.owner(id)
-    }
-    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Stored<'a, ()> {
-        self.0.deliver(id, message)
-    }
-    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
-        self.0.claim(id, writer, now)
-    }
-    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
-        self.0.renew(id, epoch, now)
-    }
-    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
-        self.0.log(id, from)
-    }
-    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
-        self.0.records(id, turn)
-    }
-    fn jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Job>> {
-        self.0.jobs(id)
-    }
-    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
-        self.0.settle_job(id, job, done)
-    }
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Id>> {
-        self.0.list()
-    }
-    fn is_durable(&self) -> bool {
-        false
-    }
-}
 
 fn asker() -> AgentBuilder {
     let call = ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2}));
@@ -86,7 +37,11 @@ async fn last(conversations: &Conversations, id: &Id) -> EventKind {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hiccups_over_an_answer_does_not_lock_the_conversation() {
-    let store = Flaky(MemoryStore::default(), Arc::new(AtomicBool::new(true)));
+    let fails = AtomicBool::new(true);
+    let store = Meddled::with(move |batch| {
+        let resolves = batch.events.iter().any(|event| matches!(event.kind, EventKind::Resolution { .. }));
+        if resolves && fails.swap(false, Ordering::SeqCst) { Meddling::Fail } else { Meddling::Nothing }
+    });
     let conversations = Conversations::builder(asker().build().unwrap(), store).build();
     let id: Id = "c_1".into();
     waiting(&conversations, &id).await;

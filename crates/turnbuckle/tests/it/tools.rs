@@ -20,39 +20,6 @@ use turnbuckle::tool::{Effect, MAX_RESULT_BYTES, Output, Spec, Tool};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
 use turnbuckle::{Agent, AgentBuilder, Boxed, Failure, Message, Outcome, Rest, Scope, ToolCall, Turn};
 
-/// What every log keeps to: seq without gaps from 1; one `turn_ended` a turn, its last but for notes; of an ended turn
-/// every call has exactly one result, and no result is of an unknown call.
-pub(crate) fn assert_valid(log: &[Arc<Event>]) {
-    let mut turns = Vec::new();
-    for (event, seq) in log.iter().zip(1..) {
-        assert_eq!(event.seq, seq, "seq has a gap: {log:#?}");
-        if !turns.contains(&&event.turn) {
-            turns.push(&event.turn);
-        }
-    }
-    for (index, turn) in turns.iter().enumerate() {
-        let of_turn: Vec<&EventKind> =
-            log.iter().filter(|event| event.turn == **turn).map(|event| &event.kind).collect();
-        let ends = of_turn.iter().filter(|kind| matches!(kind, EventKind::TurnEnded(_))).count();
-        let may_be_open = index + 1 == turns.len();
-        assert!(ends == 1 || (ends == 0 && may_be_open), "turn {turn} ended {ends} times: {log:#?}");
-        let results =
-            |id| of_turn.iter().filter(|kind| matches!(kind, EventKind::ToolResult { call, .. } if call == id)).count();
-        for kind in &of_turn {
-            match kind {
-                EventKind::ToolCall { call, .. } if ends == 1 => {
-                    assert_eq!(results(call), 1, "call {call} has not one result: {log:#?}");
-                }
-                EventKind::ToolResult { call: id, .. } | EventKind::ToolStarted { call: id, .. } => {
-                    let asked = |kind: &&&EventKind| matches!(kind, EventKind::ToolCall { call, .. } if call == id);
-                    assert!(of_turn.iter().any(|kind| asked(&kind)), "nobody called {id}: {log:#?}");
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
 fn tool<O, F, Fut>(name: &str, run: F) -> FunctionTool
 where
     O: Into<Output>,
@@ -66,6 +33,8 @@ where
 fn echo() -> FunctionTool {
     tool("echo", |_, arguments| async move { Ok(arguments["n"].to_string()) })
 }
+
+use crate::kit::assert_valid;
 
 /// One reply with these calls, then the answer.
 fn calls(calls: &[(&str, &str, Value)]) -> Script {

@@ -1,0 +1,81 @@
+//! A memory store that somebody meddles with: it delays writes, or refuses them.
+
+use std::sync::Arc;
+
+use turnbuckle::clock::Timestamp;
+use turnbuckle::event::Event;
+use turnbuckle::hook::Record;
+use turnbuckle::scope::Actor;
+use turnbuckle::store::{Batch, Claim, InboxMessage, Job, JobDone, Store, StoreError, Stored};
+use turnbuckle::stores::MemoryStore;
+use turnbuckle::{ConversationId as Id, TurnId};
+
+/// What happens to a write.
+pub enum Meddling {
+    Nothing,
+    /// It is written so many polls later.
+    Delay(usize),
+    /// It is not written.
+    Fail,
+}
+
+type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
+
+#[derive(Clone)]
+pub struct Meddled(MemoryStore, Arc<Meddle>);
+
+impl Meddled {
+    pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
+        Self(MemoryStore::default(), Arc::new(meddle))
+    }
+}
+
+impl Store for Meddled {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+        match (self.1)(&batch) {
+            Meddling::Nothing => self.0.append(batch),
+            Meddling::Fail => {
+                Stored::now(Err(StoreError::Failed { doing: "testing".into(), source: "disk hiccup".into() }))
+            }
+            Meddling::Delay(polls) => Stored::later(async move {
+                for _ in 0..polls {
+                    tokio::task::yield_now().await;
+                }
+                self.0.append(batch).await
+            }),
+        }
+    }
+    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Stored<'a, Actor> {
+        self.0.open(id, owner)
+    }
+    fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
+        self.0.owner(id)
+    }
+    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Stored<'a, ()> {
+        self.0.deliver(id, message)
+    }
+    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
+        self.0.claim(id, writer, now)
+    }
+    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+        self.0.renew(id, epoch, now)
+    }
+    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        self.0.log(id, from)
+    }
+    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+        self.0.records(id, turn)
+    }
+    fn jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Job>> {
+        self.0.jobs(id)
+    }
+    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
+        self.0.settle_job(id, job, done)
+    }
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Id>> {
+        self.0.list()
+    }
+    fn is_durable(&self) -> bool {
+        self.0.is_durable()
+    }
+}
