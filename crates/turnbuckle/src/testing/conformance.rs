@@ -3,7 +3,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::sync::Arc;
-//! use crate::{stores::MemoryStore, testing::conformance};
+//! use turnbuckle::{stores::MemoryStore, testing::conformance};
 //!
 //! conformance::check(|| Arc::new(MemoryStore::default())).await;
 //! # });
