@@ -13,6 +13,9 @@ Examples:
   git diff | turnbuckle run > review     the message from stdin, only the
                                          answer in the file
   turnbuckle run --json \"hello\" | jq    every event, one JSON object a line
+  turnbuckle run -c fix --store sqlite:t.db \"hello\"
+                                         a conversation that is kept; then
+                                         list, show, trace and resolve work
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
 
@@ -59,7 +62,8 @@ pub(crate) struct Common {
     /// Which model answers: script:FILE or demo [default: `model` in [agent], else demo]
     #[arg(long, value_name = "M", global = true)]
     pub(crate) model: Option<String>,
-    /// Where conversations are kept: memory: (forgotten with the process) [default: `url` in [store], else memory:]
+    /// Where conversations are kept: sqlite:PATH, or memory: (forgotten with the process) [default: `url` in [store],
+    /// else memory:]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
 }
@@ -75,6 +79,14 @@ impl Common {
 pub(crate) enum Command {
     /// One turn: the answer goes to stdout, everything else to stderr
     Run(Run),
+    /// Answer a call that waits, and carry its turn on
+    Resolve(Resolve),
+    /// The conversations of the store, the newest first
+    List,
+    /// One conversation as a person reads it
+    Show(Show),
+    /// What each stage and hook did, turn by turn, with times
+    Trace(Trace),
     /// Judge the configuration; nothing is run
     ///
     /// Exit code 2 if anything would fail, 0 otherwise, also with warnings.
@@ -85,7 +97,8 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_HELP)]
 pub(crate) struct Run {
-    /// What to say; read from stdin if it is not given and stdin is not a terminal
+    /// What to say; read from stdin if it is not given and stdin is not a terminal. With -c and no message at all: finish
+    /// the turn that a crash left open
     pub(crate) message: Option<String>,
     /// Print every event of the conversation, one JSON object a line, and nothing else on stdout
     #[arg(long)]
@@ -104,11 +117,54 @@ pub(crate) struct Run {
     pub(crate) trust_hooks: bool,
 }
 
+/// Options of `resolve`.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("answers").required(true))]
+pub(crate) struct Resolve {
+    /// The conversation
+    pub(crate) id: String,
+    /// The call that waits, as `run` and `show` name it
+    pub(crate) call: String,
+    /// It may run; of a paused turn: it may end
+    #[arg(long, group = "answers")]
+    pub(crate) approve: bool,
+    /// It may not, and why: the model reads the reason
+    #[arg(long, value_name = "REASON", num_args = 0..=1, group = "answers")]
+    #[allow(clippy::option_option, reason = "given, and given with a reason")]
+    pub(crate) deny: Option<Option<String>>,
+    /// The answer to a question, or the result of a client's call; a text needs its quotes: '"blue"'
+    #[arg(long, value_name = "JSON", group = "answers")]
+    pub(crate) answer: Option<String>,
+    /// Print every event from here on, one JSON object a line, and nothing else on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// The conversation
+    pub(crate) id: String,
+    /// Its events, one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `trace`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Trace {
+    /// The conversation
+    pub(crate) id: String,
+    /// Only this turn
+    pub(crate) turn: Option<String>,
+}
+
 const RUN_HELP: &str = "\
 Command hooks run programs: the user's file and ./turnbuckle.toml both may name some, and `run` starts them.
 Look at the turnbuckle.toml of a folder that is not yours (`turnbuckle check` lists its hooks) before you run in it.
 
-A call that needs approval ends `run` with exit code 4. `approve = []` in [tools] asks for none.";
+A call that needs approval ends `run` with exit code 4. With a store that keeps it, `turnbuckle resolve` answers it later,
+from any process. `approve = []` in [tools] asks for none.";
 
 #[cfg(test)]
 mod tests {

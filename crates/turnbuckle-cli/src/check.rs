@@ -42,13 +42,14 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
         let what = "`max_stop_refusals = 0`: every refusal of a stop hook is overruled";
         found.push(Problem::warning(what).at(&limit.place).hint("allow at least 1"));
     }
-    if !prepared.gated.is_empty() {
+    if !prepared.gated.is_empty() && !prepared.store.is_durable() {
         let what = format!(
             "calls of {} need approval, and the store `memory:` forgets: such a call ends `run` with exit code 4 for good",
             prepared.gated.join(", ")
         );
         let place = prepared.config.tools.approve.as_ref().map(|found| &found.place);
-        let hint = "a `before_tool` hook can judge calls instead; `approve = []` in [tools] asks for no approval";
+        let hint = "keep conversations with `url = \"sqlite:PATH\"` in [store]; a `before_tool` hook can judge calls instead; \
+                    `approve = []` in [tools] asks for no approval";
         found.push(Problem::warning(what).at_if_known(place).hint(hint));
     }
     found
@@ -167,6 +168,7 @@ fn summary(prepared: &Prepared) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "files     {files}");
     let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), prepared.model);
+    let _ = writeln!(text, "store     {}", prepared.store);
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
     let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
     for point in Point::ALL {

@@ -1,7 +1,8 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
 //! Read in this order: `args` says what can be asked for, `config` what the files say, `assemble` makes an agent of it,
-//! `run` drives one turn and `show` tells of it. `demo` is a turn that explains the project.
+//! `run` drives one turn in a `store` and `show`
+//! tells of it; `look` tells of those that are kept. `demo` is a turn that explains the project.
 
 mod args;
 mod assemble;
@@ -9,12 +10,14 @@ mod check;
 mod config;
 mod demo;
 mod exit;
+mod look;
 mod model_name;
 mod output;
 mod problem;
 mod run;
 mod show;
 mod signals;
+mod store;
 
 use std::process::ExitCode;
 
@@ -61,6 +64,10 @@ impl Stopped {
 fn start(args: Args) -> Result<Exit, Stopped> {
     match args.command {
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
+        Some(Command::Resolve(resolve)) => drive(run::resolve(resolve, &args.common)),
+        Some(Command::List) => drive(look::list(&args.common)),
+        Some(Command::Show(show)) => drive(look::show(show, &args.common)),
+        Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
         None if args.common.is_given() => Err(Stopped::usage(
             Problem::error("this version has no chat: without a command it only plays the demo")

@@ -13,6 +13,7 @@ use crate::args::Common;
 use crate::config::{self, Config, Found, Loaded};
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
+use crate::store::StoreName;
 
 /// What the agent is called if nobody says.
 const NAME: &str = "turnbuckle";
@@ -21,6 +22,8 @@ const NAME: &str = "turnbuckle";
 pub(crate) struct Prepared {
     /// None exactly if there is an error among the problems.
     pub(crate) agent: Option<Agent>,
+    /// Where conversations are kept.
+    pub(crate) store: StoreName,
     pub(crate) config: Config,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
@@ -37,11 +40,12 @@ pub(crate) struct Prepared {
 /// Reads the files, finds the model, builds the agent.
 pub(crate) fn prepare(common: &Common) -> Prepared {
     let Loaded { config, files, mut problems } = config::load(common.config.as_deref());
-    problems.extend(store_problem(common, &config));
+    let store = StoreName::choose(common, &config).map_err(|problem| problems.push(problem)).unwrap_or_default();
     let chosen = choose_model(common, &config);
     let model = chosen.open().map_err(|problem| problems.push(problem)).ok();
     let mut prepared = Prepared {
         agent: None,
+        store,
         files,
         problems,
         model_is_default: chosen.is_default(),
@@ -154,22 +158,4 @@ impl Chosen {
         let name = ModelName::parse(&self.name).map_err(|problem| problem.or_at(self.place.as_ref()))?;
         name.open(&self.folder).map_err(|problem| problem.or_at(self.place.as_ref()))
     }
-}
-
-/// Only one store is there, and it needs nothing.
-fn store_problem(common: &Common, config: &Config) -> Option<Problem> {
-    let found = config.store.url.as_ref();
-    let (url, place) = match &common.store {
-        Some(url) => (url.as_str(), None),
-        None => (found?.value.as_str(), found.map(|found| &found.place)),
-    };
-    let hint = "use `memory:`; conversations are forgotten when the program ends";
-    let what = match url {
-        "memory:" => return None,
-        known if ["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| known.starts_with(scheme)) => {
-            format!("store {url:?}: this version keeps conversations in memory only")
-        }
-        _ => format!("there is no store {url:?}"),
-    };
-    Some(Problem::error(what).at_if_known(place).hint(hint))
 }

@@ -8,7 +8,7 @@ use turnbuckle_tools::{CommandLine, CommandPoint};
 
 use super::Found;
 use super::reader::Section;
-use crate::problem::{Place, Problem};
+use crate::problem::{Place, Problem, with_causes};
 
 /// One `[[hooks]]` section.
 #[derive(Clone, Debug)]
@@ -145,14 +145,4 @@ fn with_pattern(
             builder
         }
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

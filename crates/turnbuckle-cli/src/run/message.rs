@@ -8,10 +8,14 @@ use crate::problem::Problem;
 /// How to give one.
 pub(super) const HOW: &str = "turnbuckle run \"…\", or pipe it in";
 
-/// The message, which must say something.
-pub(super) fn read(argument: Option<&str>) -> Result<String, Stopped> {
+/// The message, which must say something. `None` if there is none and there `may_be_none`.
+pub(super) fn read(argument: Option<&str>, may_be_none: bool) -> Result<Option<String>, Stopped> {
     let message = match argument {
         Some(argument) => argument.to_owned(),
+        None if may_be_none => {
+            let piped = if io::stdin().is_terminal() { String::new() } else { from_stdin()? };
+            return Ok(Some(piped).filter(|text| !text.trim().is_empty()));
+        }
         None if io::stdin().is_terminal() => {
             return Err(Stopped::usage(Problem::error("there is no message").hint(HOW)));
         }
@@ -20,7 +24,7 @@ pub(super) fn read(argument: Option<&str>) -> Result<String, Stopped> {
     if message.trim().is_empty() {
         return Err(Stopped::usage(Problem::error("the message is empty").hint(HOW)));
     }
-    Ok(message)
+    Ok(Some(message))
 }
 
 fn from_stdin() -> Result<String, Stopped> {

@@ -1,4 +1,4 @@
-//! `turnbuckle run`: one turn. The answer goes to stdout, everything else to stderr.
+//! `turnbuckle run` and `resolve`: one turn, or the rest of one. The answer goes to stdout, everything else to stderr.
 
 mod message;
 mod verdict;
@@ -8,22 +8,25 @@ use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
 
-use turnbuckle::conversation::{SendError, TurnError, TurnHandle};
+use turnbuckle::conversation::{ConversationsBuilder, ResolveError, SendError, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
 use turnbuckle::hook::Point;
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
-use turnbuckle::stores::MemoryStore;
+use turnbuckle::projection::Pending;
+use turnbuckle::store::{Answer, StoreError};
 use turnbuckle::turn::PermissionMode;
-use turnbuckle::{Agent, ConversationId, Conversations, Rest, Scope};
+use turnbuckle::{Agent, CallId, ConversationId, Conversations, Outcome, Rest, Scope};
 
 use crate::Stopped;
-use crate::args::{Common, Run};
+use crate::args::{Common, Resolve, Run};
 use crate::assemble::{Prepared, prepare};
 use crate::exit::Exit;
 use crate::output::Output;
-use crate::problem::Problem;
+use crate::problem::{Problem, with_causes};
 use crate::signals::Signals;
+use crate::store::StoreName;
+pub(crate) use verdict::Answering;
 use view::View;
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
@@ -31,31 +34,109 @@ const BACKGROUND: Duration = Duration::from_secs(10);
 /// How long a turn that rests may take to say so. It says so at once; this is against waiting forever.
 const REST: Duration = Duration::from_secs(2);
 
-/// Runs one turn and says how it came out.
+/// Runs one turn and says how it came out. A turn that a crash left open is finished first.
 pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
-    let prepared = prepare(common);
-    let Prepared { agent: Some(agent), model_is_default, problems, .. } = prepared else {
-        let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
-        return Err(Stopped { problems, exit: Exit::Usage });
+    let ready = Ready::of(prepare(common))?;
+    // What is kept may have something left to be done.
+    let kept = args.conversation.is_some() && ready.store.is_durable();
+    let message = message::read(args.message.as_deref(), kept)?;
+    let conversations = match &message {
+        Some(_) => ready.store.conversations(ready.agent.clone())?,
+        None => Conversations::builder(ready.agent.clone(), ready.store.existing()?),
     };
-    let message = message::read(args.message.as_deref())?;
-    let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
-    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
-    if !args.quiet {
-        problems.iter().for_each(|problem| output.problem(problem));
-        if model_is_default {
-            output.err(
-                "note: no model was chosen, so the demo model answers\nhint: choose one with --model script:FILE\n",
-            );
+    let looks = Looks { json: args.json, quiet: args.quiet, bare: args.bare };
+    let mut watch = Watch::begin(conversations, id, looks, &ready, common, message.is_some()).await?;
+    let open = match kept {
+        true => watch.conversations.resume(&watch.id, Scope::local()).await.map_err(refused)?,
+        false => None,
+    };
+    let Some(message) = message else {
+        let Some(handle) = open else {
+            watch.output.err(format!("conversation {} has no open turn: nothing is left to do\n", watch.id));
+            return Ok(watch.finish(Exit::Completed).await);
+        };
+        let rest = watch.follow(handle).await;
+        return Ok(match rest {
+            Ok(Rest::Waiting(pending)) if !watch.moved => watch.refuse(&pending).await,
+            rest => watch.conclude(rest).await,
+        });
+    };
+    if let Some(handle) = open {
+        match watch.follow(handle).await {
+            Ok(Rest::Ended(ended)) if ended.outcome != Outcome::Cancelled => {
+                (watch.resting, watch.ended) = (false, false)
+            }
+            Ok(Rest::Waiting(pending)) => return Ok(watch.refuse(&pending).await),
+            rest => return Ok(watch.conclude(rest).await),
         }
     }
-    let view = View::new(&args, agent.tools().len());
-    let conversations = conversations(agent, args.bare);
-    let tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await.map_err(refused)?;
-    let handle = conversations.send(&id, message, Scope::local()).await.map_err(refused)?;
-    let watch = Watch { conversations, id, output, view, tail, signals, lost: false, resting: false, ended: false };
-    Ok(watch.until_the_end(handle).await)
+    let handle = watch.conversations.send(&watch.id, message, Scope::local()).await.map_err(refused)?;
+    let rest = watch.follow(handle).await;
+    Ok(watch.conclude(rest).await)
+}
+
+/// Answers a call that waits, and carries the turn on.
+pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
+    let id = named(&args.id)?;
+    let answer = answer(&args)?;
+    let ready = Ready::of(prepare(common))?;
+    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?);
+    let looks = Looks { json: args.json, quiet: false, bare: false };
+    let mut watch = Watch::begin(conversations, id, looks, &ready, common, false).await?;
+    let call = CallId::from(args.call.as_str());
+    let resolved = watch.conversations.resolve(&watch.id, &call, answer, None, Scope::local()).await;
+    let handle = resolved.map_err(|error| {
+        let hint = match &error {
+            ResolveError::Stale { .. } => format!("`turnbuckle show {}` says what it waits for, if it does", watch.id),
+            ResolveError::Unfit { .. } => "see `turnbuckle resolve --help` for the kinds of answers".to_owned(),
+            ResolveError::Store(_) => {
+                "if another process carries the conversation on, try again when it rests".to_owned()
+            }
+            _ => KNOWN.to_owned(),
+        };
+        Stopped::failed(Problem::error(error.to_string()).hint(hint))
+    })?;
+    let rest = watch.follow(handle).await;
+    Ok(watch.conclude(rest).await)
+}
+
+fn answer(args: &Resolve) -> Result<Answer, Stopped> {
+    match (&args.deny, &args.answer) {
+        (Some(reason), _) => Ok(Answer::Deny(reason.as_deref().map(Into::into))),
+        (None, None) => Ok(Answer::Approve),
+        (None, Some(json)) => serde_json::from_str(json).map(Answer::Result).map_err(|error| {
+            let problem = Problem::error(format!("the answer is not JSON: {error}"));
+            Stopped::usage(problem.hint("a text needs its quotes: --answer '\"blue\"'"))
+        }),
+    }
+}
+
+/// What a turn needs.
+struct Ready {
+    agent: Agent,
+    store: StoreName,
+    /// Warnings.
+    problems: Vec<Problem>,
+    model_is_default: bool,
+}
+
+impl Ready {
+    fn of(prepared: Prepared) -> Result<Self, Stopped> {
+        let Prepared { agent: Some(agent), store, model_is_default, problems, .. } = prepared else {
+            let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
+            return Err(Stopped { problems, exit: Exit::Usage });
+        };
+        Ok(Self { agent, store, problems, model_is_default })
+    }
+}
+
+/// How the person wants to see it.
+#[derive(Clone, Copy)]
+struct Looks {
+    json: bool,
+    quiet: bool,
+    bare: bool,
 }
 
 fn conversation(given: Option<&str>) -> Result<ConversationId, Stopped> {
@@ -65,19 +146,23 @@ fn conversation(given: Option<&str>) -> Result<ConversationId, Stopped> {
     })
 }
 
-fn conversations(agent: Agent, bare: bool) -> Conversations {
-    // Someone can be asked only if they see the question and can type the answer.
-    let watched = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let mode = if watched { PermissionMode::Interactive } else { PermissionMode::Headless };
-    let builder = Conversations::builder(agent, MemoryStore::default()).permission_mode(mode);
-    if bare { builder.bare() } else { builder }.build()
+/// The id of a conversation that should be there.
+pub(crate) fn named(given: &str) -> Result<ConversationId, Stopped> {
+    ConversationId::parse(given).map_err(|error| Stopped::usage(Problem::error(error.to_string()).hint(KNOWN)))
 }
 
+/// How to find an id.
+pub(crate) const KNOWN: &str = "`turnbuckle list` says which there are";
+
 fn refused(error: SendError) -> Stopped {
-    let problem = Problem::error(error.to_string());
+    let problem = Problem::error(with_causes(&error));
     match error {
         SendError::Empty => Stopped::usage(problem.hint(message::HOW)),
         SendError::Busy { .. } => Stopped::failed(problem.hint("wait for its turn, or answer what it waits for")),
+        SendError::NotFound { .. } => Stopped::failed(problem.hint(KNOWN)),
+        SendError::Store(StoreError::InUse { .. }) => {
+            Stopped::failed(problem.hint("another process carries it on; try again when it rests"))
+        }
         _ => Stopped::failed(problem),
     }
 }
@@ -94,15 +179,58 @@ struct Watch {
     lost: bool,
     /// Whether the last state told was one of rest.
     resting: bool,
+    /// Whether anything was added to the log.
+    moved: bool,
+    answering: Answering,
     /// Whether the turn's end was told: what is left are hooks that run after it.
     ended: bool,
 }
 
 impl Watch {
-    async fn until_the_end(mut self, handle: TurnHandle) -> Exit {
-        let rest = self.follow(handle).await;
+    /// From here on what happens is shown. The conversation is made only if it `may_be_new`.
+    async fn begin(
+        conversations: ConversationsBuilder,
+        id: ConversationId,
+        looks: Looks,
+        ready: &Ready,
+        common: &Common,
+        may_be_new: bool,
+    ) -> Result<Self, Stopped> {
+        // Someone can be asked only if they see the question and can type the answer.
+        let watched = io::stdin().is_terminal() && io::stderr().is_terminal();
+        let mode = if watched { PermissionMode::Interactive } else { PermissionMode::Headless };
+        let conversations = conversations.permission_mode(mode);
+        let conversations = if looks.bare { conversations.bare() } else { conversations }.build();
+        if !may_be_new {
+            conversations.snapshot(&id, Scope::local()).await.map_err(refused)?;
+        }
+        let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
+        let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
+        if !looks.quiet {
+            ready.problems.iter().for_each(|problem| output.problem(problem));
+            if ready.model_is_default {
+                output.err(
+                    "note: no model was chosen, so the demo model answers\nhint: choose one with --model script:FILE\n",
+                );
+            }
+        }
+        let mut view = View::new(looks.json, looks.quiet, ready.agent.tools().len());
+        let tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await.map_err(refused)?;
+        view.knows(&tail.snapshot.events);
+        let answering = Answering::new(id.clone(), ready.store.is_durable(), common);
+        let (lost, resting, moved, ended) = (false, false, false, false);
+        Ok(Self { conversations, id, output, view, tail, signals, lost, resting, moved, answering, ended })
+    }
+
+    /// The turn waits for somebody else's answer.
+    async fn refuse(self, pending: &[Pending]) -> Exit {
+        self.output.problem(&verdict::busy(pending, &self.answering));
+        self.finish(Exit::Failed).await
+    }
+
+    async fn conclude(mut self, rest: Result<Rest, TurnError>) -> Exit {
         self.settle().await;
-        let (exit, problems) = verdict::of(&rest);
+        let (exit, problems) = verdict::of(&rest, &self.answering);
         if let Ok(Rest::Ended(ended)) = &rest {
             self.view.answer(ended, &self.output);
         }
@@ -110,6 +238,11 @@ impl Watch {
         if self.lost {
             self.output.problem(&Problem::error("events are missing: they were not taken in time"));
         }
+        self.finish(exit).await
+    }
+
+    /// Waits until everything is written.
+    async fn finish(self, exit: Exit) -> Exit {
         let Self { output, mut signals, lost, .. } = self;
         let written = tokio::select! {
             biased;
@@ -163,7 +296,10 @@ impl Watch {
                     Telling::Live(Live::StateChanged { state }) => {
                         self.resting = matches!(state, ConversationState::Idle | ConversationState::Waiting);
                     }
-                    Telling::Log(event) => self.ended |= matches!(event.kind, EventKind::TurnEnded(_)),
+                    Telling::Log(event) => {
+                        self.moved = true;
+                        self.ended |= matches!(event.kind, EventKind::TurnEnded(_));
+                    }
                     Telling::Live(_) => {}
                 }
                 self.view.told(told, &self.output);

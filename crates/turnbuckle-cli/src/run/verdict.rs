@@ -1,25 +1,73 @@
 //! How a turn came out, to the shell and to the person.
 
 use turnbuckle::conversation::TurnError;
+use turnbuckle::event::Prompt;
+use turnbuckle::projection::Pending;
 use turnbuckle::scope::By;
-use turnbuckle::{Ended, Outcome, Rest};
+use turnbuckle::{ConversationId, Ended, Outcome, Rest};
 
+use crate::args::Common;
 use crate::exit::Exit;
-use crate::problem::Problem;
+use crate::problem::{Problem, with_causes};
 use crate::show;
 
 /// The exit code, and what to say on stderr.
-pub(super) fn of(rest: &Result<Rest, TurnError>) -> (Exit, Vec<Problem>) {
+pub(super) fn of(rest: &Result<Rest, TurnError>, answering: &Answering) -> (Exit, Vec<Problem>) {
     match rest {
         Ok(Rest::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
         Ok(Rest::Waiting(pending)) => {
-            let calls: Vec<String> = pending.iter().map(show::pending).collect();
-            let what = format!("the turn waits for {}", calls.join(" and for "));
-            let hint = "the store `memory:` forgets, so this cannot be resolved later; `approve = []` in [tools] asks for \
-                        no approval, and a `before_tool` hook can judge calls instead";
-            (Exit::Waiting, vec![Problem::error(what).hint(hint)])
+            let what = format!("the turn waits for {}", shown(pending));
+            (Exit::Waiting, vec![Problem::error(what).hint(answering.hint(pending))])
         }
-        Err(error) => (Exit::Failed, vec![Problem::error(error.to_string())]),
+        Err(error) => (Exit::Failed, vec![Problem::error(with_causes(error))]),
+    }
+}
+
+/// A turn that waited before anybody came along.
+pub(super) fn busy(pending: &[Pending], answering: &Answering) -> Problem {
+    let what = format!("conversation {} is busy: its turn waits for {}", answering.id, shown(pending));
+    Problem::error(what).hint(answering.hint(pending))
+}
+
+fn shown(pending: &[Pending]) -> String {
+    let calls: Vec<String> = pending.iter().map(show::pending).collect();
+    calls.join(" and for ")
+}
+
+/// What a person must type to answer.
+pub(crate) struct Answering {
+    pub(crate) id: ConversationId,
+    /// Whether the question is kept until then.
+    pub(crate) durable: bool,
+    /// Options that lead to the same store.
+    pub(crate) options: String,
+}
+
+impl Answering {
+    pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
+        let config = common.config.as_ref().map(|path| format!(" --config {}", path.display()));
+        let store = common.store.as_ref().map(|url| format!(" --store {url}"));
+        let model = common.model.as_ref().map(|model| format!(" --model {model}"));
+        Self { id, durable, options: [config, store, model].into_iter().flatten().collect() }
+    }
+
+    /// One command, with the other answers that are possible.
+    pub(crate) fn command(&self, pending: &Pending) -> String {
+        let (answer, instead) = match pending.prompt {
+            Prompt::Elicitation { .. } | Prompt::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
+            _ => ("--approve", "--deny [REASON]"),
+        };
+        format!("`turnbuckle resolve {} {} {answer}{}` (or {instead})", self.id, pending.call, self.options)
+    }
+
+    fn hint(&self, pending: &[Pending]) -> String {
+        if !self.durable {
+            return "the store `memory:` forgets, so this cannot be resolved later: `--store sqlite:PATH` keeps it; \
+                    `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
+                .to_owned();
+        }
+        let commands: Vec<String> = pending.iter().map(|pending| self.command(pending)).collect();
+        commands.join(", ")
     }
 }
 

@@ -1,11 +1,12 @@
 //! What `run` shows while the turn runs: events as JSON, or lines on stderr and the answer on stdout.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use turnbuckle::Ended;
+use turnbuckle::event::Event;
 use turnbuckle::live::Told;
 
-use crate::args::Run;
 use crate::output::Output;
 use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, terminal_width};
 
@@ -40,11 +41,11 @@ enum Stream {
 }
 
 impl View {
-    pub(super) fn new(args: &Run, tools: usize) -> Self {
-        if args.json {
+    pub(super) fn new(json: bool, quiet: bool, tools: usize) -> Self {
+        if json {
             return Self::Json;
         }
-        if args.quiet {
+        if quiet {
             return Self::Quiet;
         }
         let palette = Palette::of(&io::stderr());
@@ -57,6 +58,13 @@ impl View {
             over: false,
             middle: None,
         }))
+    }
+
+    /// What happened in the conversation before.
+    pub(super) fn knows(&mut self, events: &[Arc<Event>]) {
+        if let Self::Lines(lines) = self {
+            events.iter().for_each(|event| lines.fold.knows(event));
+        }
     }
 
     pub(super) fn told(&mut self, told: &Told, output: &Output) {

@@ -31,6 +31,12 @@ impl Fold {
         Self { tools, ..Self::default() }
     }
 
+    /// What happened before: later lines speak of it, and it is not shown.
+    pub(crate) fn knows(&mut self, event: &Event) {
+        let _shown_before = self.event(event);
+        self.said = None;
+    }
+
     /// What there is to show.
     pub(crate) fn told(&mut self, told: &Told) -> Vec<Shown> {
         match &told.what {

@@ -89,7 +89,8 @@ fn what_the_agent_refuses_is_put_back_to_its_line() {
 
 #[test]
 fn what_this_version_lacks_is_refused_clearly() {
-    refused("[store]\nurl = \"sqlite:x.db\"\n", "turnbuckle.toml:2: store \"sqlite:x.db\"", "memory:");
+    refused("[store]\nurl = \"sqlite:\"\n", "turnbuckle.toml:2: store \"sqlite:\" names no file", "sqlite:PATH");
+    refused("[store]\nurl = \"sqlite://x\"\n", "turnbuckle.toml:2: store \"sqlite://x\"", "sqlite:PATH");
     refused("[store]\naudit = true\n", "turnbuckle.toml:2: `audit = true` is not in this version", "audit = false");
     refused("[tools]\nbuiltin = [\"shell\"]\n", "turnbuckle.toml:2: tool `shell` is not in this version", "builtin");
     refused("[[tools.mcp]]\nname = \"time\"\n", "turnbuckle.toml:1: `[[tools.mcp]]`", "take the section out");
@@ -98,7 +99,7 @@ fn what_this_version_lacks_is_refused_clearly() {
     for model in ["openai:x", "ollama:x", "openai@http://localhost:1/v1:m"] {
         folder.run(&["run", "--model", model, "hi"]).exits(2).prints("").says("no client for o").says("hint: ");
     }
-    folder.run(&["run", "--store", "postgres://x", "hi"]).exits(2).says("in memory only");
+    folder.run(&["run", "--store", "postgres://x", "hi"]).exits(2).says("no client for PostgreSQL");
     folder.run(&["run", "--model", "gpt", "hi"]).exits(2).says("there is no model \"gpt\"");
 }
 

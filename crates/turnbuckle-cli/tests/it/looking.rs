@@ -1,0 +1,123 @@
+//! What is kept can be looked at, and looking changes nothing.
+
+use crate::program::Folder;
+
+const CONFIG: &str = r#"[store]
+url = "sqlite:t.db"
+[[hooks]]
+use = "command"
+name = "lint"
+on = "stop"
+run = "test -e ok || { touch ok; echo make it nicer >&2; exit 2; }"
+on_failure = "block"
+"#;
+const REPLIES: &str = r#"{ "text": "rough" }, { "text": "nicer\nnow" }, { "text": "bye" }"#;
+
+fn talked() -> Folder {
+    let folder = Folder::with_config(REPLIES, CONFIG);
+    folder.run(&["run", "-c", "first", "do it"]).exits(0).prints("nicer\nnow\n");
+    folder.run(&["run", "-c", "first", "thanks"]).exits(0).prints("bye\n");
+    folder
+}
+
+#[test]
+fn show_reads_well() {
+    let ran = talked().run(&["show", "first"]).exits(0);
+    let expected = [
+        "user      do it\n",
+        "agent     rough\n",
+        "refuse    lint: make it nicer\n",
+        "agent     nicer\n          now\n",
+        "end       completed",
+        "user      thanks\n",
+        "agent     bye\n",
+    ];
+    let mut rest = ran.out.as_str();
+    for text in expected {
+        let at = rest.find(text).unwrap_or_else(|| panic!("{text:?} is not in its place:\n{}", ran.out));
+        rest = &rest[at + text.len()..];
+    }
+}
+
+#[test]
+fn show_json_has_the_log_as_run_told_it() {
+    let folder = Folder::with_config(REPLIES, CONFIG);
+    let plain = |ran: &crate::program::Ran| {
+        let mut events = ran.events();
+        events.retain(|event| event["plane"] == "log");
+        events.iter_mut().for_each(|event| drop(event.as_object_mut().unwrap().remove("cursor")));
+        events
+    };
+    let told = folder.run(&["run", "-c", "first", "--json", "do it"]).exits(0);
+    let shown = folder.run(&["show", "first", "--json"]).exits(0);
+    assert_eq!(plain(&told), plain(&shown));
+    assert_eq!(shown.events()[0]["cursor"], "0-1");
+}
+
+#[test]
+fn show_says_how_to_answer_what_is_open() {
+    let call =
+        r#"{ "tool_calls": [{ "id": "c1", "name": "write_file", "arguments": { "path": "a", "content": "x" } }] }"#;
+    let folder = Folder::with_config(call, "[store]\nurl = \"sqlite:t.db\"\n");
+    folder.run(&["run", "-c", "w", "write"]).exits(4);
+    let ran = folder.run(&["show", "w"]).exits(0);
+    assert!(ran.out.contains("`turnbuckle resolve w c1 --approve`"), "{}", ran.out);
+}
+
+#[test]
+fn trace_has_stages_and_hooks_turn_by_turn() {
+    let folder = talked();
+    let ran = folder.run(&["trace", "first"]).exits(0);
+    for text in ["accept    \"do it\"\n", "build     1 message\n", "refuse    lint", "hook      on_stop lint: refuse, "]
+    {
+        assert!(ran.out.contains(text), "{text:?} is not in:\n{}", ran.out);
+    }
+    let headers: Vec<&str> = ran.out.lines().filter_map(|line| line.strip_prefix("turn      ")).collect();
+    assert_eq!(headers.len(), 2);
+    let second = headers[1].split(',').next().unwrap();
+    let one = folder.run(&["trace", "first", second]).exits(0);
+    assert!(ran.out.ends_with(&one.out) && one.out.contains("accept    \"thanks\""), "{}", one.out);
+    folder.run(&["trace", "first", "t_none"]).exits(1).prints("").says("has no turn t_none");
+}
+
+#[test]
+fn list_has_the_newest_first() {
+    let folder = talked();
+    folder.run(&["run", "-c", "second", "hi"]).exits(0);
+    folder.run(&["list"]).exits(0).prints("second\nfirst\n");
+}
+
+#[test]
+fn looking_makes_nothing() {
+    let folder = Folder::with_config(REPLIES, CONFIG);
+    for look in [&["list"][..], &["show", "first"], &["trace", "first"]] {
+        folder.run(look).exits(1).prints("").says("there is no database t.db").says("hint: ");
+        let memory = [look, &["--store", "memory:"]].concat();
+        folder.run(&memory).exits(1).prints("").says("the store `memory:` keeps nothing").says("hint: ");
+        folder.file("empty.db", "");
+        folder.run(&[look, &["--store", "sqlite:empty.db"]].concat()).exits(1).says("is empty");
+    }
+    assert!(!folder.path().join("t.db").exists());
+    assert_eq!(folder.read("empty.db"), "");
+    let talked = talked();
+    talked.run(&["show", "nobody"]).exits(1).prints("").says("there is no conversation nobody");
+    talked.run(&["list"]).exits(0).prints("first\n");
+    talked.run(&["show", "a b"]).exits(2).says("hint: ");
+}
+
+#[test]
+fn a_sub_agent_is_part_of_its_parent() {
+    let folder = Folder::new();
+    folder.file(
+        "script.json",
+        r#"{ "replies": [ { "tool_calls": [{ "id": "c2", "name": "reviewer", "arguments": { "task": "look" } }] }, { "text": "ok" } ],
+             "agents": { "reviewer": [ { "text": "fine" } ] } }"#,
+    );
+    let config =
+        "[agent]\nmodel = \"script:script.json\"\n[store]\nurl = \"sqlite:t.db\"\n[[agents]]\nname = \"reviewer\"\n";
+    folder.file("turnbuckle.toml", config);
+    folder.run(&["run", "-c", "x", "go"]).exits(0).prints("ok\n");
+    folder.run(&["list"]).exits(0).prints("x\n");
+    assert!(folder.run(&["show", "x/c2"]).exits(0).out.contains("agent     fine\n"));
+    assert!(folder.run(&["trace", "x/c2"]).exits(0).out.contains("call      \"fine\"\n"));
+}
