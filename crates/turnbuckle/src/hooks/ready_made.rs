@@ -1,0 +1,74 @@
+//! What makes a hook ready-made: a name that configuration uses, options that are checked when it is built.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::Failure;
+use crate::hook::{Hook, HookEntry, HookExt};
+use crate::model::Model;
+
+/// A hook that configuration can name: `use = "retry"`, and the rest of the section is its [`Options`](Self::Options).
+pub trait ReadyMade: Hook + Sized {
+    /// What `use` calls it.
+    const USE: &'static str;
+    /// What it does, in one line.
+    const DOES: &'static str;
+    /// What a person may set. Unknown keys are refused (`#[serde(deny_unknown_fields)]`), and whatever has a sensible
+    /// value has it as its default.
+    type Options: DeserializeOwned;
+
+    /// Checks the options, and makes the hook.
+    fn from_options(options: Self::Options, around: &Surroundings<'_>) -> Result<Self, OptionError>;
+
+    /// The hook as an agent holds it; one that needs settings of its own gives itself these.
+    fn entry(self, name: String) -> HookEntry {
+        self.named(name)
+    }
+}
+
+/// What a hook may need of the program that builds it.
+pub struct Surroundings<'a> {
+    /// The project's folder: relative paths begin here.
+    pub folder: &'a Path,
+    /// Where hooks keep what must outlive the process.
+    pub data: &'a Path,
+    /// Opens a model by its name, for hooks that ask one themselves.
+    pub open_model: &'a dyn Fn(&str) -> Result<Arc<dyn Model>, Failure>,
+}
+
+impl fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { folder, data, open_model: _ } = self;
+        f.debug_struct("Surroundings").field("folder", folder).field("data", data).finish_non_exhaustive()
+    }
+}
+
+/// An option that a hook cannot work with.
+#[derive(Debug, thiserror::Error)]
+#[error("`{option}` {why}")]
+pub struct OptionError {
+    /// Which option.
+    pub option: &'static str,
+    /// What is wrong with it, as the rest of a sentence: "must be at least 1".
+    pub why: String,
+    /// The cause.
+    #[source]
+    pub source: Option<Failure>,
+}
+
+impl OptionError {
+    /// An option, and what is wrong with it as the rest of a sentence.
+    pub fn new(option: &'static str, why: impl Into<String>) -> Self {
+        Self { option, why: why.into(), source: None }
+    }
+
+    /// With its cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Failure>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
