@@ -61,10 +61,8 @@ impl Plane {
             inner.view = Projection::of_log(log);
         }
         inner.view.cursor = inner.cursor;
-        let watched =
-            !inner.lossless.is_empty() || inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0);
         drop(inner);
-        if watched && missed > 0 {
+        if missed > 0 && self.is_watched() {
             // Another process wrote meanwhile: whoever watched here must take a new snapshot.
             self.tell_live(None, Live::Lagged { missed });
         }
@@ -131,6 +129,12 @@ impl Plane {
     /// Whether the call waits for an answer.
     pub(crate) fn is_pending(&self, call: &CallId) -> bool {
         self.lock().view.pending.iter().any(|pending| pending.call == *call)
+    }
+
+    /// Whether anybody has a subscription.
+    pub(crate) fn is_watched(&self) -> bool {
+        let inner = self.lock();
+        !inner.lossless.is_empty() || inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0)
     }
 
     pub(crate) fn snapshot_state(&self) -> ConversationState {
