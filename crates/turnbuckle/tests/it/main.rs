@@ -1,17 +1,21 @@
 //! Promises of the runtime, one file each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+mod at_rest;
 mod attempts;
 mod bad_input;
 mod build_errors;
 mod cancel;
+mod expiry;
 mod failure;
 mod firing;
 mod fold;
 mod injection;
 mod kit;
+mod letters;
 mod live;
 mod meddled;
+mod outbox;
 mod races;
 mod redact_stream;
 mod stopping;
