@@ -18,6 +18,7 @@ mod meddled;
 mod outbox;
 mod races;
 mod redact_stream;
+mod revival;
 mod stopping;
 mod stores;
 mod sub_agents;
