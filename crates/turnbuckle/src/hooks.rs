@@ -8,4 +8,4 @@ mod redact;
 pub use adviser::Adviser;
 pub use period::Period;
 pub use ready_made::{OpenModel, OptionError, ReadyMade, Surroundings};
-pub use redact::{Redact, RedactBuilder, RedactError, Redactor, Strategy};
+pub use redact::{Redact, RedactBuilder, RedactError, RedactOptions, RedactPattern, Redactor, Strategy};

@@ -59,11 +59,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Map;
 
 use self::engine::{Caches, Engine};
 use self::patterns::Pattern;
 use self::scan::{Scan, Tools};
+use super::{OptionError, ReadyMade, Surroundings};
 use crate::Failure;
 use crate::hook::{Hook, Passed, Transformer};
 
@@ -118,7 +120,8 @@ impl fmt::Debug for Redact {
 }
 
 /// What stands in the place of a match.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Strategy {
     /// The pattern's name in brackets: `[email]`.
@@ -267,6 +270,64 @@ impl Redactor {
             self.caches = None;
         }
         told
+    }
+}
+
+impl ReadyMade for Redact {
+    const USE: &'static str = "redact";
+    const DOES: &'static str = "takes secrets and personal data out of text";
+    type Options = RedactOptions;
+
+    fn from_options(options: RedactOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        let mut builder = Self::builder().strategy(options.strategy);
+        if options.emails {
+            builder = builder.emails();
+        }
+        if options.cards {
+            builder = builder.cards();
+        }
+        if options.keys {
+            builder = builder.keys();
+        }
+        for (item, RedactPattern { name, pattern }) in options.patterns.iter().enumerate() {
+            // Alone first: so a refusal names its item.
+            let alone = Self::builder().pattern(name, pattern).build();
+            alone.map_err(|error| OptionError::new("patterns", "cannot be used").item(item).because(error))?;
+            builder = builder.pattern(name, pattern);
+        }
+        builder.build().map_err(|error| OptionError::new("patterns", "cannot be used together").because(error))
+    }
+}
+
+/// Options of [`Redact`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedactOptions {
+    /// E-mail addresses.
+    pub emails: bool,
+    /// Payment card numbers.
+    pub cards: bool,
+    /// API keys and tokens.
+    pub keys: bool,
+    /// Patterns of your own.
+    pub patterns: Vec<RedactPattern>,
+    /// What stands in the place of a match.
+    pub strategy: Strategy,
+}
+
+/// A pattern of your own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedactPattern {
+    /// What stands in brackets in the place of a match.
+    pub name: String,
+    /// In the syntax of the `regex` crate, with a longest match.
+    pub pattern: String,
+}
+
+impl Default for RedactOptions {
+    fn default() -> Self {
+        Self { emails: true, cards: true, keys: true, patterns: Vec::new(), strategy: Strategy::default() }
     }
 }
 

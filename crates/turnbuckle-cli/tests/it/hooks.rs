@@ -1,0 +1,49 @@
+//! `turnbuckle hooks` tells what runs where, in order, and what a failure would mean.
+
+use serde_json::Value;
+
+use crate::program::Folder;
+
+const TWO: &str = r#"[[hooks]]
+use = "redact"
+strategy = "mask"
+[[hooks]]
+use = "command"
+name = "build"
+on = "stop"
+run = "touch ran"
+timeout = "5m"
+"#;
+
+#[test]
+fn every_hook_stands_at_its_points_with_its_options() {
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, TWO);
+    let ran = folder.run(&["hooks"]).exits(0);
+    let expected = "stream
+  redact  use = \"redact\", strategy = \"mask\"
+          if it fails: the turn ends failed
+on_stop
+  build   use = \"command\", on = \"stop\", run = \"touch ran\"
+          if it fails: ignored: nobody judges in its place, and the turn may end
+";
+    ran.prints(expected);
+    assert!(!folder.path().join("ran").exists(), "nothing is run");
+}
+
+#[test]
+fn as_json_it_is_one_line_a_hook_and_point() {
+    let ran = Folder::with_config(r#"{ "text": "x" }"#, TWO).run(&["hooks", "--json"]).exits(0);
+    let lines = ran.events();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["point"], &lines[0]["hook"]), (&Value::from("stream"), &Value::from("redact")));
+    assert_eq!((&lines[1]["use"], &lines[1]["on_failure"]), (&Value::from("command"), &Value::from("ignore")));
+    assert_eq!(lines[1]["options"]["run"], "touch ran");
+    assert_eq!(lines[1]["at"], "turnbuckle.toml:6");
+}
+
+#[test]
+fn what_use_can_name_is_told_with_what_it_does() {
+    let ran = Folder::new().run(&["hooks", "--available"]).exits(0);
+    assert!(ran.out.lines().any(|line| line.starts_with("redact ") && line.contains("secrets")), "{}", ran.out);
+    Folder::with_config("", "[[hooks]]\nuse = \"zzzz\"\n").run(&["hooks"]).exits(2).prints("").says("redact");
+}
