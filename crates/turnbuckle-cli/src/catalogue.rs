@@ -5,11 +5,11 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{OptionError, ReadyMade, Redact, Surroundings};
+use turnbuckle::hooks::{OptionError, ReadyMade, Redact, Retry, Surroundings};
 use turnbuckle_tools::CommandHook;
 
 /// All, in the order that lists show.
-pub(crate) const CATALOGUE: &[Row] = &[Row::of::<CommandHook>(), Row::of::<Redact>()];
+pub(crate) const CATALOGUE: &[Row] = &[Row::of::<CommandHook>(), Row::of::<Redact>(), Row::of::<Retry>()];
 
 /// A ready-made hook.
 #[derive(Clone, Copy)]

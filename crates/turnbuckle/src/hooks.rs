@@ -4,8 +4,10 @@ mod adviser;
 mod period;
 mod ready_made;
 mod redact;
+mod retry;
 
 pub use adviser::Adviser;
 pub use period::Period;
 pub use ready_made::{OpenModel, OptionError, ReadyMade, Surroundings};
 pub use redact::{Redact, RedactBuilder, RedactError, RedactOptions, RedactPattern, Redactor, Strategy};
+pub use retry::{Around, Retry, RetryOptions};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use turnbuckle::hook::{HookEntry, HookExt};
+use turnbuckle::hooks::{Retry, RetryOptions};
 use turnbuckle::tool::Tool;
 use wildmatch::WildMatch;
 
@@ -14,6 +15,11 @@ pub(super) fn entries(parts: &mut [HookPart]) -> Vec<HookEntry> {
     let names = names(parts);
     let make = |(part, name): (&mut HookPart, String)| Some(with(part.maker.take()?.make(name), &part.settings));
     parts.iter_mut().zip(names).filter_map(make).collect()
+}
+
+/// The program retries model calls only through a hook; who configures none has this one.
+pub(super) fn default_retry() -> Option<HookEntry> {
+    Some(Retry::new(RetryOptions::default()).ok()?.into())
 }
 
 /// A hook without a name is called after its `use`; of several the later ones are numbered.

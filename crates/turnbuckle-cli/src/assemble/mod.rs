@@ -75,6 +75,9 @@ impl Prepared {
         let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
         self.mute = sub_agents.filter(|name| model.is_mute(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
+        if self.config.hooks.is_empty() && !self.has_errors() {
+            self.hooks.extend(hooks::default_retry());
+        }
         match build(&self.config, &self.hooks, &model, &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;

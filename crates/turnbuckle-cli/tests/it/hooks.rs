@@ -42,6 +42,17 @@ fn as_json_it_is_one_line_a_hook_and_point() {
 }
 
 #[test]
+fn without_any_hooks_there_is_a_default_retry() {
+    let slow = r#"{ "error": { "status": 429, "retry_after": 0.01, "message": "slow down" } }, { "text": "fine" }"#;
+    let folder = Folder::with_script(slow);
+    folder.run(&["run", "hi"]).exits(0).prints("fine\n");
+    let listed = folder.run(&["hooks"]).exits(0);
+    assert!(listed.out.contains("use = \"retry\", (the default without [[hooks]])"), "{}", listed.out);
+    let other = Folder::with_config(slow, "[[hooks]]\nuse = \"redact\"\n");
+    other.run(&["run", "hi"]).exits(1).says("slow down");
+}
+
+#[test]
 fn what_use_can_name_is_told_with_what_it_does() {
     let ran = Folder::new().run(&["hooks", "--available"]).exits(0);
     assert!(ran.out.lines().any(|line| line.starts_with("redact ") && line.contains("secrets")), "{}", ran.out);

@@ -8,6 +8,7 @@ mod cancel;
 mod failure;
 mod firing;
 mod fold;
+mod hooks_retry;
 mod injection;
 mod kit;
 mod live;
