@@ -5,11 +5,26 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{OptionError, ReadyMade, Redact, Retry, Surroundings};
+use turnbuckle::hooks::{
+    Approval, CheckResult, DryRun, Fallback, Guard, Instructions, Permit, Redact, Retry, ValidateInput,
+};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 use turnbuckle_tools::CommandHook;
 
 /// All, in the order that lists show.
-pub(crate) const CATALOGUE: &[Row] = &[Row::of::<CommandHook>(), Row::of::<Redact>(), Row::of::<Retry>()];
+pub(crate) const CATALOGUE: &[Row] = &[
+    Row::of::<CommandHook>(),
+    Row::of::<ValidateInput>(),
+    Row::of::<Instructions>(),
+    Row::of::<Redact>(),
+    Row::of::<Retry>(),
+    Row::of::<Fallback>(),
+    Row::of::<Guard>(),
+    Row::of::<Approval>(),
+    Row::of::<Permit>(),
+    Row::of::<DryRun>(),
+    Row::of::<CheckResult>(),
+];
 
 /// A ready-made hook.
 #[derive(Clone, Copy)]

@@ -58,3 +58,39 @@ fn what_use_can_name_is_told_with_what_it_does() {
     assert!(ran.out.lines().any(|line| line.starts_with("redact ") && line.contains("secrets")), "{}", ran.out);
     Folder::with_config("", "[[hooks]]\nuse = \"zzzz\"\n").run(&["hooks"]).exits(2).prints("").says("redact");
 }
+
+#[test]
+fn what_a_ready_made_hook_refuses_has_its_line() {
+    let refused = |config: &str, told: &str| {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(2).says(told);
+    };
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nmax_attempts = 99\n",
+        "turnbuckle.toml:3: `max_attempts` in [[hooks]] must be 1 to 20",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nbackoff = \"soon\"\n",
+        "turnbuckle.toml:3: `backoff` in [[hooks]] must be a duration like \"30s\"",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nmax_attemps = 2\n",
+        "unknown key `max_attemps` in [[hooks]]\nhint: did you mean `max_attempts`?",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nmax_attempts = \"3\"\n",
+        ":3: `max_attempts` in [[hooks]] must be a whole number, not \"3\"",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\non = [\"modle\"]\n",
+        ":3: `on` in [[hooks]] is \"modle\", which is none of: model, tool",
+    );
+    let rule = "[[hooks]]\nuse = \"guard\"\n[[hooks.rules]]\nforbid = \"a\"\n[[hooks.rules]]\nforbid = \"(\"\n";
+    refused(rule, "turnbuckle.toml:5: `rules` in [[hooks]] is not a pattern that can be used");
+    refused(
+        "[[hooks]]\nuse = \"fallback\"\nmodels = [\"demo\",\n\"gpt\"]\n",
+        "turnbuckle.toml:4: `models` in [[hooks]] has \"gpt\": there is no model",
+    );
+    refused("[[hooks]]\nuse = \"guard\"\n", "turnbuckle.toml:1: `rules` in [[hooks]] is missing");
+}

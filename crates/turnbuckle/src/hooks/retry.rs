@@ -54,6 +54,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
+use super::listening::Listening;
 use super::{OptionError, Period, ReadyMade, Surroundings};
 use crate::Failure;
 use crate::hook::{Hook, ModelNext, Point, Settings, ToolNext};
@@ -190,7 +191,7 @@ impl Hook for Retry {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let mut out = Listening { out, spoke: false };
+        let mut out = Listening::to(out);
         let mut tried = 0;
         loop {
             tried += 1;
@@ -231,26 +232,6 @@ impl Hook for Retry {
                 return Ok(happened);
             }
         }
-    }
-}
-
-/// Notes whether anything was told.
-struct Listening<'a> {
-    out: &'a mut dyn Sink,
-    spoke: bool,
-}
-
-impl Sink for Listening<'_> {
-    fn begin(&mut self, attempt: u32) {
-        self.spoke = false;
-        self.out.begin(attempt);
-    }
-    fn text(&mut self, text: &str) {
-        self.spoke |= !text.is_empty();
-        self.out.text(text);
-    }
-    fn thinking(&mut self, text: &str) {
-        self.out.thinking(text);
     }
 }
 
