@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 use turnbuckle::hook::HookEntry;
 use turnbuckle::hooks::{
-    Approval, CheckResult, DryRun, Fallback, Guard, Instructions, Permit, Redact, Retry, ValidateInput,
+    Approval, CheckResult, Critic, DryRun, Fallback, Guard, Instructions, Permit, Redact, Refine, Retry, ValidateInput,
 };
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 use turnbuckle_tools::CommandHook;
@@ -19,6 +19,8 @@ pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<Redact>(),
     Row::of::<Retry>(),
     Row::of::<Fallback>(),
+    Row::of::<Refine>(),
+    Row::of::<Critic>(),
     Row::of::<Guard>(),
     Row::of::<Approval>(),
     Row::of::<Permit>(),
