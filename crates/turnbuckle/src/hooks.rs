@@ -31,7 +31,7 @@ pub use instructions::{Instructions, InstructionsOptions};
 pub use period::Period;
 pub use permit::{Otherwise, Permit, PermitOptions, PermitRule};
 pub use ready_made::{OpenModel, OptionError, ReadyMade, Surroundings};
-pub use redact::{Redact, RedactBuilder, RedactError, RedactOptions, RedactPattern, Redactor, Strategy};
+pub use redact::{Redact, RedactAt, RedactBuilder, RedactError, RedactOptions, RedactPattern, Redactor, Strategy};
 pub use refine::{Refine, RefineOptions};
 pub use retry::{Around, Retry, RetryOptions};
 pub use validate_input::{ValidateInput, ValidateInputOptions};

@@ -13,6 +13,7 @@ mod hooks_fallback;
 mod hooks_gates;
 mod hooks_guard;
 mod hooks_input;
+mod hooks_redact;
 mod hooks_refine;
 mod hooks_results;
 mod hooks_retry;
