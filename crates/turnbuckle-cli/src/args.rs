@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Show(Show),
     /// What each stage and hook did, turn by turn, with times
     Trace(Trace),
+    /// What runs at each point, in order, with options and what its failure would mean
+    Hooks(Hooks),
     /// Judge the configuration; nothing is run
     ///
     /// Exit code 2 if anything would fail, 0 otherwise, also with warnings.
@@ -148,6 +150,17 @@ pub(crate) struct Show {
     /// Its events, one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `hooks`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Hooks {
+    /// One JSON object a line: a hook at a point
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Instead: the ready-made hooks that `use` can name
+    #[arg(long)]
+    pub(crate) available: bool,
 }
 
 /// Options of `trace`.

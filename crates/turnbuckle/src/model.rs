@@ -137,6 +137,20 @@ pub enum ModelError {
         /// What it said.
         cause: crate::hook::HookFailure,
     },
+    /// A wrap did not let the call through: a rate limit, an open circuit.
+    #[error("the model was not asked: {why}")]
+    NotAsked {
+        /// Why not.
+        why: String,
+        /// When it may be asked again, if that is known.
+        retry_after: Option<Duration>,
+    },
+    /// A wrap asked several models, and none answered.
+    #[error("every model failed: {}", errors.iter().map(|(model, error)| format!("{model}: {error}")).collect::<Vec<_>>().join("; "))]
+    AllFailed {
+        /// The models in the order they were asked, each with its error.
+        errors: Vec<(String, ModelError)>,
+    },
     /// The turn allows no further model call.
     #[error("the turn has used its {limit}")]
     Exhausted {
@@ -159,6 +173,17 @@ pub enum Retry {
     After(Duration),
 }
 
+impl Retry {
+    /// The one that helps sooner.
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, any) | (any, Self::Never) => any,
+            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
+            _ => Self::Soon,
+        }
+    }
+}
+
 impl ModelError {
     /// Whether and when to try again: 429, 5xx and transport yes, everything else no.
     pub fn retry(&self) -> Retry {
@@ -167,6 +192,8 @@ impl ModelError {
                 retry_after.map_or(Retry::Soon, Retry::After)
             }
             Self::Transport { .. } => Retry::Soon,
+            Self::AllFailed { errors } => errors.iter().map(|(_, error)| error.retry()).fold(Retry::Never, Retry::or),
+            Self::NotAsked { retry_after, .. } => retry_after.map_or(Retry::Soon, Retry::After),
             _ => Retry::Never,
         }
     }

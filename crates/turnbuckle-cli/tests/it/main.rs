@@ -9,6 +9,7 @@ mod docs;
 mod events;
 mod exit_codes;
 mod gates;
+mod hooks;
 mod keeping;
 mod looking;
 mod messages;
