@@ -252,6 +252,11 @@ impl Turn {
         self.stop_active
     }
 
+    /// The one source of time: a wrap that waits sleeps by it.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.frame.clock
+    }
+
     /// Cancelled when the turn is.
     pub fn cancellation(&self) -> &CancellationToken {
         self.frame.cut.token()
