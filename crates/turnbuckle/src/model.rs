@@ -137,6 +137,14 @@ pub enum ModelError {
         /// What it said.
         cause: crate::hook::HookFailure,
     },
+    /// A wrap did not let the call through: a rate limit, an open circuit.
+    #[error("the model was not asked: {why}")]
+    NotAsked {
+        /// Why not.
+        why: String,
+        /// When it may be asked again, if that is known.
+        retry_after: Option<Duration>,
+    },
     /// The turn allows no further model call.
     #[error("the turn has used its {limit}")]
     Exhausted {
@@ -167,6 +175,7 @@ impl ModelError {
                 retry_after.map_or(Retry::Soon, Retry::After)
             }
             Self::Transport { .. } => Retry::Soon,
+            Self::NotAsked { retry_after, .. } => retry_after.map_or(Retry::Soon, Retry::After),
             _ => Retry::Never,
         }
     }
