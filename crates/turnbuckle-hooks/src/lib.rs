@@ -1,0 +1,30 @@
+//! Ready-made hooks with dependencies of their own, a feature each, so that the runtime stays lean.
+//!
+//! Every hook is built from its options, which are checked then, and has the same shape: `Cache::new(CacheOptions { … })`
+//! from Rust, `use = "cache"` in `turnbuckle.toml`. [`ReadyMade`](turnbuckle::hooks::ReadyMade) says how a program
+//! builds one by its name.
+
+mod around;
+#[cfg(feature = "cache")]
+mod cache;
+#[cfg(feature = "circuit_breaker")]
+mod circuit_breaker;
+#[cfg(feature = "concurrency")]
+mod concurrency;
+#[cfg(feature = "rate_limit")]
+mod rate_limit;
+mod time;
+#[cfg(feature = "timeout")]
+mod timeout;
+
+pub use around::{Around, Per};
+#[cfg(feature = "cache")]
+pub use cache::{Cache, CacheOptions};
+#[cfg(feature = "circuit_breaker")]
+pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
+#[cfg(feature = "concurrency")]
+pub use concurrency::{Concurrency, ConcurrencyOptions};
+#[cfg(feature = "rate_limit")]
+pub use rate_limit::{RateLimit, RateLimitOptions};
+#[cfg(feature = "timeout")]
+pub use timeout::{Timeout, TimeoutOptions};
