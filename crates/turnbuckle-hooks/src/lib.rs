@@ -5,12 +5,18 @@
 //! builds one by its name.
 
 mod around;
+#[cfg(any(feature = "audit_log", feature = "notify"))]
+mod aside;
+#[cfg(feature = "audit_log")]
+mod audit_log;
 #[cfg(feature = "cache")]
 mod cache;
 #[cfg(feature = "circuit_breaker")]
 mod circuit_breaker;
 #[cfg(feature = "concurrency")]
 mod concurrency;
+#[cfg(feature = "notify")]
+mod notify;
 #[cfg(feature = "rate_limit")]
 mod rate_limit;
 mod time;
@@ -18,12 +24,16 @@ mod time;
 mod timeout;
 
 pub use around::{Around, Per};
+#[cfg(feature = "audit_log")]
+pub use audit_log::{AuditLog, AuditLogOptions};
 #[cfg(feature = "cache")]
 pub use cache::{Cache, CacheOptions};
 #[cfg(feature = "circuit_breaker")]
 pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
 #[cfg(feature = "concurrency")]
 pub use concurrency::{Concurrency, ConcurrencyOptions};
+#[cfg(feature = "notify")]
+pub use notify::{Notify, NotifyOptions};
 #[cfg(feature = "rate_limit")]
 pub use rate_limit::{RateLimit, RateLimitOptions};
 #[cfg(feature = "timeout")]

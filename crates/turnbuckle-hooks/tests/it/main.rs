@@ -3,9 +3,12 @@
 
 mod kit;
 
+mod audit_log;
 mod cache;
 mod circuit_breaker;
 mod concurrency;
+#[cfg(feature = "notify")]
+mod notify;
 mod options;
 mod rate_limit;
 mod timeout;

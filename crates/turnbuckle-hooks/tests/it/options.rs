@@ -29,7 +29,7 @@ fn limits_refuse_what_they_cannot_keep() {
         ("per_user_x", json!(true)),
     ]);
     refuses::<Concurrency>([("limit", json!(0)), ("limit", json!(100_001)), ("max_wait", json!("0s"))]);
-    refuses::<Timeout>([("after", json!("0s")), ("after", json!(5)), ("afterx", json!("5s")), ("models", json!([""]))]);
+    refuses::<Timeout>([("after", json!("0s")), ("afterx", json!("5s")), ("models", json!([""]))]);
     refuses::<CircuitBreaker>([("failures", json!(0)), ("probes", json!(0)), ("open_for", json!("0s"))]);
 }
 

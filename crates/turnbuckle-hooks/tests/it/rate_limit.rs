@@ -14,7 +14,10 @@ fn two_a_minute() -> RateLimitOptions {
 }
 
 fn agent(options: RateLimitOptions) -> Agent {
-    let model = Puppet::new([Act::Says("yes")]);
+    agent_on(Puppet::new([Act::Says("yes")]), options)
+}
+
+fn agent_on(model: Puppet, options: RateLimitOptions) -> Agent {
     Agent::builder("a", model).hook(RateLimit::new(options).unwrap()).build().unwrap()
 }
 
@@ -33,11 +36,13 @@ async fn calls_beyond_the_limit_are_refused_with_the_time_until_the_next() {
 
 #[tokio::test]
 async fn a_call_waits_as_long_as_it_may() {
-    let rig = Rig::new(agent(RateLimitOptions { max_wait: Period::secs(30), burst: Some(1), ..two_a_minute() }));
+    let model = Puppet::new([Act::Says("yes")]);
+    let options = RateLimitOptions { max_wait: Period::secs(30), burst: Some(1), ..two_a_minute() };
+    let rig = Rig::new(agent_on(model.clone(), options));
     assert!(turn_of(&rig, "ann", "1").await.is_completed());
     let waiting = begin(&rig, "talk_1", "2").await;
     settle().await;
-    assert_eq!(rig.clock.sleepers(), 1, "it waits");
+    assert_eq!(model.calls(), 1, "it waits");
     rig.clock.pass(Duration::from_secs(30)).await;
     assert!(end(waiting).await.is_completed());
 }
