@@ -99,7 +99,8 @@ impl AuditLog {
         if !(1..=1_000_000).contains(&queue) {
             return Err(OptionError::new("queue", format!("must be 1 to 1000000, and is {queue}")));
         }
-        let work = move |inbox: &Inbox<Arc<Told>>| write_all(inbox, &mut Rotating::new(&file, max_bytes, keep), content);
+        let work =
+            move |inbox: &Inbox<Arc<Told>>| write_all(inbox, &mut Rotating::new(&file, max_bytes, keep), content);
         Ok(Self { aside: Aside::new("audit_log", queue, LINGER, work) })
     }
 

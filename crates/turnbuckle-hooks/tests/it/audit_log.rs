@@ -39,7 +39,15 @@ async fn every_decision_has_a_line_without_what_was_said() {
     let lines = lines(&file);
     assert_eq!(
         types(&lines),
-        ["user_message", "assistant_message", "tool_call", "hook_finished", "tool_result", "assistant_message", "turn_ended"]
+        [
+            "user_message",
+            "assistant_message",
+            "tool_call",
+            "hook_finished",
+            "tool_result",
+            "assistant_message",
+            "turn_ended"
+        ]
     );
     let denied = &lines[3];
     assert_eq!((&denied["hook"], &denied["decision"]), (&json!("no"), &json!("deny")));
@@ -108,7 +116,9 @@ impl turnbuckle::hook::Hook for Shared {
 #[tokio::test]
 async fn what_finds_no_room_in_the_queue_is_counted_and_a_line_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let hook = Arc::new(AuditLog::new(folder.path().join("a.jsonl"), AuditLogOptions { queue: 1, ..Default::default() }).unwrap());
+    let hook = Arc::new(
+        AuditLog::new(folder.path().join("a.jsonl"), AuditLogOptions { queue: 1, ..Default::default() }).unwrap(),
+    );
     let agent = Agent::builder("a", Script::says(["fine"])).hook(Shared(hook.clone())).build().unwrap();
     let mut rig = Rig::new(agent);
     rig.ended("hi").await.unwrap();
