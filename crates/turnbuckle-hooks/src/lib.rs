@@ -15,6 +15,8 @@ mod cache;
 mod circuit_breaker;
 #[cfg(feature = "concurrency")]
 mod concurrency;
+#[cfg(feature = "memory")]
+mod memory;
 #[cfg(feature = "notify")]
 mod notify;
 #[cfg(feature = "rate_limit")]
@@ -32,6 +34,10 @@ pub use cache::{Cache, CacheOptions};
 pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
 #[cfg(feature = "concurrency")]
 pub use concurrency::{Concurrency, ConcurrencyOptions};
+#[cfg(feature = "memory")]
+pub use memory::{
+    Dream, DreamOptions, Memories, Memory, MemoryError, Recall, RecallOptions, Remember, RememberOptions,
+};
 #[cfg(feature = "notify")]
 pub use notify::{Notify, NotifyOptions};
 #[cfg(feature = "rate_limit")]

@@ -7,6 +7,8 @@ mod audit_log;
 mod cache;
 mod circuit_breaker;
 mod concurrency;
+#[cfg(feature = "memory")]
+mod memory;
 #[cfg(feature = "notify")]
 mod notify;
 mod options;
