@@ -21,6 +21,8 @@ mod memory;
 mod notify;
 #[cfg(feature = "rate_limit")]
 mod rate_limit;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod time;
 #[cfg(feature = "timeout")]
 mod timeout;
@@ -42,5 +44,7 @@ pub use memory::{
 pub use notify::{Notify, NotifyOptions};
 #[cfg(feature = "rate_limit")]
 pub use rate_limit::{RateLimit, RateLimitOptions};
+#[cfg(feature = "telemetry")]
+pub use telemetry::{Telemetry, TelemetryOptions};
 #[cfg(feature = "timeout")]
 pub use timeout::{Timeout, TimeoutOptions};

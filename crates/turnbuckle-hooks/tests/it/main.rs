@@ -13,4 +13,6 @@ mod memory;
 mod notify;
 mod options;
 mod rate_limit;
+#[cfg(feature = "telemetry")]
+mod telemetry;
 mod timeout;
