@@ -26,6 +26,8 @@ mod telemetry;
 mod time;
 #[cfg(feature = "timeout")]
 mod timeout;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use around::{Around, Per};
 #[cfg(feature = "audit_log")]

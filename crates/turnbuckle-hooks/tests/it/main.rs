@@ -16,3 +16,5 @@ mod rate_limit;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod timeout;
+#[cfg(feature = "tower")]
+mod tower;
