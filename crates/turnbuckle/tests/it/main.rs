@@ -12,6 +12,7 @@ mod injection;
 mod kit;
 mod live;
 mod meddled;
+mod provider_parts;
 mod races;
 mod redact_stream;
 mod stopping;
