@@ -9,6 +9,7 @@ mod assemble;
 mod check;
 mod config;
 mod demo;
+mod doctor;
 mod exit;
 mod look;
 mod model_name;
@@ -69,6 +70,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Show(show)) => drive(look::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
+        Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None if args.common.is_given() => Err(Stopped::usage(
             Problem::error("this version has no chat: without a command it only plays the demo")
                 .hint("put `run \"…\"` before the options"),

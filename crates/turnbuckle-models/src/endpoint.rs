@@ -100,16 +100,24 @@ impl Endpoint {
         self.key.as_ref()
     }
 
-    /// The host, as a person knows it.
+    /// The host, without a port.
     pub(crate) fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
+    }
+
+    /// The host and its port: what may be shown of an address.
+    fn place(&self) -> String {
+        match self.url.port() {
+            Some(port) => format!("{}:{port}", self.host()),
+            None => self.host().to_owned(),
+        }
     }
 
     /// Asks, and gives back the events of the answer.
     pub(crate) async fn ask(&self, body: Vec<u8>) -> Result<Events, ModelError> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         let sent = within(&*self.clock, self.patience.first_byte, request.send()).await?;
-        let doing = || format!("asking {}", self.host());
+        let doing = || format!("asking {}", self.place());
         let response = sent.map_err(|error| broken(&doing(), error))?;
         if !response.status().is_success() {
             let failure = of_response(response, self.key.as_ref(), self.clock.now());
@@ -122,7 +130,7 @@ impl Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("host", &self.host()).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("host", &self.place()).field("key", &self.key).finish_non_exhaustive()
     }
 }
 

@@ -41,6 +41,11 @@ pub(crate) fn cut_off(what: &str) -> ModelError {
     ModelError::Transport { message: what.to_owned(), source: None }
 }
 
+/// An event that is no JSON: whatever garbled it may leave the next answer alone.
+pub(crate) fn garbled(error: serde_json::Error) -> ModelError {
+    ModelError::Transport { message: format!("an event of the answer is garbled: {error}"), source: Some(error.into()) }
+}
+
 /// An error that came in the middle of a stream.
 pub(crate) fn in_stream(complaint: &Complaint, key: Option<&Key>) -> ModelError {
     ModelError::Status { status: complaint.status(), message: presentable(&complaint.message, key), retry_after: None }

@@ -12,7 +12,7 @@ use super::body::{CITATIONS, OBJECT_TOOL};
 use super::{ObjectBy, WIRE};
 use crate::arguments;
 use crate::endpoint::{Events, GRACE};
-use crate::failure::{cut_off, in_stream};
+use crate::failure::{cut_off, garbled, in_stream};
 use crate::key::Key;
 use crate::wire::{Complaint, Str};
 
@@ -183,8 +183,7 @@ impl<'a> Folding<'a> {
 
     /// One event. Kinds that are not known are skipped: there will be new ones.
     pub(super) fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
-        let event: Event<'_> = serde_json::from_slice(data)
-            .map_err(|error| ModelError::Protocol(format!("an event of the stream: {error}")))?;
+        let event: Event<'_> = serde_json::from_slice(data).map_err(garbled)?;
         match &*event.r#type {
             "content_block_delta" => {
                 if let Some(delta) = event.delta {

@@ -10,7 +10,7 @@ use turnbuckle::model::{ModelError, Request, Sink};
 use super::WIRE;
 use super::calls::{CallDelta, Calls};
 use crate::endpoint::{Events, GRACE};
-use crate::failure::{cut_off, in_stream};
+use crate::failure::{cut_off, garbled, in_stream};
 use crate::key::Key;
 use crate::wire::{Complaint, Str};
 
@@ -149,8 +149,7 @@ impl<'a> Folding<'a> {
         if data.trim_ascii().is_empty() {
             return Ok(());
         }
-        let chunk: Chunk<'_> = serde_json::from_slice(data)
-            .map_err(|error| ModelError::Protocol(format!("a chunk of the stream: {error}")))?;
+        let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(garbled)?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
         }
