@@ -10,6 +10,7 @@ mod catalogue;
 mod check;
 mod config;
 mod demo;
+mod doctor;
 mod exit;
 mod hooks;
 mod look;
@@ -72,6 +73,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
         Some(Command::Hooks(hooks)) => self::hooks::hooks(&hooks, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),
+        Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None if args.common.is_given() => Err(Stopped::usage(
             Problem::error("this version has no chat: without a command it only plays the demo")
                 .hint("put `run \"…\"` before the options"),

@@ -132,28 +132,30 @@ fn description(system: &str) -> String {
     }
 }
 
-struct Chosen {
-    name: String,
+/// The model that would answer.
+pub(crate) struct Chosen {
+    pub(crate) name: String,
     folder: PathBuf,
     place: Option<crate::problem::Place>,
-    by: By,
+    pub(crate) by: By,
 }
 
-#[derive(PartialEq, Eq)]
-enum By {
+/// Who chose it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
     Option,
     File,
     Nobody,
 }
 
-fn choose_model(common: &Common, config: &Config) -> Chosen {
+pub(crate) fn choose_model(common: &Common, config: &Config) -> Chosen {
     match (&common.model, &config.agent.model) {
         (Some(name), _) => Chosen { name: name.clone(), folder: PathBuf::new(), place: None, by: By::Option },
         (None, Some(found)) => {
             let (name, folder) = (found.value.name.clone(), found.value.folder.clone());
             Chosen { name, folder, place: Some(found.place.clone()), by: By::File }
         }
-        (None, None) => Chosen { name: "demo".to_owned(), folder: PathBuf::new(), place: None, by: By::Nobody },
+        (None, None) => Chosen { name: ModelName::first_found(), folder: PathBuf::new(), place: None, by: By::Nobody },
     }
 }
 

@@ -25,6 +25,7 @@ mod letters;
 mod live;
 mod meddled;
 mod outbox;
+mod provider_parts;
 mod races;
 mod redact_stream;
 mod revival;
