@@ -21,6 +21,9 @@ use crate::scope::{Actor, By};
 use crate::store::{Answer, Beside};
 use crate::tool::{Effect, Executor, Gate, Output, Tool};
 
+/// Why a person is asked about a call that was started once and left no result.
+pub(crate) const AGAIN: &str = "it was started and left no result; may it run again?";
+
 /// What becomes of a call.
 #[allow(clippy::large_enum_variant, reason = "most calls run: a box for each would cost more than the room")]
 pub(super) enum Decided {
@@ -171,9 +174,7 @@ impl<'a> Desk<'a> {
                 }
                 other => other,
             },
-            Effect::Ask => {
-                Decided::Suspend(self.approval(Some("it was started and left no result; may it run again?".into())))
-            }
+            Effect::Ask => Decided::Suspend(self.approval(Some(AGAIN.into()))),
             Effect::Never => Decided::Finish(Output::error(
                 "[interrupted] it was started and left no result: whether it happened is unknown",
             )),

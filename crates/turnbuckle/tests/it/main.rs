@@ -5,6 +5,7 @@ mod attempts;
 mod bad_input;
 mod build_errors;
 mod cancel;
+mod crash_kit;
 mod failure;
 mod firing;
 mod fold;
