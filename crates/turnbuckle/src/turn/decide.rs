@@ -148,7 +148,7 @@ impl<'a> Desk<'a> {
             approved_by: approved_by.clone(),
         });
         let mut turn = self.turn.clone();
-        turn.in_tool = Some(InTool { call: call.call.clone(), approved_by, answer });
+        turn.in_tool = Some(InTool { call: call.call.clone(), approved_by, answer, answers: self.open.answers });
         let going = Going { turn, call, tool: equipped.tool.clone(), reconcile: false };
         Decided::Run { going, event }
     }
