@@ -334,7 +334,7 @@ fn an_agent_that_does_not_do_the_same_in_every_run_is_said() {
 #[tokio::test]
 async fn the_kit_runs_inside_a_runtime_and_its_clock_moves_by_itself() {
     let report = crash(|world| {
-        let slow = ScriptReply { delay_ms: 60_000, ..ScriptReply::chunks(["a ", "b"]) };
+        let slow = ScriptReply { delay_ms: 900, ..ScriptReply::chunks(["a ", "b"]) };
         Agent::builder("slow", Script::of([slow]).with_clock(world.clock())).build()
     });
     report.assert_kept();

@@ -6,6 +6,7 @@ mod bad_input;
 mod build_errors;
 mod cancel;
 mod crash_kit;
+mod crash_walk;
 mod failure;
 mod firing;
 mod fold;
