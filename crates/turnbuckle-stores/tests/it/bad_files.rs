@@ -71,9 +71,9 @@ async fn a_row_in_a_newer_format_is_refused_and_others_are_read() {
     let newer = rusqlite::Connection::open(place.file()).unwrap();
     newer.execute_batch("UPDATE event SET format = 9 WHERE seq = 1").unwrap();
     let store = place.store();
-    let error = store.log(&id, 1).await.unwrap_err();
+    let error = store.log(&id, 1, usize::MAX).await.unwrap_err();
     assert!(matches!(cause(&error), SqliteError::NewerFormat { found: 9, .. }), "{error:?}");
-    assert_eq!(store.log(&id, 2).await.unwrap().len(), 1);
+    assert_eq!(store.log(&id, 2, usize::MAX).await.unwrap().len(), 1);
     store.renew(&id, 1, NOW).await.unwrap();
 }
 
@@ -111,9 +111,9 @@ async fn damage_is_told_and_nothing_is_written_after_it() {
         Err(error) => return assert!(matches!(error, SqliteError::Damaged { .. }), "{error:?}"),
         Ok(store) => store,
     };
-    let error = store.log(&id, 1).await.unwrap_err();
+    let error = store.log(&id, 1, usize::MAX).await.unwrap_err();
     assert!(matches!(cause(&error), SqliteError::Damaged { .. }), "{error:?}");
-    let error = Store::open(&store, &"d".into(), &turnbuckle::Actor::System).await.unwrap_err();
+    let error = Store::open(&store, &"d".into(), &turnbuckle::Actor::System, NOW).await.unwrap_err();
     assert!(matches!(cause(&error), SqliteError::Damaged { .. }), "{error:?}");
     drop(store);
     assert_eq!(fs::read(place.file()).unwrap(), bytes);
@@ -138,9 +138,26 @@ async fn a_truncated_file_is_damaged() {
     fs::write(place.file(), &bytes[..bytes.len() / 2]).unwrap();
     let error = match SqliteStore::open(place.file()) {
         Err(error) => return assert!(matches!(error, SqliteError::Damaged { .. }), "{error:?}"),
-        Ok(store) => store.log(&id, 1).await.unwrap_err(),
+        Ok(store) => store.log(&id, 1, usize::MAX).await.unwrap_err(),
     };
     assert!(matches!(cause(&error), SqliteError::Damaged { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_was_deleted_or_replaced_while_open_is_not_written() {
+    for replace in [false, true] {
+        let place = Place::new();
+        let id = filled(&place, 1).await;
+        let store = place.store();
+        fs::remove_file(place.file()).unwrap();
+        if replace {
+            fs::write(place.file(), "dear diary").unwrap();
+        }
+        let error = store.append(batch(&id, 1, 1, &[said(2, "lost")])).await.unwrap_err();
+        assert!(matches!(cause(&error), SqliteError::Moved { .. }), "{error:?}");
+        drop(store);
+        assert_eq!(fs::read(place.file()).ok().as_deref(), replace.then_some(&b"dear diary"[..]));
+    }
 }
 
 #[tokio::test]
