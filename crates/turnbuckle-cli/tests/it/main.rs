@@ -11,6 +11,7 @@ mod exit_codes;
 mod gates;
 mod hooks;
 mod keeping;
+mod killed;
 mod looking;
 mod messages;
 mod model_servers;

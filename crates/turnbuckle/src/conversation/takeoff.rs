@@ -63,6 +63,7 @@ impl Sitting {
         }
         let mut turn = Turn::new(Arc::new(frame), user_message);
         turn.assistant_message = last_reply(&state);
+        turn.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
         let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
         flight.moment = moment;
         flight.remember_injections();

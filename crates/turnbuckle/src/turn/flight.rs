@@ -65,8 +65,6 @@ pub(crate) struct Flight {
     pub(crate) moment: Option<Moment>,
     /// Set by `accept`: the message is not kept.
     pub(crate) erased: bool,
-    /// For `turn_ended`.
-    pub(crate) warnings: Vec<Warning>,
     pub(crate) stopwatch: Stopwatch,
     /// The writer's claim.
     pub(crate) epoch: u64,
@@ -120,7 +118,6 @@ impl Flight {
             injected: Vec::new(),
             moment: None,
             erased: false,
-            warnings: Vec::new(),
             stopwatch,
             epoch,
             released: false,
@@ -166,10 +163,11 @@ impl Flight {
         }
     }
 
+    /// Something for `turn_ended` to say. Kept beside the log: a crash must not silence it.
     pub(crate) fn warn(&mut self, hook: Option<Text>, text: impl Into<Text>) {
         let text = text.into();
         self.frame().tell(Live::Notice { level: crate::live::Level::Warning, text: text.clone(), hook: hook.clone() });
-        self.warnings.push(Warning { hook, text });
+        self.beside.warnings.push(Warning { hook, text });
     }
 
     /// Appends events. They are applied and told when they are written, and not before.
@@ -249,5 +247,6 @@ impl Flight {
             _ => None,
         });
         self.injected.extend(durable);
+        self.turn.injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     }
 }

@@ -7,6 +7,8 @@ mod bad_input;
 mod build_errors;
 mod cancel;
 mod expiry;
+mod crash_kit;
+mod crash_walk;
 mod failure;
 mod firing;
 mod fold;
