@@ -18,6 +18,7 @@ mod model_servers;
 mod output;
 mod program;
 mod providers;
+mod ready_made;
 mod resolving;
 mod signals;
 mod sub_agents;
