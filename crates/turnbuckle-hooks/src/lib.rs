@@ -17,6 +17,8 @@ mod circuit_breaker;
 mod concurrency;
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(feature = "monitor")]
+mod monitor;
 #[cfg(feature = "notify")]
 mod notify;
 #[cfg(feature = "rate_limit")]
@@ -42,6 +44,8 @@ pub use concurrency::{Concurrency, ConcurrencyOptions};
 pub use memory::{
     Dream, DreamOptions, Memories, Memory, MemoryError, Recall, RecallOptions, Remember, RememberOptions,
 };
+#[cfg(feature = "monitor")]
+pub use monitor::{Course, Monitor, MonitorOptions};
 #[cfg(feature = "notify")]
 pub use notify::{Notify, NotifyOptions};
 #[cfg(feature = "rate_limit")]
