@@ -4,6 +4,7 @@
 //! from Rust, `use = "cache"` in `turnbuckle.toml`. [`ReadyMade`](turnbuckle::hooks::ReadyMade) says how a program
 //! builds one by its name.
 
+#[cfg_attr(not(feature = "all"), allow(dead_code, reason = "shared by hooks whose features may be off"))]
 mod around;
 #[cfg(any(feature = "audit_log", feature = "notify"))]
 mod aside;
@@ -25,6 +26,7 @@ mod notify;
 mod rate_limit;
 #[cfg(feature = "telemetry")]
 mod telemetry;
+#[cfg_attr(not(feature = "all"), allow(dead_code, reason = "shared by hooks whose features may be off"))]
 mod time;
 #[cfg(feature = "timeout")]
 mod timeout;
