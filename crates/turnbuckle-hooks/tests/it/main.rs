@@ -5,6 +5,7 @@ mod kit;
 
 mod audit_log;
 mod cache;
+mod catalogue;
 mod circuit_breaker;
 mod concurrency;
 #[cfg(feature = "memory")]
