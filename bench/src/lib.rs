@@ -10,6 +10,7 @@ pub mod hand;
 pub mod hooks;
 pub mod measure;
 pub mod model;
+pub mod ready_made;
 pub mod report;
 pub mod tool;
 
