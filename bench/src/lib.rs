@@ -11,6 +11,7 @@ pub mod hooks;
 pub mod measure;
 pub mod model;
 pub mod report;
+pub mod streams;
 pub mod tool;
 
 /// What a measurement fails with.

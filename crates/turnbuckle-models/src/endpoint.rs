@@ -14,7 +14,7 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use turnbuckle::clock::{Clock, SystemClock};
 use turnbuckle::model::ModelError;
 
-use crate::failure::{broken, of_response};
+use crate::failure::{broken, not_a_stream, of_response};
 use crate::key::Key;
 use crate::sse::{LONGEST, Parser};
 
@@ -123,6 +123,10 @@ impl Endpoint {
             let failure = of_response(response, self.key.as_ref(), self.clock.now());
             return Err(within(&*self.clock, self.patience.idle, failure).await?);
         }
+        if is_json(&response) {
+            let failure = not_a_stream(response, self.key.as_ref());
+            return Err(within(&*self.clock, self.patience.idle, failure).await?);
+        }
         let (clock, patience) = (self.clock.clone(), self.patience);
         Ok(Events { response, parser: Parser::default(), clock, patience, received: 0, over: false })
     }
@@ -132,6 +136,12 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("host", &self.place()).field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+/// Some servers say 200 to what they refuse, and some do not stream though they are asked to.
+fn is_json(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 fn address(base: &str, path: &str) -> Result<Url, SetupError> {
@@ -198,6 +208,9 @@ impl Events {
         loop {
             let too_long = |_| ModelError::Protocol(format!("an event of more than {LONGEST} bytes"));
             if self.parser.advance().map_err(too_long)? {
+                if self.data().is_empty() {
+                    continue;
+                }
                 return Ok(true);
             }
             if self.over {

@@ -146,9 +146,6 @@ impl<'a> Folding<'a> {
             self.over = true;
             return Ok(());
         }
-        if data.trim_ascii().is_empty() {
-            return Ok(());
-        }
         let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(garbled)?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
