@@ -21,6 +21,7 @@
 mod anthropic;
 mod arguments;
 mod endpoint;
+mod events;
 mod failure;
 mod key;
 mod named;

@@ -9,7 +9,7 @@ use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
 use super::calls::{CallDelta, Calls};
-use crate::endpoint::{Events, GRACE};
+use crate::events::{Events, GRACE};
 use crate::failure::{cut_off, garbled, in_stream};
 use crate::key::Key;
 use crate::wire::{Complaint, Str};
