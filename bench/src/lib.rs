@@ -12,6 +12,7 @@ pub mod measure;
 pub mod model;
 pub mod ready_made;
 pub mod report;
+pub mod streams;
 pub mod tool;
 
 /// What a measurement fails with.

@@ -204,6 +204,7 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
         warnings: std::mem::take(&mut flight.beside.warnings),
         model_calls: frame.meter.made(),
         usage: frame.meter.usage(),
+        cost: frame.meter.spent().cost,
         ms: u64::try_from(flight.stopwatch.active(frame.clock.elapsed()).as_millis()).unwrap_or(u64::MAX),
     };
     kinds.push(EventKind::TurnEnded(ended.clone()));
