@@ -24,6 +24,9 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
     let mut request = Request::new(name, system, messages, agent.tools().clone());
     request.segments = segments;
+    if let Some(shape) = &flight.shape {
+        request.must_answer_with(shape.schema());
+    }
     flight.turn.context = Some(request);
     flight.turn.assistant_message = None;
     flight.turn.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
