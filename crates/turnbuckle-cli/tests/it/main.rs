@@ -20,3 +20,4 @@ mod resolving;
 mod signals;
 mod sub_agents;
 mod surviving;
+mod zombie;
