@@ -79,10 +79,19 @@ impl Common {
 
     /// As they were given, each with a space before it: behind a command they lead to the same conversations.
     pub(crate) fn same_store(&self) -> String {
-        let config = self.config.as_ref().map(|path| format!(" --config {}", path.display()));
-        let store = self.store.as_ref().map(|url| format!(" --store {url}"));
-        let model = self.model.as_ref().map(|model| format!(" --model {model}"));
-        [config, store, model].into_iter().flatten().collect()
+        let config = self.config.as_ref().map(|path| path.display().to_string());
+        let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
+        let shown = given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
+        shown.collect()
+    }
+}
+
+/// As a shell wants it.
+fn quoted(text: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./:@=+,".contains(letter);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 
@@ -242,5 +251,11 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_is_shown_can_be_copied() {
+        let common = Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), model: None };
+        assert_eq!(common.same_store(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db");
     }
 }

@@ -269,6 +269,10 @@ impl Session {
                 EventKind::TurnEnded(_) => {
                     self.answered.clear();
                     self.interrupted = false;
+                    // Another process ended what waited here; nobody tells of its stages.
+                    if self.view.state == ConversationState::Waiting {
+                        self.view.state = ConversationState::Idle;
+                    }
                 }
                 _ => {}
             }

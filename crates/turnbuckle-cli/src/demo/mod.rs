@@ -4,7 +4,7 @@ mod diff;
 mod pace;
 mod syntax;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::pin::pin;
 
@@ -143,6 +143,9 @@ impl Stage {
         );
         self.say(screen, Tone::Plain, &story);
         self.say(screen, Tone::Dim, "The model is a script; the tools, the hook and its check are real.");
+        if io::stdin().is_terminal() && io::stdout().is_terminal() {
+            self.say(screen, Tone::Dim, "A chat follows; Ctrl-C skips to it.");
+        }
         self.say(screen, Tone::Plain, "");
         self.pace.read().await;
     }

@@ -72,13 +72,15 @@ struct Reading {
     screen: Screen,
     /// Questions that nobody has answered.
     pending: Vec<Pending>,
+    /// Whether the last turn is not over.
+    open: bool,
     answering: Answering,
 }
 
 impl Reading {
     fn new(answering: Answering) -> Self {
         let screen = Screen::new(Palette::of(&io::stdout()), terminal_width(&io::stdout()));
-        Self { fold: Fold::new(0), screen, pending: Vec::new(), answering }
+        Self { fold: Fold::new(0), screen, pending: Vec::new(), open: false, answering }
     }
 
     fn told(&mut self, told: &Told) -> String {
@@ -105,11 +107,15 @@ impl Reading {
 
     fn note_pending(&mut self, event: &Event) {
         match &event.kind {
+            EventKind::UserMessage { .. } => self.open = true,
             EventKind::Suspension { call, prompt, expires } => {
                 self.pending.push(Pending { call: call.clone(), prompt: prompt.clone(), expires: *expires });
             }
             EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
-            EventKind::TurnEnded(_) => self.pending.clear(),
+            EventKind::TurnEnded(_) => {
+                self.pending.clear();
+                self.open = false;
+            }
             _ => {}
         }
     }
@@ -121,6 +127,11 @@ impl Reading {
         for open in &self.pending {
             line("open", Tone::Hook, format!("{}, until {}", pending(open), open.expires));
             line("", Tone::Plain, self.answering.command(open));
+        }
+        if self.open && self.pending.is_empty() {
+            let (id, options) = (&self.answering.id, &self.answering.options);
+            line("open", Tone::Hook, "the turn is not over: a process carries it on, or a crash left it".to_owned());
+            line("", Tone::Plain, format!("`turnbuckle run -c {id}{options}` finishes what a crash left"));
         }
         for job in jobs {
             let (hook, turn, kind) = (&job.hook, &job.turn, job.kind.name());

@@ -1,8 +1,11 @@
 //! `turnbuckle trace`: what each stage and hook did, turn by turn, with times.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use turnbuckle::TurnId;
+use turnbuckle::event::{Event, EventKind};
 use turnbuckle::hook::Record;
 use turnbuckle::live::Telling;
 use turnbuckle::store::Store as _;
@@ -37,7 +40,7 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
             continue;
         }
         found = true;
-        text.push_str(&format!("turn      {}, {}\n", first.turn, first.at));
+        text.push_str(&format!("turn      {}, {}{}\n", first.turn, first.at, time_at_work(events)));
         stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(without_tools(line)))));
         if ends.get(&first.turn) != events.last().map(|last| &last.seq) {
             continue;
@@ -51,6 +54,15 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
         return Err(Stopped::failed(problem.hint(format!("`turnbuckle trace {id}` shows all turns"))));
     }
     print_all(&text)
+}
+
+/// Waiting is not counted.
+fn time_at_work(events: &[Arc<Event>]) -> String {
+    let ended = events.iter().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(Duration::from_millis(ended.ms)),
+        _ => None,
+    });
+    ended.map_or_else(|| ", not over".to_owned(), |work| format!(", {:.1} s at work", work.as_secs_f64()))
 }
 
 /// How many tools the agent had is not in the log.
