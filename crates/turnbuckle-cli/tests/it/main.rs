@@ -10,6 +10,7 @@ mod events;
 mod exit_codes;
 mod gates;
 mod keeping;
+mod killed;
 mod looking;
 mod messages;
 mod output;
