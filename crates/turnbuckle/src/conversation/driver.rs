@@ -81,9 +81,10 @@ impl Sitting {
         if let Err(error) = self.claim().await {
             let error = Arc::new(error);
             command.fail(&error);
-            return Err(StoreError::Failed {
-                doing: "claiming the conversation".into(),
-                source: Box::new(Shared(error)),
+            // Whoever asks next is told by name that another has it.
+            return Err(match &*error {
+                StoreError::InUse { id } => StoreError::InUse { id: id.clone() },
+                _ => StoreError::Failed { doing: "claiming the conversation".into(), source: Box::new(Shared(error)) },
             });
         }
         self.obey(command).await?;
