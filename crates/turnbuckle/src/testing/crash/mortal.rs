@@ -28,17 +28,12 @@ impl<S: Store> Mortal<S> {
         Stored::later(async move {
             let place = id.map(inside).unwrap_or_default();
             self.life.pass(BoundaryKind::Store, format!("before {what}{place}")).await;
-            take_time().await;
+            self.life.take_time().await;
             let answer = ask().await;
             self.life.pass(BoundaryKind::Store, format!("after {what}{place}")).await;
             answer
         })
     }
-}
-
-/// A store on a disk takes its time, and others go on meanwhile: whoever was told of a message before, for instance.
-async fn take_time() {
-    tokio::task::yield_now().await;
 }
 
 /// Where, if it is not the main conversation.
@@ -68,7 +63,7 @@ impl<S: Store> Store for Mortal<S> {
             let number = self.life.count(BoundaryKind::Append) / 2 + 1;
             let name = format!("append {number} ({}){}", content(&batch), inside(batch.conversation));
             self.life.pass(BoundaryKind::Append, format!("before {name} is written")).await;
-            take_time().await;
+            self.life.take_time().await;
             let written = self.store.append(batch).await;
             self.life.pass(BoundaryKind::Append, format!("after {name} was written")).await;
             written
