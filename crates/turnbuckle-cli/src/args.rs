@@ -148,6 +148,9 @@ pub(crate) struct Run {
     /// The conversation; made if there is none. 1 to 64 of A-Z a-z 0-9 _ -
     #[arg(short = 'c', value_name = "ID")]
     pub(crate) conversation: Option<String>,
+    /// A JSON schema: the answer is an object that fits it, on stdout. No tools are offered then
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
     /// No progress on stderr, and the answer in one piece
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -4,6 +4,7 @@
 mod cancel;
 mod message;
 mod resolve;
+mod schema;
 mod verdict;
 mod view;
 mod watch;
@@ -31,11 +32,12 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();
     let message = message::read(args.message.as_deref(), kept)?;
+    let message = message.map(|message| schema::shaped(message, args.schema.as_deref())).transpose()?;
     let conversations = match &message {
         Some(_) => ready.store.conversations(ready.agent.clone())?,
         None => Conversations::builder(ready.agent.clone(), ready.store.existing()?),
     };
-    let looks = Looks { json: args.json, quiet: args.quiet, bare: args.bare };
+    let looks = Looks { json: args.json, quiet: args.quiet, bare: args.bare, in_one_piece: args.schema.is_some() };
     let wanted = if message.is_some() { Wanted::PerhapsNew } else { Wanted::Known };
     let mut watch = Watch::begin(conversations, id, looks, &ready, common, wanted).await?;
     let open = match kept {

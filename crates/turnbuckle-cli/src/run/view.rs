@@ -7,6 +7,7 @@ use turnbuckle::Ended;
 use turnbuckle::event::Event;
 use turnbuckle::live::Told;
 
+use super::watch::Looks;
 use crate::output::Output;
 use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, terminal_width};
 
@@ -41,11 +42,11 @@ enum Stream {
 }
 
 impl View {
-    pub(super) fn new(json: bool, quiet: bool, tools: usize) -> Self {
-        if json {
+    pub(super) fn new(looks: Looks, tools: usize) -> Self {
+        if looks.json {
             return Self::Json;
         }
-        if quiet {
+        if looks.quiet {
             return Self::Quiet;
         }
         let palette = Palette::of(&io::stderr());
@@ -53,7 +54,7 @@ impl View {
             fold: Fold::new(tools),
             screen: Screen::new(palette, terminal_width(&io::stderr())),
             palette,
-            streams: io::stdout().is_terminal(),
+            streams: io::stdout().is_terminal() && !looks.in_one_piece,
             streamed: String::new(),
             over: false,
             middle: None,

@@ -34,6 +34,8 @@ pub(crate) struct Looks {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
     pub(crate) bare: bool,
+    /// The answer is not streamed: it is an object, and whole or nothing.
+    pub(crate) in_one_piece: bool,
 }
 
 /// Whether the conversation must be there.
@@ -82,7 +84,7 @@ impl Watch {
         if !looks.quiet {
             output.err(ready.remarks());
         }
-        let mut view = View::new(looks.json, looks.quiet, ready.agent.tools().len());
+        let mut view = View::new(looks, ready.agent.tools().len());
         let tail = conversations
             .subscribe(&id, Delivery::Lossless, Scope::local())
             .await

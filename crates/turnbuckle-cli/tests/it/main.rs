@@ -22,6 +22,7 @@ mod program;
 mod providers;
 mod ready_made;
 mod resolving;
+mod schemas;
 mod signals;
 mod sub_agents;
 mod surviving;

@@ -74,8 +74,12 @@ impl Ended {
         }
     }
 
-    /// What to show: the result a hook made, or the model's last words. Empty if the turn came to nothing.
+    /// What to show: the result a hook made, the object that was asked for, or the model's last words. Empty if the turn
+    /// came to nothing.
     pub fn text(&self) -> String {
+        if let (None, Some(object)) = (&self.result, self.object()) {
+            return object.to_string();
+        }
         match (&self.result, &self.reply) {
             (Some(result), _) => match &**result {
                 Value::String(text) => text.clone(),
