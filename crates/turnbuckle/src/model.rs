@@ -77,8 +77,8 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(agent: Text, system: Text, messages: Vec<Message>, tools: Arc<[Definition]>) -> Self {
-        Self { agent, system, messages: Arc::new(messages), schema: None, attempt: 0, ordinal: 0, tools }
+    pub(crate) fn new(agent: Text, system: Text, messages: Arc<Vec<Message>>, tools: Arc<[Definition]>) -> Self {
+        Self { agent, system, messages, schema: None, attempt: 0, ordinal: 0, tools }
     }
 
     /// The tools offered.

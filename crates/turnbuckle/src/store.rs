@@ -233,8 +233,8 @@ pub struct Batch<'a> {
     pub take: Option<&'a TurnId>,
     /// What becomes of what stands beside the log.
     pub beside: BesideWrite<'a>,
-    /// Hook runs since the last write, and the turn they are of.
-    pub records: &'a [Record],
+    /// Hook runs since the last write; `turn` is the one they are of.
+    pub records: Vec<Record>,
     /// The turn that writes; none between turns.
     pub turn: Option<&'a TurnId>,
     /// Work for later.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::tokens;
 use crate::event::{Event, EventKind, Outcome, Place};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
@@ -10,6 +11,9 @@ use crate::store::Regeneration;
 
 /// What the next turn's model sees of a turn that somebody stopped.
 const INTERRUPTED: &str = "[interrupted]";
+
+/// Messages that a page has room for at once.
+const ROOM: usize = 8;
 
 /// What stands in a context and not in the log.
 #[derive(Default)]
@@ -21,18 +25,8 @@ pub(crate) struct Beyond<'a> {
 }
 
 /// The messages that a log makes.
-pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Vec<Message> {
-    let mut page = Page { messages: Vec::with_capacity(log.len()), ..Page::default() };
-    for event in log {
-        page.write(event, beyond);
-    }
-    page.finish_results();
-    if let Some(again) = beyond.regeneration {
-        page.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
-        let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
-        page.messages.push(Message::Note(text.into()));
-    }
-    page.messages
+pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Arc<Vec<Message>> {
+    Page::default().show(log, 0, beyond)
 }
 
 /// Adds content at the very tail.
@@ -45,16 +39,74 @@ pub(crate) fn add_at_tail(messages: &mut Vec<Message>, parts: &[Part]) {
 
 type OpenResult = (CallId, Text, Option<(bool, Content)>);
 
-#[derive(Default)]
-struct Page {
-    messages: Vec<Message>,
+/// A log as messages, kept from call to call: what ended turns said stays, only the open turn is written anew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    /// Shared with the request that was made of it; written in place once that is gone.
+    messages: Arc<Vec<Message>>,
+    /// How far the ended turns reach.
+    ended: Mark,
     /// Injections for the turn after the one they were made in.
+    for_next: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    events: usize,
+    messages: usize,
+    tokens: u64,
+}
+
+/// What stands on the page follows from the log: it makes no difference.
+impl PartialEq for Page {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Page {
+    /// The messages of `log`, whose open turn begins at `open`. Up to there the log is the one of the call before, or longer.
+    pub(crate) fn show(&mut self, log: &[Arc<Event>], open: usize, beyond: &Beyond<'_>) -> Arc<Vec<Message>> {
+        let messages = Arc::make_mut(&mut self.messages);
+        messages.truncate(self.ended.messages);
+        messages.reserve(ROOM.max(log.len() - self.ended.events));
+        let mut pen = Pen { messages, for_next: std::mem::take(&mut self.for_next), results: Vec::new() };
+        for event in &log[self.ended.events..open] {
+            pen.write(event, &Beyond::default());
+        }
+        let added = tokens::of_messages(&pen.messages[self.ended.messages..]);
+        self.ended = Mark { events: open, messages: pen.messages.len(), tokens: self.ended.tokens + added };
+        self.for_next.clone_from(&pen.for_next);
+        for event in &log[open..] {
+            pen.write(event, beyond);
+        }
+        pen.finish_results();
+        if let Some(again) = beyond.regeneration {
+            pen.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
+            let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
+            pen.messages.push(Message::Note(text.into()));
+        }
+        self.messages.clone()
+    }
+
+    /// Tokens of a request's messages: of what stands on this page, only the open turn is counted.
+    pub(crate) fn count(&self, messages: &Arc<Vec<Message>>) -> u64 {
+        if !Arc::ptr_eq(messages, &self.messages) {
+            return tokens::of_messages(messages);
+        }
+        self.ended.tokens + tokens::of_messages(&messages[self.ended.messages..])
+    }
+}
+
+/// Writes messages, event by event.
+struct Pen<'p> {
+    messages: &'p mut Vec<Message>,
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
     results: Vec<OpenResult>,
 }
 
-impl Page {
+impl Pen<'_> {
     fn write(&mut self, event: &Event, beyond: &Beyond<'_>) {
         match &event.kind {
             EventKind::UserMessage { content, .. } => {
@@ -65,7 +117,7 @@ impl Page {
             EventKind::Injection { content, place: Place::NextTurn, .. } => {
                 self.for_next.extend_from_slice(content.parts());
             }
-            EventKind::Injection { content, .. } => add_at_tail(&mut self.messages, content.parts()),
+            EventKind::Injection { content, .. } => add_at_tail(self.messages, content.parts()),
             EventKind::AssistantMessage { content, .. } => {
                 self.finish_results();
                 self.messages.push(Message::Assistant { content: content.clone(), calls: Vec::new() });

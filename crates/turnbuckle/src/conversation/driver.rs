@@ -73,7 +73,7 @@ impl Sitting {
         while self.has_work() {
             self.fly().await?;
         }
-        self.release(None, &[]).await
+        self.release(None, Vec::new()).await
     }
 
     async fn claim(&mut self) -> Result<(), StoreError> {
@@ -228,9 +228,10 @@ impl Sitting {
             self.beside = Some(beside);
             return Ok(None);
         };
-        let frame = turn.frame;
+        let frame = turn.frame.clone();
         let (conversation, agent) = (frame.conversation.clone(), frame.agent.shared_name().clone());
-        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, ended, turn.assistant_message);
+        let ended =
+            Ended::new(conversation, frame.id.clone(), agent, frame.mode, ended, turn.assistant_message().cloned());
         Ok(Some(Landed { frame, ended }))
     }
 
@@ -244,13 +245,13 @@ impl Sitting {
             agent: frame.agent.shared_name().clone(),
             scope: frame.scope.clone(),
             at: self.house.clock.now(),
-            messages: Arc::new(messages.unwrap_or_default()),
+            messages: messages.unwrap_or_default(),
             reply: ended.reply.clone(),
             outcome: ended.outcome,
             desk: Arc::new(BackgroundDesk::new(frame.plane.clone())),
         };
         let (_, records) = run_jobs(frame, JobKind::Ended, ended, &snapshot).await;
-        let released = self.release(Some(&frame.id), &records).await;
+        let released = self.release(Some(&frame.id), records).await;
         if ended.is_completed() && !frame.agent.chains().background.is_empty() && !self.house.bare {
             work_aside(self.cell.clone(), self.house.clone(), frame.clone(), ended.clone(), snapshot);
         }
@@ -266,7 +267,7 @@ impl Sitting {
     }
 
     /// Gives the claim back.
-    async fn release(&mut self, turn: Option<&TurnId>, records: &[Record]) -> Result<(), StoreError> {
+    async fn release(&mut self, turn: Option<&TurnId>, records: Vec<Record>) -> Result<(), StoreError> {
         let (Some(epoch), Some(state)) = (self.epoch.take(), &self.state) else { return Ok(()) };
         write(&self.cell, &self.house, epoch, state.seq, &[], (turn, records), Lease::Release).await
     }
@@ -281,7 +282,7 @@ impl Sitting {
             Arc::new(Event { seq, turn: turn.clone(), at, kind })
         };
         let events: Vec<_> = contents.into_iter().zip(state.seq + 1..).map(stamp).collect();
-        let records = (Some(&turn), &records[..]);
+        let records = (Some(&turn), records);
         let written = write(&self.cell, &self.house, epoch, state.seq, &events, records, Lease::Keep).await;
         if written.is_ok() {
             for event in &events {
@@ -373,7 +374,7 @@ async fn write(
     epoch: u64,
     expected_seq: u64,
     events: &[Arc<Event>],
-    (turn, records): (Option<&TurnId>, &[Record]),
+    (turn, records): (Option<&TurnId>, Vec<Record>),
     lease: Lease,
 ) -> Result<(), StoreError> {
     let (take, beside, jobs) = (None, BesideWrite::Keep, Vec::new());

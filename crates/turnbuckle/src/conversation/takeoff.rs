@@ -58,7 +58,7 @@ impl Sitting {
             frame.tell(Live::Notice { level: Level::Warning, text: text.into(), hook: None });
         }
         let mut turn = Turn::new(Arc::new(frame), user_message);
-        turn.assistant_message = last_reply(&state);
+        turn.change().assistant_message = last_reply(&state);
         let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
         flight.moment = moment;
         flight.remember_injections();

@@ -1,11 +1,14 @@
 //! The live plane of one conversation: viewers that keep up lose nothing, and nobody waits for the others.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
-use tokio::sync::broadcast;
+use tokio::task::coop::poll_proceed;
 
 use super::queue::{Queue, QueueReader};
+use super::ring::{Read, Ring};
 use super::{ConversationState, Cursor, Live, Telling, Told};
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
@@ -21,33 +24,83 @@ pub enum Delivery {
     Lossless,
 }
 
-/// How many events a lossy viewer may be behind.
-const LOSSY_ROOM: usize = 1024;
-
 /// One conversation's plane.
 pub(crate) struct Plane {
     pub(crate) conversation: ConversationId,
     clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
+    /// Shared with lossy viewers, who find it closed when the plane is gone.
+    inner: Arc<Mutex<Inner>>,
 }
 
 struct Inner {
     cursor: Cursor,
     /// Folded with every word told, so that a snapshot is exact at its cursor.
     view: Projection,
-    /// Made at the first lossy subscription.
-    lossy: Option<broadcast::Sender<Arc<Told>>>,
+    lossy: Ring,
     lossless: Vec<Arc<Queue>>,
+    /// Nothing will be told any more.
+    closed: bool,
+}
+
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    fn next_cursor(&mut self) -> Cursor {
+        self.cursor.position += 1;
+        self.cursor
+    }
+
+    fn is_watched(&self) -> bool {
+        self.lossy.is_watched() || !self.lossless.is_empty()
+    }
+
+    fn send(&mut self, told: Told) {
+        let told = Arc::new(told);
+        if !self.lossless.is_empty() {
+            self.lossless.retain(|queue| queue.push(&told));
+        }
+        if self.lossy.is_watched() {
+            self.lossy.push(told);
+        }
+    }
+
+    /// Tells one word of the log.
+    fn tell_log(&mut self, conversation: &ConversationId, event: &Arc<Event>) {
+        let cursor = self.next_cursor();
+        self.view.hear_event(cursor, event);
+        // A word for nobody is not made.
+        if self.is_watched() {
+            let (conversation, turn, at) = (conversation.clone(), Some(event.turn.clone()), event.at);
+            self.send(Told { conversation, turn, cursor, at, what: Telling::Log(event.clone()) });
+        }
+    }
+}
+
+/// Wakes whoever waits, after the lock is released.
+fn release(mut inner: MutexGuard<'_, Inner>) {
+    let sleepers = inner.lossy.sleepers();
+    drop(inner);
+    for sleeper in sleepers {
+        sleeper.wake();
+    }
 }
 
 impl Plane {
     pub(crate) fn new(conversation: ConversationId, clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { cursor: Cursor::default(), view: Projection::default(), lossy: None, lossless: Vec::new() };
-        Self { conversation, clock, inner: Mutex::new(inner) }
+        let inner = Inner {
+            cursor: Cursor::default(),
+            view: Projection::default(),
+            lossy: Ring::default(),
+            lossless: Vec::new(),
+            closed: false,
+        };
+        Self { conversation, clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// A new writer: positions count from 1 again. `log` is what a viewer sees first.
@@ -61,8 +114,7 @@ impl Plane {
             inner.view = Projection::of_log(log);
         }
         inner.view.cursor = inner.cursor;
-        let watched =
-            !inner.lossless.is_empty() || inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0);
+        let watched = inner.is_watched();
         drop(inner);
         if watched && missed > 0 {
             // Another process wrote meanwhile: whoever watched here must take a new snapshot.
@@ -71,28 +123,27 @@ impl Plane {
     }
 
     pub(crate) fn tell_live(&self, turn: Option<&TurnId>, live: Live) {
-        self.tell(turn.cloned(), self.clock.now(), Telling::Live(live));
+        let mut inner = self.lock();
+        let cursor = inner.next_cursor();
+        inner.view.hear_live(cursor, &live);
+        if inner.is_watched() {
+            let (conversation, turn, at) = (self.conversation.clone(), turn.cloned(), self.clock.now());
+            inner.send(Told { conversation, turn, cursor, at, what: Telling::Live(live) });
+            release(inner);
+        }
     }
 
     pub(crate) fn tell_log(&self, event: &Arc<Event>) {
-        self.tell(Some(event.turn.clone()), event.at, Telling::Log(event.clone()));
+        self.tell_all(std::slice::from_ref(event));
     }
 
-    fn tell(&self, turn: Option<TurnId>, at: Timestamp, what: Telling) {
+    /// Tells what one write added.
+    pub(crate) fn tell_all(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();
-        inner.cursor.position += 1;
-        let told = Told { conversation: self.conversation.clone(), turn, cursor: inner.cursor, at, what };
-        inner.view.apply(&told);
-        let watched = inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0);
-        if !watched && inner.lossless.is_empty() {
-            return;
+        for event in events {
+            inner.tell_log(&self.conversation, event);
         }
-        let told = Arc::new(told);
-        inner.lossless.retain(|queue| queue.push(&told));
-        if let (true, Some(lossy)) = (watched, &inner.lossy) {
-            // Nobody listening is fine: losing a live event loses nothing.
-            let _ = lossy.send(told);
-        }
+        release(inner);
     }
 
     pub(crate) fn snapshot(&self) -> Projection {
@@ -104,7 +155,8 @@ impl Plane {
             return self.subscribe_lossless().0;
         }
         let mut inner = self.lock();
-        let tail = Tail::Lossy(inner.lossy.get_or_insert_with(|| broadcast::channel(LOSSY_ROOM).0).subscribe());
+        let place = inner.lossy.join();
+        let tail = Tail::Lossy(RingReader { inner: self.inner.clone(), place });
         Subscription::new(inner.view.clone(), tail, self.conversation.clone())
     }
 
@@ -150,8 +202,52 @@ impl Plane {
     }
 }
 
+impl Drop for Plane {
+    fn drop(&mut self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        release(inner);
+    }
+}
+
+/// The place of one lossy viewer; dropping it ends the subscription.
+struct RingReader {
+    inner: Arc<Mutex<Inner>>,
+    place: usize,
+}
+
+impl RingReader {
+    fn try_read(&self) -> Read {
+        lock(&self.inner).lossy.read(self.place)
+    }
+
+    /// The next word, or how many were missed; `None` when the plane is gone.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Told>, u64>>> {
+        // A viewer that always finds something lets others run, too.
+        let budget = ready!(poll_proceed(cx));
+        let mut inner = lock(&self.inner);
+        let found = match inner.lossy.read(self.place) {
+            Read::Word(told) => Some(Ok(told)),
+            Read::Lagged(missed) => Some(Err(missed)),
+            Read::Nothing if inner.closed => None,
+            Read::Nothing => {
+                inner.lossy.sleep(self.place, cx.waker());
+                return Poll::Pending;
+            }
+        };
+        budget.made_progress();
+        Poll::Ready(found)
+    }
+}
+
+impl Drop for RingReader {
+    fn drop(&mut self) {
+        lock(&self.inner).lossy.leave(self.place);
+    }
+}
+
 enum Tail {
-    Lossy(broadcast::Receiver<Arc<Told>>),
+    Lossy(RingReader),
     Lossless(QueueReader),
 }
 
@@ -174,10 +270,10 @@ impl Subscription {
     pub fn try_next(&mut self) -> Option<Arc<Told>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next()?,
-            Tail::Lossy(receiver) => match receiver.try_recv() {
-                Ok(told) => told,
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.lagged(missed),
-                Err(_) => return None,
+            Tail::Lossy(reader) => match reader.try_read() {
+                Read::Word(told) => told,
+                Read::Lagged(missed) => self.lagged(missed),
+                Read::Nothing => return None,
             },
         };
         self.last = told.cursor;
@@ -188,10 +284,9 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<Arc<Told>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.next().await?,
-            Tail::Lossy(receiver) => match receiver.recv().await {
+            Tail::Lossy(reader) => match poll_fn(|cx| reader.poll(cx)).await? {
                 Ok(told) => told,
-                Err(broadcast::error::RecvError::Lagged(missed)) => self.lagged(missed),
-                Err(broadcast::error::RecvError::Closed) => return None,
+                Err(missed) => self.lagged(missed),
             },
         };
         self.last = told.cursor;

@@ -136,7 +136,7 @@ fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: &'a 
         expected_seq,
         take: None,
         beside: BesideWrite::Keep,
-        records: &[],
+        records: Vec::new(),
         turn: None,
         jobs: Vec::new(),
         lease: Lease::Keep,
@@ -326,7 +326,7 @@ async fn records_are_kept_by_turn_in_order(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     for (turn, hooks) in [("t1", vec!["a", "c"]), ("t2", vec!["b"]), ("t1", vec!["a"])] {
         let (turn, records) = (TurnId::from(turn), hooks.into_iter().map(record).collect::<Vec<_>>());
-        let batch = Batch { turn: Some(&turn), records: &records, ..batch(&id, epoch, 0, &[]) };
+        let batch = Batch { turn: Some(&turn), records, ..batch(&id, epoch, 0, &[]) };
         store.append(batch).await.unwrap();
     }
     assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("a"), record("c"), record("a")]);
@@ -343,7 +343,7 @@ async fn a_refused_batch_leaves_no_trace(store: Shelf) {
         let everything = Batch {
             take: Some(&turn),
             beside: BesideWrite::Put(&put),
-            records: &[record("a")],
+            records: vec![record("a")],
             turn: Some(&turn),
             jobs: vec![job("memory", JobKind::Ended)],
             lease: Lease::Release,

@@ -1,6 +1,7 @@
 //! call: the model speaks, through the wraps and the stream transformers, and the `after_model` hooks judge the reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::flight::{Flight, Interrupt, With};
 use super::outlet::Outlet;
@@ -48,7 +49,7 @@ async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
     frame.meter.begin_reply(attempts);
     let held = chains.after_model.iter().any(|entry| entry.settings().release == Release::OnAccept);
     let Flight { turn, outlet, .. } = flight;
-    let Some(request) = &turn.context else { return Err(Verdict::failed("no context was built").into()) };
+    let Some(request) = turn.context() else { return Err(Verdict::failed("no context was built").into()) };
     let outlet = outlet.insert(Outlet::new(frame.clone(), attempts + 1, held));
     let next = ModelNext::new(&chains.wrap_model_call, turn, agent.model());
     match frame.cut.race(next.run(request, outlet)).await? {
@@ -82,7 +83,7 @@ fn let_through(flight: &mut Flight, mut reply: Reply, modified_by: Option<&Text>
     }
     make_ids_unique(flight, &mut reply);
     let reply = Arc::new(reply);
-    flight.turn.assistant_message = Some(reply.clone());
+    flight.turn.change().assistant_message = Some(reply.clone());
     Ok(reply)
 }
 
@@ -113,8 +114,9 @@ enum Judged {
 async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Interrupt> {
     let agent = flight.agent();
     let (mut approved, mut prompts): (Option<By>, Vec<Text>) = (None, Vec::new());
+    let mut ended = None;
     for entry in &agent.chains().after_model {
-        let Some(decision) = ask(flight, entry, &reply).await? else { continue };
+        let Some(decision) = ask(flight, entry, &reply, &mut ended).await? else { continue };
         match decision {
             AfterModel::Continue => {}
             AfterModel::Approve => approved = Some(By::hook(&entry.name)),
@@ -135,10 +137,16 @@ async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Int
     Ok(Judged::Asked { reply, prompt: prompts.join("; ").into() })
 }
 
-async fn ask(flight: &mut Flight, entry: &HookEntry, reply: &Arc<Reply>) -> Result<Option<AfterModel>, Interrupt> {
+async fn ask(
+    flight: &mut Flight,
+    entry: &HookEntry,
+    reply: &Arc<Reply>,
+    ended: &mut Option<Duration>,
+) -> Result<Option<AfterModel>, Interrupt> {
     let Some(hook) = entry.hook() else { return Ok(None) };
-    let run = Run::new(&flight.turn.frame, entry, Point::AfterModel);
+    let run = Run::new(&flight.turn.frame, entry, Point::AfterModel).behind(*ended);
     let ran = run.decide(hook.after_model(&flight.turn, reply)).await?;
+    *ended = Some(ran.ended);
     let decided = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records);
     if decided.is_err() {
         discard(flight, &entry.name, &"the hook failed".into());
@@ -223,6 +231,6 @@ async fn admit_approved(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
     }
     flight.frame().meter.begin_reply(asked.attempt);
     let reply = Arc::new(asked.reply);
-    flight.turn.assistant_message = Some(reply.clone());
+    flight.turn.change().assistant_message = Some(reply.clone());
     admit(flight, reply, Some(by)).await
 }

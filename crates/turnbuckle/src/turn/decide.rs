@@ -87,7 +87,7 @@ impl<'a> Desk<'a> {
             return Ok(Decided::Finish(Output::error(format!("there is no tool named {name:?}"))));
         };
         if let Some(question) = self.open.question.take() {
-            return self.answered(equipped, question).await;
+            return self.answered(equipped, *question).await;
         }
         if self.open.started {
             return Ok(self.again(equipped));
@@ -145,7 +145,7 @@ impl<'a> Desk<'a> {
             approved_by: approved_by.clone(),
         });
         let mut turn = self.turn.clone();
-        turn.in_tool = Some(InTool { call: call.call.clone(), approved_by, answer });
+        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, answer }));
         let going = Going { turn, call, tool: equipped.tool.clone(), reconcile: false };
         Decided::Run { going, event }
     }

@@ -161,12 +161,13 @@ fn tool_trace(flight: &Flight) -> Vec<ToolTrace> {
 /// The `after_agent` hooks, in order.
 async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interrupt> {
     let agent = flight.agent();
-    let mut view = None;
+    let (mut view, mut ended) = (None, None);
     for entry in &agent.chains().after_agent {
         let Some(hook) = entry.hook() else { continue };
         let settled = view.get_or_insert_with(|| Settled::new(flight.turn.clone()));
-        let run = Run::new(&flight.turn.frame, entry, Point::AfterAgent);
+        let run = Run::new(&flight.turn.frame, entry, Point::AfterAgent).behind(ended);
         let ran = run.decide(hook.after_agent(settled)).await?;
+        ended = Some(ran.ended);
         let (injected, result) = (std::mem::take(&mut settled.injected), settled.result.take());
         let Some(decision) = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? else { continue };
         if let Some(result) = result {
@@ -186,7 +187,7 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
     let mut kinds: SmallVec<[EventKind; 2]> = SmallVec::new();
     let accepted = flight.state.turn.as_ref().is_some_and(|turn| turn.accepted);
     if !accepted && !flight.erased {
-        let content = flight.turn.user_message.clone();
+        let content = flight.turn.seen.user_message.clone();
         kinds.push(EventKind::UserMessage { content, by: flight.frame().scope.by() });
     }
     kinds.extend(cut_short(flight, &verdict));

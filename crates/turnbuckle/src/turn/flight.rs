@@ -1,5 +1,6 @@
 //! A turn in flight: what the stages work on.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -165,15 +166,20 @@ impl Flight {
     }
 
     /// Appends events. They are applied and told when they are written, and not before.
-    pub(crate) async fn write(
+    pub(crate) fn write(
         &mut self,
         kinds: impl IntoIterator<Item = EventKind>,
         with: With,
-    ) -> Result<(), StoreError> {
-        let frame = self.turn.frame.clone();
-        let (at, expected_seq) = (frame.clock.now(), self.state.seq);
+    ) -> impl Future<Output = Result<(), StoreError>> {
+        let (frame, at) = (&self.turn.frame, self.turn.frame.clock.now());
         let stamp = |(kind, seq)| Arc::new(Event { seq, turn: frame.id.clone(), at, kind });
-        let events: SmallVec<[Arc<Event>; 4]> = kinds.into_iter().zip(expected_seq + 1..).map(stamp).collect();
+        let events = kinds.into_iter().zip(self.state.seq + 1..).map(stamp).collect();
+        self.append(events, with)
+    }
+
+    /// Apart from [`write`](Self::write), so that it is compiled once and not for every kind of list.
+    async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, with: With) -> Result<(), StoreError> {
+        let (frame, expected_seq) = (self.turn.frame.clone(), self.state.seq);
         if let Keeping::Present = with.beside {
             self.beside.active = self.stopwatch.active(frame.clock.elapsed());
             self.beside.touched = frame.touched();
@@ -191,19 +197,18 @@ impl Flight {
                 Keeping::Present => BesideWrite::Put(&self.beside),
                 Keeping::Nothing => BesideWrite::Delete,
             },
-            records: &self.records,
+            records: std::mem::take(&mut self.records),
             turn: Some(&frame.id),
             jobs: with.jobs,
             lease: with.lease,
         };
         let released = batch.lease == Lease::Release;
         frame.house.store.append(batch).await?;
-        self.records.clear();
         self.released |= released;
         for event in &events {
             self.state.apply(event);
-            frame.plane.tell_log(event);
         }
+        frame.plane.tell_all(&events);
         Ok(())
     }
 

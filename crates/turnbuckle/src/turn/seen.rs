@@ -142,17 +142,23 @@ impl Frame {
 #[derive(Clone)]
 pub struct Turn {
     pub(crate) frame: Arc<Frame>,
+    /// As of now; whoever has a clone keeps what it saw.
+    pub(crate) seen: Arc<Seen>,
+    /// Set inside a tool.
+    pub(crate) in_tool: Option<Arc<InTool>>,
+}
+
+/// What changes as a turn goes on. Written by stages, read by hooks and tools.
+#[derive(Clone)]
+pub(crate) struct Seen {
     pub(crate) user_message: Content,
     pub(crate) context: Option<Request>,
     pub(crate) injections: Vec<Injection>,
     pub(crate) assistant_message: Option<Arc<Reply>>,
     pub(crate) stop_active: bool,
-    /// Set inside a tool.
-    pub(crate) in_tool: Option<InTool>,
 }
 
 /// What only a tool has.
-#[derive(Clone)]
 pub(crate) struct InTool {
     pub(crate) call: CallId,
     pub(crate) approved_by: Option<By>,
@@ -161,15 +167,14 @@ pub(crate) struct InTool {
 
 impl Turn {
     pub(crate) fn new(frame: Arc<Frame>, user_message: Content) -> Self {
-        Self {
-            frame,
-            user_message,
-            context: None,
-            injections: Vec::new(),
-            assistant_message: None,
-            stop_active: false,
-            in_tool: None,
-        }
+        let (injections, assistant_message) = (Vec::new(), None);
+        let seen = Seen { user_message, context: None, injections, assistant_message, stop_active: false };
+        Self { frame, seen: Arc::new(seen), in_tool: None }
+    }
+
+    /// What is seen from now on.
+    pub(crate) fn change(&mut self) -> &mut Seen {
+        Arc::make_mut(&mut self.seen)
     }
 
     /// The conversation's id.
@@ -199,22 +204,22 @@ impl Turn {
 
     /// The message that opened the turn, as rewritten so far.
     pub fn user_message(&self) -> &Content {
-        &self.user_message
+        &self.seen.user_message
     }
 
     /// The context of the present model call, as assembled; none before the first.
     pub fn context(&self) -> Option<&Request> {
-        self.context.as_ref()
+        self.seen.context.as_ref()
     }
 
     /// What hooks added so far: of the turn, then of the present call.
     pub fn injections(&self) -> &[Injection] {
-        &self.injections
+        &self.seen.injections
     }
 
     /// The finished reply, from `after_model` on.
     pub fn assistant_message(&self) -> Option<&Arc<Reply>> {
-        self.assistant_message.as_ref()
+        self.seen.assistant_message.as_ref()
     }
 
     /// The call id, inside a tool.
@@ -249,7 +254,7 @@ impl Turn {
 
     /// Whether the model is speaking because a stop was refused.
     pub fn stop_active(&self) -> bool {
-        self.stop_active
+        self.seen.stop_active
     }
 
     /// Cancelled when the turn is.
