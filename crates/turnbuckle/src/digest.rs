@@ -11,14 +11,14 @@ use crate::message::Text;
 
 /// Of a JSON value, in one spelling: keys sorted, no white space.
 pub(crate) fn of(value: &Value) -> Text {
-    let mut speller = Speller::default();
+    let mut speller = Speller::new();
     speller.value(value);
     speller.digest()
 }
 
 /// Of a call: tool, effective arguments, conversation.
 pub(crate) fn of_call(tool: &str, arguments: &Value, conversation: &ConversationId) -> Text {
-    let mut speller = Speller::default();
+    let mut speller = Speller::new();
     speller.sized(tool);
     speller.sized(conversation.as_str());
     speller.value(arguments);
@@ -26,22 +26,29 @@ pub(crate) fn of_call(tool: &str, arguments: &Value, conversation: &Conversation
 }
 
 /// Bytes on their way into the hash: it is fed in pieces of some size, since each feeding has its cost.
-#[derive(Default)]
 struct Speller {
     hash: Sha256,
-    waiting: SmallVec<[u8; 256]>,
+    waiting: [u8; 256],
+    used: usize,
 }
 
 impl Speller {
+    fn new() -> Self {
+        Self { hash: Sha256::new(), waiting: [0; 256], used: 0 }
+    }
+
     fn put(&mut self, bytes: &[u8]) {
-        if self.waiting.len() + bytes.len() > self.waiting.inline_size() {
-            self.hash.update(&self.waiting);
-            self.waiting.clear();
+        if self.used + bytes.len() > self.waiting.len() {
+            self.hash.update(&self.waiting[..self.used]);
+            self.used = 0;
         }
-        if bytes.len() > self.waiting.inline_size() {
-            return self.hash.update(bytes);
+        match self.waiting.get_mut(self.used..self.used + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.used += bytes.len();
+            }
+            None => self.hash.update(bytes),
         }
-        self.waiting.extend_from_slice(bytes);
     }
 
     fn sized(&mut self, text: &str) {
@@ -93,7 +100,7 @@ impl Speller {
     }
 
     fn digest(mut self) -> Text {
-        self.hash.update(&self.waiting);
+        self.hash.update(&self.waiting[..self.used]);
         hex(&self.hash.finalize())
     }
 }

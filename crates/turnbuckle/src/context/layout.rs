@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::tokens;
 use crate::event::{Event, EventKind, Outcome, Place};
 use crate::id::{CallId, TurnId};
@@ -70,7 +72,7 @@ impl Page {
         let messages = Arc::make_mut(&mut self.messages);
         messages.truncate(self.ended.messages);
         messages.reserve(ROOM.max(log.len() - self.ended.events));
-        let mut pen = Pen { messages, for_next: std::mem::take(&mut self.for_next), results: Vec::new() };
+        let mut pen = Pen { messages, for_next: std::mem::take(&mut self.for_next), results: SmallVec::new() };
         for event in &log[self.ended.events..open] {
             pen.write(event, &Beyond::default());
         }
@@ -103,7 +105,7 @@ struct Pen<'p> {
     messages: &'p mut Vec<Message>,
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
-    results: Vec<OpenResult>,
+    results: SmallVec<[OpenResult; 1]>,
 }
 
 impl Pen<'_> {

@@ -195,9 +195,8 @@ impl Conversations {
         if content.is_blank() {
             return Err(SendError::Empty.into());
         }
-        self.open(id, &scope).await?;
+        let cell = self.open(id, &scope).await?;
         let turn = TurnId::from(self.house.ids.mint("t_"));
-        let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
         let rest = cell.wait_for(&turn);
         let message = NewMessage { turn, content, scope, while_busy: WhileBusy::Reject, done };
@@ -232,9 +231,8 @@ impl Conversations {
         if content.is_blank() {
             return Err(SendError::Empty);
         }
-        self.open(id, &scope).await?;
+        let cell = self.open(id, &scope).await?;
         let turn = TurnId::from(self.house.ids.mint("t_"));
-        let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
         let rest = cell.wait_for(&turn);
         let mut message = NewMessage { turn: turn.clone(), content, scope, while_busy, done };
@@ -329,8 +327,7 @@ impl Conversations {
         delivery: Delivery,
         scope: Scope,
     ) -> Result<Subscription, SendError> {
-        self.open(id, &scope).await?;
-        let cell = self.cell(id);
+        let cell = self.open(id, &scope).await?;
         cell.show_log(&self.house).await?;
         Ok(cell.plane.subscribe(delivery))
     }
@@ -392,15 +389,17 @@ impl Conversations {
     }
 
     /// Makes the conversation if there is none; another's is not found.
-    async fn open(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
+    async fn open(&self, id: &ConversationId, scope: &Scope) -> Result<Arc<Cell>, SendError> {
         let cell = self.cell(id);
-        let owner = match cell.owner() {
-            Some(owner) => owner,
-            None => self.house.store.open(id, scope.actor()).await?,
-        };
-        check_owner(id, &owner, scope)?;
-        cell.owned_by(owner);
-        Ok(())
+        match cell.owner() {
+            Some(owner) => check_owner(id, &owner, scope)?,
+            None => {
+                let owner = self.house.store.open(id, scope.actor()).await?;
+                check_owner(id, &owner, scope)?;
+                cell.owned_by(owner);
+            }
+        }
+        Ok(cell)
     }
 
     /// Like `open`, for a conversation that must exist.
@@ -424,8 +423,12 @@ fn check_owner(id: &ConversationId, owner: &Actor, scope: &Scope) -> Result<(), 
 impl House {
     pub(crate) fn cell(&self, id: &ConversationId, agent: &Agent, parent: Option<&Arc<Frame>>) -> Arc<Cell> {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));
-        cells.entry(id.clone()).or_insert_with(make).clone()
+        if let Some(cell) = cells.get(id) {
+            return cell.clone();
+        }
+        let cell = Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));
+        cells.insert(id.clone(), cell.clone());
+        cell
     }
 
     pub(crate) fn forget(&self, id: &ConversationId) {

@@ -16,6 +16,9 @@ use crate::message::Text;
 use crate::scope::By;
 use crate::turn::{Cut, CutToken, Frame, Interrupt, Verdict};
 
+/// Room for the records of one write, so that a chain of hooks does not grow it step by step.
+const AT_FIRST: usize = 16;
+
 /// One run about to happen.
 pub(crate) struct Run<'a> {
     pub(crate) frame: &'a Frame,
@@ -123,6 +126,9 @@ impl<T: Named> Ran<'_, T> {
             Ok(decision) => (decision.name(), None),
             Err(failure) => ("failed", Some(failure.to_string())),
         };
+        if records.capacity() == 0 {
+            records.reserve(AT_FIRST);
+        }
         records.push(Record {
             point: self.point,
             hook: self.hook.clone(),

@@ -1,5 +1,6 @@
 //! The live plane of one conversation: viewers that keep up lose nothing, and nobody waits for the others.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -156,7 +157,8 @@ impl Plane {
         }
         let mut inner = self.lock();
         let place = inner.lossy.join();
-        let tail = Tail::Lossy(RingReader { inner: self.inner.clone(), place });
+        let tail =
+            Tail::Lossy(RingReader { inner: self.inner.clone(), place, taken: VecDeque::with_capacity(AT_ONCE) });
         Subscription::new(inner.view.clone(), tail, self.conversation.clone())
     }
 
@@ -210,33 +212,49 @@ impl Drop for Plane {
     }
 }
 
+/// How many words a lossy viewer takes at once, so that it locks less often.
+const AT_ONCE: usize = 16;
+
 /// The place of one lossy viewer; dropping it ends the subscription.
 struct RingReader {
     inner: Arc<Mutex<Inner>>,
     place: usize,
+    /// Taken and not given out yet.
+    taken: VecDeque<Arc<Told>>,
 }
 
 impl RingReader {
-    fn try_read(&self) -> Read {
-        lock(&self.inner).lossy.read(self.place)
+    /// The next word; where there is none, `otherwise` looks before the lock is released.
+    fn read<T>(&mut self, found: impl FnOnce(Read) -> T, otherwise: impl FnOnce(&mut Inner) -> T) -> T {
+        if let Some(told) = self.taken.pop_front() {
+            return found(Read::Word(told));
+        }
+        let mut inner = lock(&self.inner);
+        match inner.lossy.read(self.place) {
+            Read::Nothing => otherwise(&mut inner),
+            first => {
+                inner.lossy.read_on(self.place, &mut self.taken, AT_ONCE);
+                found(first)
+            }
+        }
     }
 
     /// The next word, or how many were missed; `None` when the plane is gone.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Arc<Told>, u64>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>> {
         // A viewer that always finds something lets others run, too.
         let budget = ready!(poll_proceed(cx));
-        let mut inner = lock(&self.inner);
-        let found = match inner.lossy.read(self.place) {
-            Read::Word(told) => Some(Ok(told)),
-            Read::Lagged(missed) => Some(Err(missed)),
-            Read::Nothing if inner.closed => None,
-            Read::Nothing => {
-                inner.lossy.sleep(self.place, cx.waker());
-                return Poll::Pending;
-            }
-        };
-        budget.made_progress();
-        Poll::Ready(found)
+        let place = self.place;
+        let read = self.read(
+            |read| Poll::Ready(Some(read)),
+            |inner| {
+                inner.lossy.sleep(place, cx.waker());
+                if inner.closed { Poll::Ready(None) } else { Poll::Pending }
+            },
+        );
+        if read.is_ready() {
+            budget.made_progress();
+        }
+        read
     }
 }
 
@@ -270,7 +288,7 @@ impl Subscription {
     pub fn try_next(&mut self) -> Option<Arc<Told>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next()?,
-            Tail::Lossy(reader) => match reader.try_read() {
+            Tail::Lossy(reader) => match reader.read(|read| read, |_| Read::Nothing) {
                 Read::Word(told) => told,
                 Read::Lagged(missed) => self.lagged(missed),
                 Read::Nothing => return None,
@@ -285,8 +303,9 @@ impl Subscription {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.next().await?,
             Tail::Lossy(reader) => match poll_fn(|cx| reader.poll(cx)).await? {
-                Ok(told) => told,
-                Err(missed) => self.lagged(missed),
+                Read::Word(told) => told,
+                Read::Lagged(missed) => self.lagged(missed),
+                Read::Nothing => return None,
             },
         };
         self.last = told.cursor;

@@ -111,6 +111,14 @@ impl Ring {
         self.drop_first().map_or(Read::Nothing, Read::Word)
     }
 
+    /// Reads on while there are words, so many at most.
+    pub(super) fn read_on(&mut self, place: usize, into: &mut VecDeque<Arc<Told>>, most: usize) {
+        while into.len() < most {
+            let Read::Word(told) = self.read(place) else { return };
+            into.push_back(told);
+        }
+    }
+
     /// Wakes the viewer when something is told.
     pub(super) fn sleep(&mut self, place: usize, waker: &Waker) {
         let Some(Some(viewer)) = self.viewers.get_mut(place) else { return };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use smallvec::{SmallVec, smallvec};
 
 use super::flight::{Flight, Interrupt, Keeping, With};
 use super::seen::Turn;
@@ -19,10 +20,14 @@ use crate::scope::By;
 use crate::store::{Lease, TransientInjection};
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
+    let frame = flight.frame();
+    let by = frame.scope.by();
+    frame.tell(Live::TurnStarted { agent: frame.agent.shared_name().clone(), by: by.clone() });
+    frame.cut.check()?;
+    if frame.agent.chains().before_agent.is_empty() {
+        return write(flight, by).await;
+    }
     let agent = flight.agent();
-    let by = flight.frame().scope.by();
-    flight.frame().tell(Live::TurnStarted { agent: agent.shared_name().clone(), by: by.clone() });
-    flight.frame().cut.check()?;
     // One view for the whole chain: making one costs more than asking a hook.
     let (mut incoming, mut ended) = (None, None);
     for entry in &agent.chains().before_agent {
@@ -203,7 +208,8 @@ fn note(records: &mut [Record], hook: &Text, change: impl FnOnce(&mut Record)) {
 
 /// The message and durable injections become history; transient ones are kept beside it.
 async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
-    let mut kinds = vec![EventKind::UserMessage { content: flight.turn.seen.user_message.clone(), by }];
+    let mut kinds: SmallVec<[EventKind; 1]> =
+        smallvec![EventKind::UserMessage { content: flight.turn.seen.user_message.clone(), by }];
     let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.iter().partition(|candidate| candidate.durable);
     kinds.extend(durable.into_iter().map(kept));
     let keep = |candidate: &Candidate| {

@@ -22,15 +22,19 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     if let Some(verdict) = flight.frame().meter.verdict(&flight.frame().limits) {
         return Err(verdict.into());
     }
-    let agent = flight.agent();
     let messages = assemble(flight);
+    let agent = &flight.frame().agent;
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
+    let request = Request::new(name, system, messages, agent.tools().clone());
     let seen = flight.turn.change();
-    seen.context = Some(Request::new(name, system, messages, agent.tools().clone()));
+    seen.context = Some(request);
     seen.assistant_message = None;
     seen.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
     seen.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
-    show(flight, &agent.chains().before_model).await?;
+    if !flight.frame().agent.chains().before_model.is_empty() {
+        let agent = flight.agent();
+        show(flight, &agent.chains().before_model).await?;
+    }
     count(flight)?;
     if let Some(turn) = &mut flight.state.turn {
         turn.built = true;

@@ -42,16 +42,15 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
 
 /// One reply, however many attempts the wraps make at it.
 async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
-    let agent = flight.agent();
-    let chains = agent.chains();
     let frame = flight.frame().clone();
+    let chains = frame.agent.chains();
     let attempts = flight.beside.regeneration.as_ref().map_or(0, |again| again.attempts);
     frame.meter.begin_reply(attempts);
     let held = chains.after_model.iter().any(|entry| entry.settings().release == Release::OnAccept);
     let Flight { turn, outlet, .. } = flight;
     let Some(request) = turn.context() else { return Err(Verdict::failed("no context was built").into()) };
     let outlet = outlet.insert(Outlet::new(frame.clone(), attempts + 1, held));
-    let next = ModelNext::new(&chains.wrap_model_call, turn, agent.model());
+    let next = ModelNext::new(&chains.wrap_model_call, turn, frame.agent.model());
     match frame.cut.race(next.run(request, outlet)).await? {
         Ok(reply) => Ok(reply),
         Err(error) => {
@@ -112,6 +111,9 @@ enum Judged {
 /// Hooks in order: a rejection or a regeneration ends the chain, a modified reply goes on to the hooks behind, and a
 /// person is asked when nobody objected.
 async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Interrupt> {
+    if flight.frame().agent.chains().after_model.is_empty() {
+        return Ok(Judged::Fine { reply, approved: None });
+    }
     let agent = flight.agent();
     let (mut approved, mut prompts): (Option<By>, Vec<Text>) = (None, Vec::new());
     let mut ended = None;
@@ -186,7 +188,7 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         | flight.beside.asked.take().is_some()
         | (flight.beside.approved != approved);
     flight.beside.approved = approved;
-    let agent = flight.agent();
+    let frame = flight.frame().clone();
     let message = EventKind::AssistantMessage {
         attempt,
         content: reply.content.clone(),
@@ -199,7 +201,7 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         call: call.call.clone(),
         name: call.name.clone(),
         arguments: call.arguments.clone(),
-        executor: agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
+        executor: frame.agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
     });
     let kinds = [message].into_iter().chain(calls);
     let with = if changed { With::BESIDE } else { With::NOTHING };

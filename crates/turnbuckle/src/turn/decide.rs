@@ -81,8 +81,8 @@ impl<'a> Desk<'a> {
     }
 
     async fn decide(&mut self) -> Result<Decided, Interrupt> {
-        let agent = self.turn.frame.agent.clone();
-        let Some(equipped) = agent.tool(&self.open.call.name) else {
+        let turn = self.turn;
+        let Some(equipped) = turn.frame.agent.tool(&self.open.call.name) else {
             let name = &self.open.call.name;
             return Ok(Decided::Finish(Output::error(format!("there is no tool named {name:?}"))));
         };
@@ -223,9 +223,9 @@ impl<'a> Desk<'a> {
     }
 
     async fn before_tool(&mut self, equipped: &Equipped) -> Result<Word, Interrupt> {
-        let agent = self.turn.frame.agent.clone();
+        let turn = self.turn;
         let mut asks = Vec::new();
-        for entry in &agent.chains().before_tool {
+        for entry in &turn.frame.agent.chains().before_tool {
             let (Some(hook), true) = (entry.hook(), entry.minds_tool(&self.open.call.name)) else { continue };
             let run = Run::new(&self.turn.frame, entry, Point::BeforeTool).for_call(&self.open.call.call);
             let ran = run.decide(hook.before_tool(self.turn, &self.open.call)).await?;

@@ -39,16 +39,16 @@ struct Closing {
 
 /// Asks the stop hooks, side by side; all finish. False if the turn goes on.
 async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Interrupt> {
-    let agent = flight.agent();
     let approved = flight.state.turn.as_ref().is_some_and(OpenTurn::stop_approved);
     if approved {
         closing.injections = std::mem::take(&mut flight.beside.advice);
         flight.warnings.append(&mut flight.beside.warnings);
         return Ok(true);
     }
-    if agent.chains().on_stop.is_empty() {
+    if flight.frame().agent.chains().on_stop.is_empty() {
         return Ok(true);
     }
+    let agent = flight.agent();
     let trace: Arc<[ToolTrace]> = tool_trace(flight).into();
     let frame = flight.frame().clone();
     let views: Vec<Stopping> = agent
@@ -160,6 +160,9 @@ fn tool_trace(flight: &Flight) -> Vec<ToolTrace> {
 
 /// The `after_agent` hooks, in order.
 async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interrupt> {
+    if flight.frame().agent.chains().after_agent.is_empty() {
+        return Ok(());
+    }
     let agent = flight.agent();
     let (mut view, mut ended) = (None, None);
     for entry in &agent.chains().after_agent {
@@ -266,8 +269,10 @@ fn left_open(flight: &Flight, verdict: &Verdict) -> Vec<EventKind> {
 
 /// What is to be done when the turn is over: written with it, so that a crash does not lose it.
 fn jobs(flight: &Flight, outcome: Outcome) -> Vec<Job> {
-    let agent = flight.agent();
-    let chains = agent.chains();
+    let chains = flight.frame().agent.chains();
+    if chains.on_ended.is_empty() && chains.background.is_empty() {
+        return Vec::new();
+    }
     let job = |kind| {
         let (turn, by) = (flight.frame().id.clone(), flight.frame().scope.by());
         move |hook: &Text| Job { turn: turn.clone(), hook: hook.clone(), kind, by: by.clone(), tries: 0, error: None }

@@ -179,13 +179,14 @@ impl Flight {
 
     /// Apart from [`write`](Self::write), so that it is compiled once and not for every kind of list.
     async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, with: With) -> Result<(), StoreError> {
-        let (frame, expected_seq) = (self.turn.frame.clone(), self.state.seq);
+        let Self { turn, state, beside, records, .. } = self;
+        let (frame, expected_seq) = (&*turn.frame, state.seq);
         if let Keeping::Present = with.beside {
-            self.beside.active = self.stopwatch.active(frame.clock.elapsed());
-            self.beside.touched = frame.touched();
-            self.beside.spent = frame.meter.spent();
+            beside.active = self.stopwatch.active(frame.clock.elapsed());
+            beside.touched = frame.touched();
+            beside.spent = frame.meter.spent();
         }
-        frame.move_records(&mut self.records);
+        frame.move_records(records);
         let batch = Batch {
             conversation: &frame.conversation,
             epoch: self.epoch,
@@ -194,10 +195,10 @@ impl Flight {
             take: with.take_message.then_some(&frame.id),
             beside: match with.beside {
                 Keeping::AsItIs => BesideWrite::Keep,
-                Keeping::Present => BesideWrite::Put(&self.beside),
+                Keeping::Present => BesideWrite::Put(beside),
                 Keeping::Nothing => BesideWrite::Delete,
             },
-            records: std::mem::take(&mut self.records),
+            records: std::mem::take(records),
             turn: Some(&frame.id),
             jobs: with.jobs,
             lease: with.lease,
@@ -206,7 +207,7 @@ impl Flight {
         frame.house.store.append(batch).await?;
         self.released |= released;
         for event in &events {
-            self.state.apply(event);
+            state.apply(event);
         }
         frame.plane.tell_all(&events);
         Ok(())

@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -62,6 +63,8 @@ pub(crate) struct Frame {
     touched: Mutex<BTreeSet<String>>,
     /// Written by wraps, which run inside a stage; taken by the stage.
     records: Mutex<Vec<Record>>,
+    /// Whether there are any: a stage looks here before it locks.
+    recorded: AtomicBool,
     bag: Mutex<Bag>,
 }
 
@@ -108,6 +111,7 @@ impl Frame {
             meter,
             touched: Mutex::new(touched.into_iter().collect()),
             records: Mutex::default(),
+            recorded: AtomicBool::new(false),
             bag: Mutex::default(),
         }
     }
@@ -121,12 +125,18 @@ impl Frame {
     }
 
     pub(crate) fn record(&self, record: Record) {
-        lock(&self.records).push(record);
+        let mut records = lock(&self.records);
+        records.push(record);
+        self.recorded.store(true, Ordering::Release);
     }
 
     /// Gives the records of wraps to the stage.
     pub(crate) fn move_records(&self, to: &mut Vec<Record>) {
-        to.append(&mut lock(&self.records));
+        if self.recorded.load(Ordering::Acquire) {
+            let mut records = lock(&self.records);
+            to.append(&mut records);
+            self.recorded.store(false, Ordering::Release);
+        }
     }
 
     pub(crate) fn touched_count(&self) -> usize {
