@@ -46,7 +46,7 @@ pub fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: 
         expected_seq,
         take: None,
         beside: BesideWrite::Keep,
-        records: &[],
+        records: Vec::new(),
         turn: None,
         jobs: Vec::new(),
         lease: Lease::Keep,

@@ -17,7 +17,7 @@ use crate::scope::By;
 use crate::turn::{Cut, CutToken, Frame, Interrupt, Verdict};
 
 /// Room for the records of one write, so that a chain of hooks does not grow it step by step.
-const AT_FIRST: usize = 16;
+const AT_FIRST: usize = 8;
 
 /// One run about to happen.
 pub(crate) struct Run<'a> {

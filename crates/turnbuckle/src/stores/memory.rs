@@ -24,7 +24,7 @@ struct Row {
     log: Vec<Arc<Event>>,
     inbox: Vec<InboxMessage>,
     beside: Option<Beside>,
-    records: Vec<(TurnId, Vec<Record>)>,
+    records: Vec<(TurnId, Record)>,
     jobs: Vec<Job>,
     epoch: u64,
     /// Who writes, and until when nobody else may.
@@ -98,8 +98,8 @@ impl Row {
             BesideWrite::Put(beside) => self.beside = Some(beside.clone()),
             BesideWrite::Delete => self.beside = None,
         }
-        if let (Some(turn), false) = (batch.turn, batch.records.is_empty()) {
-            self.records.push((turn.clone(), batch.records));
+        if let Some(turn) = batch.turn {
+            self.records.extend(batch.records.into_iter().map(|record| (turn.clone(), record)));
         }
         self.jobs.extend(batch.jobs);
         if batch.lease == Lease::Release {
@@ -160,7 +160,7 @@ impl Store for MemoryStore {
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         Stored::now(self.with(id, |row| {
-            Ok(row.records.iter().filter(|(of, _)| of == turn).flat_map(|(_, records)| records).cloned().collect())
+            Ok(row.records.iter().filter(|(of, _)| of == turn).map(|(_, record)| record.clone()).collect())
         }))
     }
 
