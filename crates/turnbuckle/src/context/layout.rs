@@ -171,3 +171,62 @@ impl Pen<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::TurnEnded;
+    use crate::message::{StopReason, Usage};
+    use crate::scope::By;
+    use crate::tool::Executor;
+
+    fn said(text: &str) -> EventKind {
+        let (stop_reason, usage) = (StopReason::End, Usage::default());
+        let content = text.into();
+        EventKind::AssistantMessage { attempt: 1, content, stop_reason, usage, object: None, annotations: None }
+    }
+
+    fn ended(outcome: Outcome) -> EventKind {
+        let (reason, by, result) = (None, None, None);
+        let (warnings, usage) = (Vec::new(), Usage::default());
+        EventKind::TurnEnded(TurnEnded { outcome, reason, by, result, warnings, model_calls: 2, usage, ms: 0 })
+    }
+
+    /// A turn with a call, a note for the next one, and an end that later models see.
+    fn turn(number: usize) -> Vec<EventKind> {
+        let call: CallId = format!("call_{number}").into();
+        vec![
+            EventKind::UserMessage { content: format!("question {number}").into(), by: By::User("ann".into()) },
+            EventKind::Injection { hook: "h".into(), content: "durable".into(), place: Place::ThisTurn },
+            said("let me see"),
+            EventKind::ToolCall {
+                call: call.clone(),
+                name: "look".into(),
+                arguments: Arc::default(),
+                executor: Executor::Server,
+            },
+            EventKind::ToolResult { call, ok: true, content: "seen".into() },
+            said("done"),
+            EventKind::Injection { hook: "h".into(), content: "for later".into(), place: Place::NextTurn },
+            ended(if number.is_multiple_of(2) { Outcome::Completed } else { Outcome::Cancelled }),
+        ]
+    }
+
+    #[test]
+    fn a_page_kept_from_call_to_call_shows_what_a_new_one_would() {
+        let (mut page, mut log) = (Page::default(), Vec::new());
+        for number in 1..=4 {
+            let (id, open) = (TurnId::from(format!("t_{number}")), log.len());
+            let injected = [Part::text("transient")];
+            let beyond = Beyond { turn: Some((&id, &injected)), regeneration: None };
+            for kind in turn(number) {
+                let seq = log.len() as u64 + 1;
+                log.push(Arc::new(Event { seq, turn: id.clone(), at: Default::default(), kind }));
+                let kept = page.show(&log, open, &beyond);
+                let anew = messages(&log, &beyond);
+                assert_eq!(kept, anew);
+                assert_eq!(page.count(&kept), tokens::of_messages(&anew));
+            }
+        }
+    }
+}
