@@ -22,8 +22,8 @@ use crate::store::existing;
 /// The ids, the newest first. Those of sub-agents, `ID/CALL`, are part of their parent's.
 pub(crate) async fn list(common: &Common) -> Result<Exit, Stopped> {
     let ids = existing(common)?.list().await.map_err(failed)?;
-    let own = ids.iter().filter(|id| ConversationId::parse(id.as_str()).is_ok());
-    print(&own.map(|id| format!("{id}\n")).collect::<String>())
+    let own = ids.iter().filter(|listed| ConversationId::parse(listed.id.as_str()).is_ok());
+    print(&own.map(|listed| format!("{}\n", listed.id)).collect::<String>())
 }
 
 /// A conversation, or a sub-agent's in it.
@@ -148,7 +148,7 @@ async fn log(store: &SqliteStore, id: &ConversationId) -> Result<Vec<Arc<Event>>
     if owner.as_ref() != Some(Scope::local().actor()) {
         return Err(failed(StoreError::NotFound { id: id.clone() }));
     }
-    store.log(id, 1).await.map_err(failed)
+    store.log(id, 1, usize::MAX).await.map_err(failed)
 }
 
 fn failed(error: StoreError) -> Stopped {

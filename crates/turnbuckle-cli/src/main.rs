@@ -6,10 +6,13 @@
 
 mod args;
 mod assemble;
+mod catalogue;
 mod check;
 mod config;
 mod demo;
+mod doctor;
 mod exit;
+mod hooks;
 mod look;
 mod model_name;
 mod output;
@@ -68,7 +71,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::List) => drive(look::list(&args.common)),
         Some(Command::Show(show)) => drive(look::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
+        Some(Command::Hooks(hooks)) => self::hooks::hooks(&hooks, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),
+        Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None if args.common.is_given() => Err(Stopped::usage(
             Problem::error("this version has no chat: without a command it only plays the demo")
                 .hint("put `run \"…\"` before the options"),

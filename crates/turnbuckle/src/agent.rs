@@ -6,6 +6,7 @@ mod limits;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -155,6 +156,12 @@ impl Agent {
 
     pub(crate) fn chains(&self) -> &Chains {
         &self.0.chains
+    }
+
+    /// How long the hooks that run after a turn may take together.
+    pub(crate) fn time_for_jobs(&self) -> Duration {
+        let Chains { on_ended, background, .. } = self.chains();
+        on_ended.iter().chain(background).map(HookEntry::time_limit).sum()
     }
 
     /// Its limits.

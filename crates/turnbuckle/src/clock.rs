@@ -29,6 +29,11 @@ impl Timestamp {
     pub fn after(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
     }
+
+    /// How much later this is than `earlier`; nothing if it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
 }
 
 impl fmt::Display for Timestamp {

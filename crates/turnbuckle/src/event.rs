@@ -127,6 +127,16 @@ pub enum EventKind {
     TurnEnded(TurnEnded),
 }
 
+impl EventKind {
+    /// The id that it brings into the conversation: of a tool call, or of a question.
+    pub fn names_call(&self) -> Option<&CallId> {
+        match self {
+            Self::ToolCall { call, .. } | Self::Suspension { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+}
+
 /// Which turn a durable injection stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

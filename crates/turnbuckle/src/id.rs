@@ -25,6 +25,10 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+            /// The id as shared text.
+            pub fn shared(&self) -> Arc<str> {
+                self.0.as_str().into()
+            }
         }
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
@@ -73,6 +77,11 @@ id! {
 pub struct BadConversationId(pub String);
 
 impl ConversationId {
+    /// Whether it is `PARENT/CALL`: whoever has the parent takes care of it.
+    pub fn is_of_a_sub_agent(&self) -> bool {
+        self.0.contains('/')
+    }
+
     /// An id given from outside: `[A-Za-z0-9_-]{1,64}`.
     pub fn parse(text: &str) -> Result<Self, BadConversationId> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

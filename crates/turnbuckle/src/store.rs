@@ -3,22 +3,26 @@
 //! A store keeps a conversation's log, what stands beside it, its inbox and its outbox. Writing needs a claim, and the
 //! store itself refuses a write under an old epoch or at a wrong seq: a zombie writer runs into it.
 
+mod beside;
+mod job;
+mod letter;
+
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+pub use beside::{Answer, Asked, Beside, Regeneration, TransientInjection};
+pub use job::{Hold, Job, JobDone, JobKind};
+pub use letter::{Letter, Says};
 
-use crate::agent::Limits;
 use crate::clock::{Boxed, Timestamp};
-use crate::event::{Event, Warning};
+use crate::event::Event;
 use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::message::{Content, Reply, Text};
-use crate::scope::{Actor, By};
-use crate::turn::Spent;
+use crate::message::Text;
+use crate::scope::Actor;
 
 /// How long a claim holds without being renewed.
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -67,13 +71,16 @@ impl<T> std::fmt::Debug for Stored<'_, T> {
 /// Where conversations live. Every method is one atomic step.
 pub trait Store: Send + Sync + 'static {
     /// The conversation's owner. Makes the conversation, owned by `owner`, if there is none.
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor) -> Stored<'a, Actor>;
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor>;
 
     /// The conversation's owner; `None` if there is no such conversation.
     fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>>;
 
-    /// Puts a message into the inbox. Once this returned, the message survives.
-    fn deliver<'a>(&'a self, id: &'a ConversationId, message: InboxMessage) -> Stored<'a, ()>;
+    /// Puts a letter into the inbox. Once this returned, it survives.
+    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()>;
+
+    /// Letters not yet taken up, oldest first.
+    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>>;
 
     /// Makes `writer` the one writer; [`StoreError::InUse`] while another's lease holds.
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim>;
@@ -84,20 +91,35 @@ pub trait Store: Send + Sync + 'static {
     /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq.
     fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()>;
 
-    /// The log from `from` on, oldest first.
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64) -> Stored<'a, Vec<Arc<Event>>>;
+    /// The log from `from` on, oldest first, at most `most` events.
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>>;
+
+    /// The end of the log before `before`, oldest first: read backwards, until the events hold `tokens` together. The
+    /// event that fills the measure is among them.
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>>;
+
+    /// Whether a tool call or a suspension of this id is anywhere in the log.
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool>;
 
     /// What hooks did in a turn, in the order in which they finished.
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>>;
 
-    /// Work that a turn left to be done, oldest first.
+    /// Work that turns left to be done, oldest first; parked jobs too.
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>>;
 
-    /// Removes a job that is done, or stores how it failed.
+    /// Jobs that are due and that nobody holds, oldest first. From now on the caller holds them.
+    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>>;
+
+    /// Removes a job that is done, or stores how it failed. One that is gone stays gone.
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()>;
 
+    /// Conversations in which something is to be done and nobody does it, at most `most`: a turn that a crash left, a
+    /// letter, a question that lapsed, a job. Those that have waited longest come first. Conversations of sub-agents
+    /// are their parents' concern, and never due.
+    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>>;
+
     /// All conversations, the newest first.
-    fn list<'a>(&'a self) -> Stored<'a, Vec<ConversationId>>;
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>>;
 
     /// Whether what is written outlives the process.
     fn is_durable(&self) -> bool;
@@ -110,112 +132,21 @@ pub struct Claim {
     pub epoch: u64,
     /// The last event's; 0 for an empty log.
     pub seq: u64,
-    /// Messages not yet taken up, oldest first.
-    pub inbox: Vec<InboxMessage>,
+    /// Of the log.
+    pub totals: Totals,
+    /// Not yet taken up, oldest first.
+    pub inbox: Vec<Letter>,
     /// Of the turn that is open.
     pub beside: Option<Beside>,
 }
 
-/// A message before hooks have seen it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct InboxMessage {
-    /// The turn it will open.
-    pub turn: TurnId,
-    /// What was said.
-    pub content: Content,
-    /// Who said it.
-    pub actor: Actor,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// What a turn needs to go on and is not history. Deleted with `turn_ended`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
-    /// Whose.
-    pub turn: TurnId,
-    /// Who sent the message, roles included.
-    pub actor: Actor,
-    /// The agent that took the message up.
-    pub agent: Text,
-    /// Of its configuration.
-    pub digest: Text,
-    /// The limits in force: a later configuration does not change a turn under way.
-    pub limits: Limits,
-    /// What `before_agent` hooks added for this turn only.
-    pub injections: Vec<TransientInjection>,
-    /// Attempts at the present reply that were discarded.
-    pub regeneration: Option<Regeneration>,
-    /// A reply that a person must approve.
-    pub asked: Option<Asked>,
-    /// Calls of the present reply that a hook or a person approved with it.
-    pub approved: Option<By>,
-    /// Answers that are not results yet.
-    pub answers: Vec<(CallId, Answer)>,
-    /// Files that tools touched in this turn.
-    pub touched: Vec<String>,
-    /// Time at work so far.
-    pub active: Duration,
-    /// Model calls, tokens and money so far.
-    pub spent: Spent,
-    /// What stop hooks left to be said when the turn ends after a pause: advice by hook, and warnings.
-    pub advice: Vec<(Text, Content)>,
-    /// See `advice`.
-    pub warnings: Vec<Warning>,
-}
-
-/// An injection for one turn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TransientInjection {
-    /// Its author.
-    pub hook: Text,
-    /// What it added.
-    pub content: Content,
-    /// Estimated.
-    pub tokens: u32,
-}
-
-/// Why the present reply is being made again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Regeneration {
-    /// How often it was asked for, by all hooks together.
-    pub count: u32,
-    /// Attempts made before this one.
-    pub attempts: u32,
-    /// The reply that was discarded last.
-    pub discarded: Content,
-    /// What was wrong with it.
-    pub feedback: Text,
-    /// Who said so.
-    pub hook: Text,
-}
-
-/// A whole reply that waits for a person.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
-    /// The minted call.
-    pub call: CallId,
-    /// Which attempt it was.
-    pub attempt: u32,
-    /// As it was let through.
-    pub reply: Reply,
-    /// Whether people saw it.
-    pub told: bool,
-}
-
-/// What a person or a client says to a suspended call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Answer {
-    /// It may run.
-    Approve,
-    /// It may not.
-    Deny(Option<Text>),
-    /// The result.
-    Result(serde_json::Value),
-    /// There is no result, and why.
-    Error(Text),
+/// What the ended turns of a log come to, so that nobody has to read them all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Attempts that reached a model.
+    pub model_calls: u64,
+    /// Estimated tokens of the turns that joined history.
+    pub tokens: u64,
 }
 
 /// One atomic write.
@@ -229,18 +160,48 @@ pub struct Batch<'a> {
     pub events: &'a [Arc<Event>],
     /// The last event's seq before these.
     pub expected_seq: u64,
-    /// The inbox message that these events take up.
-    pub take: Option<&'a TurnId>,
+    /// The letters that this write takes up.
+    pub take: &'a [Text],
     /// What becomes of what stands beside the log.
     pub beside: BesideWrite<'a>,
     /// Hook runs since the last write; `turn` is the one they are of.
     pub records: Vec<Record>,
     /// The turn that writes; none between turns.
     pub turn: Option<&'a TurnId>,
-    /// Work for later.
+    /// Work for later. The writer holds it for `hold`, as by [`Store::take_jobs`].
     pub jobs: Vec<Job>,
+    /// See `jobs`.
+    pub hold: Duration,
+    /// Jobs that are done: they go with this write.
+    pub done: &'a [Job],
+    /// With the end of a turn.
+    pub totals: Option<Totals>,
+    /// Where the conversation stands after this write; `None`: where it stood.
+    pub standing: Option<Standing>,
     /// Whether the writer goes on.
     pub lease: Lease,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch that changes nothing.
+    pub fn new(conversation: &'a ConversationId, epoch: u64, expected_seq: u64) -> Self {
+        Self {
+            conversation,
+            epoch,
+            events: &[],
+            expected_seq,
+            take: &[],
+            beside: BesideWrite::Keep,
+            records: Vec::new(),
+            turn: None,
+            jobs: Vec::new(),
+            hold: Duration::ZERO,
+            done: &[],
+            totals: None,
+            standing: None,
+            lease: Lease::Keep,
+        }
+    }
 }
 
 /// What becomes of what stands beside the log.
@@ -254,6 +215,38 @@ pub enum BesideWrite<'a> {
     Delete,
 }
 
+/// Where a conversation stands, as far as others must know: whether somebody should take it up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// No turn is open.
+    #[default]
+    Idle,
+    /// A turn is open that needs no answer: without a writer it is due at once.
+    Running,
+    /// A turn waits for an answer, and is due when the first question lapses.
+    Waiting {
+        /// When that is.
+        until: Timestamp,
+    },
+}
+
+/// A conversation in a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// Which.
+    pub id: ConversationId,
+    /// Whose.
+    pub owner: Actor,
+    /// When it was opened.
+    pub opened: Timestamp,
+    /// When it was last written to.
+    pub written: Timestamp,
+    /// Of the last event.
+    pub seq: u64,
+    /// Where it stands.
+    pub standing: Standing,
+}
+
 /// Whether a writer goes on after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
@@ -261,42 +254,6 @@ pub enum Lease {
     Keep,
     /// It gives its claim back in the same step.
     Release,
-}
-
-/// Work that a turn leaves: written with `turn_ended`, done at least once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
-    /// Of which turn: with the hook and the kind the key of the job.
-    pub turn: TurnId,
-    /// Which hook.
-    pub hook: Text,
-    /// At which point.
-    pub kind: JobKind,
-    /// Who sent the message.
-    pub by: By,
-    /// How often it was tried.
-    pub tries: u32,
-    /// How it failed last.
-    pub error: Option<String>,
-}
-
-/// What a job runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobKind {
-    /// A hook's `on_ended`.
-    Ended,
-    /// A hook's `background`.
-    Background,
-}
-
-/// How a try at a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobDone {
-    /// The job goes.
-    Removed,
-    /// The job stays, with its tries and its error.
-    Kept,
 }
 
 /// Why a store did not do what it was asked.

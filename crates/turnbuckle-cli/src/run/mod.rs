@@ -118,16 +118,27 @@ struct Ready {
     store: StoreName,
     /// Warnings.
     problems: Vec<Problem>,
-    model_is_default: bool,
+    /// The model, if nobody chose it.
+    default_model: Option<String>,
 }
 
 impl Ready {
     fn of(prepared: Prepared) -> Result<Self, Stopped> {
-        let Prepared { agent: Some(agent), store, model_is_default, problems, .. } = prepared else {
+        let Prepared { agent: Some(agent), store, model, model_is_default, problems, .. } = prepared else {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
-        Ok(Self { agent, store, problems, model_is_default })
+        Ok(Self { agent, store, problems, default_model: model_is_default.then_some(model) })
+    }
+}
+
+/// What is said when nobody chose a model.
+fn unchosen(model: &str) -> String {
+    match model {
+        "demo" => "note: no model was chosen and no key was found, so the demo model answers\n\
+                   hint: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or choose one with --model; `turnbuckle doctor` says what is there\n"
+            .to_owned(),
+        model => format!("note: no model was chosen: {model} answers, by the key that was found\n"),
     }
 }
 
@@ -208,10 +219,8 @@ impl Watch {
         let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
         if !looks.quiet {
             ready.problems.iter().for_each(|problem| output.problem(problem));
-            if ready.model_is_default {
-                output.err(
-                    "note: no model was chosen, so the demo model answers\nhint: choose one with --model script:FILE\n",
-                );
+            if let Some(model) = &ready.default_model {
+                output.err(unchosen(model));
             }
         }
         let mut view = View::new(looks.json, looks.quiet, ready.agent.tools().len());

@@ -1,86 +1,17 @@
-//! Reading: threads with connections of their own, which a writer never blocks; and the queries.
+//! Queries. Each runs on one state of the database.
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, oneshot};
 use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{Job, StoreError};
-use turnbuckle::{Actor, ConversationId, TurnId};
+use turnbuckle::store::{Letter, Listed, Standing, StoreError};
+use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use super::error::Fault;
-use super::json::{STACK, parsed};
-use super::writer::Shared;
-use super::{SqliteError, schema};
-
-/// Reads that may wait; the next caller waits for a place.
-const QUEUE: usize = 256;
-const THREADS: usize = 2;
-
-type Work = Box<dyn FnOnce(&mut Connection) + Send>;
-
-/// Where reads go in.
-#[derive(Debug)]
-pub(super) struct Readers {
-    /// `None` once closed.
-    queue: Option<mpsc::Sender<Work>>,
-    threads: Vec<JoinHandle<()>>,
-    shared: Arc<Shared>,
-}
-
-impl Readers {
-    pub(super) fn start(path: &Path, shared: Arc<Shared>) -> Result<Self, SqliteError> {
-        let (queue, work) = mpsc::channel::<Work>(QUEUE);
-        let work = Arc::new(Mutex::new(work));
-        let mut readers = Self { queue: Some(queue), threads: Vec::new(), shared };
-        for _ in 0..THREADS {
-            let (mut db, work) = (schema::reader(path)?, work.clone());
-            let next = move || work.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
-            let thread =
-                std::thread::Builder::new().name("turnbuckle-read".to_owned()).stack_size(STACK).spawn(move || {
-                    while let Some(work) = next() {
-                        work(&mut db);
-                    }
-                });
-            readers.threads.push(thread.map_err(|error| super::no_thread(path, error))?);
-        }
-        Ok(readers)
-    }
-
-    /// Does `work` on one state of the database.
-    pub(super) async fn read<T: Send + 'static>(
-        &self,
-        doing: &'static str,
-        work: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let closed = || StoreError::from(SqliteError::Closed { path: self.shared.path.clone() });
-        let (reply, answer) = oneshot::channel();
-        let shared = self.shared.clone();
-        let task = Box::new(move |db: &mut Connection| {
-            if reply.is_closed() {
-                return;
-            }
-            let done = db.transaction().map_err(Fault::from).and_then(|state| work(&state));
-            let _caller_left = reply.send(done.map_err(|fault| shared.explain(fault, doing)));
-        });
-        let queue = self.queue.as_ref().ok_or_else(closed)?;
-        queue.send(task).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
-    }
-}
-
-impl Drop for Readers {
-    fn drop(&mut self) {
-        self.queue = None;
-        for thread in self.threads.drain(..) {
-            let _panicked = thread.join();
-        }
-    }
-}
+use super::json::parsed;
+use super::number;
 
 /// The row's number, by which all tables know a conversation.
 pub(super) fn key(db: &Connection, id: &ConversationId) -> Result<i64, Fault> {
@@ -118,9 +49,36 @@ pub(super) fn owner(db: &Connection, id: &ConversationId) -> Result<Option<Actor
     Ok(bodies(db, "SELECT format, owner FROM conversation WHERE id = ?", [id.as_str()])?.pop())
 }
 
-pub(super) fn log(db: &Connection, id: &ConversationId, from: u64) -> Result<Vec<Arc<Event>>, Fault> {
-    let from = super::number(from);
-    bodies(db, "SELECT format, body FROM event WHERE conversation = ? AND seq >= ? ORDER BY seq", (key(db, id)?, from))
+/// Of the conversation with this key.
+pub(super) fn letters(db: &Connection, key: i64) -> Result<Vec<Letter>, Fault> {
+    bodies(db, "SELECT format, body FROM inbox WHERE conversation = ? ORDER BY place", [key])
+}
+
+pub(super) fn log(db: &Connection, id: &ConversationId, from: u64, most: usize) -> Result<Vec<Arc<Event>>, Fault> {
+    let query = "SELECT format, body FROM event WHERE conversation = ? AND seq >= ? ORDER BY seq LIMIT ?";
+    bodies(db, query, (key(db, id)?, number(from), number(most as u64)))
+}
+
+/// Steps backwards and stops: what lies before is not read.
+pub(super) fn tail(db: &Connection, id: &ConversationId, before: u64, enough: u64) -> Result<Vec<Arc<Event>>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT format, body, tokens FROM event WHERE conversation = ? AND seq < ? ORDER BY seq DESC",
+    )?;
+    let mut rows = query.query((key(db, id)?, number(before)))?;
+    let (mut found, mut tokens) = (Vec::new(), 0_u64);
+    while tokens < enough
+        && let Some(row) = rows.next()?
+    {
+        found.push(body(row)?);
+        tokens = tokens.saturating_add(row.get::<_, i64>(2)?.unsigned_abs());
+    }
+    found.reverse();
+    Ok(found)
+}
+
+pub(super) fn has_call(db: &Connection, id: &ConversationId, call: &CallId) -> Result<bool, Fault> {
+    let mut query = db.prepare_cached("SELECT 1 FROM event WHERE conversation = ? AND call = ?")?;
+    Ok(query.exists((key(db, id)?, call.as_str()))?)
 }
 
 pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Result<Vec<Record>, Fault> {
@@ -129,12 +87,26 @@ pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Re
     Ok(batches.into_iter().flatten().collect())
 }
 
-pub(super) fn jobs(db: &Connection, id: &ConversationId) -> Result<Vec<Job>, Fault> {
-    bodies(db, "SELECT format, body FROM job WHERE conversation = ? ORDER BY place", [key(db, id)?])
-}
-
-pub(super) fn list(db: &Connection) -> Result<Vec<ConversationId>, Fault> {
-    let mut query = db.prepare_cached("SELECT id FROM conversation ORDER BY made DESC")?;
-    let ids = query.query_map([], |row| Ok(ConversationId::from(row.get_ref(0)?.as_str()?)))?;
-    Ok(ids.collect::<Result<_, _>>()?)
+pub(super) fn list(db: &Connection) -> Result<Vec<Listed>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT format, owner, id, opened, written, seq, standing, due FROM conversation ORDER BY made DESC",
+    )?;
+    let mut rows = query.query([])?;
+    let mut listed = Vec::new();
+    while let Some(row) = rows.next()? {
+        let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
+        listed.push(Listed {
+            id: row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into(),
+            owner: body(row)?,
+            opened: time(3)?,
+            written: time(4)?,
+            seq: row.get::<_, i64>(5)?.unsigned_abs(),
+            standing: match row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)? {
+                "running" => Standing::Running,
+                "waiting" => Standing::Waiting { until: time(7)? },
+                _ => Standing::Idle,
+            },
+        });
+    }
+    Ok(listed)
 }

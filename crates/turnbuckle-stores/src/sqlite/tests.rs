@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
-use turnbuckle::store::{Store, StoreError};
-use turnbuckle::{Actor, ConversationId};
+use turnbuckle::store::{Letter, Store, StoreError};
+use turnbuckle::{Actor, ConversationId, Timestamp};
 
-use super::claim::Process;
-use super::read::Readers;
+use super::process::Process;
+use super::readers::Readers;
 use super::writer::{Shared, Writer};
 use super::{Inner, SqliteError, SqliteStore, schema};
+
+const NOW: Timestamp = Timestamp::from_millis(0);
 
 /// A store whose file may not grow beyond so many pages.
 fn cramped(path: &std::path::Path, pages: u32) -> SqliteStore {
@@ -17,7 +19,7 @@ fn cramped(path: &std::path::Path, pages: u32) -> SqliteStore {
     let shared = Arc::new(Shared { path: path.to_owned(), stopped: OnceLock::new(), commits: 0.into() });
     let readers = Readers::start(path, shared.clone()).unwrap();
     let writer = Writer::start(db, shared.clone()).unwrap();
-    SqliteStore { inner: Arc::new(Inner { readers, writer, shared, process: Process::this() }) }
+    SqliteStore { inner: Arc::new(Inner { readers, writer, shared, process: Process::this().map(Arc::new) }) }
 }
 
 fn is_full(error: &StoreError) -> bool {
@@ -31,13 +33,8 @@ async fn a_write_that_finds_no_room_leaves_no_trace_and_smaller_ones_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let store = cramped(&folder.path().join("a.db"), 60);
     let id = ConversationId::from("c");
-    Store::open(&store, &id, &Actor::System).await.unwrap();
-    let message = |size: usize| turnbuckle::store::InboxMessage {
-        turn: "t1".into(),
-        content: "x".repeat(size).into(),
-        actor: Actor::System,
-        at: turnbuckle::Timestamp::from_millis(0),
-    };
+    Store::open(&store, &id, &Actor::System, NOW).await.unwrap();
+    let message = |size: usize| Letter::message(&"t1".into(), "x".repeat(size).into(), Actor::System, NOW);
     let (big, small) = tokio::join!(store.deliver(&id, message(1_000_000)), store.deliver(&id, message(10)));
     let error = big.unwrap_err();
     assert!(is_full(&error), "{error:?}");
@@ -45,6 +42,6 @@ async fn a_write_that_finds_no_room_leaves_no_trace_and_smaller_ones_go_on() {
         assert!(is_full(error), "{error:?}");
     }
     store.deliver(&id, message(20)).await.unwrap();
-    let claim = store.claim(&id, &"w".into(), turnbuckle::Timestamp::from_millis(0)).await.unwrap();
+    let claim = store.claim(&id, &"w".into(), NOW).await.unwrap();
     assert_eq!(claim.inbox.len(), 1 + usize::from(small.is_ok()));
 }

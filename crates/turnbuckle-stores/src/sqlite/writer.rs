@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 use turnbuckle::store::StoreError;
 
-use super::claim::FileId;
 use super::error::Fault;
+use super::file::FileId;
 use super::json::STACK;
 use super::{SqliteError, schema};
 

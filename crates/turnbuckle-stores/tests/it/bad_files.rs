@@ -71,9 +71,9 @@ async fn a_row_in_a_newer_format_is_refused_and_others_are_read() {
     let newer = rusqlite::Connection::open(place.file()).unwrap();
     newer.execute_batch("UPDATE event SET format = 9 WHERE seq = 1").unwrap();
     let store = place.store();
-    let error = store.log(&id, 1).await.unwrap_err();
+    let error = store.log(&id, 1, usize::MAX).await.unwrap_err();
     assert!(matches!(cause(&error), SqliteError::NewerFormat { found: 9, .. }), "{error:?}");
-    assert_eq!(store.log(&id, 2).await.unwrap().len(), 1);
+    assert_eq!(store.log(&id, 2, usize::MAX).await.unwrap().len(), 1);
     store.renew(&id, 1, NOW).await.unwrap();
 }
 
@@ -111,9 +111,9 @@ async fn damage_is_told_and_nothing_is_written_after_it() {
         Err(error) => return assert!(matches!(error, SqliteError::Damaged { .. }), "{error:?}"),
         Ok(store) => store,
     };
-    let error = store.log(&id, 1).await.unwrap_err();
+    let error = store.log(&id, 1, usize::MAX).await.unwrap_err();
     assert!(matches!(cause(&error), SqliteError::Damaged { .. }), "{error:?}");
-    let error = Store::open(&store, &"d".into(), &turnbuckle::Actor::System).await.unwrap_err();
+    let error = Store::open(&store, &"d".into(), &turnbuckle::Actor::System, NOW).await.unwrap_err();
     assert!(matches!(cause(&error), SqliteError::Damaged { .. }), "{error:?}");
     drop(store);
     assert_eq!(fs::read(place.file()).unwrap(), bytes);
@@ -138,7 +138,7 @@ async fn a_truncated_file_is_damaged() {
     fs::write(place.file(), &bytes[..bytes.len() / 2]).unwrap();
     let error = match SqliteStore::open(place.file()) {
         Err(error) => return assert!(matches!(error, SqliteError::Damaged { .. }), "{error:?}"),
-        Ok(store) => store.log(&id, 1).await.unwrap_err(),
+        Ok(store) => store.log(&id, 1, usize::MAX).await.unwrap_err(),
     };
     assert!(matches!(cause(&error), SqliteError::Damaged { .. }), "{error:?}");
 }

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use turnbuckle::ConversationId;
 use turnbuckle::store::Store;
 
-use crate::kit::{NOW, Place, batch, claim, said};
+use crate::kit::{NOW, Place, batch, claim, message, said};
 
 #[tokio::test]
 async fn a_write_whose_caller_left_is_done() {
@@ -22,7 +22,7 @@ async fn a_write_whose_caller_left_is_done() {
     drop(store);
     let store = place.store();
     for id in &ids {
-        assert_eq!(store.log(id, 1).await.unwrap(), events);
+        assert_eq!(store.log(id, 1, usize::MAX).await.unwrap(), events);
     }
 }
 
@@ -32,13 +32,8 @@ async fn a_full_queue_makes_callers_wait_and_loses_nothing() {
     let store = place.store();
     let id = ConversationId::from("c");
     claim(&store, &id, "w", NOW).await.unwrap();
-    let message = |n: u64| turnbuckle::store::InboxMessage {
-        turn: format!("t{n}").into(),
-        content: "hi".into(),
-        actor: turnbuckle::Actor::System,
-        at: NOW,
-    };
-    let delivered = futures_util::future::join_all((0..5000).map(|n| store.deliver(&id, message(n)))).await;
+    let delivered =
+        futures_util::future::join_all((0..5000).map(|n| store.deliver(&id, message(&format!("t{n}"))))).await;
     assert!(delivered.iter().all(Result::is_ok));
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().inbox.len(), 5000);
 }

@@ -103,7 +103,7 @@ async fn there_and_back(kinds: Vec<EventKind>) -> (Vec<Arc<Event>>, Vec<Arc<Even
     let event = |(kind, seq)| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let events: Vec<_> = kinds.into_iter().zip(1..).map(event).collect();
     store.append(batch(&id, 1, 0, &events)).await.unwrap();
-    let back = store.log(&id, 1).await.unwrap();
+    let back = store.log(&id, 1, usize::MAX).await.unwrap();
     (events, back)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::scope::By;
-use turnbuckle::store::{Batch, BesideWrite, Claim, Lease, Store, StoreError};
+use turnbuckle::store::{Batch, Claim, Letter, Store, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
@@ -39,18 +39,11 @@ pub fn said(seq: u64, text: &str) -> Arc<Event> {
 }
 
 pub fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: &'a [Arc<Event>]) -> Batch<'a> {
-    Batch {
-        conversation: id,
-        epoch,
-        events,
-        expected_seq,
-        take: None,
-        beside: BesideWrite::Keep,
-        records: Vec::new(),
-        turn: None,
-        jobs: Vec::new(),
-        lease: Lease::Keep,
-    }
+    Batch { events, ..Batch::new(id, epoch, expected_seq) }
+}
+
+pub fn message(turn: &str) -> Letter {
+    Letter::message(&turn.into(), "hi".into(), Actor::System, NOW)
 }
 
 pub async fn claim(
@@ -59,7 +52,7 @@ pub async fn claim(
     writer: &str,
     now: Timestamp,
 ) -> Result<Claim, StoreError> {
-    Store::open(store, id, &Actor::System).await?;
+    Store::open(store, id, &Actor::System, now).await?;
     store.claim(id, &writer.into(), now).await
 }
 

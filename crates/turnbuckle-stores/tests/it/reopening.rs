@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use turnbuckle::hook::{Point, Record};
-use turnbuckle::scope::By;
-use turnbuckle::store::{Batch, Beside, BesideWrite, InboxMessage, Job, JobKind, Store, StoreError};
+use turnbuckle::store::{Batch, Beside, BesideWrite, Job, JobKind, LEASE, Letter, Standing, Store, StoreError, Totals};
 use turnbuckle::{ConversationId, Limits, Scope, TurnId};
 
 use crate::kit::{NOW, Place, batch, said};
@@ -15,7 +14,7 @@ async fn everything_is_kept() {
     let place = Place::new();
     let (id, turn) = (ConversationId::from("c"), TurnId::from("t1"));
     let ann = Scope::user("ann").role("editor").actor().clone();
-    let message = InboxMessage { turn: "t2".into(), content: "and then?".into(), actor: ann.clone(), at: NOW };
+    let message = Letter::message(&"t2".into(), "and then?".into(), ann.clone(), NOW);
     let beside = Beside {
         turn: turn.clone(),
         actor: ann.clone(),
@@ -47,15 +46,18 @@ async fn everything_is_kept() {
         turn: turn.clone(),
         hook: "lint".into(),
         kind: JobKind::Background,
-        by: By::User("ann".into()),
+        seq: 2,
+        actor: ann.clone(),
         tries: 2,
         error: None,
+        due: Some(NOW),
     };
     let events = [said(1, "one"), said(2, "two")];
+    let (totals, standing) = (Totals { model_calls: 3, tokens: 99 }, Standing::Waiting { until: NOW.after(LEASE * 9) });
     {
         let store = place.store();
-        Store::open(&store, &id, &ann).await.unwrap();
-        Store::open(&store, &"younger".into(), &ann).await.unwrap();
+        Store::open(&store, &id, &ann, NOW).await.unwrap();
+        Store::open(&store, &"younger".into(), &ann, NOW).await.unwrap();
         store.claim(&id, &"w".into(), NOW).await.unwrap();
         store.deliver(&id, message.clone()).await.unwrap();
         let all = Batch {
@@ -63,19 +65,23 @@ async fn everything_is_kept() {
             records: vec![record.clone()],
             turn: Some(&turn),
             jobs: vec![job.clone()],
+            totals: Some(totals),
+            standing: Some(standing),
             ..batch(&id, 1, 0, &events)
         };
         store.append(all).await.unwrap();
     }
     let store = place.store();
     assert_eq!(store.owner(&id).await.unwrap(), Some(ann));
-    assert_eq!(store.list().await.unwrap(), ["younger".into(), id.clone()]);
-    assert_eq!(store.log(&id, 1).await.unwrap(), events);
+    let listed = store.list().await.unwrap();
+    assert_eq!(listed.iter().map(|listed| listed.id.as_str()).collect::<Vec<_>>(), ["younger", "c"]);
+    assert_eq!((listed[1].seq, listed[1].opened, listed[1].written, listed[1].standing), (2, NOW, NOW, standing));
+    assert_eq!(store.log(&id, 1, usize::MAX).await.unwrap(), events);
     assert_eq!(store.records(&id, &turn).await.unwrap(), [record]);
     assert_eq!(store.jobs(&id).await.unwrap(), [job]);
     assert!(matches!(store.claim(&id, &"v".into(), NOW).await, Err(StoreError::InUse { .. })), "the lease is kept too");
     let claimed = store.claim(&id, &"w".into(), NOW).await.unwrap();
-    assert_eq!((claimed.epoch, claimed.seq), (2, 2));
+    assert_eq!((claimed.epoch, claimed.seq, claimed.totals), (2, 2, totals));
     assert_eq!((claimed.inbox, claimed.beside), (vec![message], Some(beside)));
 }
 
@@ -86,7 +92,7 @@ async fn two_stores_of_one_process_see_each_others_writes() {
     let id = ConversationId::from("c");
     crate::kit::claim(&one, &id, "w", NOW).await.unwrap();
     one.append(batch(&id, 1, 0, &[said(1, "one")])).await.unwrap();
-    assert_eq!(two.log(&id, 1).await.unwrap(), [said(1, "one")]);
+    assert_eq!(two.log(&id, 1, usize::MAX).await.unwrap(), [said(1, "one")]);
     assert_eq!(crate::kit::claim(&two, &id, "w", NOW).await.unwrap().epoch, 2);
     assert!(matches!(one.append(batch(&id, 1, 1, &[])).await, Err(StoreError::Fenced { .. })));
 }

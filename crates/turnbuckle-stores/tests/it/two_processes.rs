@@ -49,7 +49,7 @@ async fn a_writer_that_slept_through_its_lease_is_fenced() {
     assert_eq!(other.next().unwrap(), "fenced");
     let ours = [said(1, "of the parent")];
     store.append(batch(&id, epoch, 0, &ours)).await.unwrap();
-    assert_eq!(store.log(&id, 1).await.unwrap(), ours);
+    assert_eq!(store.log(&id, 1, usize::MAX).await.unwrap(), ours);
 }
 
 #[tokio::test]

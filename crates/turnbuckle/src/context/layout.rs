@@ -9,6 +9,7 @@ use super::tokens;
 use crate::event::{Event, EventKind, Outcome, Place};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
+use crate::model::{SegmentEnd, Segments};
 use crate::store::Regeneration;
 
 /// What the next turn's model sees of a turn that somebody stopped.
@@ -28,7 +29,7 @@ pub(crate) struct Beyond<'a> {
 
 /// The messages that a log makes.
 pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Arc<Vec<Message>> {
-    Page::default().show(log, 0, beyond)
+    Page::default().show(log, 0, beyond).0
 }
 
 /// Adds content at the very tail.
@@ -67,12 +68,19 @@ impl PartialEq for Page {
 }
 
 impl Page {
-    /// The messages of `log`, whose open turn begins at `open`. Up to there the log is the one of the call before, or longer.
-    pub(crate) fn show(&mut self, log: &[Arc<Event>], open: usize, beyond: &Beyond<'_>) -> Arc<Vec<Message>> {
+    /// The messages of `log`, whose open turn begins at `open`, and where their segments end. Up to `open` the log is the
+    /// one of the call before, or longer.
+    pub(crate) fn show(
+        &mut self,
+        log: &[Arc<Event>],
+        open: usize,
+        beyond: &Beyond<'_>,
+    ) -> (Arc<Vec<Message>>, Segments) {
         let messages = Arc::make_mut(&mut self.messages);
         messages.truncate(self.ended.messages);
         messages.reserve(ROOM.max(log.len() - self.ended.events));
-        let mut pen = Pen { messages, for_next: std::mem::take(&mut self.for_next), results: SmallVec::new() };
+        let for_next = std::mem::take(&mut self.for_next);
+        let mut pen = Pen { messages, for_next, results: SmallVec::new(), opening: None };
         for event in &log[self.ended.events..open] {
             pen.write(event, &Beyond::default());
         }
@@ -83,12 +91,13 @@ impl Page {
             pen.write(event, beyond);
         }
         pen.finish_results();
+        let segments = pen.segments();
         if let Some(again) = beyond.regeneration {
             pen.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
             let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
             pen.messages.push(Message::Note(text.into()));
         }
-        self.messages.clone()
+        (self.messages.clone(), segments)
     }
 
     /// Tokens of a request's messages: of what stands on this page, only the open turn is counted.
@@ -106,6 +115,8 @@ struct Pen<'p> {
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
     results: SmallVec<[OpenResult; 1]>,
+    /// Where the message that opened the present turn stands.
+    opening: Option<usize>,
 }
 
 impl Pen<'_> {
@@ -114,6 +125,9 @@ impl Pen<'_> {
             EventKind::UserMessage { content, .. } => {
                 self.finish_results();
                 let mine = beyond.turn.filter(|(turn, _)| **turn == event.turn).map(|(_, parts)| parts);
+                if mine.is_some() {
+                    self.opening = Some(self.messages.len());
+                }
                 self.user(content, mine.unwrap_or_default());
             }
             EventKind::Injection { content, place: Place::NextTurn, .. } => {
@@ -144,6 +158,15 @@ impl Pen<'_> {
                 }
             }
             EventKind::ToolStarted { .. } | EventKind::Suspension { .. } | EventKind::Resolution { .. } => {}
+        }
+    }
+
+    fn segments(&self) -> Segments {
+        let opening = self.opening.unwrap_or(self.messages.len());
+        Segments {
+            history: SegmentEnd::behind(&self.messages[..opening]),
+            opening: SegmentEnd::behind(&self.messages[..self.messages.len().min(opening + 1)]),
+            calls: SegmentEnd::behind(self.messages),
         }
     }
 
@@ -222,9 +245,9 @@ mod tests {
             for kind in turn(number) {
                 let seq = log.len() as u64 + 1;
                 log.push(Arc::new(Event { seq, turn: id.clone(), at: Default::default(), kind }));
-                let kept = page.show(&log, open, &beyond);
-                let anew = messages(&log, &beyond);
-                assert_eq!(kept, anew);
+                let (kept, segments) = page.show(&log, open, &beyond);
+                let (anew, segments_anew) = Page::default().show(&log, 0, &beyond);
+                assert_eq!((&kept, segments), (&anew, segments_anew));
                 assert_eq!(page.count(&kept), tokens::of_messages(&anew));
             }
         }

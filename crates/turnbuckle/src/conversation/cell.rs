@@ -1,6 +1,7 @@
 //! A conversation at rest or being driven.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
@@ -8,79 +9,24 @@ use futures_util::task::AtomicWaker;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
+use super::command::{Command, NewMessage};
 use super::observers::Watching;
-use super::outcome::{ResolveError, Rest, SendError, TurnError};
-use super::{House, WhileBusy, driver};
+use super::outcome::{Rest, TurnError};
+use super::{House, driver};
 use crate::agent::Agent;
 use crate::clock::{Boxed, Clock};
-use crate::hook::Record;
-use crate::id::{CallId, ConversationId, TurnId};
+use crate::id::{ConversationId, TurnId};
 use crate::live::Plane;
-use crate::message::{Content, Text};
+use crate::message::Text;
 use crate::scope::{Actor, Scope};
 use crate::store::StoreError;
-use crate::turn::{Cut, CutToken, Frame, Resolve, State};
+use crate::turn::{Cut, CutToken, Frame, State};
 
 /// What carries commands out, until nothing is left to do.
 pub(crate) type Driver = Boxed<'static, ()>;
 
 /// How many commands may wait for a driver.
 const COMMANDS: usize = 64;
-
-/// Something asked of a conversation.
-pub(crate) enum Command {
-    Message(NewMessage),
-    Resolve(Resolve),
-    Cancel(Cut),
-    /// Finish a turn that a crash left open; says which.
-    Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
-    Close(Scope, oneshot::Sender<Result<(), SendError>>),
-    /// What background hooks noted for the next turn.
-    Notes(Notes),
-    /// Something was put into the inbox.
-    Wake,
-}
-
-/// What background hooks leave behind.
-pub(crate) struct Notes {
-    pub(crate) turn: TurnId,
-    pub(crate) contents: Vec<(Text, Content)>,
-    pub(crate) records: Vec<Record>,
-}
-
-/// A message on its way in.
-pub(crate) struct NewMessage {
-    pub(crate) turn: TurnId,
-    pub(crate) content: Content,
-    pub(crate) scope: Scope,
-    pub(crate) while_busy: WhileBusy,
-    /// Told when it is stored.
-    pub(crate) done: oneshot::Sender<Result<(), SendError>>,
-}
-
-impl Command {
-    /// Nobody can carry it out: the conversation cannot be claimed.
-    pub(crate) fn fail(self, error: &Arc<StoreError>) {
-        let text = error.to_string();
-        let failed = || match &**error {
-            StoreError::InUse { id } => StoreError::InUse { id: id.clone() },
-            _ => StoreError::Failed { doing: "opening the conversation".into(), source: text.clone().into() },
-        };
-        match self {
-            Self::Message(message) => drop(message.done.send(Err(SendError::Store(failed())))),
-            Self::Resolve(resolve) => drop(resolve.done.send(Err(ResolveError::Store(text)))),
-            Self::Resume(found, _) => drop(found.send(Err(SendError::Store(failed())))),
-            Self::Close(_, done) => drop(done.send(Err(SendError::Store(failed())))),
-            Self::Cancel(_) | Self::Notes(_) | Self::Wake => {}
-        }
-    }
-}
-
-impl NewMessage {
-    pub(crate) fn refuse(self, id: &ConversationId, pending: Vec<CallId>) {
-        let _ = self.done.send(Err(SendError::Busy { id: id.clone(), pending }));
-    }
-}
 
 pub(crate) type Waiter = oneshot::Sender<Result<Rest, TurnError>>;
 
@@ -120,6 +66,12 @@ struct Inner {
     shown: bool,
     /// Whether a turn of this process has met the conversation hooks.
     met: bool,
+    /// Whether this process has looked for jobs that another left.
+    swept: bool,
+    /// When it last came to rest, counted.
+    rested: u64,
+    /// Letters of other processes that the turn under way was told of and that are still in the inbox.
+    heard: Vec<Text>,
 }
 
 /// A driver that panics or is dropped leaves the seat to the next one; the log stands.
@@ -153,7 +105,9 @@ impl Inner {
     }
 
     fn vacate(&mut self, state: Option<Box<State>>) {
+        static RESTS: AtomicU64 = AtomicU64::new(0);
         self.seat = Seat::Resting(state);
+        self.rested = RESTS.fetch_add(1, Ordering::Relaxed);
         (self.flying, self.cut_next, self.expecting) = (None, None, false);
         // Only a driver that died leaves some: whoever gave them is told by the drop.
         self.commands.clear();
@@ -193,6 +147,9 @@ impl Cell {
             owner: None,
             shown: false,
             met: false,
+            swept: false,
+            rested: 0,
+            heard: Vec::new(),
         };
         Self { id, agent, parent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
     }
@@ -271,18 +228,11 @@ impl Cell {
         }
     }
 
-    pub(crate) fn cancel(self: &Arc<Self>, house: &Arc<House>, cut: Cut) {
-        if self.is_busy() {
-            return self.cut(cut);
-        }
-        self.command(house, Command::Cancel(cut));
-    }
-
     /// The next command that a turn can carry out while its tools run: an answer or a cancellation.
     pub(crate) fn poll_command(&self, cx: &mut Context<'_>) -> Poll<Command> {
         self.arrived.register(cx.waker());
         let mut inner = self.lock();
-        let fits = |command: &Command| matches!(command, Command::Resolve(_) | Command::Cancel(_));
+        let fits = |command: &Command| matches!(command, Command::Resolve(_) | Command::Cancel(..));
         let place = inner.commands.iter().position(fits);
         match place.and_then(|place| inner.commands.remove(place)) {
             Some(command) => Poll::Ready(command),
@@ -376,19 +326,56 @@ impl Cell {
         if matches!(self.lock().seat, Seat::Driving) {
             return Ok(());
         }
-        let from = if self.is_shown() { self.plane.last_seq() + 1 } else { 1 };
-        let log = house.store.log(&self.id, from).await?;
+        let shown = self.is_shown().then(|| self.plane.last_seq());
+        let log = match shown {
+            Some(last) => house.store.log(&self.id, last + 1, usize::MAX).await?,
+            None => house.store.tail(&self.id, u64::MAX, self.agent.limits().room()).await?,
+        };
         if matches!(self.lock().seat, Seat::Driving) {
             return Ok(());
         }
-        match from {
-            1 => self.show(0, &log),
-            _ => log
+        match shown {
+            None => self.show(0, &log),
+            Some(_) => log
                 .iter()
                 .filter(|event| event.seq > self.plane.last_seq())
                 .for_each(|event| self.plane.tell_log(event)),
         }
         Ok(())
+    }
+
+    /// Notes a letter that the turn under way is told of; false if it was noted before.
+    pub(crate) fn hear(&self, letter: &Text) -> bool {
+        let mut inner = self.lock();
+        let new = !inner.heard.contains(letter);
+        if new {
+            inner.heard.push(letter.clone());
+        }
+        new
+    }
+
+    /// Letters that the turn was told of.
+    pub(crate) fn take_heard(&self) -> Vec<Text> {
+        std::mem::take(&mut self.lock().heard)
+    }
+
+    /// Whether nothing is lost when the cell goes; asked while nobody can get hold of it.
+    pub(crate) fn is_evictable(self: &Arc<Self>, keeps_scopes: bool) -> bool {
+        let inner = self.lock();
+        let at_rest =
+            matches!(inner.seat, Seat::Resting(_)) && inner.waiters.iter().all(|(_, waiter)| waiter.is_closed());
+        let bare = !keeps_scopes || inner.scopes.is_empty();
+        at_rest && bare && Arc::strong_count(self) == 1 && !self.plane.is_watched()
+    }
+
+    /// Orders cells by when they came to rest.
+    pub(crate) fn rested_at(&self) -> u64 {
+        self.lock().rested
+    }
+
+    /// True once.
+    pub(crate) fn sweeps_first(&self) -> bool {
+        !std::mem::replace(&mut self.lock().swept, true)
     }
 
     pub(crate) fn show(&self, epoch: u64, log: &[Arc<crate::event::Event>]) {

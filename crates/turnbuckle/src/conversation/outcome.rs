@@ -102,12 +102,22 @@ pub enum Rest {
 #[derive(Debug)]
 pub struct TurnHandle {
     turn: TurnId,
-    rest: oneshot::Receiver<Result<Rest, TurnError>>,
+    /// `None`: another process carries the turn on.
+    rest: Option<oneshot::Receiver<Result<Rest, TurnError>>>,
 }
 
 impl TurnHandle {
     pub(crate) fn new(turn: TurnId, rest: oneshot::Receiver<Result<Rest, TurnError>>) -> Self {
-        Self { turn, rest }
+        Self { turn, rest: Some(rest) }
+    }
+
+    pub(crate) fn elsewhere(turn: TurnId) -> Self {
+        Self { turn, rest: None }
+    }
+
+    /// Whether another process carries the turn on: it was handed over.
+    pub fn is_elsewhere(&self) -> bool {
+        self.rest.is_none()
     }
 
     /// The turn's id.
@@ -117,7 +127,10 @@ impl TurnHandle {
 
     /// Waits until the turn is over or waits for someone.
     pub async fn rest(self) -> Result<Rest, TurnError> {
-        self.rest.await.unwrap_or(Err(TurnError::Gone))
+        match self.rest {
+            Some(rest) => rest.await.unwrap_or(Err(TurnError::Gone)),
+            None => Err(TurnError::Elsewhere),
+        }
     }
 }
 
@@ -131,6 +144,9 @@ pub enum TurnError {
     /// The runtime was shut down.
     #[error("the turn stopped: its driver is gone")]
     Gone,
+    /// Another process has the conversation.
+    #[error("another process carries the turn on")]
+    Elsewhere,
 }
 
 /// Why a message was not taken.
@@ -160,6 +176,16 @@ pub enum SendError {
     /// The runtime was shut down.
     #[error("the conversation's driver is gone")]
     Gone,
+}
+
+impl SendError {
+    /// A conversation that another process has is busy.
+    pub(crate) fn busy_elsewhere(self) -> Self {
+        match self {
+            Self::Store(StoreError::InUse { id }) => Self::Busy { id, pending: Vec::new() },
+            other => other,
+        }
+    }
 }
 
 fn waiting_for(pending: &[CallId]) -> String {
@@ -195,6 +221,12 @@ pub enum ResolveError {
     /// There is no such conversation, or it is another's.
     #[error("there is no conversation {id}")]
     NotFound {
+        /// Which.
+        id: ConversationId,
+    },
+    /// Another process has the conversation, and nobody can hand the answer over.
+    #[error("conversation {id} is in use by another process")]
+    InUse {
         /// Which.
         id: ConversationId,
     },

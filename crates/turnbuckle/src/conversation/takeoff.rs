@@ -9,7 +9,7 @@ use crate::hook::Moment;
 use crate::live::{Level, Live};
 use crate::message::Reply;
 use crate::scope::Actor;
-use crate::store::Beside;
+use crate::store::{Beside, Says};
 use crate::turn::{Flight, Frame, FrameParts, Meter, Spent, State, Turn};
 
 impl Sitting {
@@ -18,14 +18,14 @@ impl Sitting {
         let mut state = self.state.take()?;
         let agent = self.cell.agent.clone();
         if state.turn.is_none() {
-            state.begin(self.inbox.first()?.turn.clone());
+            state.begin(self.inbox.first()?.opens()?);
         }
         let open = state.turn.as_ref()?;
         let id = open.id.clone();
-        let place = self.inbox.iter().position(|message| message.turn == id);
+        let place = self.inbox.iter().position(|letter| *letter.id == *id.as_str());
         let message = place.map(|index| self.inbox.remove(index));
         let beside = self.beside.take().filter(|beside| beside.turn == id);
-        let actor = message.as_ref().map(|message| message.actor.clone());
+        let actor = message.as_ref().map(|letter| letter.from.clone());
         let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
         let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
         let beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
@@ -34,8 +34,12 @@ impl Sitting {
         let attempts = beside.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
         let logged = Spent { calls: open.model_calls + attempts, usage: open.usage, cost: beside.spent.cost };
         let spent = if beside.spent.calls >= logged.calls { beside.spent } else { logged };
-        let meter = Meter::new(state.earlier_calls, spent, self.cell.parent.clone());
-        let user_message = message.map(|message| message.content).or_else(|| opening(&state)).unwrap_or_default();
+        let meter = Meter::new(state.totals.model_calls, spent, self.cell.parent.clone());
+        let message = message.and_then(|letter| match letter.says {
+            Says::Message(content) => Some(content),
+            _ => None,
+        });
+        let user_message = message.or_else(|| opening(&state)).unwrap_or_default();
         let frame = Frame::new(FrameParts {
             conversation: self.cell.id.clone(),
             scope,

@@ -115,9 +115,8 @@ impl Plane {
             inner.view = Projection::of_log(log);
         }
         inner.view.cursor = inner.cursor;
-        let watched = inner.is_watched();
         drop(inner);
-        if watched && missed > 0 {
+        if missed > 0 && self.is_watched() {
             // Another process wrote meanwhile: whoever watched here must take a new snapshot.
             self.tell_live(None, Live::Lagged { missed });
         }
@@ -185,6 +184,11 @@ impl Plane {
     /// Whether the call waits for an answer.
     pub(crate) fn is_pending(&self, call: &CallId) -> bool {
         self.lock().view.pending.iter().any(|pending| pending.call == *call)
+    }
+
+    /// Whether anybody has a subscription.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.lock().is_watched()
     }
 
     pub(crate) fn snapshot_state(&self) -> ConversationState {

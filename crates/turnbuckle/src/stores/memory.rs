@@ -1,17 +1,18 @@
 //! A store that forgets when the process ends, and keeps every other promise.
 
+mod row;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use self::row::Row;
 use crate::clock::Timestamp;
 use crate::event::Event;
 use crate::hook::Record;
-use crate::id::{ConversationId, TurnId};
+use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{
-    Batch, Beside, BesideWrite, Claim, InboxMessage, Job, JobDone, LEASE, Lease, Store, StoreError, Stored,
-};
+use crate::store::{Batch, Claim, Hold, Job, JobDone, LEASE, Letter, Listed, Store, StoreError, Stored};
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
@@ -19,34 +20,16 @@ pub struct MemoryStore {
     rows: Arc<Mutex<HashMap<ConversationId, Row>>>,
 }
 
-struct Row {
-    owner: Actor,
-    log: Vec<Arc<Event>>,
-    inbox: Vec<InboxMessage>,
-    beside: Option<Beside>,
-    records: Vec<(TurnId, Record)>,
-    jobs: Vec<Job>,
-    epoch: u64,
-    /// Who writes, and until when nobody else may.
-    writer: Option<(Text, Timestamp)>,
-    /// Orders the list.
-    made: usize,
-}
-
 impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Row>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(
-        &self,
-        id: &ConversationId,
-        work: impl FnOnce(&mut Row) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        match self.lock().get_mut(id) {
+    fn with<'a, T>(&self, id: &ConversationId, work: impl FnOnce(&mut Row) -> Result<T, StoreError>) -> Stored<'a, T> {
+        Stored::now(match self.lock().get_mut(id) {
             Some(row) => work(row),
             None => Err(StoreError::NotFound { id: id.clone() }),
-        }
+        })
     }
 }
 
@@ -56,64 +39,11 @@ impl std::fmt::Debug for MemoryStore {
     }
 }
 
-impl Row {
-    fn new(owner: Actor, made: usize) -> Self {
-        Self {
-            owner,
-            log: Vec::with_capacity(8),
-            inbox: Vec::new(),
-            beside: None,
-            records: Vec::new(),
-            jobs: Vec::new(),
-            epoch: 0,
-            writer: None,
-            made,
-        }
-    }
-
-    fn last_seq(&self) -> u64 {
-        self.log.last().map_or(0, |event| event.seq)
-    }
-
-    fn check_epoch(&self, id: &ConversationId, epoch: u64) -> Result<(), StoreError> {
-        if self.epoch == epoch && self.writer.is_some() {
-            return Ok(());
-        }
-        Err(StoreError::Fenced { id: id.clone(), epoch })
-    }
-
-    fn append(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
-        self.check_epoch(batch.conversation, batch.epoch)?;
-        let (expected, actual) = (batch.expected_seq, self.last_seq());
-        let gapless = batch.events.iter().zip(expected + 1..).all(|(event, seq)| event.seq == seq);
-        if expected != actual || !gapless {
-            return Err(StoreError::WrongSeq { id: batch.conversation.clone(), expected, actual });
-        }
-        self.log.extend_from_slice(batch.events);
-        if let Some(turn) = batch.take {
-            self.inbox.retain(|message| message.turn != *turn);
-        }
-        match batch.beside {
-            BesideWrite::Keep => {}
-            BesideWrite::Put(beside) => self.beside = Some(beside.clone()),
-            BesideWrite::Delete => self.beside = None,
-        }
-        if let Some(turn) = batch.turn {
-            self.records.extend(batch.records.into_iter().map(|record| (turn.clone(), record)));
-        }
-        self.jobs.extend(batch.jobs);
-        if batch.lease == Lease::Release {
-            self.writer = None;
-        }
-        Ok(())
-    }
-}
-
 impl Store for MemoryStore {
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor) -> Stored<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
         let mut rows = self.lock();
         let made = rows.len();
-        let row = rows.entry(id.clone()).or_insert_with(|| Row::new(owner.clone(), made));
+        let row = rows.entry(id.clone()).or_insert_with(|| Row::new(owner.clone(), made, now));
         Stored::now(Ok(row.owner.clone()))
     }
 
@@ -121,69 +51,94 @@ impl Store for MemoryStore {
         Stored::now(Ok(self.lock().get(id).map(|row| row.owner.clone())))
     }
 
-    fn deliver<'a>(&'a self, id: &'a ConversationId, message: InboxMessage) -> Stored<'a, ()> {
-        Stored::now(self.with(id, |row| {
-            row.inbox.push(message);
+    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
+        self.with(id, |row| {
+            row.inbox.push(letter);
             Ok(())
-        }))
+        })
+    }
+
+    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
+        self.with(id, |row| Ok(row.inbox.clone()))
     }
 
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
-        Stored::now(self.with(id, |row| {
+        self.with(id, |row| {
             if row.writer.as_ref().is_some_and(|(holder, until)| holder != writer && *until > now) {
                 return Err(StoreError::InUse { id: id.clone() });
             }
             row.epoch += 1;
             row.writer = Some((writer.clone(), now.after(LEASE)));
-            Ok(Claim { epoch: row.epoch, seq: row.last_seq(), inbox: row.inbox.clone(), beside: row.beside.clone() })
-        }))
+            Ok(Claim {
+                epoch: row.epoch,
+                seq: row.last_seq(),
+                totals: row.totals,
+                inbox: row.inbox.clone(),
+                beside: row.beside.clone(),
+            })
+        })
     }
 
     fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
-        Stored::now(self.with(id, |row| {
+        self.with(id, |row| {
             row.check_epoch(id, epoch)?;
             if let Some((_, until)) = &mut row.writer {
                 *until = now.after(LEASE);
             }
             Ok(())
-        }))
+        })
     }
 
     fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
-        let id = batch.conversation;
-        Stored::now(self.with(id, |row| row.append(batch)))
+        self.with(batch.conversation, |row| row.append(batch))
     }
 
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
-        Stored::now(self.with(id, |row| Ok(row.log.iter().skip(from.saturating_sub(1) as usize).cloned().collect())))
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+        let skipped = usize::try_from(from.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.with(id, |row| Ok(row.log.iter().skip(skipped).take(most).cloned().collect()))
+    }
+
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        self.with(id, |row| Ok(row.tail(before, tokens)))
+    }
+
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+        self.with(id, |row| Ok(row.log.iter().any(|event| event.kind.names_call() == Some(call))))
     }
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
-        Stored::now(self.with(id, |row| {
+        self.with(id, |row| {
             Ok(row.records.iter().filter(|(of, _)| of == turn).map(|(_, record)| record.clone()).collect())
-        }))
+        })
     }
 
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
-        Stored::now(self.with(id, |row| Ok(row.jobs.clone())))
+        self.with(id, |row| Ok(row.jobs.iter().map(|held| held.job.clone()).collect()))
+    }
+
+    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
+        self.with(id, |row| Ok(row.take_jobs(hold)))
     }
 
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
-        let same = |other: &Job| other.turn == job.turn && other.hook == job.hook && other.kind == job.kind;
-        Stored::now(self.with(id, |row| {
-            match done {
-                JobDone::Removed => row.jobs.retain(|other| !same(other)),
-                JobDone::Kept => row.jobs.iter_mut().filter(|other| same(other)).for_each(|old| *old = job.clone()),
-            }
+        self.with(id, |row| {
+            row.settle(job, done);
             Ok(())
-        }))
+        })
     }
 
-    fn list<'a>(&'a self) -> Stored<'a, Vec<ConversationId>> {
+    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
         let rows = self.lock();
-        let mut ids: Vec<_> = rows.iter().map(|(id, row)| (std::cmp::Reverse(row.made), id.clone())).collect();
-        ids.sort();
-        Stored::now(Ok(ids.into_iter().map(|(_, id)| id).collect()))
+        let mut due: Vec<_> = rows.iter().filter(|(id, row)| !id.is_of_a_sub_agent() && row.is_due(now)).collect();
+        due.sort_by_key(|(_, row)| (row.written, row.made));
+        Stored::now(Ok(due.into_iter().take(most).map(|(id, _)| id.clone()).collect()))
+    }
+
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+        let rows = self.lock();
+        let mut rows: Vec<_> = rows.iter().collect();
+        rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.made));
+        Stored::now(Ok(rows.into_iter().map(|(id, row)| row.listed(id)).collect()))
     }
 
     fn is_durable(&self) -> bool {

@@ -19,8 +19,8 @@ use crate::event::{Event, EventKind};
 use crate::hook::{Point, Record};
 use crate::scope::By;
 use crate::store::{
-    Batch, Beside, BesideWrite, Claim, InboxMessage, Job, JobDone, JobKind, LEASE, Lease, RENEW_EVERY, Store,
-    StoreError,
+    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobKind, LEASE, Lease, Letter, RENEW_EVERY, Says, Standing,
+    Store, StoreError, Totals,
 };
 use crate::{Actor, Boxed, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -51,7 +51,14 @@ promises! {
     the_log_is_read_back_from_any_seq,
     a_delivered_message_stays_until_a_write_takes_it,
     what_stands_beside_the_log_is_put_kept_and_deleted,
+    the_end_of_the_log_is_read_backwards_by_tokens,
+    call_ids_are_found_wherever_they_stand,
+    totals_come_back_with_the_claim,
     jobs_stay_until_they_are_settled,
+    a_job_is_taken_by_one_until_its_hold_lapses,
+    what_nobody_does_is_due,
+    letters_and_jobs_are_due,
+    of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents,
     records_are_kept_by_turn_in_order,
     a_refused_batch_leaves_no_trace,
     one_conversation_is_no_concern_of_another,
@@ -86,8 +93,8 @@ fn said(turn: &str, seq: u64) -> Arc<Event> {
     Arc::new(Event { seq, turn: turn.into(), at: NOW, kind })
 }
 
-fn message(turn: &str) -> InboxMessage {
-    InboxMessage { turn: turn.into(), content: "hi".into(), actor: ann(), at: NOW }
+fn message(turn: &str) -> Letter {
+    Letter::message(&turn.into(), "hi".into(), ann(), NOW)
 }
 
 fn record(hook: &str) -> Record {
@@ -104,7 +111,8 @@ fn record(hook: &str) -> Record {
 }
 
 fn job(hook: &str, kind: JobKind) -> Job {
-    Job { turn: "t1".into(), hook: hook.into(), kind, by: By::User("ann".into()), tries: 0, error: None }
+    let (turn, hook) = ("t1".into(), hook.into());
+    Job { turn, seq: 1, hook, kind, actor: ann(), tries: 0, error: None, due: Some(NOW) }
 }
 
 fn beside(turn: &str) -> Beside {
@@ -129,18 +137,7 @@ fn beside(turn: &str) -> Beside {
 
 /// A batch of these events and nothing else.
 fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: &'a [Arc<Event>]) -> Batch<'a> {
-    Batch {
-        conversation: id,
-        epoch,
-        events,
-        expected_seq,
-        take: None,
-        beside: BesideWrite::Keep,
-        records: Vec::new(),
-        turn: None,
-        jobs: Vec::new(),
-        lease: Lease::Keep,
-    }
+    Batch { events, ..Batch::new(id, epoch, expected_seq) }
 }
 
 async fn claim(store: &Shelf, id: &ConversationId, writer: &str, now: Timestamp) -> Result<Claim, StoreError> {
@@ -150,7 +147,7 @@ async fn claim(store: &Shelf, id: &ConversationId, writer: &str, now: Timestamp)
 /// A conversation `c`, claimed by `w` now.
 async fn opened(store: &Shelf) -> (ConversationId, u64) {
     let id = id("c");
-    store.open(&id, &ann()).await.unwrap();
+    store.open(&id, &ann(), NOW).await.unwrap();
     let epoch = claim(store, &id, "w", NOW).await.unwrap().epoch;
     (id, epoch)
 }
@@ -158,8 +155,8 @@ async fn opened(store: &Shelf) -> (ConversationId, u64) {
 async fn a_conversation_belongs_to_whoever_opened_it_first(store: Shelf) {
     let id = id("c");
     assert_eq!(store.owner(&id).await.unwrap(), None);
-    assert_eq!(store.open(&id, &ann()).await.unwrap(), ann());
-    assert_eq!(store.open(&id, &Actor::System).await.unwrap(), ann());
+    assert_eq!(store.open(&id, &ann(), NOW).await.unwrap(), ann());
+    assert_eq!(store.open(&id, &Actor::System, NOW).await.unwrap(), ann());
     assert_eq!(store.owner(&id).await.unwrap(), Some(ann()));
 }
 
@@ -172,16 +169,18 @@ async fn what_was_never_opened_is_not_found(store: Shelf) {
     assert!(missing(store.deliver(&id, message("t1")).await));
     assert!(missing(store.renew(&id, 1, NOW).await));
     assert!(missing(store.append(batch(&id, 1, 0, &[])).await));
-    assert!(missing(store.log(&id, 1).await));
+    assert!(missing(store.log(&id, 1, 99).await));
     assert!(store.list().await.unwrap().is_empty());
 }
 
 async fn conversations_are_listed_newest_first(store: Shelf) {
     for name in ["b", "a", "c"] {
-        store.open(&id(name), &ann()).await.unwrap();
+        store.open(&id(name), &ann(), NOW).await.unwrap();
     }
-    store.open(&id("b"), &ann()).await.unwrap();
-    assert_eq!(store.list().await.unwrap(), [id("c"), id("a"), id("b")]);
+    store.open(&id("b"), &ann(), NOW).await.unwrap();
+    let listed = store.list().await.unwrap();
+    assert_eq!(listed.iter().map(|listed| listed.id.clone()).collect::<Vec<_>>(), [id("c"), id("a"), id("b")]);
+    assert_eq!((listed[0].opened, listed[0].seq, &listed[0].owner), (NOW, 0, &ann()));
 }
 
 async fn while_a_lease_holds_no_other_writer_may_claim(store: Shelf) {
@@ -195,7 +194,7 @@ async fn while_a_lease_holds_no_other_writer_may_claim(store: Shelf) {
 
 async fn of_many_claims_at_once_one_is_granted(store: Shelf) {
     let id = id("c");
-    store.open(&id, &ann()).await.unwrap();
+    store.open(&id, &ann(), NOW).await.unwrap();
     let tasks: Vec<_> = (0..20)
         .map(|n| {
             let (store, id) = (store.clone(), id.clone());
@@ -265,7 +264,7 @@ async fn a_write_with_a_gap_is_refused(store: Shelf) {
         let gap = store.append(batch(&id, epoch, 0, &events)).await;
         assert!(matches!(gap, Err(StoreError::WrongSeq { .. })), "{gap:?}");
     }
-    assert!(store.log(&id, 1).await.unwrap().is_empty());
+    assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
 }
 
 async fn the_log_is_read_back_from_any_seq(store: Shelf) {
@@ -273,11 +272,11 @@ async fn the_log_is_read_back_from_any_seq(store: Shelf) {
     let events: Vec<_> = (1..=5).map(|seq| said("t1", seq)).collect();
     store.append(batch(&id, epoch, 0, &events[..2])).await.unwrap();
     store.append(batch(&id, epoch, 2, &events[2..])).await.unwrap();
-    assert_eq!(store.log(&id, 0).await.unwrap(), events);
+    assert_eq!(store.log(&id, 0, 99).await.unwrap(), events);
     for from in 1..=6 {
-        assert_eq!(store.log(&id, from as u64).await.unwrap(), events[from - 1..]);
+        assert_eq!(store.log(&id, from as u64, 99).await.unwrap(), events[from - 1..]);
     }
-    assert!(store.log(&id, 99).await.unwrap().is_empty());
+    assert!(store.log(&id, 99, 99).await.unwrap().is_empty());
 }
 
 async fn a_delivered_message_stays_until_a_write_takes_it(store: Shelf) {
@@ -285,10 +284,11 @@ async fn a_delivered_message_stays_until_a_write_takes_it(store: Shelf) {
     for turn in ["t1", "t2", "t3"] {
         store.deliver(&id, message(turn)).await.unwrap();
     }
-    let turn = TurnId::from("t2");
-    store.append(Batch { take: Some(&turn), ..batch(&id, epoch, 0, &[said("t2", 1)]) }).await.unwrap();
+    let taken = ["t2".into()];
+    store.append(Batch { take: &taken, ..batch(&id, epoch, 0, &[said("t2", 1)]) }).await.unwrap();
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
     assert_eq!(claim.inbox, [message("t1"), message("t3")]);
+    assert_eq!(store.letters(&id).await.unwrap(), claim.inbox);
 }
 
 async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Shelf) {
@@ -314,12 +314,127 @@ async fn jobs_stay_until_they_are_settled(store: Shelf) {
     let (ended, aside, other) =
         (job("memory", JobKind::Ended), job("memory", JobKind::Background), job("other", JobKind::Background));
     let jobs = vec![ended.clone(), aside.clone(), other.clone()];
-    store.append(Batch { jobs, lease: Lease::Release, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    let events = [said("t1", 1)];
+    store.append(Batch { jobs, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap(), [ended.clone(), aside.clone(), other.clone()]);
-    store.settle_job(&id, ended, JobDone::Removed).await.unwrap();
-    let failed = Job { tries: 3, error: Some("no luck".to_owned()), ..aside };
+    store.settle_job(&id, ended.clone(), JobDone::Removed).await.unwrap();
+    let failed = Job { tries: 3, error: Some("no luck".to_owned()), due: None, ..aside };
     store.settle_job(&id, failed.clone(), JobDone::Kept).await.unwrap();
-    assert_eq!(store.jobs(&id).await.unwrap(), [failed, other]);
+    assert_eq!(store.jobs(&id).await.unwrap(), [failed.clone(), other.clone()]);
+    store.settle_job(&id, ended, JobDone::Kept).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap(), [failed.clone(), other.clone()], "what is gone stays gone");
+    store.append(Batch { done: &[other], ..batch(&id, epoch, 1, &[]) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap(), [failed]);
+}
+
+async fn a_job_is_taken_by_one_until_its_hold_lapses(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let (now, soon) = (job("now", JobKind::Background), Job { due: Some(later(LEASE)), ..job("soon", JobKind::Ended) });
+    let parked = Job { due: None, ..job("parked", JobKind::Background) };
+    let (jobs, hold, events) = (vec![now.clone(), soon.clone(), parked], LEASE / 3, [said("t1", 1)]);
+    store.append(Batch { jobs, hold, lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    let take = async |at| {
+        let hold = Hold { writer: &"w2".into(), from: at, lasts: LEASE };
+        store.take_jobs(&id, hold).await.unwrap()
+    };
+    assert!(take(NOW).await.is_empty(), "whoever wrote them holds them");
+    assert_eq!(take(later(LEASE / 3)).await, std::slice::from_ref(&now));
+    assert!(take(later(LEASE / 2)).await.is_empty());
+    assert_eq!(take(later(LEASE * 2)).await, [now.clone(), soon]);
+    store.settle_job(&id, Job { due: Some(later(LEASE * 2)), ..now.clone() }, JobDone::Kept).await.unwrap();
+    assert_eq!(take(later(LEASE * 2)).await.len(), 1, "whoever settles a job no longer holds it");
+}
+
+async fn the_end_of_the_log_is_read_backwards_by_tokens(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let events: Vec<_> = (1..=9).map(|seq| said("t1", seq)).collect();
+    store.append(batch(&id, epoch, 0, &events)).await.unwrap();
+    let each = crate::context::tokens::of_event(&events[0]);
+    for (before, tokens, range) in [
+        (u64::MAX, u64::MAX, 0..9),
+        (10, each, 8..9),
+        (10, each + 1, 7..9),
+        (10, 0, 9..9),
+        (5, 2 * each, 2..4),
+        (3, 99 * each, 0..2),
+        (1, each, 0..0),
+    ] {
+        let tail = store.tail(&id, before, tokens).await.unwrap();
+        assert_eq!(tail, events[range.clone()], "before {before}, {tokens} tokens");
+    }
+}
+
+async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let called = |seq, call: &str| {
+        let kind = EventKind::ToolCall {
+            call: call.into(),
+            name: "add".into(),
+            arguments: Arc::default(),
+            executor: crate::tool::Executor::Server,
+        };
+        Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind })
+    };
+    let events = [called(1, "c1"), said("t1", 2), called(3, "c1~2")];
+    store.append(batch(&id, epoch, 0, &events)).await.unwrap();
+    for (call, there) in [("c1", true), ("c1~2", true), ("c1~3", false), ("c", false), ("", false)] {
+        assert_eq!(store.has_call(&id, &call.into()).await.unwrap(), there, "{call:?}");
+    }
+}
+
+async fn totals_come_back_with_the_claim(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let totals = Totals { model_calls: 7, tokens: 1 << 40 };
+    store.append(Batch { totals: Some(totals), ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    store.append(batch(&id, epoch, 0, &[])).await.unwrap();
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().totals, totals);
+}
+
+async fn what_nobody_does_is_due(store: Shelf) {
+    let due = async |at| store.due(at, 9).await.unwrap();
+    let (id, mut epoch) = opened(&store).await;
+    let until = later(LEASE * 2);
+    for (standing, now, then) in
+        [(Standing::Idle, false, false), (Standing::Running, true, true), (Standing::Waiting { until }, false, true)]
+    {
+        let batch = Batch { standing: Some(standing), lease: Lease::Release, ..batch(&id, epoch, 0, &[]) };
+        store.append(batch).await.unwrap();
+        assert_eq!(due(NOW).await.len(), usize::from(now), "{standing:?}");
+        assert_eq!(due(until).await.len(), usize::from(then), "{standing:?}");
+        assert_eq!(store.list().await.unwrap()[0].standing, standing);
+        epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
+        assert!(due(NOW).await.is_empty(), "somebody does it");
+    }
+    assert_eq!(due(until).await, [id], "its writer is gone");
+}
+
+async fn letters_and_jobs_are_due(store: Shelf) {
+    let due = async |at| store.due(at, 9).await.unwrap().len();
+    let (id, epoch) = opened(&store).await;
+    let waiting = Some(Standing::Waiting { until: later(LEASE * 9) });
+    let batch = batch(&id, epoch, 0, &[]);
+    store.append(Batch { standing: waiting, lease: Lease::Release, ..batch }).await.unwrap();
+    store.deliver(&id, message("t2")).await.unwrap();
+    assert_eq!(due(NOW).await, 0, "a message behind a turn that waits must wait");
+    let says = Says::Cancel { turn: "t1".into() };
+    store.deliver(&id, Letter { id: "l_1".into(), from: ann(), at: NOW, says }).await.unwrap();
+    assert_eq!(due(NOW).await, 1);
+    let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
+    let (jobs, take) = (vec![job("memory", JobKind::Background)], ["t2".into(), "l_1".into()]);
+    let (standing, lease, events) = (Some(Standing::Idle), Lease::Release, [said("t1", 1)]);
+    let batch = Batch { jobs, take: &take, standing, lease, hold: LEASE, ..self::batch(&id, epoch, 0, &events) };
+    store.append(batch).await.unwrap();
+    assert_eq!(due(NOW).await, 0, "whoever wrote the job holds it");
+    assert_eq!(due(later(LEASE)).await, 1);
+}
+
+async fn of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents(store: Shelf) {
+    for name in ["a", "b", "c", "a/c1"] {
+        store.open(&id(name), &ann(), NOW).await.unwrap();
+        store.deliver(&id(name), message("t1")).await.unwrap();
+    }
+    assert_eq!(store.due(NOW, 2).await.unwrap().len(), 2);
+    assert_eq!(store.due(NOW, 9).await.unwrap().len(), 3);
 }
 
 async fn records_are_kept_by_turn_in_order(store: Shelf) {
@@ -341,7 +456,7 @@ async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     let events = [said("t1", 1), said("t1", 3)];
     for (epoch, expected_seq) in [(epoch + 1, 0), (epoch, 7), (epoch, 0)] {
         let everything = Batch {
-            take: Some(&turn),
+            take: &[turn.shared()],
             beside: BesideWrite::Put(&put),
             records: vec![record("a")],
             turn: Some(&turn),
@@ -352,7 +467,7 @@ async fn a_refused_batch_leaves_no_trace(store: Shelf) {
         assert!(store.append(everything).await.is_err());
     }
     assert!(matches!(claim(&store, &id, "other", NOW).await, Err(StoreError::InUse { .. })), "the claim was released");
-    assert!(store.log(&id, 1).await.unwrap().is_empty());
+    assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
     assert!(store.records(&id, &turn).await.unwrap().is_empty());
     assert!(store.jobs(&id).await.unwrap().is_empty());
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
@@ -362,11 +477,11 @@ async fn a_refused_batch_leaves_no_trace(store: Shelf) {
 async fn one_conversation_is_no_concern_of_another(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let other = self::id("d");
-    store.open(&other, &Actor::System).await.unwrap();
+    store.open(&other, &Actor::System, NOW).await.unwrap();
     store.deliver(&id, message("t1")).await.unwrap();
     store.append(batch(&id, epoch, 0, &[said("t1", 1)])).await.unwrap();
     let claim = claim(&store, &other, "w2", NOW).await.unwrap();
     assert_eq!((claim.seq, claim.inbox.len()), (0, 0));
-    assert!(store.log(&other, 1).await.unwrap().is_empty());
+    assert!(store.log(&other, 1, 99).await.unwrap().is_empty());
     assert_eq!(store.owner(&other).await.unwrap(), Some(Actor::System));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 
-use super::flight::{Flight, Interrupt, Keeping, With};
+use super::flight::{Flight, Interrupt, With};
 use super::seen::Turn;
 use super::state::Verdict;
 use crate::context::reserve::{Candidate, Room, make_room};
@@ -17,7 +17,7 @@ use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, On
 use crate::live::Live;
 use crate::message::{Content, Text};
 use crate::scope::By;
-use crate::store::{Lease, TransientInjection};
+use crate::store::{Standing, TransientInjection};
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let frame = flight.frame();
@@ -217,6 +217,6 @@ async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
         TransientInjection { hook, content, tokens }
     };
     flight.beside.injections = transient.into_iter().map(keep).collect();
-    let with = With { take_message: true, beside: Keeping::Present, jobs: Vec::new(), lease: Lease::Keep };
+    let with = With { take_message: true, standing: Some(Standing::Running), ..With::BESIDE };
     Ok(flight.write(kinds, with).await?)
 }

@@ -10,7 +10,7 @@ use crate::hook::{HookEntry, HookFailure, Point, Record, Snapshot};
 use crate::id::TurnId;
 use crate::live::{Live, Plane};
 use crate::message::{Content, Text};
-use crate::store::{Job, JobDone, JobKind};
+use crate::store::{Job, JobKind};
 
 /// How often a background hook is tried before it is parked with its error.
 const MOST_TRIES: u32 = 3;
@@ -44,77 +44,82 @@ impl std::fmt::Debug for BackgroundDesk {
     }
 }
 
-/// Runs the jobs of one kind that a turn left. Gives back what background hooks noted for the next turn.
-pub(crate) async fn run_jobs(
-    frame: &Arc<Frame>,
-    kind: JobKind,
-    ended: &Ended,
-    snapshot: &Snapshot,
-) -> (Vec<(Text, Content)>, Vec<Record>) {
-    let (mut notes, mut records) = (Vec::new(), Vec::new());
-    let chains = frame.agent.chains();
-    let hooks = match kind {
-        JobKind::Ended => &chains.on_ended,
-        JobKind::Background => &chains.background,
-    };
-    for entry in hooks {
-        let (turn, by) = (frame.id.clone(), frame.scope.by());
-        let job = Job { turn, hook: entry.name.clone(), kind, by, tries: 0, error: None };
-        let done = match kind {
-            JobKind::Ended => observe_end(frame, entry, ended, &mut records).await.map(|()| Vec::new()),
-            JobKind::Background => work_aside(frame, entry, snapshot, &mut records).await,
-        };
-        let settled = match &done {
-            // An observer's failure is in its record; the hook is not run again.
-            Err(_) if kind == JobKind::Ended => JobDone::Removed,
-            Err(_) => JobDone::Kept,
-            Ok(_) => JobDone::Removed,
-        };
-        let error = done.as_ref().err().map(ToString::to_string);
-        let job = Job { tries: if error.is_some() { MOST_TRIES } else { 1 }, error, ..job };
-        // A job that cannot be removed is done again: at least once is the promise.
-        let _ = frame.house.store.settle_job(&frame.conversation, job, settled).await;
-        notes.extend(done.unwrap_or_default().into_iter().map(|content| (entry.name.clone(), content)));
-    }
-    (notes, records)
+/// A turn that is over, as its jobs see it: just ended, or read back from the log.
+pub(crate) struct Aftermath {
+    pub(crate) frame: Arc<Frame>,
+    pub(crate) ended: Ended,
+    pub(crate) snapshot: Snapshot,
 }
 
-async fn observe_end(
-    frame: &Arc<Frame>,
-    entry: &HookEntry,
-    ended: &Ended,
-    records: &mut Vec<Record>,
-) -> Result<(), HookFailure> {
-    let Some(hook) = entry.hook() else { return Ok(()) };
-    let run = Run::new(frame, entry, Point::OnEnded).after_the_turn();
-    let Ok(ran) = run.decide(hook.on_ended(ended)).await else { return Ok(()) };
-    ran.recorded(frame, records)
+/// What came of some jobs.
+#[derive(Default)]
+pub(crate) struct Yield {
+    /// What background hooks left for the next turn.
+    pub(crate) notes: Vec<(Text, Content)>,
+    pub(crate) records: Vec<Record>,
+    /// They need not be tried again.
+    pub(crate) done: Vec<Job>,
+    /// They failed, with the error, and are due again or parked.
+    pub(crate) failed: Vec<Job>,
 }
 
-/// With bounded retries; its notes count only when it has returned well.
-async fn work_aside(
-    frame: &Arc<Frame>,
-    entry: &HookEntry,
-    snapshot: &Snapshot,
-    records: &mut Vec<Record>,
-) -> Result<Vec<Content>, HookFailure> {
-    let Some(hook) = entry.hook() else { return Ok(Vec::new()) };
-    let mut wait = FIRST_WAIT;
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        frame.tell(Live::BackgroundStarted { hook: entry.name.clone() });
-        snapshot.desk.take();
-        let run = Run::new(frame, entry, Point::Background).after_the_turn();
-        let Ok(ran) = run.decide(hook.background(snapshot)).await else { return Ok(Vec::new()) };
-        let result = ran.recorded(frame, records);
-        let error = result.as_ref().err().map(|failure| failure.to_string().into());
-        frame.tell(Live::BackgroundFinished { hook: entry.name.clone(), error });
-        match result {
-            Ok(()) => return Ok(snapshot.desk.take()),
-            Err(failure) if tries >= MOST_TRIES => return Err(failure),
-            Err(_) => frame.clock.sleep(wait).await,
+impl Aftermath {
+    /// One try at each job, in order.
+    pub(crate) async fn attempt(&self, jobs: Vec<Job>) -> Yield {
+        let mut all = Yield::default();
+        for job in jobs {
+            match self.run(&job, &mut all.records).await {
+                Ok(notes) => {
+                    all.notes.extend(notes.into_iter().map(|content| (job.hook.clone(), content)));
+                    all.done.push(job);
+                }
+                // An observer's failure is in its record; it is not told again.
+                Err(_) if job.kind == JobKind::Ended => all.done.push(job),
+                Err(failure) => all.failed.push(self.failed(job, &failure)),
+            }
         }
-        wait *= 2;
+        all
+    }
+
+    async fn run(&self, job: &Job, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
+        let chains = self.frame.agent.chains();
+        let hooks = match job.kind {
+            JobKind::Ended => &chains.on_ended,
+            JobKind::Background => &chains.background,
+        };
+        match hooks.iter().find(|entry| entry.name == job.hook) {
+            Some(entry) if job.kind == JobKind::Ended => self.observe_end(entry, records).await.map(|()| Vec::new()),
+            Some(entry) => self.work(entry, records).await,
+            None => Err(HookFailure::Error("the agent has no such hook any more".into())),
+        }
+    }
+
+    async fn observe_end(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<(), HookFailure> {
+        let Some(hook) = entry.hook() else { return Ok(()) };
+        let run = Run::new(&self.frame, entry, Point::OnEnded).after_the_turn();
+        let Ok(ran) = run.decide(hook.on_ended(&self.ended)).await else { return Ok(()) };
+        ran.recorded(&self.frame, records)
+    }
+
+    /// Its notes count only when it has returned well.
+    async fn work(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
+        let Some(hook) = entry.hook() else { return Ok(Vec::new()) };
+        self.frame.tell(Live::BackgroundStarted { hook: entry.name.clone() });
+        self.snapshot.desk.take();
+        let run = Run::new(&self.frame, entry, Point::Background).after_the_turn();
+        let Ok(ran) = run.decide(hook.background(&self.snapshot)).await else { return Ok(Vec::new()) };
+        let result = ran.recorded(&self.frame, records);
+        let error = result.as_ref().err().map(|failure| failure.to_string().into());
+        self.frame.tell(Live::BackgroundFinished { hook: entry.name.clone(), error });
+        result.map(|()| self.snapshot.desk.take())
+    }
+
+    /// Due again after a while that doubles; after the last try it is parked with its error.
+    fn failed(&self, mut job: Job, failure: &HookFailure) -> Job {
+        job.tries = job.tries.saturating_add(1);
+        job.error = Some(failure.to_string());
+        let wait = FIRST_WAIT * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
+        job.due = (job.tries < MOST_TRIES).then(|| self.frame.clock.now().after(wait));
+        job
     }
 }

@@ -14,7 +14,7 @@ use crate::hook::run::Run;
 use crate::hook::twin::DynHook;
 use crate::hook::{BeforeModel, Code, HookEntry, Outgoing, Point};
 use crate::message::{Content, Message, Part, Text};
-use crate::model::Request;
+use crate::model::{Request, Segments};
 use crate::scope::By;
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
@@ -22,10 +22,11 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     if let Some(verdict) = flight.frame().meter.verdict(&flight.frame().limits) {
         return Err(verdict.into());
     }
-    let messages = assemble(flight);
+    let (messages, segments) = assemble(flight);
     let agent = &flight.frame().agent;
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
-    let request = Request::new(name, system, messages, agent.tools().clone());
+    let mut request = Request::new(name, system, messages, agent.tools().clone());
+    request.segments = segments;
     let seen = flight.turn.change();
     seen.context = Some(request);
     seen.assistant_message = None;
@@ -42,7 +43,7 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     Ok(())
 }
 
-fn assemble(flight: &mut Flight) -> Arc<Vec<Message>> {
+fn assemble(flight: &mut Flight) -> (Arc<Vec<Message>>, Segments) {
     // The request before this one is gone, so that its messages can be written on.
     flight.turn.change().context = None;
     let room = flight.frame().limits.room();
@@ -141,6 +142,7 @@ fn edit(flight: &mut Flight, added: &mut Added, hook: &Text, messages: Vec<Messa
     let Some(request) = &mut flight.turn.change().context else { return Ok(()) };
     let before = tokens::of_messages(&request.messages);
     added.grown += tokens::of_messages(&messages).saturating_sub(before);
+    request.segments = request.segments.moved(&request.messages, &messages);
     request.messages = Arc::new(messages);
     let reserve = flight.frame().limits.injection_reserve;
     let size = added.grown + tokens_of(&flight.injected) + tokens_of(&added.tail);
@@ -173,8 +175,14 @@ fn tokens_of(candidates: &[Candidate]) -> u64 {
 /// Once, over the final context. What does not fit is not cut: the turn fails and says by how much.
 fn count(flight: &Flight) -> Result<(), Interrupt> {
     let Some(request) = flight.turn.context() else { return Ok(()) };
-    let size = tokens::of_text(&request.system) + flight.state.page.count(&request.messages);
+    let mut size = tokens::of_text(&request.system) + flight.state.page.count(&request.messages);
     let most = flight.frame().limits.context_tokens;
+    if size > most / 2 {
+        // Only near the limit does an exact count change anything, and counting exactly takes its time.
+        let model = flight.agent().model().clone();
+        let counted = |text: &str| model.count_tokens(text).unwrap_or_else(|| tokens::of_text(text));
+        size = counted(&request.system) + tokens::of_messages_by(&request.messages, &counted);
+    }
     if size > most {
         let reason = format!("the context of this call has about {size} tokens, and context_tokens is {most}");
         return Err(Verdict::failed(reason).into());

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::flight::{Flight, Interrupt, With};
 use super::outlet::Outlet;
-use super::state::Verdict;
+use super::seen::Frame;
+use super::state::{State, Verdict};
 use crate::digest;
 use crate::event::{EventKind, Outcome, Prompt};
 use crate::hook::run::Run;
 use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
-use crate::message::{Reply, Text};
+use crate::message::{Reply, Text, ToolCall};
 use crate::model::ModelError;
 use crate::scope::By;
 use crate::store::{Asked, Regeneration};
@@ -26,7 +27,7 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
         return admit_approved(flight, by).await;
     }
     let reply = speak(flight).await?;
-    let reply = let_through(flight, reply, None)?;
+    let reply = let_through(flight, reply, None).await?;
     let judged = judge(flight, reply).await?;
     match judged {
         Judged::Fine { reply, approved } => {
@@ -66,7 +67,11 @@ async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
 }
 
 /// The reply as the transformers let it through. `modified_by` replaces what was told before.
-fn let_through(flight: &mut Flight, mut reply: Reply, modified_by: Option<&Text>) -> Result<Arc<Reply>, Interrupt> {
+async fn let_through(
+    flight: &mut Flight,
+    mut reply: Reply,
+    modified_by: Option<&Text>,
+) -> Result<Arc<Reply>, Interrupt> {
     if let Some(outlet) = &mut flight.outlet {
         if let Some(hook) = modified_by {
             outlet.discard(Some(By::hook(hook)), Some(MODIFIED.into()));
@@ -80,25 +85,53 @@ fn let_through(flight: &mut Flight, mut reply: Reply, modified_by: Option<&Text>
             }
         }
     }
-    make_ids_unique(flight, &mut reply);
+    make_ids_unique(flight, &mut reply).await?;
     let reply = Arc::new(reply);
     flight.turn.change().assistant_message = Some(reply.clone());
     Ok(reply)
 }
 
 /// A provider's call id that repeats becomes `ID~2`.
-fn make_ids_unique(flight: &Flight, reply: &mut Reply) {
+async fn make_ids_unique(flight: &mut Flight, reply: &mut Reply) -> Result<(), Interrupt> {
+    let Flight { state, turn, .. } = &*flight;
+    let (state, frame) = (&**state, &turn.frame);
     for index in 0..reply.calls.len() {
         let id = reply.calls[index].call.clone();
-        let taken = |id: &CallId| flight.state.has_call(id) || reply.calls[..index].iter().any(|call| call.call == *id);
-        let mut unique = id.clone();
-        let mut count = 1;
-        while taken(&unique) {
-            count += 1;
-            unique = format!("{id}~{count}").into();
-        }
+        let unique = free_id(state, frame, &id, &reply.calls[..index]).await?;
         reply.calls[index].call = unique;
     }
+    Ok(())
+}
+
+/// The id itself, or with the lowest number that is free: found by doubling and then halving, since a long conversation
+/// may have used thousands.
+async fn free_id(state: &State, frame: &Frame, id: &CallId, before: &[ToolCall]) -> Result<CallId, Interrupt> {
+    let numbered = |number: u64| CallId::from(format!("{id}~{number}"));
+    if !is_taken(state, frame, id, before).await? {
+        return Ok(id.clone());
+    }
+    let (mut taken, mut free) = (1, 2);
+    while is_taken(state, frame, &numbered(free), before).await? {
+        (taken, free) = (free, free.saturating_mul(2));
+    }
+    while free - taken > 1 {
+        let middle = taken + (free - taken) / 2;
+        match is_taken(state, frame, &numbered(middle), before).await? {
+            true => taken = middle,
+            false => free = middle,
+        }
+    }
+    Ok(numbered(free))
+}
+
+async fn is_taken(state: &State, frame: &Frame, id: &CallId, before: &[ToolCall]) -> Result<bool, Interrupt> {
+    if state.has_call(id) || before.iter().any(|call| call.call == *id) {
+        return Ok(true);
+    }
+    if state.is_whole() {
+        return Ok(false);
+    }
+    Ok(frame.house.store.has_call(&frame.conversation, id).await?)
 }
 
 /// What the `after_model` hooks made of a reply.
@@ -123,7 +156,7 @@ async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Int
             AfterModel::Continue => {}
             AfterModel::Approve => approved = Some(By::hook(&entry.name)),
             AfterModel::Ask(prompt) => prompts.push(prompt),
-            AfterModel::Modify(modified) => reply = let_through(flight, *modified, Some(&entry.name))?,
+            AfterModel::Modify(modified) => reply = let_through(flight, *modified, Some(&entry.name)).await?,
             AfterModel::Regenerate(feedback) => {
                 return Ok(Judged::Regenerate { hook: entry.name.clone(), feedback, reply });
             }

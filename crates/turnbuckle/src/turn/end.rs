@@ -9,10 +9,10 @@ use super::flight::{Flight, Interrupt, Keeping, With};
 use super::state::{OpenTurn, Verdict};
 use crate::event::{EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
 use crate::hook::run::Run;
-use crate::hook::{AfterAgent, OnStop, Point, Settled, Stopping, ToolTrace};
+use crate::hook::{AfterAgent, HookEntry, OnStop, Point, Settled, Stopping, ToolTrace};
 use crate::message::{Content, StopReason, Text, Usage};
 use crate::scope::{By, System};
-use crate::store::{Job, JobKind, Lease};
+use crate::store::{Job, JobKind, Lease, Standing};
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let mut closing = Closing::default();
@@ -211,11 +211,14 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
         usage: frame.meter.usage(),
         ms: u64::try_from(flight.stopwatch.active(frame.clock.elapsed()).as_millis()).unwrap_or(u64::MAX),
     };
-    let jobs = jobs(flight, ended.outcome);
     kinds.push(EventKind::TurnEnded(ended.clone()));
+    let jobs = jobs(flight, ended.outcome, flight.state.seq + kinds.len() as u64);
+    flight.jobs.clone_from(&jobs);
+    flight.taking.extend(flight.cell.take_heard());
     // Where `on_ended` hooks follow, their records go with the claim; else it goes with this write.
     let lease = if frame.agent.chains().on_ended.is_empty() { Lease::Release } else { Lease::Keep };
-    let with = With { take_message: !accepted, beside: Keeping::Nothing, jobs, lease };
+    let standing = Some(Standing::Idle);
+    let with = With { take_message: !accepted, beside: Keeping::Nothing, jobs, standing, lease };
     flight.write(kinds, with).await?;
     flight.ended = Some(ended);
     flight.outlet = None;
@@ -268,17 +271,27 @@ fn left_open(flight: &Flight, verdict: &Verdict) -> Vec<EventKind> {
 }
 
 /// What is to be done when the turn is over: written with it, so that a crash does not lose it.
-fn jobs(flight: &Flight, outcome: Outcome) -> Vec<Job> {
+fn jobs(flight: &Flight, outcome: Outcome, seq: u64) -> Vec<Job> {
     let chains = flight.frame().agent.chains();
     if chains.on_ended.is_empty() && chains.background.is_empty() {
         return Vec::new();
     }
-    let job = |kind| {
-        let (turn, by) = (flight.frame().id.clone(), flight.frame().scope.by());
-        move |hook: &Text| Job { turn: turn.clone(), hook: hook.clone(), kind, by: by.clone(), tries: 0, error: None }
-    };
-    let ended = chains.on_ended.iter().map(|entry| &entry.name).map(job(JobKind::Ended));
     let aside = outcome == Outcome::Completed && !flight.frame().house.bare;
-    let background = chains.background.iter().filter(|_| aside).map(|entry| &entry.name).map(job(JobKind::Background));
+    let job = |kind: JobKind| {
+        let (turn, actor) = (flight.frame().id.clone(), flight.frame().scope.actor().clone());
+        let due = Some(flight.frame().clock.now());
+        move |entry: &HookEntry| Job {
+            turn: turn.clone(),
+            seq,
+            hook: entry.name.clone(),
+            kind,
+            actor: actor.clone(),
+            tries: 0,
+            error: None,
+            due,
+        }
+    };
+    let ended = chains.on_ended.iter().map(job(JobKind::Ended));
+    let background = chains.background.iter().filter(|_| aside).map(job(JobKind::Background));
     ended.chain(background).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -18,7 +19,7 @@ use crate::event::{Event, EventKind, Place, TurnEnded, Warning};
 use crate::hook::{Injection, Moment, Record};
 use crate::live::Live;
 use crate::message::Text;
-use crate::store::{Batch, Beside, BesideWrite, Job, Lease, StoreError, TransientInjection};
+use crate::store::{Batch, Beside, BesideWrite, Job, LEASE, Lease, Standing, StoreError, TransientInjection};
 
 /// Why a stage stopped before its end.
 #[derive(Debug)]
@@ -76,6 +77,10 @@ pub(crate) struct Flight {
     pub(crate) cell: Arc<Cell>,
     /// Set by `end`, for whoever waits.
     pub(crate) ended: Option<TurnEnded>,
+    /// What the turn left to be done: set by `end`, for whoever does it.
+    pub(crate) jobs: Vec<Job>,
+    /// Letters of other processes that were obeyed: the next write takes them out of the inbox.
+    pub(crate) taking: SmallVec<[Text; 1]>,
     /// The stage last told.
     entered: Option<Stage>,
 }
@@ -85,6 +90,7 @@ pub(crate) struct With {
     pub(crate) take_message: bool,
     pub(crate) beside: Keeping,
     pub(crate) jobs: Vec<Job>,
+    pub(crate) standing: Option<Standing>,
     pub(crate) lease: Lease,
 }
 
@@ -97,10 +103,10 @@ pub(crate) enum Keeping {
 
 impl With {
     pub(crate) const NOTHING: Self =
-        Self { take_message: false, beside: Keeping::AsItIs, jobs: Vec::new(), lease: Lease::Keep };
+        Self { take_message: false, beside: Keeping::AsItIs, jobs: Vec::new(), standing: None, lease: Lease::Keep };
     /// What the flight holds beside the log is stored.
     pub(crate) const BESIDE: Self =
-        Self { take_message: false, beside: Keeping::Present, jobs: Vec::new(), lease: Lease::Keep };
+        Self { take_message: false, beside: Keeping::Present, jobs: Vec::new(), standing: None, lease: Lease::Keep };
 }
 
 impl Flight {
@@ -121,6 +127,8 @@ impl Flight {
             released: false,
             cell,
             ended: None,
+            jobs: Vec::new(),
+            taking: SmallVec::new(),
             entered: None,
         }
     }
@@ -179,7 +187,7 @@ impl Flight {
 
     /// Apart from [`write`](Self::write), so that it is compiled once and not for every kind of list.
     async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, with: With) -> Result<(), StoreError> {
-        let Self { turn, state, beside, records, .. } = self;
+        let Self { turn, state, beside, records, taking, .. } = self;
         let (frame, expected_seq) = (&*turn.frame, state.seq);
         if let Keeping::Present = with.beside {
             beside.active = self.stopwatch.active(frame.clock.elapsed());
@@ -187,12 +195,20 @@ impl Flight {
             beside.spent = frame.meter.spent();
         }
         frame.move_records(records);
+        let mut take = std::mem::take(taking);
+        if with.take_message {
+            take.push(frame.id.shared());
+        }
+        let totals = events.split_last().and_then(|(last, before)| match &last.kind {
+            EventKind::TurnEnded(ended) => Some(state.totals_after(ended, before)),
+            _ => None,
+        });
         let batch = Batch {
             conversation: &frame.conversation,
             epoch: self.epoch,
             events: &events,
             expected_seq,
-            take: with.take_message.then_some(&frame.id),
+            take: &take,
             beside: match with.beside {
                 Keeping::AsItIs => BesideWrite::Keep,
                 Keeping::Present => BesideWrite::Put(beside),
@@ -200,7 +216,11 @@ impl Flight {
             },
             records: std::mem::take(records),
             turn: Some(&frame.id),
+            hold: if with.jobs.is_empty() { Duration::ZERO } else { frame.agent.time_for_jobs() + LEASE },
             jobs: with.jobs,
+            done: &[],
+            totals,
+            standing: with.standing,
             lease: with.lease,
         };
         let released = batch.lease == Lease::Release;

@@ -19,7 +19,7 @@ pub(crate) mod resolve;
 mod seen;
 mod state;
 
-pub(crate) use aftermath::{BackgroundDesk, run_jobs};
+pub(crate) use aftermath::{Aftermath, BackgroundDesk, Yield};
 pub(crate) use call::MODIFIED;
 pub(crate) use cut::{Cut, CutToken};
 pub(crate) use flight::{Flight, Interrupt};

@@ -11,7 +11,7 @@ use crate::event::{EventKind, Prompt, Refusal, Resolved};
 use crate::id::{CallId, TurnId};
 use crate::live::Live;
 use crate::message::Text;
-use crate::scope::By;
+use crate::scope::{By, System};
 use crate::store::{Answer, StoreError};
 
 /// An answer on its way in.
@@ -21,6 +21,8 @@ pub(crate) struct Resolve {
     /// The digest that the person was shown, if they say so.
     pub(crate) digest: Option<Text>,
     pub(crate) by: By,
+    /// The letter it came in, if another process sent it.
+    pub(crate) letter: Option<Text>,
     /// Told when the answer is written, before the turn goes on: which turn it is.
     pub(crate) done: oneshot::Sender<Result<TurnId, ResolveError>>,
     /// Told when that turn rests again.
@@ -31,7 +33,10 @@ pub(crate) struct Resolve {
 pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), Interrupt> {
     match command {
         Command::Resolve(resolve) => Ok(answer(flight, resolve).await?),
-        Command::Cancel(cut) => Err(cut.into()),
+        Command::Cancel(cut, done) => {
+            let _ = done.send(Ok(()));
+            Err(cut.into())
+        }
         // No other command is taken while a turn runs.
         other => {
             other.fail(&Arc::new(StoreError::InUse { id: flight.frame().conversation.clone() }));
@@ -42,7 +47,9 @@ pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), In
 
 /// Writes the answer, or says why it is stale.
 pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), StoreError> {
-    let Resolve { call, answer, digest, by, done, rest } = resolve;
+    let Resolve { call, answer, digest, by, letter, done, rest } = resolve;
+    // Whatever becomes of the answer, its letter is read.
+    flight.taking.extend(letter);
     let open = flight.state.turn.iter().flat_map(|turn| turn.open_questions());
     let Some(question) = open.into_iter().find(|question| question.call == call).cloned() else {
         let _ = done.send(Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() }));
@@ -50,7 +57,7 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
     };
     let now = flight.frame().clock.now();
     let checked = match question.expires > now {
-        true => check(&question, &answer, digest.as_ref()),
+        true => check(&call, &question.prompt, &answer, digest.as_ref()),
         false => Err(ResolveError::Stale { call: call.clone(), why: "nobody answered in time".into() }),
     };
     let decision = match checked {
@@ -73,18 +80,53 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
     written
 }
 
+/// Questions that nobody answered in time are answered by the system.
+pub(crate) async fn expire(flight: &mut Flight) -> Result<(), StoreError> {
+    let now = flight.frame().clock.now();
+    let by = By::System(System::Expiry);
+    let Some(turn) = &flight.state.turn else { return Ok(()) };
+    let lapsed: Vec<Question> = turn.open_questions().filter(|question| question.expires <= now).cloned().collect();
+    let mut kinds = Vec::new();
+    for question in lapsed {
+        kinds.push(EventKind::Resolution {
+            call: question.call.clone(),
+            decision: Resolved::Expired,
+            by: by.clone(),
+            reason: None,
+        });
+        if let Prompt::Approval { tool: None, .. } = &question.prompt {
+            take_back(flight, by.clone(), None);
+        }
+    }
+    match kinds.is_empty() {
+        true => Ok(()),
+        false => flight.write(kinds, With::NOTHING).await,
+    }
+}
+
+/// A reply that was asked about and is not let through.
+fn take_back(flight: &Flight, by: By, reason: Option<Text>) {
+    let attempt = flight.beside.asked.as_ref().map_or(1, |asked| asked.attempt);
+    flight.frame().tell(Live::AttemptDiscarded { attempt, by: Some(by), reason });
+}
+
 /// Whether the answer is one to this question, about these arguments.
-fn check(question: &Question, answer: &Answer, digest: Option<&Text>) -> Result<Resolved, ResolveError> {
-    let stale = |why: &str| ResolveError::Stale { call: question.call.clone(), why: why.into() };
-    let unfit = |why: &str| ResolveError::Unfit { call: question.call.clone(), why: why.into() };
-    let asked = match &question.prompt {
+pub(crate) fn check(
+    call: &CallId,
+    prompt: &Prompt,
+    answer: &Answer,
+    digest: Option<&Text>,
+) -> Result<Resolved, ResolveError> {
+    let stale = |why: &str| ResolveError::Stale { call: call.clone(), why: why.into() };
+    let unfit = |why: &str| ResolveError::Unfit { call: call.clone(), why: why.into() };
+    let asked = match prompt {
         Prompt::Approval { digest, .. } => Some(digest),
         _ => None,
     };
     if digest.is_some() && digest != asked {
         return Err(stale("it was shown with other arguments"));
     }
-    match (&question.prompt, answer) {
+    match (prompt, answer) {
         (Prompt::Approval { .. } | Prompt::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
         (_, Answer::Deny(_)) => Ok(Resolved::Denied),
         (Prompt::Elicitation { schema: Some(schema), .. }, Answer::Result(value)) => {
@@ -114,8 +156,7 @@ fn events(flight: &Flight, question: &Question, decision: Resolved, answer: &Ans
         kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });
     }
     if let (Prompt::Approval { tool: None, .. }, Resolved::Denied) = (&question.prompt, decision) {
-        let attempt = flight.beside.asked.as_ref().map_or(1, |asked| asked.attempt);
-        flight.frame().tell(Live::AttemptDiscarded { attempt, by: Some(by), reason });
+        take_back(flight, by, reason);
     }
     kinds
 }

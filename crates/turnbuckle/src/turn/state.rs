@@ -10,6 +10,7 @@ use crate::id::{CallId, TurnId};
 use crate::live::ConversationState;
 use crate::message::{Text, ToolCall, Usage};
 use crate::scope::{By, System};
+use crate::store::Totals;
 use crate::tool::Executor;
 
 /// What comes next for a conversation. A stage never calls another: it changes the state, and `next` looks again.
@@ -101,10 +102,9 @@ pub struct State {
     /// Of the log: what contexts are made of, and all of the open turn.
     pub(crate) history: Vec<Arc<Event>>,
     pub(crate) turn: Option<OpenTurn>,
-    /// Model calls of all ended turns: a script goes on where it stopped.
-    pub(crate) earlier_calls: u64,
-    /// Every call id ever given, to keep them unique.
-    call_ids: std::collections::HashSet<CallId>,
+    /// Of all ended turns, also those that history no longer holds. By its model calls a script goes on where it
+    /// stopped.
+    pub(crate) totals: Totals,
     /// Tokens that history may hold; whole turns beyond it fall out.
     room: u64,
     /// Tokens of each ended turn in history, with its number of events.
@@ -224,16 +224,24 @@ impl OpenTurn {
 impl State {
     /// An empty log; history may hold `room` tokens.
     pub fn new(room: u64) -> Self {
-        Self {
-            seq: 0,
-            history: Vec::with_capacity(8),
-            turn: None,
-            earlier_calls: 0,
-            call_ids: std::collections::HashSet::new(),
-            room,
-            ended: Vec::new(),
-            page: Page::default(),
-        }
+        let (history, ended) = (Vec::with_capacity(8), Vec::new());
+        Self { seq: 0, history, turn: None, totals: Totals::default(), room, ended, page: Page::default() }
+    }
+
+    /// The state whose log ends in `log` and comes to `totals`; `None` if more of the log is needed to tell.
+    ///
+    /// It is the very state that a fold over the whole log has.
+    pub fn revive(room: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Self> {
+        let whole = log.first().is_none_or(|first| first.seq == 1);
+        let end_of_a_turn = || log.iter().position(|event| matches!(event.kind, EventKind::TurnEnded(_)));
+        let begin = if whole { 0 } else { end_of_a_turn()? + 1 };
+        let mut state = Self::new(u64::MAX);
+        log[begin..].iter().for_each(|event| state.apply(event));
+        state.seq = log.last().map_or(0, |last| last.seq);
+        (state.room, state.totals) = (room, totals);
+        let complete = whole || state.gone() <= state.excess(room, 0);
+        state.shorten(room, 0);
+        complete.then_some(state)
     }
 
     /// Takes up an inbox message: the turn exists from now on.
@@ -241,9 +249,19 @@ impl State {
         self.turn = Some(OpenTurn::new(id, self.history.len()));
     }
 
-    /// Whether a call of this id was ever made.
+    /// What all its ended turns come to.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Whether a call of this id is in history.
     pub(crate) fn has_call(&self, id: &CallId) -> bool {
-        self.call_ids.contains(id)
+        self.history.iter().any(|event| event.kind.names_call() == Some(id))
+    }
+
+    /// Whether nothing of the log has left history.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.history.len() as u64 == self.seq
     }
 
     /// Folds one event in.
@@ -255,12 +273,6 @@ impl State {
         if let (EventKind::UserMessage { .. }, None) = (&event.kind, &self.turn) {
             self.begin(event.turn.clone());
         }
-        if let EventKind::ToolCall { call, .. } = &event.kind {
-            self.call_ids.insert(call.clone());
-        }
-        if let EventKind::Suspension { call, .. } = &event.kind {
-            self.call_ids.insert(call.clone());
-        }
         self.history.push(event.clone());
         if let Some(turn) = &mut self.turn {
             turn.apply(&event.kind);
@@ -268,43 +280,76 @@ impl State {
     }
 
     fn end(&mut self, event: &Arc<Event>, ended: &TurnEnded) {
-        self.earlier_calls = self.earlier_calls.saturating_add(u64::from(ended.model_calls));
+        self.totals = self.totals_after(ended, &[]);
         let first = self.turn.take().map_or(self.history.len(), |turn| turn.first);
-        // Notes between turns stand and fall with the turn that follows them.
-        let counted: usize = self.ended.iter().map(|(events, _)| events).sum();
+        let counted = self.counted();
         if ended.outcome.joins_history() {
             self.history.push(event.clone());
         } else {
             let kept = self.history.split_off(first).into_iter().filter(|event| is_for_next_turn(event));
             self.history.extend(kept);
         }
-        let tokens = self.history[counted..].iter().map(|event| tokens::of_event(event)).sum();
-        self.ended.push((self.history.len() - counted, tokens));
-        self.shorten(self.room);
+        let left = &self.history[counted..];
+        if !left.is_empty() {
+            self.ended.push((left.len(), left.iter().map(|event| tokens::of_event(event)).sum()));
+        }
+        self.shorten(self.room, 0);
+    }
+
+    /// What the log comes to when the open turn ends like this, with `more` events before its end.
+    pub(crate) fn totals_after(&self, ended: &TurnEnded, more: &[Arc<Event>]) -> Totals {
+        let counted = self.counted();
+        let first = self.turn.as_ref().map_or(self.history.len(), |turn| turn.first).max(counted);
+        let joins = |event: &&Arc<Event>| ended.outcome.joins_history() || is_for_next_turn(event);
+        // Notes between turns stand and fall with the turn that follows them.
+        let between = self.history[counted..first].iter();
+        let events = between.chain(self.history[first..].iter().chain(more).filter(joins));
+        Totals {
+            model_calls: self.totals.model_calls.saturating_add(u64::from(ended.model_calls)),
+            tokens: self.totals.tokens + events.map(|event| tokens::of_event(event)).sum::<u64>(),
+        }
+    }
+
+    /// How many events of history belong to ended turns.
+    fn counted(&self) -> usize {
+        self.ended.iter().map(|(events, _)| events).sum()
     }
 
     /// Makes room for the open turn beside the ended ones.
     pub(crate) fn make_room(&mut self, room: u64) {
         let Some(turn) = &self.turn else { return };
         let open: u64 = self.history[turn.first..].iter().map(|event| tokens::of_event(event)).sum();
-        self.shorten(room.saturating_sub(open));
+        self.shorten(room, open);
     }
 
-    /// Whole turns fall out, oldest first, and in steps: once there is too much, down to three quarters, so that the
-    /// provider's cache holds between the steps.
-    fn shorten(&mut self, room: u64) {
-        let mut total: u64 = self.ended.iter().map(|(_, tokens)| tokens).sum();
-        if total <= room {
-            return;
-        }
-        let mut turns = 0;
-        let mut events = 0;
+    /// Tokens of ended turns that have left history.
+    fn gone(&self) -> u64 {
+        let kept: u64 = self.ended.iter().map(|(_, tokens)| tokens).sum();
+        self.totals.tokens.saturating_sub(kept)
+    }
+
+    /// Tokens of ended turns that must leave history, so that `open` more find room. It grows in steps of a quarter of
+    /// the room, so that the provider's cache holds between them; and it depends on the log alone, so that a revived
+    /// conversation sends what a live one would.
+    fn excess(&self, room: u64, open: u64) -> u64 {
+        let step = (room / 4).max(1);
+        self.totals.tokens.saturating_add(open).saturating_sub(room).div_ceil(step).saturating_mul(step)
+    }
+
+    /// Whole turns fall out, oldest first.
+    fn shorten(&mut self, room: u64, open: u64) {
+        let (excess, mut gone) = (self.excess(room, open), self.gone());
+        let (mut turns, mut events) = (0, 0);
         for (length, tokens) in &self.ended {
-            if total <= room / 4 * 3 {
+            if gone >= excess {
                 break;
             }
-            (turns, events, total) = (turns + 1, events + length, total - tokens);
+            (turns, events, gone) = (turns + 1, events + length, gone + tokens);
         }
+        if turns == 0 {
+            return;
+        }
+        // What is kept of the page begins with what falls out.
         self.page = Page::default();
         self.ended.drain(..turns);
         self.history.drain(..events);
@@ -385,6 +430,11 @@ impl OpenTurn {
         question.answer = Some((decision, by.clone()));
         question.reason.clone_from(reason);
         let about_reply = matches!(question.prompt, Prompt::Approval { tool: None, .. });
+        // Neither let through nor refused: asking the stop hooks again would pause for ever.
+        if decision == Resolved::Expired && matches!(question.prompt, Prompt::Pause { .. }) {
+            self.verdict = Some(Verdict::new(Outcome::Halted, "nobody answered in time").by(by.clone()));
+            return;
+        }
         if about_reply && decision != Resolved::Approved {
             let reason = reason.clone().unwrap_or_else(|| "the reply was not approved".into());
             self.verdict = Some(Verdict::new(Outcome::Rejected, reason).by(by.clone()));

@@ -1,4 +1,4 @@
-//! A memory store that somebody meddles with: it delays writes, or refuses them.
+//! A memory store that passes for a durable one, and that somebody may meddle with: it delays writes, or refuses them.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use turnbuckle::clock::Timestamp;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Actor;
-use turnbuckle::store::{Batch, Claim, InboxMessage, Job, JobDone, Store, StoreError, Stored};
+use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, Letter, Listed, Store, StoreError, Stored};
 use turnbuckle::stores::MemoryStore;
-use turnbuckle::{ConversationId as Id, TurnId};
+use turnbuckle::{CallId, ConversationId as Id, TurnId};
 
 /// What happens to a write.
 pub enum Meddling {
@@ -25,6 +25,11 @@ type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
 pub struct Meddled(MemoryStore, Arc<Meddle>);
 
 impl Meddled {
+    /// Several houses may share it, as processes share a file.
+    pub fn shared() -> Self {
+        Self::with(|_| Meddling::Nothing)
+    }
+
     pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
         Self(MemoryStore::default(), Arc::new(meddle))
     }
@@ -45,13 +50,13 @@ impl Store for Meddled {
             }),
         }
     }
-    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor) -> Stored<'a, Actor> {
-        self.0.open(id, owner)
+    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+        self.0.open(id, owner, now)
     }
     fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
         self.0.owner(id)
     }
-    fn deliver<'a>(&'a self, id: &'a Id, message: InboxMessage) -> Stored<'a, ()> {
+    fn deliver<'a>(&'a self, id: &'a Id, message: Letter) -> Stored<'a, ()> {
         self.0.deliver(id, message)
     }
     fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
@@ -60,8 +65,23 @@ impl Store for Meddled {
     fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
         self.0.renew(id, epoch, now)
     }
-    fn log<'a>(&'a self, id: &'a Id, from: u64) -> Stored<'a, Vec<Arc<Event>>> {
-        self.0.log(id, from)
+    fn log<'a>(&'a self, id: &'a Id, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+        self.0.log(id, from, most)
+    }
+    fn tail<'a>(&'a self, id: &'a Id, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        self.0.tail(id, before, tokens)
+    }
+    fn has_call<'a>(&'a self, id: &'a Id, call: &'a CallId) -> Stored<'a, bool> {
+        self.0.has_call(id, call)
+    }
+    fn letters<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Letter>> {
+        self.0.letters(id)
+    }
+    fn take_jobs<'a>(&'a self, id: &'a Id, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
+        self.0.take_jobs(id, hold)
+    }
+    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<Id>> {
+        self.0.due(now, most)
     }
     fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.0.records(id, turn)
@@ -72,10 +92,10 @@ impl Store for Meddled {
     fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
         self.0.settle_job(id, job, done)
     }
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Id>> {
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.0.list()
     }
     fn is_durable(&self) -> bool {
-        self.0.is_durable()
+        true
     }
 }

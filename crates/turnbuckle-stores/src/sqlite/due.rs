@@ -1,0 +1,49 @@
+//! What nobody does: found through indexes that hold only what is open, so that a store of a million conversations at
+//! rest is asked as fast as an empty one.
+
+use rusqlite::Connection;
+use turnbuckle::{ConversationId, Timestamp};
+
+use super::claim::Held;
+use super::error::Fault;
+use super::number;
+use super::process::Process;
+
+/// Everything that somebody should do by now, with whoever may be at it. A message behind a turn that waits must wait.
+pub(super) const CANDIDATES: &str = "
+    WITH candidate (conversation, claimed, until, process) AS (
+        SELECT made, 1, lease_until, process FROM conversation WHERE due <= ?1
+         UNION
+        SELECT made, 1, lease_until, conversation.process FROM inbox JOIN conversation ON made = inbox.conversation
+         WHERE NOT (opens AND standing = 'waiting')
+         UNION
+        SELECT conversation, 0, held_until, process FROM job WHERE due <= ?1
+    )
+    SELECT id, claimed, candidate.until, candidate.process
+      FROM candidate JOIN conversation ON made = candidate.conversation
+     WHERE instr(id, '/') = 0 ORDER BY written, made";
+
+/// At most `most` conversations, those that have waited longest first.
+pub(super) fn due(
+    db: &Connection,
+    me: Option<&Process>,
+    now: Timestamp,
+    most: usize,
+) -> Result<Vec<ConversationId>, Fault> {
+    let now = number(now.as_millis());
+    let mut candidates = db.prepare_cached(CANDIDATES)?;
+    let mut rows = candidates.query([now])?;
+    let mut due: Vec<ConversationId> = Vec::new();
+    while due.len() < most
+        && let Some(row) = rows.next()?
+    {
+        let id = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        let (claimed, held) = (row.get(1)?, Held { until: row.get(2)?, process: row.get(3)? });
+        let free = if claimed { held.is_lapsed(me, now) } else { held.is_over(me, now) };
+        // All of a conversation stand together.
+        if free && due.last().is_none_or(|last| last.as_str() != id) {
+            due.push(id.into());
+        }
+    }
+    Ok(due)
+}

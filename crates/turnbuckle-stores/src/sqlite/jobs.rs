@@ -1,0 +1,127 @@
+//! The outbox: jobs, who works on them, and what becomes of them.
+
+use rusqlite::Connection;
+use turnbuckle::ConversationId;
+use turnbuckle::event::FORMAT;
+use turnbuckle::message::Text;
+use turnbuckle::store::{Job, JobDone, StoreError};
+
+use super::claim::Held;
+use super::error::Fault;
+use super::json::json;
+use super::number;
+use super::process::Process;
+use super::read::{bodies, body, key};
+
+/// A job with its body.
+pub(super) struct JobRow {
+    pub(super) key: JobKey,
+    due: Option<i64>,
+    body: String,
+}
+
+/// Which job of a conversation.
+pub(super) struct JobKey {
+    turn: turnbuckle::TurnId,
+    hook: Text,
+    kind: &'static str,
+}
+
+impl JobKey {
+    pub(super) fn of(job: &Job) -> Self {
+        Self { turn: job.turn.clone(), hook: job.hook.clone(), kind: job.kind.name() }
+    }
+
+    pub(super) fn remove(&self, db: &Connection, conversation: i64) -> Result<(), Fault> {
+        db.prepare_cached("DELETE FROM job WHERE conversation = ? AND turn = ? AND hook = ? AND kind = ?")?
+            .execute((conversation, self.turn.as_str(), &*self.hook, self.kind))?;
+        Ok(())
+    }
+}
+
+impl JobRow {
+    pub(super) fn of(job: &Job) -> Result<Self, StoreError> {
+        let due = job.due.map(|due| number(due.as_millis()));
+        Ok(Self { key: JobKey::of(job), due, body: json(job, "writing a job as JSON")? })
+    }
+
+    /// One more job, which the process that adds it holds.
+    pub(super) fn add(
+        &self,
+        db: &Connection,
+        conversation: i64,
+        held_until: i64,
+        me: Option<&str>,
+    ) -> Result<(), Fault> {
+        let JobKey { turn, hook, kind } = &self.key;
+        db.prepare_cached(
+            "INSERT INTO job (conversation, turn, hook, kind, due, held_until, process, format, body)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+             ON CONFLICT DO UPDATE SET due = excluded.due, held_until = excluded.held_until,
+                process = excluded.process, format = excluded.format, body = excluded.body",
+        )?
+        .execute((
+            conversation,
+            turn.as_str(),
+            &**hook,
+            kind,
+            self.due,
+            held_until,
+            me,
+            FORMAT,
+            &self.body,
+        ))?;
+        Ok(())
+    }
+
+    /// As it is now; nobody holds it any more.
+    fn replace(&self, db: &Connection, conversation: i64) -> Result<(), Fault> {
+        let JobKey { turn, hook, kind } = &self.key;
+        db.prepare_cached(
+            "UPDATE job SET due = ?5, held_until = NULL, process = NULL, format = ?6, body = ?7
+              WHERE conversation = ?1 AND turn = ?2 AND hook = ?3 AND kind = ?4",
+        )?
+        .execute((conversation, turn.as_str(), &**hook, kind, self.due, FORMAT, &self.body))?;
+        Ok(())
+    }
+}
+
+pub(super) fn jobs(db: &Connection, id: &ConversationId) -> Result<Vec<Job>, Fault> {
+    bodies(db, "SELECT format, body FROM job WHERE conversation = ? ORDER BY place", [key(db, id)?])
+}
+
+/// Jobs that are due and that nobody holds any more: from now on this process does.
+pub(super) fn take(
+    db: &Connection,
+    id: &ConversationId,
+    me: Option<&Process>,
+    now: i64,
+    until: i64,
+) -> Result<Vec<Job>, Fault> {
+    let mut due = db.prepare_cached(
+        "SELECT format, body, place, held_until, process FROM job WHERE conversation = ? AND due <= ? ORDER BY place",
+    )?;
+    let mut rows = due.query((key(db, id)?, now))?;
+    let (mut places, mut taken) = (Vec::<i64>::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        if (Held { until: row.get(3)?, process: row.get(4)? }).is_over(me, now) {
+            places.push(row.get(2)?);
+            taken.push(body(row)?);
+        }
+    }
+    let process = me.map(ToString::to_string);
+    let mut hold = db.prepare_cached("UPDATE job SET held_until = ?, process = ? WHERE place = ?")?;
+    for place in places {
+        hold.execute((until, &process, place))?;
+    }
+    Ok(taken)
+}
+
+/// The job goes, or stays as it is now.
+pub(super) fn settle(db: &Connection, id: &ConversationId, job: &JobRow, done: JobDone) -> Result<(), Fault> {
+    let conversation = key(db, id)?;
+    match done {
+        JobDone::Removed => job.key.remove(db, conversation),
+        JobDone::Kept => job.replace(db, conversation),
+    }
+}

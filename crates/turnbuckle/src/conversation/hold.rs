@@ -1,0 +1,119 @@
+//! Holding a conversation: the claim and what it reads back, writes outside a turn, and giving the claim back.
+
+use std::sync::Arc;
+
+use super::driver::Sitting;
+use crate::event::{Event, EventKind, Place};
+use crate::hook::{Meeting, Moment};
+use crate::id::TurnId;
+use crate::scope::Scope;
+use crate::store::{Batch, Claim, Lease, Standing, StoreError};
+use crate::turn::{State, Yield};
+
+impl Sitting {
+    pub(super) async fn claim(&mut self) -> Result<(), StoreError> {
+        if self.epoch.is_some() {
+            return Ok(());
+        }
+        let claim = self.house.store.claim(&self.cell.id, &self.house.writer, self.house.clock.now()).await?;
+        let current = self.state.as_ref().is_some_and(|state| state.seq == claim.seq);
+        if !current || !self.cell.is_shown() {
+            let (state, log) = self.revive(&claim).await?;
+            self.state = Some(Box::new(state));
+            self.cell.show(claim.epoch, &log);
+        } else {
+            self.cell.plane.begin_epoch(claim.epoch, None);
+        }
+        (self.epoch, self.beside) = (Some(claim.epoch), claim.beside);
+        self.inbox.clear();
+        self.orders.clear();
+        for letter in claim.inbox {
+            match letter.opens() {
+                Some(_) => self.inbox.push(letter),
+                None => self.orders.push_back(letter),
+            }
+        }
+        self.cell.take_heard();
+        self.sweep();
+        Ok(())
+    }
+
+    /// Reads the log backwards until it tells the state: the window and all of the open turn, however long the log is.
+    async fn revive(&self, claim: &Claim) -> Result<(State, Vec<Arc<Event>>), StoreError> {
+        let room = self.cell.agent.limits().room();
+        let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), room);
+        loop {
+            if let Some(state) = State::revive(room, claim.totals, &log).filter(|state| state.seq == claim.seq) {
+                return Ok((state, log));
+            }
+            let before = log.first().map_or(claim.seq + 1, |first| first.seq);
+            let mut older = self.house.store.tail(&self.cell.id, before, enough).await?;
+            if older.is_empty() {
+                let doing = format!("reading the log of conversation {} back from {before}", self.cell.id);
+                return Err(StoreError::Failed { doing, source: "events are missing".into() });
+            }
+            older.append(&mut log);
+            (log, enough) = (older, enough.saturating_mul(2));
+        }
+    }
+
+    /// Gives the claim back, and says where the conversation stands.
+    pub(super) async fn release(&mut self) -> Result<(), StoreError> {
+        if !self.read.is_empty() {
+            self.claim().await?;
+        }
+        let (Some(epoch), Some(state)) = (self.epoch.take(), &self.state) else { return Ok(()) };
+        let first = state.turn.as_ref().and_then(|turn| turn.open_questions().map(|question| question.expires).min());
+        let standing = match (&state.turn, first) {
+            (None, _) => Standing::Idle,
+            (Some(_), Some(until)) => Standing::Waiting { until },
+            (Some(_), None) => Standing::Running,
+        };
+        let read = std::mem::take(&mut self.read);
+        let batch = Batch::new(&self.cell.id, epoch, state.seq);
+        let batch = Batch { take: &read, standing: Some(standing), lease: Lease::Release, ..batch };
+        self.house.store.append(batch).await
+    }
+
+    /// What jobs came to: their notes become history for the turn that comes next, in the write that removes them.
+    pub(super) async fn note(&mut self, turn: TurnId, yielded: Yield) -> Result<(), StoreError> {
+        let Yield { notes, records, done, failed: _ } = yielded;
+        let (Some(epoch), Some(mut state)) = (self.epoch, self.state.take()) else { return Ok(()) };
+        let at = self.house.clock.now();
+        let stamp = |((hook, content), seq)| {
+            let kind = EventKind::Injection { hook, content, place: Place::NextTurn };
+            Arc::new(Event { seq, turn: turn.clone(), at, kind })
+        };
+        let events: Vec<_> = notes.into_iter().zip(state.seq + 1..).map(stamp).collect();
+        let batch = Batch::new(&self.cell.id, epoch, state.seq);
+        let batch = Batch { events: &events, records, turn: Some(&turn), done: &done, ..batch };
+        let written = self.house.store.append(batch).await;
+        if written.is_ok() {
+            for event in &events {
+                state.apply(event);
+                self.cell.plane.tell_log(event);
+            }
+        }
+        self.state = Some(state);
+        written
+    }
+
+    /// `on_conversation` with `Ended`; what it injects stands in the turn that may follow.
+    pub(super) async fn end_conversation(&mut self, scope: Scope) -> Result<(), StoreError> {
+        let agent = self.cell.agent.clone();
+        let mut notes = Vec::new();
+        for entry in &agent.chains().on_conversation {
+            let Some(hook) = entry.hook() else { continue };
+            let (conversation, scope) = (self.cell.id.clone(), scope.clone());
+            let mut meeting = Meeting { conversation, scope, moment: Moment::Ended, injected: Vec::new() };
+            let told = super::observers::within(self.house.clock.as_ref(), entry, hook.on_conversation(&mut meeting));
+            if told.await.is_ok() {
+                notes.extend(meeting.injected.into_iter().map(|content| (entry.name.clone(), content)));
+            }
+        }
+        match notes.is_empty() {
+            true => Ok(()),
+            false => self.note("".into(), Yield { notes, ..Yield::default() }).await,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Saying something: a message in, its turn until it rests.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::cell::{Cell, Given};
+use super::command::{Command, NewMessage};
+use super::inline::Inline;
+use super::outcome::{Ended, Rest, RunError, SendError, TurnError, TurnHandle};
+use super::{Conversations, WhileBusy};
+use crate::id::{ConversationId, TurnId};
+use crate::message::Content;
+use crate::scope::Scope;
+use crate::store::{Letter, Says, StoreError};
+use crate::turn::Cut;
+
+impl Conversations {
+    /// One turn of a new conversation, to its end.
+    pub async fn run(&self, message: impl Into<Content>, scope: Scope) -> Result<Ended, RunError> {
+        let id = ConversationId::from(self.house.ids.mint("c_"));
+        match self.turn(&id, message, scope).await? {
+            Rest::Ended(ended) => Ok(*ended),
+            Rest::Waiting(pending) => Err(RunError::Waiting { conversation: id, pending }),
+        }
+    }
+
+    /// Sends a message and carries its turn on in the caller's task until it rests. Dropped before, the turn goes on in
+    /// a task of its own: going away is not cancelling.
+    pub async fn turn(&self, id: &ConversationId, message: impl Into<Content>, scope: Scope) -> Result<Rest, RunError> {
+        let content = message.into();
+        if content.is_blank() {
+            return Err(SendError::Empty.into());
+        }
+        self.open(id, &scope).await?;
+        let turn = TurnId::from(self.house.ids.mint("t_"));
+        let cell = self.cell(id);
+        let (done, stored) = oneshot::channel();
+        let rest = cell.wait_for(&turn);
+        let message = NewMessage { turn, content, scope, while_busy: WhileBusy::Reject, done };
+        let mut inline = match cell.give(&self.house, Command::Message(message)) {
+            Given::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
+            Given::Driver(driver) => Inline::of(Some(driver)),
+            Given::Sent => Inline::of(None),
+        };
+        inline.until(stored).await.map_err(|_| SendError::Gone)?.map_err(SendError::busy_elsewhere)?;
+        Ok(inline.until(rest).await.unwrap_or(Err(TurnError::Gone))?)
+    }
+
+    /// Sends a message; it is stored before this returns. Refused while a turn runs or waits.
+    pub async fn send(
+        &self,
+        id: &ConversationId,
+        message: impl Into<Content>,
+        scope: Scope,
+    ) -> Result<TurnHandle, SendError> {
+        self.send_while(id, message, scope, WhileBusy::Reject).await
+    }
+
+    /// Sends a message, and says what to do if a turn runs.
+    pub async fn send_while(
+        &self,
+        id: &ConversationId,
+        message: impl Into<Content>,
+        scope: Scope,
+        while_busy: WhileBusy,
+    ) -> Result<TurnHandle, SendError> {
+        let content = message.into();
+        if content.is_blank() {
+            return Err(SendError::Empty);
+        }
+        self.open(id, &scope).await?;
+        let turn = TurnId::from(self.house.ids.mint("t_"));
+        let cell = self.cell(id);
+        let (done, stored) = oneshot::channel();
+        let rest = cell.wait_for(&turn);
+        let (words, sender) = (content.clone(), scope.clone());
+        let mut message = NewMessage { turn: turn.clone(), content, scope, while_busy, done };
+        loop {
+            message = match cell.give(&self.house, Command::Message(message)) {
+                Given::Busy(message) => message,
+                Given::Driver(driver) => break drop(tokio::spawn(driver)),
+                Given::Sent => break,
+            };
+            if while_busy == WhileBusy::Reject {
+                return Err(SendError::Busy { id: id.clone(), pending: Vec::new() });
+            }
+            // A message that came first is stored first.
+            if cell.flies().await {
+                self.send_to_busy(&cell, message).await?;
+                return Ok(TurnHandle::new(turn, rest));
+            }
+        }
+        match stored.await {
+            Ok(Ok(())) => Ok(TurnHandle::new(turn, rest)),
+            Ok(Err(SendError::Store(StoreError::InUse { .. }))) if while_busy != WhileBusy::Reject => {
+                self.send_elsewhere(id, turn, words, sender, while_busy).await
+            }
+            Ok(Err(error)) => Err(error.busy_elsewhere()),
+            Err(_) => Err(SendError::Gone),
+        }
+    }
+
+    /// The driver is at work: the message is stored here, and taken up when the turn is over.
+    async fn send_to_busy(&self, cell: &Arc<Cell>, message: NewMessage) -> Result<(), SendError> {
+        let NewMessage { turn, content, scope, while_busy, .. } = message;
+        let letter = Letter::message(&turn, content, scope.actor().clone(), self.house.clock.now());
+        self.house.store.deliver(&cell.id, letter).await?;
+        let by = scope.by();
+        cell.keep_scope(&turn, scope);
+        if while_busy == WhileBusy::Interrupt {
+            cell.cut(Cut::Cancelled(by));
+        }
+        cell.command(&self.house, Command::Wake);
+        Ok(())
+    }
+
+    /// Another process has the conversation: it finds the message in the inbox.
+    async fn send_elsewhere(
+        &self,
+        id: &ConversationId,
+        turn: TurnId,
+        content: Content,
+        scope: Scope,
+        while_busy: WhileBusy,
+    ) -> Result<TurnHandle, SendError> {
+        let open = self.open_turn(id).await?;
+        let letter = Letter::message(&turn, content, scope.actor().clone(), self.house.clock.now());
+        self.house.store.deliver(id, letter).await?;
+        match (while_busy, open) {
+            (WhileBusy::Interrupt, Some(turn)) => self.post(id, Says::Cancel { turn }, &scope).await?,
+            _ => self.cell(id).command(&self.house, Command::Wake),
+        }
+        Ok(TurnHandle::elsewhere(turn))
+    }
+}

@@ -1,0 +1,85 @@
+//! Upkeep: taking up what nobody does, and letting go of what nobody needs.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use super::command::Command;
+use super::{Conversations, House, landing};
+use crate::store::StoreError;
+
+/// How often [`Conversations::keep_house`] looks.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How many conversations one look takes up at most.
+const AT_ONCE: usize = 64;
+
+impl Conversations {
+    /// Takes up what is due in the whole store and nobody does: turns that a crash left, letters, questions that lapsed,
+    /// jobs. Returns how many conversations it found; the work goes on beside the caller.
+    pub async fn take_up_due(&self) -> Result<usize, StoreError> {
+        let due = self.house.store.due(self.house.clock.now(), AT_ONCE).await?;
+        for id in &due {
+            let cell = self.cell(id);
+            if !self.house.bare {
+                landing::take_up_jobs(cell.clone(), self.house.clone());
+            }
+            cell.command(&self.house, Command::Wake);
+        }
+        Ok(due.len())
+    }
+
+    /// Does [`take_up_due`](Self::take_up_due) again and again, until it is dropped or the store fails. Programs that
+    /// stay run it in a task of its own.
+    pub async fn keep_house(&self) -> StoreError {
+        loop {
+            if let Err(error) = self.take_up_due().await {
+                return error;
+            }
+            self.house.clock.sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// How many conversations this process has in memory, at rest or not.
+    pub fn in_memory_now(&self) -> usize {
+        self.house.cells.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Waits for background hooks, at most this long. What is left stays in the outbox.
+    pub async fn drain(&self, most: Duration) {
+        let mut aside = self.house.aside.subscribe();
+        let idle = aside.wait_for(|count| *count == 0);
+        tokio::select! {
+            biased;
+            _ = idle => {}
+            () = self.house.clock.sleep(most) => {}
+        }
+    }
+}
+
+impl House {
+    /// Work begins that [`Conversations::drain`] waits for.
+    pub(crate) fn begin_aside(&self) {
+        self.aside.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn end_aside(&self) {
+        self.aside.send_modify(|count| *count -= 1);
+    }
+
+    /// Lets go of conversations at rest when there are too many, those first that have rested longest. The store has
+    /// them.
+    pub(crate) fn evict(&self) {
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        if cells.len() <= self.most_at_rest {
+            return;
+        }
+        let keeps_scopes = !self.has_scope_source;
+        // In steps: a look at all of them for each one that goes would cost more than it saves.
+        let superfluous = cells.len() - self.most_at_rest / 4 * 3;
+        let evictable = cells.iter().filter(|(_, cell)| cell.is_evictable(keeps_scopes));
+        let mut resting: Vec<_> = evictable.map(|(id, cell)| (cell.rested_at(), id.clone())).collect();
+        resting.sort_unstable();
+        for (_, id) in resting.into_iter().take(superfluous) {
+            cells.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What stands beside the log: what a turn needs to go on and is not history.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Limits;
+use crate::event::Warning;
+use crate::id::{CallId, TurnId};
+use crate::message::{Content, Reply, Text};
+use crate::scope::{Actor, By};
+use crate::turn::Spent;
+
+/// What a turn needs to go on and is not history. Deleted with `turn_ended`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// Whose.
+    pub turn: TurnId,
+    /// Who sent the message, roles included.
+    pub actor: Actor,
+    /// The agent that took the message up.
+    pub agent: Text,
+    /// Of its configuration.
+    pub digest: Text,
+    /// The limits in force: a later configuration does not change a turn under way.
+    pub limits: Limits,
+    /// What `before_agent` hooks added for this turn only.
+    pub injections: Vec<TransientInjection>,
+    /// Attempts at the present reply that were discarded.
+    pub regeneration: Option<Regeneration>,
+    /// A reply that a person must approve.
+    pub asked: Option<Asked>,
+    /// Calls of the present reply that a hook or a person approved with it.
+    pub approved: Option<By>,
+    /// Answers that are not results yet.
+    pub answers: Vec<(CallId, Answer)>,
+    /// Files that tools touched in this turn.
+    pub touched: Vec<String>,
+    /// Time at work so far.
+    pub active: Duration,
+    /// Model calls, tokens and money so far.
+    pub spent: Spent,
+    /// What stop hooks left to be said when the turn ends after a pause: advice by hook, and warnings.
+    pub advice: Vec<(Text, Content)>,
+    /// See `advice`.
+    pub warnings: Vec<Warning>,
+}
+
+/// An injection for one turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransientInjection {
+    /// Its author.
+    pub hook: Text,
+    /// What it added.
+    pub content: Content,
+    /// Estimated.
+    pub tokens: u32,
+}
+
+/// Why the present reply is being made again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Regeneration {
+    /// How often it was asked for, by all hooks together.
+    pub count: u32,
+    /// Attempts made before this one.
+    pub attempts: u32,
+    /// The reply that was discarded last.
+    pub discarded: Content,
+    /// What was wrong with it.
+    pub feedback: Text,
+    /// Who said so.
+    pub hook: Text,
+}
+
+/// A whole reply that waits for a person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The minted call.
+    pub call: CallId,
+    /// Which attempt it was.
+    pub attempt: u32,
+    /// As it was let through.
+    pub reply: Reply,
+    /// Whether people saw it.
+    pub told: bool,
+}
+
+/// What a person or a client says to a suspended call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Answer {
+    /// It may run.
+    Approve,
+    /// It may not.
+    Deny(Option<Text>),
+    /// The result.
+    Result(serde_json::Value),
+    /// There is no result, and why.
+    Error(Text),
+}

@@ -1,0 +1,85 @@
+//! The outbox: work that a turn leaves behind.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::TurnId;
+use crate::message::Text;
+use crate::scope::Actor;
+
+/// Work that a turn leaves: written with `turn_ended`, done at least once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Of which turn: with the hook and the kind the key of the job.
+    pub turn: TurnId,
+    /// Of the event that ended the turn.
+    pub seq: u64,
+    /// Which hook.
+    pub hook: Text,
+    /// At which point.
+    pub kind: JobKind,
+    /// Who sent the message.
+    pub actor: Actor,
+    /// How often it failed.
+    pub tries: u32,
+    /// How it failed last.
+    pub error: Option<String>,
+    /// When it may be tried next. `None`: it is parked, and only looked at.
+    pub due: Option<Timestamp>,
+}
+
+impl Job {
+    /// Whether both are the same piece of work.
+    pub fn is(&self, other: &Self) -> bool {
+        (&self.turn, &self.hook, self.kind) == (&other.turn, &other.hook, other.kind)
+    }
+}
+
+/// What a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// A hook's `on_ended`.
+    Ended,
+    /// A hook's `background`.
+    Background,
+}
+
+impl JobKind {
+    /// As it is stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Background => "background",
+        }
+    }
+}
+
+/// Who works on jobs, and how long nobody else may.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold<'a> {
+    /// By which the store knows the process.
+    pub writer: &'a Text,
+    /// Now.
+    pub from: Timestamp,
+    /// From now on.
+    pub lasts: Duration,
+}
+
+impl Hold<'_> {
+    /// When others may take the jobs.
+    pub fn until(&self) -> Timestamp {
+        self.from.after(self.lasts)
+    }
+}
+
+/// How a try at a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobDone {
+    /// The job goes.
+    Removed,
+    /// The job stays, with its tries, its error and when it is due next; nobody holds it.
+    Kept,
+}

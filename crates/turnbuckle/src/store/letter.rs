@@ -1,0 +1,57 @@
+//! What lies in an inbox until the conversation's writer takes it up.
+
+use serde::{Deserialize, Serialize};
+
+use super::Answer;
+use crate::clock::Timestamp;
+use crate::id::{CallId, TurnId};
+use crate::message::{Content, Text};
+use crate::scope::Actor;
+
+/// A message before hooks have seen it, or what another process asks of the conversation's writer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Letter {
+    /// Unique in the conversation. A message's is the id of the turn that it opens.
+    pub id: Text,
+    /// Who wrote it. Whether they may was checked before it was delivered.
+    pub from: Actor,
+    /// When.
+    pub at: Timestamp,
+    /// What it says.
+    pub says: Says,
+}
+
+/// What a [`Letter`] says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Says {
+    /// A message for a turn of its own.
+    Message(Content),
+    /// The answer to a suspended call.
+    Answer {
+        /// Which call.
+        call: CallId,
+        /// The answer.
+        answer: Answer,
+        /// What the person was shown, if they say so.
+        digest: Option<Text>,
+    },
+    /// The turn is to be cancelled.
+    Cancel {
+        /// Which: one that came after it is not meant.
+        turn: TurnId,
+    },
+}
+
+impl Letter {
+    /// A message for the turn `turn`.
+    pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
+        Self { id: turn.shared(), from, at, says: Says::Message(content) }
+    }
+
+    /// The turn that it opens, if it is a message.
+    pub fn opens(&self) -> Option<TurnId> {
+        matches!(self.says, Says::Message(_)).then(|| TurnId::from(self.id.clone()))
+    }
+}

@@ -1,0 +1,164 @@
+//! One conversation in memory, and the rules that a database keeps by its rows.
+
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+use crate::context::tokens;
+use crate::event::Event;
+use crate::hook::Record;
+use crate::id::{ConversationId, TurnId};
+use crate::message::Text;
+use crate::scope::Actor;
+use crate::store::{
+    Batch, Beside, BesideWrite, Hold, Job, JobDone, Lease, Letter, Listed, Says, Standing, StoreError, Totals,
+};
+
+pub(super) struct Row {
+    pub(super) owner: Actor,
+    pub(super) log: Vec<Arc<Event>>,
+    pub(super) totals: Totals,
+    pub(super) inbox: Vec<Letter>,
+    pub(super) beside: Option<Beside>,
+    pub(super) records: Vec<(TurnId, Record)>,
+    pub(super) jobs: Vec<HeldJob>,
+    pub(super) epoch: u64,
+    /// Who writes, and until when nobody else may.
+    pub(super) writer: Option<(Text, Timestamp)>,
+    pub(super) standing: Standing,
+    /// Orders the list.
+    pub(super) made: usize,
+    pub(super) opened: Timestamp,
+    pub(super) written: Timestamp,
+}
+
+/// A job, and until when somebody works on it.
+pub(super) struct HeldJob {
+    pub(super) job: Job,
+    held: Option<Timestamp>,
+}
+
+impl HeldJob {
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.job.due.is_some_and(|due| due <= now) && self.held.is_none_or(|until| until <= now)
+    }
+}
+
+impl Row {
+    pub(super) fn new(owner: Actor, made: usize, now: Timestamp) -> Self {
+        Self {
+            owner,
+            log: Vec::with_capacity(8),
+            totals: Totals::default(),
+            inbox: Vec::new(),
+            beside: None,
+            records: Vec::new(),
+            jobs: Vec::new(),
+            epoch: 0,
+            writer: None,
+            standing: Standing::Idle,
+            made,
+            opened: now,
+            written: now,
+        }
+    }
+
+    pub(super) fn last_seq(&self) -> u64 {
+        self.log.last().map_or(0, |event| event.seq)
+    }
+
+    pub(super) fn check_epoch(&self, id: &ConversationId, epoch: u64) -> Result<(), StoreError> {
+        if self.epoch == epoch && self.writer.is_some() {
+            return Ok(());
+        }
+        Err(StoreError::Fenced { id: id.clone(), epoch })
+    }
+
+    pub(super) fn append(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
+        self.check_epoch(batch.conversation, batch.epoch)?;
+        let (expected, actual) = (batch.expected_seq, self.last_seq());
+        let gapless = batch.events.iter().zip(expected + 1..).all(|(event, seq)| event.seq == seq);
+        if expected != actual || !gapless {
+            return Err(StoreError::WrongSeq { id: batch.conversation.clone(), expected, actual });
+        }
+        self.log.extend_from_slice(batch.events);
+        if let Some(last) = batch.events.last() {
+            self.written = last.at;
+        }
+        if !batch.take.is_empty() {
+            self.inbox.retain(|letter| !batch.take.contains(&letter.id));
+        }
+        match batch.beside {
+            BesideWrite::Keep => {}
+            BesideWrite::Put(beside) => self.beside = Some(beside.clone()),
+            BesideWrite::Delete => self.beside = None,
+        }
+        if let Some(turn) = batch.turn {
+            self.records.extend(batch.records.into_iter().map(|record| (turn.clone(), record)));
+        }
+        self.jobs.retain(|held| !batch.done.iter().any(|done| done.is(&held.job)));
+        let held = Some(self.written.after(batch.hold));
+        self.jobs.extend(batch.jobs.into_iter().map(|job| HeldJob { job, held }));
+        self.totals = batch.totals.unwrap_or(self.totals);
+        self.standing = batch.standing.unwrap_or(self.standing);
+        if batch.lease == Lease::Release {
+            self.writer = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tail(&self, before: u64, enough: u64) -> Vec<Arc<Event>> {
+        let end = self.log.partition_point(|event| event.seq < before);
+        let (mut begin, mut tokens) = (end, 0_u64);
+        while begin > 0 && tokens < enough {
+            begin -= 1;
+            tokens = tokens.saturating_add(tokens::of_event(&self.log[begin]));
+        }
+        self.log[begin..end].to_vec()
+    }
+
+    pub(super) fn take_jobs(&mut self, hold: Hold<'_>) -> Vec<Job> {
+        let due = self.jobs.iter_mut().filter(|held| held.is_due(hold.from));
+        due.map(|held| {
+            held.held = Some(hold.until());
+            held.job.clone()
+        })
+        .collect()
+    }
+
+    pub(super) fn settle(&mut self, job: Job, done: JobDone) {
+        let Some(place) = self.jobs.iter().position(|held| held.job.is(&job)) else { return };
+        match done {
+            JobDone::Removed => drop(self.jobs.remove(place)),
+            JobDone::Kept => self.jobs[place] = HeldJob { job, held: None },
+        }
+    }
+
+    /// Whether somebody should take the conversation up.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        if self.jobs.iter().any(|held| held.is_due(now)) {
+            return true;
+        }
+        if self.writer.as_ref().is_some_and(|(_, until)| *until > now) {
+            return false;
+        }
+        // A message behind a turn that waits must wait as well.
+        let waits = matches!(self.standing, Standing::Waiting { .. });
+        let letter = |letter: &Letter| !waits || !matches!(letter.says, Says::Message(_));
+        match self.standing {
+            Standing::Running => true,
+            Standing::Waiting { until } if until <= now => true,
+            _ => self.inbox.iter().any(letter),
+        }
+    }
+
+    pub(super) fn listed(&self, id: &ConversationId) -> Listed {
+        Listed {
+            id: id.clone(),
+            owner: self.owner.clone(),
+            opened: self.opened,
+            written: self.written,
+            seq: self.last_seq(),
+            standing: self.standing,
+        }
+    }
+}
