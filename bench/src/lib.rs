@@ -10,7 +10,9 @@ pub mod hand;
 pub mod hooks;
 pub mod measure;
 pub mod model;
+pub mod ready_made;
 pub mod report;
+pub mod streams;
 pub mod tool;
 
 /// What a measurement fails with.

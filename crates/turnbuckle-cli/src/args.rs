@@ -162,12 +162,30 @@ pub(crate) struct Show {
 /// Options of `hooks`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hooks {
+    #[command(subcommand)]
+    pub(crate) command: Option<HooksCommand>,
     /// One JSON object a line: a hook at a point
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Instead: the ready-made hooks that `use` can name
     #[arg(long)]
     pub(crate) available: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HooksCommand {
+    /// Run the hooks of one point on an event from stdin, and print what they decide
+    ///
+    /// The event is the JSON object that a command hook reads there. Hooks and their programs are real; the model and the
+    /// tools are stand-ins, and nothing is kept.
+    Test(Rehearsal),
+}
+
+/// Options of `hooks test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rehearsal {
+    /// before_agent, before_tool, after_tool, after_model, stop or ended
+    pub(crate) event: turnbuckle_tools::CommandPoint,
 }
 
 /// Options of `trace`.

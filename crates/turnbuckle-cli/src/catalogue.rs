@@ -5,18 +5,19 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{
-    Approval, CheckResult, Critic, DryRun, Fallback, Guard, Instructions, Permit, Redact, Refine, Retry, ValidateInput,
-};
+use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
-use turnbuckle_tools::CommandHook;
+use turnbuckle::hooks::{Redact, Refine, Retry, Suggest, Trim, ValidateInput};
+use turnbuckle_tools::{CommandHook, Lint, Persist};
 
 /// All, in the order that lists show.
 pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<CommandHook>(),
     Row::of::<ValidateInput>(),
+    Row::of::<Quota>(),
     Row::of::<Instructions>(),
     Row::of::<Redact>(),
+    Row::of::<Trim>(),
     Row::of::<Retry>(),
     Row::of::<Fallback>(),
     Row::of::<Refine>(),
@@ -26,6 +27,10 @@ pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<Permit>(),
     Row::of::<DryRun>(),
     Row::of::<CheckResult>(),
+    Row::of::<Lint>(),
+    Row::of::<Format>(),
+    Row::of::<Persist>(),
+    Row::of::<Suggest>(),
 ];
 
 /// A ready-made hook.

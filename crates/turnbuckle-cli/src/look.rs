@@ -134,7 +134,8 @@ fn without_tools(line: &str) -> &str {
     if line.starts_with("build ") { line.strip_suffix(", 0 tools").unwrap_or(line) } else { line }
 }
 
-fn hook(record: &Record) -> String {
+/// A run of a hook, as a line.
+pub(crate) fn hook(record: &Record) -> String {
     let Record { point, hook, decision, took, call, failure, .. } = record;
     let call = call.as_ref().map(|call| format!(" for {call}")).unwrap_or_default();
     let failure = failure.as_ref().map(|failure| format!(": {}", failure.trim_end())).unwrap_or_default();

@@ -71,7 +71,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::List) => drive(look::list(&args.common)),
         Some(Command::Show(show)) => drive(look::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
-        Some(Command::Hooks(hooks)) => self::hooks::hooks(&hooks, &args.common),
+        Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None if args.common.is_given() => Err(Stopped::usage(

@@ -4,6 +4,7 @@
 //! from Rust, `use = "cache"` in `turnbuckle.toml`. [`ReadyMade`](turnbuckle::hooks::ReadyMade) says how a program
 //! builds one by its name.
 
+#[cfg_attr(not(feature = "all"), allow(dead_code, reason = "shared by hooks whose features may be off"))]
 mod around;
 #[cfg(any(feature = "audit_log", feature = "notify"))]
 mod aside;
@@ -17,12 +18,15 @@ mod circuit_breaker;
 mod concurrency;
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(feature = "monitor")]
+mod monitor;
 #[cfg(feature = "notify")]
 mod notify;
 #[cfg(feature = "rate_limit")]
 mod rate_limit;
 #[cfg(feature = "telemetry")]
 mod telemetry;
+#[cfg_attr(not(feature = "all"), allow(dead_code, reason = "shared by hooks whose features may be off"))]
 mod time;
 #[cfg(feature = "timeout")]
 mod timeout;
@@ -42,6 +46,8 @@ pub use concurrency::{Concurrency, ConcurrencyOptions};
 pub use memory::{
     Dream, DreamOptions, Memories, Memory, MemoryError, Recall, RecallOptions, Remember, RememberOptions,
 };
+#[cfg(feature = "monitor")]
+pub use monitor::{Course, Monitor, MonitorOptions};
 #[cfg(feature = "notify")]
 pub use notify::{Notify, NotifyOptions};
 #[cfg(feature = "rate_limit")]

@@ -1,10 +1,7 @@
-//! One address of one provider: the HTTP client, the headers, and the stream of events that an answer is.
+//! One address of one provider: the HTTP client and the headers.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -14,14 +11,9 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use turnbuckle::clock::{Clock, SystemClock};
 use turnbuckle::model::ModelError;
 
-use crate::failure::{broken, of_response};
+use crate::events::{Events, within};
+use crate::failure::{broken, not_a_stream, of_response};
 use crate::key::Key;
-use crate::sse::{LONGEST, Parser};
-
-/// How many bytes one answer may have.
-const LONGEST_ANSWER: usize = 128 * 1024 * 1024;
-/// How long the end of a stream is waited for once the reply is whole.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a model may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +115,11 @@ impl Endpoint {
             let failure = of_response(response, self.key.as_ref(), self.clock.now());
             return Err(within(&*self.clock, self.patience.idle, failure).await?);
         }
-        let (clock, patience) = (self.clock.clone(), self.patience);
-        Ok(Events { response, parser: Parser::default(), clock, patience, received: 0, over: false })
+        if is_json(&response) {
+            let failure = not_a_stream(response, self.key.as_ref());
+            return Err(within(&*self.clock, self.patience.idle, failure).await?);
+        }
+        Ok(Events::of(response, self.clock.clone(), self.patience.idle))
     }
 }
 
@@ -132,6 +127,12 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("host", &self.place()).field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+/// Some servers say 200 to what they refuse, and some do not stream though they are asked to.
+fn is_json(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 fn address(base: &str, path: &str) -> Result<Url, SetupError> {
@@ -163,80 +164,4 @@ pub(crate) fn client(url: &Url, patience: Patience) -> Result<Client, SetupError
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// What comes of `future`, unless that takes too long. The timer starts when there is something to wait for.
-async fn within<T>(clock: &dyn Clock, idle: Duration, future: impl Future<Output = T>) -> Result<T, ModelError> {
-    let (mut future, mut timer) = (pin!(future), None);
-    poll_fn(|cx| {
-        if let Poll::Ready(value) = future.as_mut().poll(cx) {
-            return Poll::Ready(Ok(value));
-        }
-        let timer = timer.get_or_insert_with(|| clock.sleep(idle));
-        timer.as_mut().poll(cx).map(|()| Err(ModelError::Stalled { idle }))
-    })
-    .await
-}
-
-/// The events of one answer. Dropping it closes the connection.
-pub(crate) struct Events {
-    response: Response,
-    parser: Parser,
-    clock: Arc<dyn Clock>,
-    patience: Patience,
-    received: usize,
-    over: bool,
-}
-
-impl Events {
-    /// Goes on to the next event; whether there is one.
-    pub(crate) async fn advance(&mut self) -> Result<bool, ModelError> {
-        self.advance_within(self.patience.idle).await
-    }
-
-    pub(crate) async fn advance_within(&mut self, idle: Duration) -> Result<bool, ModelError> {
-        loop {
-            let too_long = |_| ModelError::Protocol(format!("an event of more than {LONGEST} bytes"));
-            if self.parser.advance().map_err(too_long)? {
-                return Ok(true);
-            }
-            if self.over {
-                return Ok(false);
-            }
-            let piece = within(&*self.clock, idle, self.response.chunk()).await?;
-            match piece.map_err(|error| broken("reading the answer", error))? {
-                Some(piece) => {
-                    self.received += piece.len();
-                    if self.received > LONGEST_ANSWER {
-                        return Err(ModelError::Protocol(format!("an answer of more than {LONGEST_ANSWER} bytes")));
-                    }
-                    self.parser.push(&piece);
-                }
-                None => {
-                    self.over = true;
-                    return Ok(self.parser.finish());
-                }
-            }
-        }
-    }
-
-    /// The event's data.
-    pub(crate) fn data(&self) -> &[u8] {
-        self.parser.data()
-    }
-
-    /// Whether not a single byte came.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.received == 0
-    }
-
-    /// The reply is whole. If the end of the body is here already, the connection can be used again; nobody waits for it.
-    pub(crate) async fn close(mut self) {
-        let mut rest = pin!(self.response.chunk());
-        poll_fn(|cx| {
-            let _ = rest.as_mut().poll(cx);
-            Poll::Ready(())
-        })
-        .await;
-    }
 }

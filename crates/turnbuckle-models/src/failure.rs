@@ -65,6 +65,15 @@ pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Time
     ModelError::Status { status: status.as_u16(), message: presentable(&message, key), retry_after }
 }
 
+/// The error that an answer is which should have been a stream, and is JSON.
+pub(crate) async fn not_a_stream(response: Response, key: Option<&Key>) -> ModelError {
+    let body: Value = serde_json::from_slice(&start_of(response).await).unwrap_or_default();
+    match body.get("error").and_then(|_| Complaint::read(&body)) {
+        Some(complaint) => in_stream(&complaint, key),
+        None => ModelError::Protocol("the server was asked to stream and did not".to_owned()),
+    }
+}
+
 /// The first bytes of a body; one that breaks off is still worth reading.
 pub(crate) async fn start_of(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();

@@ -21,6 +21,7 @@
 mod anthropic;
 mod arguments;
 mod endpoint;
+mod events;
 mod failure;
 mod key;
 mod named;
@@ -38,3 +39,10 @@ pub use named::{Environment, Name, NameError, first_found, open};
 pub use openai::OpenAi;
 pub use prices::{Price, Prices, PricesError};
 pub use probe::{ProbeError, models_at};
+
+/// The guide's code compiles.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/models.md")]
+    struct Models;
+}

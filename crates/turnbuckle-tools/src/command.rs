@@ -50,7 +50,7 @@
 mod answer;
 mod line;
 mod points;
-mod process;
+pub(crate) mod process;
 
 use std::fmt;
 use std::io;

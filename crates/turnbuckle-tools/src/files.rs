@@ -56,6 +56,17 @@ pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
     Some(Arc::new(FileTool { spec, folder: folder.clone(), run }))
 }
 
+/// Puts `content` into the file at `path`, in one step, beside the async threads. Folders on the way are made.
+pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>) -> Result<(), Failure> {
+    let folder = folder.clone();
+    let replaced = aside(move |leash| {
+        let path = folder::file_below(&path)?;
+        let _changing = folder.changing();
+        folder.replace(&path, &content, leash).map(drop)
+    });
+    replaced.await?.map_err(|refusal: Refusal| refusal.to_string().into())
+}
+
 impl Tool for FileTool {
     fn spec(&self) -> &Spec {
         &self.spec

@@ -30,9 +30,13 @@
 
 mod command;
 mod files;
+mod lint;
+mod persist;
 mod workspace;
 
 pub use command::{
     CommandError, CommandHook, CommandLine, CommandOptions, CommandPoint, UnknownPoint, kill_all_groups,
 };
+pub use lint::{Lint, LintOptions};
+pub use persist::{Persist, PersistOptions, Persisted};
 pub use workspace::{Workspace, WorkspaceError};

@@ -179,12 +179,23 @@ impl Agent {
         if hooks.len() == self.hooks().len() {
             return self.clone();
         }
+        self.remade(hooks, self.model().clone(), Arc::clone)
+    }
+
+    /// The same definition with other hooks, another model and tools in place of tools. The digest stays: it is the same
+    /// agent to whoever revives a turn of it.
+    pub(crate) fn remade(
+        &self,
+        hooks: Vec<HookEntry>,
+        model: Arc<dyn Model>,
+        tool: impl Fn(&Arc<dyn Tool>) -> Arc<dyn Tool>,
+    ) -> Self {
         let inner = &self.0;
         let equip =
-            |equipped: &Equipped| Equipped { tool: equipped.tool.clone(), validator: equipped.validator.clone() };
+            |equipped: &Equipped| Equipped { tool: tool(&equipped.tool), validator: equipped.validator.clone() };
         Self(Arc::new(Inner {
             name: inner.name.clone(),
-            model: inner.model.clone(),
+            model,
             system: inner.system.clone(),
             definitions: inner.definitions.clone(),
             tools: inner.tools.iter().map(|(name, equipped)| (name.clone(), equip(equipped))).collect(),

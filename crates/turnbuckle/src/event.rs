@@ -267,8 +267,15 @@ pub struct TurnEnded {
     pub model_calls: u32,
     /// Over all attempts.
     pub usage: Usage,
+    /// Dollars, over all attempts of models with a known price.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub cost: f64,
     /// Time the turn was at work, waiting left out.
     pub ms: u64,
+}
+
+fn is_nothing(cost: &f64) -> bool {
+    *cost <= 0.0
 }
 
 /// Something that people should know about a turn that went on.

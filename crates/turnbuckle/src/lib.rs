@@ -71,4 +71,6 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../../docs/hooks.md")]
     struct Hooks;
+    #[doc = include_str!("../../../docs/crash-kit.md")]
+    struct CrashKit;
 }

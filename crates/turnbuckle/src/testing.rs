@@ -1,8 +1,9 @@
 //! For your tests as for ours: a clock that stands still, models that remember, turns as text,
-//! and what every store promises.
+//! what every store promises, and crashes at every boundary.
 
 mod clock;
 pub mod conformance;
+pub mod crash;
 mod rig;
 
 pub use clock::PausedClock;

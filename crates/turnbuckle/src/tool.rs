@@ -197,6 +197,12 @@ impl Output {
         Self { ok: false, content: content.into(), waits: None }
     }
 
+    /// The same with other content: what an `after_tool` hook that changes a result gives back.
+    #[must_use]
+    pub fn with_content(self, content: impl Into<Content>) -> Self {
+        Self { content: content.into(), ..self }
+    }
+
     /// No result yet: someone must answer `prompt` first. The call suspends; once answered, the tool is called again
     /// with the answer in [`Turn::answer`].
     pub fn wait(prompt: Prompt) -> Self {

@@ -131,7 +131,8 @@ impl Tracer {
     fn ended(&mut self, ended: &TurnEnded) {
         let by = ended.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        self.line("end", format!("{}{by}{reason}", ended.outcome));
+        let cost = if ended.cost > 0.0 { format!(" (${:.4})", ended.cost) } else { String::new() };
+        self.line("end", format!("{}{by}{reason}{cost}", ended.outcome));
         for warning in &ended.warnings {
             let hook = warning.hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
             self.line("warning", format!("{hook}{}", warning.text));

@@ -107,8 +107,9 @@ impl Fold {
             0 => String::new(),
             tokens => format!(", {tokens} tokens"),
         };
+        let cost = if ended.cost > 0.0 { format!(", ${:.4}", ended.cost) } else { String::new() };
         let seconds = std::time::Duration::from_millis(ended.ms).as_secs_f64();
-        let end = format!("{}{by}{reason} ({calls}{tokens}, {seconds:.1} s)", ended.outcome);
+        let end = format!("{}{by}{reason} ({calls}{tokens}{cost}, {seconds:.1} s)", ended.outcome);
         let warned = |warning: &turnbuckle::event::Warning| {
             let hook = warning.hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
             line("warning", Tone::Hook, format!("{hook}{}", few_lines(&warning.text)))

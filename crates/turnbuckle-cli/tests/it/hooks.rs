@@ -53,6 +53,15 @@ fn without_any_hooks_there_is_a_default_retry() {
 }
 
 #[test]
+fn a_secret_option_is_not_shown() {
+    let config = "[[hooks]]\nuse = \"redact\"\nstrategy = \"hash\"\nsalt = \"hunter22\"\n";
+    for arguments in [&["hooks"][..], &["hooks", "--json"], &["check"]] {
+        let ran = Folder::with_config(r#"{ "text": "x" }"#, config).run(arguments).exits(0);
+        assert!(!ran.out.contains("hunter22") && !ran.err.contains("hunter22"), "{}", ran.out);
+    }
+}
+
+#[test]
 fn what_use_can_name_is_told_with_what_it_does() {
     let ran = Folder::new().run(&["hooks", "--available"]).exits(0);
     assert!(ran.out.lines().any(|line| line.starts_with("redact ") && line.contains("secrets")), "{}", ran.out);
@@ -93,4 +102,41 @@ fn what_a_ready_made_hook_refuses_has_its_line() {
         "turnbuckle.toml:4: `models` in [[hooks]] has \"gpt\": there is no model",
     );
     refused("[[hooks]]\nuse = \"guard\"\n", "turnbuckle.toml:1: `rules` in [[hooks]] is missing");
+}
+
+#[test]
+fn the_hooks_of_a_point_can_be_tried_on_an_event() {
+    let config = r#"[[hooks]]
+use = "approval"
+rules = [ { tool = "write_file", where = { "/path" = "[.]git" }, then = "deny", explain = "not {/path}" } ]
+[[hooks]]
+use = "command"
+name = "shout"
+on = "before_tool"
+tools = ["read_*"]
+run = "touch ran"
+[[hooks]]
+use = "guard"
+rules = [ { forbid = "secret", reason = "tell no secrets" } ]
+[[hooks]]
+use = "lint"
+run = "exit 1"
+"#;
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, config);
+    let test = |event: &str, json: &str| folder.run_with_stdin(&["hooks", "test", event], json.as_bytes());
+    let ran = test("before_tool", r#"{"tool_name": "write_file", "tool_input": {"path": ".git/config"}}"#).exits(0);
+    assert!(ran.out.starts_with("hook      before_tool approval for c1: deny, "), "{}", ran.out);
+    assert!(ran.out.contains("not .git/config") && !folder.path().join("ran").exists(), "{}", ran.out);
+    let ran = test("before_tool", r#"{"tool_name": "read_file", "hook_event_name": "PreToolUse"}"#).exits(0);
+    assert!(ran.out.contains("shout") && folder.path().join("ran").exists(), "{}", ran.out);
+    let ran = test("after_model", r#"{"message": "the secret is out"}"#).exits(0);
+    assert!(ran.out.contains("guard: regenerate") && ran.out.contains("tell no secrets"), "{}", ran.out);
+    folder.file("a.rs", "");
+    let ran = test("stop", r#"{"last_assistant_message": "done", "touched": ["a.rs"]}"#).exits(0);
+    assert!(ran.out.contains("lint: refuse") && ran.out.contains("exit code 1"), "{}", ran.out);
+    let ran = folder.run_with_stdin(&["hooks", "test", "after_model", "--json"], br#"{"message": "fine"}"#).exits(0);
+    assert_eq!(ran.events()[0]["decision"], "continue");
+    test("before_agent", "{}").exits(2).says("no hook runs at before_agent");
+    test("before_tool", "nonsense").exits(2).says("the event on stdin makes no sense");
+    test("on_stop", "{}").exits(2).says("after_model, stop, ended");
 }

@@ -5,14 +5,17 @@ mod kit;
 
 mod audit_log;
 mod cache;
+mod catalogue;
 mod circuit_breaker;
 mod concurrency;
 #[cfg(feature = "memory")]
 mod memory;
+mod monitor;
 #[cfg(feature = "notify")]
 mod notify;
 mod options;
 mod rate_limit;
+mod shape;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod timeout;

@@ -1,6 +1,8 @@
 //! Anthropic's Messages.
 
+mod block;
 mod body;
+mod event;
 mod reply;
 
 use std::fmt;

@@ -1,120 +1,18 @@
 //! What Anthropic says, folded into a reply as it comes.
 
-use std::sync::Arc;
-
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use turnbuckle::ToolCall;
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
-use super::body::{CITATIONS, OBJECT_TOOL};
-use super::{ObjectBy, WIRE};
-use crate::arguments;
-use crate::endpoint::{Events, GRACE};
+use super::ObjectBy;
+use super::block::{Block, whole_input};
+use super::body::OBJECT_TOOL;
+use super::event::{Delta, Event, WireUsage};
+use crate::events::{Events, GRACE};
 use crate::failure::{cut_off, garbled, in_stream};
 use crate::key::Key;
-use crate::wire::{Complaint, Str};
-
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(borrow, default)]
-    r#type: Str<'a>,
-    #[serde(default)]
-    index: u64,
-    #[serde(borrow, default)]
-    delta: Option<Delta<'a>>,
-    #[serde(default)]
-    content_block: Option<Value>,
-    #[serde(default)]
-    message: Option<Opening>,
-    #[serde(default)]
-    usage: Option<WireUsage>,
-    #[serde(default)]
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow, default)]
-    r#type: Str<'a>,
-    #[serde(borrow, default)]
-    text: Str<'a>,
-    #[serde(borrow, default)]
-    thinking: Str<'a>,
-    #[serde(borrow, default)]
-    signature: Str<'a>,
-    #[serde(borrow, default)]
-    partial_json: Str<'a>,
-    #[serde(default)]
-    citation: Option<Value>,
-    #[serde(borrow, default)]
-    stop_reason: Str<'a>,
-}
-
-#[derive(Deserialize)]
-struct Opening {
-    #[serde(default)]
-    usage: Option<WireUsage>,
-}
-
-/// Counts so far; what is not said has not changed.
-#[derive(Clone, Copy, Default, Deserialize)]
-struct WireUsage {
-    #[serde(default)]
-    input_tokens: Option<u64>,
-    #[serde(default)]
-    output_tokens: Option<u64>,
-    #[serde(default)]
-    cache_read_input_tokens: Option<u64>,
-    #[serde(default)]
-    cache_creation_input_tokens: Option<u64>,
-}
-
-impl WireUsage {
-    fn update(&mut self, now: Self) {
-        self.input_tokens = now.input_tokens.or(self.input_tokens);
-        self.output_tokens = now.output_tokens.or(self.output_tokens);
-        self.cache_read_input_tokens = now.cache_read_input_tokens.or(self.cache_read_input_tokens);
-        self.cache_creation_input_tokens = now.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
-    }
-
-    /// Anthropic's input is what was neither read from the cache nor written to it; ours is all of it.
-    fn total(&self) -> Usage {
-        let cache_read = self.cache_read_input_tokens.unwrap_or_default();
-        let cache_write = self.cache_creation_input_tokens.unwrap_or_default();
-        let fresh = self.input_tokens.unwrap_or_default();
-        let input = fresh.saturating_add(cache_read).saturating_add(cache_write);
-        Usage { input, output: self.output_tokens.unwrap_or_default(), cache_read, cache_write }
-    }
-}
-
-/// A block of the reply under way.
-enum Block {
-    Text {
-        text: String,
-        citations: Vec<Value>,
-    },
-    Thinking {
-        text: String,
-        signature: String,
-    },
-    Call {
-        id: String,
-        name: String,
-        json: String,
-        whole: Option<Value>,
-    },
-    /// The forced tool's arguments: to everybody else they are what the model says.
-    Object {
-        json: String,
-    },
-    /// Of the provider's own: kept as it came, with the input that came in pieces.
-    Sealed {
-        block: Value,
-        json: String,
-    },
-}
+use crate::wire::{Complaint, object};
 
 /// A reply under way.
 pub(super) struct Folding<'a> {
@@ -183,6 +81,11 @@ impl<'a> Folding<'a> {
 
     /// One event. Kinds that are not known are skipped: there will be new ones.
     pub(super) fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+        // Gateways that know the other wire better end with its last word.
+        if data.trim_ascii() == b"[DONE]" {
+            self.over = true;
+            return Ok(());
+        }
         let event: Event<'_> = serde_json::from_slice(data).map_err(garbled)?;
         match &*event.r#type {
             "content_block_delta" => {
@@ -295,7 +198,7 @@ impl<'a> Folding<'a> {
                 arguments,
             })
             .collect();
-        let object = self.wants_object.then(|| crate::wire::object(&content)).flatten();
+        let object = self.wants_object.then(|| object(&content)).flatten();
         let stop_reason = match self.stop.as_deref() {
             Some("refusal") => StopReason::Refusal,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
@@ -306,49 +209,4 @@ impl<'a> Folding<'a> {
         usage += self.usage.total();
         Reply { content: content.into(), calls, stop_reason, usage, object }
     }
-}
-
-impl Block {
-    /// What stands in the content for it.
-    fn parts(&self) -> Vec<Part> {
-        let sealed = |block: Value| Part::Provider { provider: WIRE.into(), block: Arc::new(block) };
-        match self {
-            Self::Text { text, citations } => {
-                let said = (!text.is_empty()).then(|| Part::text(text.as_str()));
-                let cited = || sealed(json!({ "type": CITATIONS, CITATIONS: citations }));
-                said.into_iter().chain((!citations.is_empty()).then(cited)).collect()
-            }
-            Self::Thinking { text, signature } => {
-                let signature = (!signature.is_empty()).then(|| signature.as_str().into());
-                match (text.is_empty(), &signature) {
-                    (true, None) => Vec::new(),
-                    _ => vec![Part::Thinking { text: text.as_str().into(), signature }],
-                }
-            }
-            Self::Object { json } if json.is_empty() => Vec::new(),
-            Self::Object { json } => vec![Part::text(json.as_str())],
-            Self::Call { .. } => Vec::new(),
-            Self::Sealed { block, json } => {
-                let mut block = block.clone();
-                if let (false, Ok(input)) = (json.is_empty(), serde_json::from_str::<Value>(json)) {
-                    block["input"] = input;
-                }
-                vec![sealed(block)]
-            }
-        }
-    }
-
-    fn call(&mut self) -> Option<(String, String, Arc<Value>)> {
-        let Self::Call { id, name, json, whole } = self else { return None };
-        let arguments = match (json.is_empty(), whole.take()) {
-            (true, Some(input)) => Arc::new(input),
-            _ => arguments::received(json),
-        };
-        Some((std::mem::take(id), std::mem::take(name), arguments))
-    }
-}
-
-/// Some servers send the arguments whole, at the start of the block.
-fn whole_input(block: &Value) -> Option<&Value> {
-    block.get("input").filter(|input| input.as_object().is_some_and(|input| !input.is_empty()))
 }

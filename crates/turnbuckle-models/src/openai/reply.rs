@@ -9,7 +9,7 @@ use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
 use super::calls::{CallDelta, Calls};
-use crate::endpoint::{Events, GRACE};
+use crate::events::{Events, GRACE};
 use crate::failure::{cut_off, garbled, in_stream};
 use crate::key::Key;
 use crate::wire::{Complaint, Str};
@@ -144,9 +144,6 @@ impl<'a> Folding<'a> {
     pub(super) fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
         if data.trim_ascii() == b"[DONE]" {
             self.over = true;
-            return Ok(());
-        }
-        if data.trim_ascii().is_empty() {
             return Ok(());
         }
         let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(garbled)?;

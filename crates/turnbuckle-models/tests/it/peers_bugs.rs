@@ -104,3 +104,26 @@ async fn arguments_that_come_whole_are_taken_on_both_wires() {
     let server = StandIn::playing(vec![streaming(&stream)]).await;
     assert_eq!(*ask(&anthropic(&server.url), &asking("t")).await.unwrap().calls[0].arguments, json!({ "x": 1 }));
 }
+
+#[tokio::test]
+async fn an_error_with_status_200_is_an_error_and_an_answer_that_does_not_stream_is_told() {
+    let json = "content-type: application/json; charset=utf-8\r\n";
+    let refused = json!({ "error": { "message": "no such model", "code": 404 } }).to_string();
+    let whole = json!({ "choices": [{ "message": { "content": "hi" }, "finish_reason": "stop" }] }).to_string();
+    let server = StandIn::playing(vec![answering(200, json, &refused), answering(200, json, &whole)]).await;
+    let error = ask(&openai(&server.url), &asking("hi")).await.unwrap_err();
+    assert_eq!(error.to_string(), "the model answered with status 404: no such model");
+    let error = ask(&openai(&server.url), &asking("hi")).await.unwrap_err();
+    assert!(error.to_string().contains("asked to stream"), "{error}");
+    assert_eq!(error.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn empty_events_are_nothing_and_done_ends_the_other_wire_too() {
+    let stream = anthropic_events(&[
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "hi" } }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }),
+    ]);
+    let server = StandIn::playing(vec![streaming(&format!("data:\n\n{stream}data: [DONE]\n\n"))]).await;
+    assert_eq!(ask(&anthropic(&server.url), &asking("hi")).await.unwrap().content.text(), "hi");
+}

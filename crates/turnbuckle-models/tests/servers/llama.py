@@ -22,6 +22,7 @@ params.cpuparams.n_threads = 1
 params.cpuparams_batch.n_threads = 1
 params.use_jinja = True
 params.endpoint_slots = True
+params.sampling.temp = 0.0  # the same answer every time
 server = xllamacpp.Server(params)
 parent = os.getppid()
 while os.getppid() == parent:

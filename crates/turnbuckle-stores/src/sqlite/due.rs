@@ -10,13 +10,15 @@ use super::number;
 use super::process::Process;
 
 /// Everything that somebody should do by now, with whoever may be at it. A message behind a turn that waits must wait.
+/// `UNION` instead of `UNION ALL` would have SQLite sort, and for that walk through all conversations.
 pub(super) const CANDIDATES: &str = "
     WITH candidate (conversation, claimed, until, process) AS (
         SELECT made, 1, lease_until, process FROM conversation WHERE due <= ?1
-         UNION
-        SELECT made, 1, lease_until, conversation.process FROM inbox JOIN conversation ON made = inbox.conversation
-         WHERE NOT (opens AND standing = 'waiting')
-         UNION
+         UNION ALL
+        SELECT made, 1, lease_until, process
+          FROM (SELECT conversation AS of, min(opens) AS only_messages FROM inbox GROUP BY conversation)
+          JOIN conversation ON made = of WHERE NOT (only_messages AND standing = 'waiting')
+         UNION ALL
         SELECT conversation, 0, held_until, process FROM job WHERE due <= ?1
     )
     SELECT id, claimed, candidate.until, candidate.process

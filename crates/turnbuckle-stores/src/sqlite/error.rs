@@ -44,6 +44,16 @@ pub enum SqliteError {
         /// The newest that this program knows.
         known: i64,
     },
+    /// An older Turnbuckle made its tables, and whoever only looks does not change them.
+    #[error("{} has schema version {found}; to be read it must be brought to {known}: open it once to write", path.display())]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// As the file has it.
+        found: i64,
+        /// The version that this program reads.
+        known: i64,
+    },
     /// A newer Turnbuckle wrote this row; others may be readable.
     #[error("{} holds something in format {found}, found while {doing}; this program knows up to {known}", path.display())]
     NewerFormat {
@@ -90,6 +100,14 @@ pub enum SqliteError {
         /// The file.
         path: PathBuf,
         /// What was being done.
+        doing: &'static str,
+    },
+    /// The store was opened to look only.
+    #[error("the database {} was opened only to be read; {doing} would write to it", path.display())]
+    OpenedToRead {
+        /// The file.
+        path: PathBuf,
+        /// What would have been done.
         doing: &'static str,
     },
     /// There is no room. Nothing was written; when there is room again, writes succeed again.
@@ -164,11 +182,12 @@ impl SqliteError {
             | Self::Damaged { doing, .. }
             | Self::Moved { doing, .. }
             | Self::ReadOnly { doing, .. }
+            | Self::OpenedToRead { doing, .. }
             | Self::Full { doing, .. }
             | Self::Locked { doing, .. }
             | Self::Failed { doing, .. } => doing,
             Self::NotAFile { .. } | Self::Foreign { .. } => "opening it",
-            Self::Newer { .. } => "comparing its schema version",
+            Self::Newer { .. } | Self::Older { .. } => "comparing its schema version",
             Self::Closed { .. } => "handing it work",
         }
     }
@@ -191,6 +210,8 @@ pub(super) enum Fault {
     Unreadable(serde_json::Error),
     /// A row has a format that only a newer program knows.
     Newer(i64),
+    /// The file could not be opened again.
+    Opening(SqliteError),
 }
 
 impl Fault {
@@ -200,6 +221,7 @@ impl Fault {
         Err(match self {
             Self::Refused(error) => return Ok(error),
             Self::Sql(error) => SqliteError::of(path, doing, error),
+            Self::Opening(error) => error,
             Self::Unreadable(error) => SqliteError::Unreadable { path: path_buf(), doing, source: Arc::new(error) },
             Self::Newer(found) => {
                 let known = i64::from(turnbuckle::event::FORMAT);
@@ -222,5 +244,10 @@ impl From<StoreError> for Fault {
 impl From<serde_json::Error> for Fault {
     fn from(error: serde_json::Error) -> Self {
         Self::Unreadable(error)
+    }
+}
+impl From<SqliteError> for Fault {
+    fn from(error: SqliteError) -> Self {
+        Self::Opening(error)
     }
 }

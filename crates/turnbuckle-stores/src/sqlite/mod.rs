@@ -22,6 +22,7 @@ mod error;
 mod file;
 mod jobs;
 mod json;
+mod look;
 mod process;
 mod read;
 mod readers;
@@ -31,19 +32,20 @@ mod schema;
 mod tests;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, Letter, Listed, Store, Stored};
+use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, Letter, Listed, Store, StoreError, Stored};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use error::Fault;
 pub use error::{Cause, SqliteError};
 use jobs::JobRow;
+use look::Looking;
 use process::Process;
 use readers::Readers;
 use rows::{LetterRow, Owned};
@@ -59,7 +61,8 @@ pub struct SqliteStore {
 struct Inner {
     readers: Readers,
     /// Dropped after the readers: the last connection moves what is in the write-ahead log into the file.
-    writer: Writer,
+    /// `None` for those who only look.
+    writer: Option<Writer>,
     shared: Arc<Shared>,
     /// Stands in every claim.
     process: Option<Arc<Process>>,
@@ -68,17 +71,37 @@ struct Inner {
 impl SqliteStore {
     /// Opens the file, and makes it, its folder and its tables if need be. Blocks for some milliseconds.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
-        // A relative path would mean another file once somebody changes the folder.
-        let path = std::path::absolute(path.as_ref()).map_err(|error| SqliteError::Unreachable {
-            path: path.as_ref().to_owned(),
-            doing: "finding out where it is",
-            source: Arc::new(error),
-        })?;
+        let path = absolute(path.as_ref())?;
         let db = schema::prepare(&path)?;
-        let shared = Arc::new(Shared { path, stopped: OnceLock::new(), commits: 0.into() });
-        let readers = Readers::start(&shared.path, shared.clone())?;
+        Self::around(db, path)
+    }
+
+    /// A store that writes through `db`.
+    fn around(db: rusqlite::Connection, path: PathBuf) -> Result<Self, SqliteError> {
+        let shared = Arc::new(Shared::of(path));
+        let readers = Readers::start(shared.clone(), Looking::beside_a_writer)?;
         let writer = Writer::start(db, shared.clone()).map_err(|error| no_thread(&shared.path, error))?;
-        Ok(Self { inner: Arc::new(Inner { writer, readers, shared, process: Process::this().map(Arc::new) }) })
+        Ok(Self::of(readers, Some(writer), shared))
+    }
+
+    /// Opens a file that is there, to look only: nothing is written to it, and nothing made beside it while nobody
+    /// writes. While another process writes, or after one died writing, SQLite needs the index of the write-ahead log
+    /// and makes it beside the file if it is missing: then, and only then, the folder must be writable. Whatever would
+    /// write fails with [`SqliteError::OpenedToRead`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
+        let path = absolute(path.as_ref())?;
+        schema::examine(&path)?;
+        let shared = Arc::new(Shared::of(path));
+        let readers = Readers::start(shared.clone(), |path| {
+            let mut looking = Looking::only(path)?;
+            looking.read(|db| Ok(schema::check_tables(path, db)?)).map_err(|fault| shared.name(fault, "opening it"))?;
+            Ok(looking)
+        })?;
+        Ok(Self::of(readers, None, shared))
+    }
+
+    fn of(readers: Readers, writer: Option<Writer>, shared: Arc<Shared>) -> Self {
+        Self { inner: Arc::new(Inner { readers, writer, shared, process: Process::this().map(Arc::new) }) }
     }
 
     /// Where it is.
@@ -90,16 +113,36 @@ impl SqliteStore {
         &self,
         doing: &'static str,
         id: &ConversationId,
-        query: impl FnOnce(&rusqlite::Connection, &ConversationId) -> Result<T, Fault> + Send + 'static,
+        query: impl Fn(&rusqlite::Connection, &ConversationId) -> Result<T, Fault> + Send + 'static,
     ) -> Stored<'_, T> {
         let id = id.clone();
         Stored::later(self.inner.readers.read(doing, move |db| query(db, &id)))
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&rusqlite::Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match &self.inner.writer {
+            Some(writer) => writer.write(doing, work).await,
+            None => Err(SqliteError::OpenedToRead { path: self.path().to_owned(), doing }.into()),
+        }
     }
 
     /// Transactions that this store has brought to disk, of which many writes may share one.
     pub fn commits(&self) -> u64 {
         self.inner.shared.commits.load(Ordering::Relaxed)
     }
+}
+
+/// A relative path would mean another file once somebody changes the folder.
+fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
+    std::path::absolute(path).map_err(|error| SqliteError::Unreachable {
+        path: path.to_owned(),
+        doing: "finding out where it is",
+        source: Arc::new(error),
+    })
 }
 
 fn no_thread(path: &Path, error: std::io::Error) -> SqliteError {
@@ -115,7 +158,7 @@ impl Store for SqliteStore {
     fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
         Stored::later(async move {
             let (id, owner) = (id.clone(), json::json(owner, "writing an owner as JSON")?);
-            self.inner.writer.write("opening a conversation", move |db| append::open(db, &id, &owner, now)).await
+            self.write("opening a conversation", move |db| append::open(db, &id, &owner, now)).await
         })
     }
 
@@ -126,7 +169,7 @@ impl Store for SqliteStore {
     fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
         Stored::later(async move {
             let (id, letter) = (id.clone(), LetterRow::of(letter)?);
-            self.inner.writer.write("delivering a letter", move |db| append::deliver(db, &id, &letter)).await
+            self.write("delivering a letter", move |db| append::deliver(db, &id, &letter)).await
         })
     }
 
@@ -137,19 +180,19 @@ impl Store for SqliteStore {
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
         let (id, writer, me) = (id.clone(), writer.clone(), self.inner.process.clone());
         let work = move |db: &_| claim::claim(db, &id, &writer, me.as_deref(), now);
-        Stored::later(self.inner.writer.write("claiming a conversation", work))
+        Stored::later(self.write("claiming a conversation", work))
     }
 
     fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
         let id = id.clone();
         let work = move |db: &_| claim::renew(db, &id, epoch, now);
-        Stored::later(self.inner.writer.write("renewing a claim", work))
+        Stored::later(self.write("renewing a claim", work))
     }
 
     fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
         Stored::later(async move {
             let (batch, me) = (Owned::of(batch)?, self.inner.process.clone());
-            self.inner.writer.write("appending to a log", move |db| batch.write(db, me.as_deref())).await
+            self.write("appending to a log", move |db| batch.write(db, me.as_deref())).await
         })
     }
 
@@ -179,13 +222,13 @@ impl Store for SqliteStore {
         let (id, me) = (id.clone(), self.inner.process.clone());
         let (now, until) = (number(hold.from.as_millis()), number(hold.until().as_millis()));
         let work = move |db: &_| jobs::take(db, &id, me.as_deref(), now, until);
-        Stored::later(self.inner.writer.write("taking jobs", work))
+        Stored::later(self.write("taking jobs", work))
     }
 
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
         Stored::later(async move {
             let (id, job) = (id.clone(), JobRow::of(&job)?);
-            self.inner.writer.write("settling a job", move |db| jobs::settle(db, &id, &job, done)).await
+            self.write("settling a job", move |db| jobs::settle(db, &id, &job, done)).await
         })
     }
 

@@ -8,16 +8,17 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 use turnbuckle::store::StoreError;
 
+use super::SqliteError;
 use super::error::Fault;
 use super::json::STACK;
+use super::look::Looking;
 use super::writer::Shared;
-use super::{SqliteError, schema};
 
 /// Reads that may wait; the next caller waits for a place.
 const QUEUE: usize = 256;
 const THREADS: usize = 2;
 
-type Work = Box<dyn FnOnce(&mut Connection) + Send>;
+type Work = Box<dyn FnOnce(&mut Looking) + Send>;
 
 /// Where reads go in.
 #[derive(Debug)]
@@ -29,12 +30,16 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn start(path: &Path, shared: Arc<Shared>) -> Result<Self, SqliteError> {
+    /// With connections that `connect` makes.
+    pub(super) fn start(
+        shared: Arc<Shared>,
+        connect: impl Fn(&Path) -> Result<Looking, SqliteError>,
+    ) -> Result<Self, SqliteError> {
         let (queue, work) = mpsc::channel::<Work>(QUEUE);
         let work = Arc::new(Mutex::new(work));
-        let mut readers = Self { queue: Some(queue), threads: Vec::new(), shared };
+        let mut readers = Self { queue: Some(queue), threads: Vec::new(), shared: shared.clone() };
         for _ in 0..THREADS {
-            let (mut db, work) = (schema::reader(path)?, work.clone());
+            let (mut db, work) = (connect(&shared.path)?, work.clone());
             let next = move || work.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
             let thread =
                 std::thread::Builder::new().name("turnbuckle-read".to_owned()).stack_size(STACK).spawn(move || {
@@ -42,7 +47,7 @@ impl Readers {
                         work(&mut db);
                     }
                 });
-            readers.threads.push(thread.map_err(|error| super::no_thread(path, error))?);
+            readers.threads.push(thread.map_err(|error| super::no_thread(&shared.path, error))?);
         }
         Ok(readers)
     }
@@ -51,17 +56,16 @@ impl Readers {
     pub(super) async fn read<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+        work: impl Fn(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let closed = || StoreError::from(SqliteError::Closed { path: self.shared.path.clone() });
         let (reply, answer) = oneshot::channel();
         let shared = self.shared.clone();
-        let task = Box::new(move |db: &mut Connection| {
+        let task = Box::new(move |db: &mut Looking| {
             if reply.is_closed() {
                 return;
             }
-            let done = db.transaction().map_err(Fault::from).and_then(|state| work(&state));
-            let _caller_left = reply.send(done.map_err(|fault| shared.explain(fault, doing)));
+            let _caller_left = reply.send(db.read(work).map_err(|fault| shared.explain(fault, doing)));
         });
         let queue = self.queue.as_ref().ok_or_else(closed)?;
         queue.send(task).await.map_err(|_| closed())?;

@@ -1,5 +1,6 @@
 //! The file: whose it is, which version it has, what tables are in it, and how it is written to disk.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -24,7 +25,10 @@ const MIGRATING: &str = "making or migrating its tables";
 /// Makes the folder and the file if need be, and brings the tables up to date. The connection is the writer's.
 pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     make_folder(path)?;
-    look_before_opening(path)?;
+    // The super-user could write it all the same; whoever marked it did not mean that.
+    if look_before_opening(path)?.is_some_and(|about| about.permissions().readonly()) {
+        return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+    }
     let failed = |error| SqliteError::of(path, OPENING, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -41,15 +45,51 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     Ok(db)
 }
 
-/// One more connection to a prepared file, for reading.
+/// One more connection to a prepared file, for reading. It may write what SQLite keeps beside the file.
 pub(super) fn reader(path: &Path) -> Result<Connection, SqliteError> {
+    looker(path, OpenFlags::SQLITE_OPEN_READ_WRITE, path.as_os_str())
+}
+
+/// Reads the file as it is, without locks. Right only as long as nobody writes to it.
+pub(super) fn immutable(path: &Path) -> Result<Connection, SqliteError> {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    looker(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI, uri.as_ref())
+}
+
+/// A connection that changes nothing, opened under `name`.
+pub(super) fn looker(path: &Path, flags: OpenFlags, name: &OsStr) -> Result<Connection, SqliteError> {
     let failed = |error| SqliteError::of(path, OPENING, error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(failed)?;
+    let db = Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
     db.busy_timeout(PATIENCE).map_err(failed)?;
     db.execute_batch("PRAGMA query_only = ON;").map_err(failed)?;
     set_up(&db).map_err(failed)?;
     Ok(db)
+}
+
+/// Whether somebody who only looks can read what is there: it is ours, and its tables are as this program knows them.
+pub(super) fn examine(path: &Path) -> Result<(), SqliteError> {
+    let Some(_) = look_before_opening(path)? else {
+        let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "there is nothing in it");
+        return Err(SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(missing) });
+    };
+    Ok(())
+}
+
+/// The tables must be as this program knows them: whoever only looks cannot bring them up to date.
+pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteError> {
+    let found = version(db).map_err(|error| SqliteError::of(path, OPENING, error))?;
+    let known = MIGRATIONS.len() as i64;
+    if found < known {
+        return Err(SqliteError::Older { path: path.to_owned(), found, known });
+    }
+    check_version(path, found)
 }
 
 fn set_up(db: &Connection) -> rusqlite::Result<()> {
@@ -79,19 +119,20 @@ fn make_folder(path: &Path) -> Result<(), SqliteError> {
     Ok(())
 }
 
-/// Reads the header without SQLite, which would make files beside a database that is none of our business.
-fn look_before_opening(path: &Path) -> Result<(), SqliteError> {
+/// Reads the header without SQLite, which would make files beside a database that is none of our business. `None` if
+/// there is nothing.
+fn look_before_opening(path: &Path) -> Result<Option<fs::Metadata>, SqliteError> {
     let failed = |error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) };
     let about = match fs::metadata(path) {
         Ok(about) => about,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
     if !about.is_file() {
         return Err(SqliteError::NotAFile { path: path.to_owned() });
     }
     if about.len() == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let mut header = Vec::with_capacity(100);
     File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)).map_err(failed)?;
@@ -105,11 +146,7 @@ fn look_before_opening(path: &Path) -> Result<(), SqliteError> {
         return foreign(format!("its application id is {:#x}", number(68)));
     }
     check_version(path, i64::from(number(60)))?;
-    // The super-user could write it all the same; whoever marked it did not mean that.
-    if about.permissions().readonly() {
-        return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
-    }
-    Ok(())
+    Ok(Some(about))
 }
 
 fn check_version(path: &Path, found: i64) -> Result<(), SqliteError> {

@@ -31,6 +31,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn of(path: PathBuf) -> Self {
+        Self { path, stopped: OnceLock::new(), commits: AtomicU64::new(0) }
+    }
+
     /// Remembers an error after which nothing more is written.
     pub(super) fn note(&self, error: &SqliteError) {
         if error.is_final() {
@@ -52,6 +56,14 @@ impl Shared {
                 error.into()
             }
         }
+    }
+
+    /// The same where a refusal makes no sense.
+    pub(super) fn name(&self, fault: Fault, doing: &'static str) -> SqliteError {
+        fault.at(&self.path, doing).map_or_else(
+            |error| error,
+            |refusal| SqliteError::Failed { path: self.path.clone(), doing, source: Arc::new(refusal) },
+        )
     }
 }
 
@@ -190,12 +202,7 @@ fn commit(
             break;
         }
         if let Err(fault) = write.perform(db, shared) {
-            written = Err(match fault.at(path, write.doing()) {
-                Err(error) => error,
-                Ok(refusal) => {
-                    SqliteError::Failed { path: path.to_owned(), doing: write.doing(), source: Arc::new(refusal) }
-                }
-            });
+            written = Err(shared.name(fault, write.doing()));
         }
     }
     written = written.and_then(|()| shared.go_on());

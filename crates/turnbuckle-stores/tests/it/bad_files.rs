@@ -144,6 +144,23 @@ async fn a_truncated_file_is_damaged() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_deleted_or_replaced_while_open_is_not_written() {
+    for replace in [false, true] {
+        let place = Place::new();
+        let id = filled(&place, 1).await;
+        let store = place.store();
+        fs::remove_file(place.file()).unwrap();
+        if replace {
+            fs::write(place.file(), "dear diary").unwrap();
+        }
+        let error = store.append(batch(&id, 1, 1, &[said(2, "lost")])).await.unwrap_err();
+        assert!(matches!(cause(&error), SqliteError::Moved { .. }), "{error:?}");
+        drop(store);
+        assert_eq!(fs::read(place.file()).ok().as_deref(), replace.then_some(&b"dear diary"[..]));
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_was_moved_while_open_is_not_written() {
     let place = Place::new();
     let id = filled(&place, 1).await;

@@ -1,14 +1,15 @@
 //! Another process: this very binary, told by the environment what to do. It says what it did line by line.
 
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use turnbuckle::ConversationId;
-use turnbuckle::store::StoreError;
+use turnbuckle::store::{Batch, LEASE, Lease, Standing, Store, StoreError};
 use turnbuckle_stores::SqliteStore;
 
-use crate::kit::{NOW, batch, claim, said};
+use crate::kit::{NOW, batch, claim, job, said};
 
 const ROLE: &str = "TURNBUCKLE_TEST_CHILD";
 const FILE: &str = "TURNBUCKLE_TEST_FILE";
@@ -22,7 +23,21 @@ pub struct Other {
 
 impl Other {
     pub fn start(role: &str, file: &Path) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+        Self::of(Command::new(std::env::current_exe().unwrap()), role, file)
+    }
+
+    /// Without the super-user's rights, if the tests have them.
+    pub fn start_as_nobody(role: &str, file: &Path) -> Self {
+        const NOBODY: u32 = 65534;
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if rustix::process::getuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        Self::of(command, role, file)
+    }
+
+    fn of(mut command: Command, role: &str, file: &Path) -> Self {
+        let mut process = command
             .args(["child::child", "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(FILE, file)
@@ -68,10 +83,12 @@ fn child() {
     let file = std::env::var_os(FILE).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async move {
-        let store = SqliteStore::open(file).unwrap();
+        let open = || SqliteStore::open(&file).unwrap();
         match role.as_str() {
-            "append" => append_for_ever(store).await,
-            "hold" => hold(store).await,
+            "append" => append_for_ever(open()).await,
+            "hold" => hold(open()).await,
+            "work" => work(open()).await,
+            "look" => look(SqliteStore::open_read_only(&file).unwrap()).await,
             other => panic!("no role {other}"),
         }
     });
@@ -92,7 +109,7 @@ async fn append_for_ever(store: SqliteStore) {
                 loop {
                     let events =
                         [said(seq + 1, &format!("{id} {}", seq + 1)), said(seq + 2, &format!("{id} {}", seq + 2))];
-                    turnbuckle::store::Store::append(&store, batch(&id, claimed.epoch, seq, &events)).await.unwrap();
+                    store.append(batch(&id, claimed.epoch, seq, &events)).await.unwrap();
                     seq += 2;
                     say(&format!("{n} {seq}"));
                 }
@@ -112,11 +129,32 @@ async fn hold(store: SqliteStore) {
     for line in std::io::stdin().lock().lines() {
         line.unwrap();
         let event = [said(claimed.seq + 1, "of the child")];
-        let written = turnbuckle::store::Store::append(&store, batch(&id, claimed.epoch, claimed.seq, &event)).await;
+        let written = store.append(batch(&id, claimed.epoch, claimed.seq, &event)).await;
         say(match written {
             Ok(()) => "written",
             Err(StoreError::Fenced { .. }) => "fenced",
             Err(_) => "failed",
         });
     }
+}
+
+/// A turn that runs, and a job that is held; then it waits for its end.
+async fn work(store: SqliteStore) {
+    let turn = ConversationId::from("turn");
+    let epoch = claim(&store, &turn, "child", NOW).await.unwrap().epoch;
+    let standing = Some(Standing::Running);
+    store.append(Batch { standing, ..batch(&turn, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
+    let id = ConversationId::from("jobs");
+    let epoch = claim(&store, &id, "child", NOW).await.unwrap().epoch;
+    let (jobs, hold, lease) = (vec![job("memory")], LEASE * 100, Lease::Release);
+    store.append(Batch { jobs, hold, lease, ..batch(&id, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
+    say("at work");
+    let _until_killed = std::io::stdin().lock().lines().next();
+}
+
+/// Says what it sees.
+async fn look(store: SqliteStore) {
+    let listed = store.list().await.unwrap();
+    let log = store.log(&listed[0].id, 1, 99).await.unwrap();
+    say(&format!("{} conversations, {} events", listed.len(), log.len()));
 }

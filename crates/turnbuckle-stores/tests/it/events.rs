@@ -90,6 +90,7 @@ fn kinds() -> Vec<EventKind> {
             ],
             model_calls: 3,
             usage,
+            cost: 0.1 + 0.2,
             ms: u64::MAX,
         }));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::scope::By;
-use turnbuckle::store::{Batch, Claim, Letter, Store, StoreError};
+use turnbuckle::store::{Batch, Claim, Job, JobKind, Letter, Store, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
@@ -44,6 +44,11 @@ pub fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: 
 
 pub fn message(turn: &str) -> Letter {
     Letter::message(&turn.into(), "hi".into(), Actor::System, NOW)
+}
+
+pub fn job(hook: &str) -> Job {
+    let (turn, hook, kind, actor) = ("t1".into(), hook.into(), JobKind::Background, Actor::System);
+    Job { turn, seq: 1, hook, kind, actor, tries: 0, error: None, due: Some(NOW) }
 }
 
 pub async fn claim(

@@ -21,22 +21,22 @@ const MOST_STDERR: usize = 64 * 1024;
 const GRACE: Duration = Duration::from_millis(100);
 
 /// What a run left.
-pub(super) struct Ran {
-    pub(super) status: ExitStatus,
-    pub(super) stdout: Kept,
-    pub(super) stderr: Kept,
+pub(crate) struct Ran {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Kept,
+    pub(crate) stderr: Kept,
 }
 
 /// The beginning of what was written.
 #[derive(Default)]
-pub(super) struct Kept {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Kept {
+    pub(crate) bytes: Vec<u8>,
     /// How much was written beyond it.
-    pub(super) beyond: usize,
+    pub(crate) beyond: usize,
 }
 
 /// Dropping the future kills the process group.
-pub(super) async fn run(line: &CommandLine, cwd: &Path, input: &[u8]) -> Result<Ran, CommandError> {
+pub(crate) async fn run(line: &CommandLine, cwd: &Path, input: &[u8]) -> Result<Ran, CommandError> {
     let mut command = line.command(cwd)?;
     command.current_dir(cwd).process_group(0).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -8,6 +8,7 @@ mod command_processes;
 mod confinement;
 mod desk;
 mod editing;
+mod lint;
 mod listing;
 mod reading;
 mod searching;

@@ -41,6 +41,8 @@ pub struct Ended {
     pub model_calls: u32,
     /// Over all attempts.
     pub usage: Usage,
+    /// Dollars, over all attempts of models with a known price.
+    pub cost: f64,
     /// Time at work.
     pub ms: u64,
 }
@@ -67,6 +69,7 @@ impl Ended {
             warnings: ended.warnings,
             model_calls: ended.model_calls,
             usage: ended.usage,
+            cost: ended.cost,
             ms: ended.ms,
         }
     }

@@ -62,7 +62,9 @@ impl Sitting {
             frame.tell(Live::Notice { level: Level::Warning, text: text.into(), hook: None });
         }
         let mut turn = Turn::new(Arc::new(frame), user_message);
-        turn.change().assistant_message = last_reply(&state);
+        let seen = turn.change();
+        seen.assistant_message = last_reply(&state);
+        seen.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
         let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
         flight.moment = moment;
         flight.remember_injections();

@@ -4,9 +4,16 @@ use std::borrow::Cow;
 
 use super::OptionError;
 
-/// A text whose places were checked when it was read.
+/// A text with places to fill, checked when it was read.
+///
+/// ```
+/// use turnbuckle::hooks::Template;
+/// let template = Template::parse("text", "Hello, {user}!", &["user"])?;
+/// assert_eq!(template.fill(|_| "ann".into()), "Hello, ann!");
+/// # Ok::<(), turnbuckle::hooks::OptionError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Template(Vec<Piece>);
+pub struct Template(Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
@@ -16,7 +23,7 @@ enum Piece {
 
 impl Template {
     /// Every place must be one of `places`, or begin with `/` if `"/"` is among them.
-    pub(super) fn parse(option: &'static str, text: &str, places: &[&str]) -> Result<Self, OptionError> {
+    pub fn parse(option: &'static str, text: &str, places: &[&str]) -> Result<Self, OptionError> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -50,7 +57,7 @@ impl Template {
     }
 
     /// Filled. What a place is filled with is not looked at again.
-    pub(super) fn fill<'v>(&self, value: impl Fn(&str) -> Cow<'v, str>) -> String {
+    pub fn fill<'v>(&self, value: impl Fn(&str) -> Cow<'v, str>) -> String {
         let mut out = String::new();
         for piece in &self.0 {
             match piece {

@@ -40,9 +40,9 @@ pub struct Beside {
     pub active: Duration,
     /// Model calls, tokens and money so far.
     pub spent: Spent,
-    /// What stop hooks left to be said when the turn ends after a pause: advice by hook, and warnings.
+    /// What stop hooks left to be said when the turn ends after a pause, by hook.
     pub advice: Vec<(Text, Content)>,
-    /// See `advice`.
+    /// What `turn_ended` will say went wrong.
     pub warnings: Vec<Warning>,
 }
 

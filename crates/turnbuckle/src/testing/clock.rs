@@ -49,6 +49,13 @@ impl PausedClock {
         inner.sleepers.len()
     }
 
+    /// How long until the next sleeper wakes.
+    pub fn next_wake(&self) -> Option<Duration> {
+        let inner = self.lock();
+        let open = inner.sleepers.iter().filter(|(_, sleeper)| !sleeper.is_closed());
+        open.map(|(at, _)| at.saturating_sub(inner.now)).min()
+    }
+
     /// Lets other tasks run until somebody sleeps for at most `within`, then moves time on by it. For one-thread runtimes.
     pub async fn pass(&self, within: Duration) {
         for _ in 0..10_000 {

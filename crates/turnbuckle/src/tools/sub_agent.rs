@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::agent::Agent;
 use crate::clock::Boxed;
 use crate::conversation::{Conversations, Ended, Rest, TurnHandle};
-use crate::event::Outcome;
+use crate::event::{EventKind, Outcome};
 use crate::live::{Delivery, Subscription};
 use crate::message::{Text, ToolCall};
 use crate::store::Answer;
@@ -41,8 +41,10 @@ impl SubAgent {
         let task = call.arguments.get("task").and_then(Value::as_str).unwrap_or_default();
         let tail = inside.subscribe(&id, Delivery::Lossless, turn.scope().clone()).await?;
         let handle = match turn.answer() {
-            Some(answer) => pass_on(&inside, &id, answer.clone(), &tail, turn).await?,
-            None => match inside.ended(&id).await? {
+            Some(answer) if !was_passed_on(&inside, &id, turn).await? => {
+                pass_on(&inside, &id, answer.clone(), &tail, turn).await?
+            }
+            _ => match inside.ended(&id).await? {
                 Some(ended) => return Ok(result(&ended)),
                 None => match inside.resume(&id, turn.scope().clone()).await? {
                     Some(handle) => handle,
@@ -59,6 +61,14 @@ impl SubAgent {
             Rest::Waiting(_) => Err("the sub-agent waits for nothing".into()),
         }
     }
+}
+
+/// Whether the sub-agent has this answer already: the process died after it was passed on. What the sub-agent asks by
+/// now is another question, and the answer must not reach it.
+async fn was_passed_on(inside: &Conversations, id: &crate::ConversationId, turn: &Turn) -> Result<bool, Failure> {
+    let given = turn.in_tool.as_ref().map_or(0, |tool| tool.answers);
+    let log = inside.log(id, turn.scope().clone()).await?;
+    Ok(log.iter().filter(|event| matches!(event.kind, EventKind::Resolution { .. })).count() >= given)
 }
 
 /// The answer to the parent's call is the answer to what the sub-agent asked first.

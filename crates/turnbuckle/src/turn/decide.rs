@@ -21,6 +21,9 @@ use crate::scope::{Actor, By};
 use crate::store::{Answer, Beside};
 use crate::tool::{Effect, Executor, Gate, Output, Tool};
 
+/// Why a person is asked about a call that was started once and left no result.
+pub(crate) const AGAIN: &str = "it was started and left no result; may it run again?";
+
 /// What becomes of a call.
 #[allow(clippy::large_enum_variant, reason = "most calls run: a box for each would cost more than the room")]
 pub(super) enum Decided {
@@ -153,7 +156,8 @@ impl<'a> Desk<'a> {
             approved_by: approved_by.clone(),
         });
         let mut turn = self.turn.clone();
-        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, answer }));
+        let answers = self.open.answers;
+        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, answer, answers }));
         let going = Going { turn, call, tool: equipped.tool.clone(), reconcile: false };
         Decided::Run { going, event }
     }
@@ -179,9 +183,7 @@ impl<'a> Desk<'a> {
                 }
                 other => other,
             },
-            Effect::Ask => {
-                Decided::Suspend(self.approval(Some("it was started and left no result; may it run again?".into())))
-            }
+            Effect::Ask => Decided::Suspend(self.approval(Some(AGAIN.into()))),
             Effect::Never => Decided::Finish(Output::error(
                 "[interrupted] it was started and left no result: whether it happened is unknown",
             )),

@@ -42,7 +42,6 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
     let approved = flight.state.turn.as_ref().is_some_and(OpenTurn::stop_approved);
     if approved {
         closing.injections = std::mem::take(&mut flight.beside.advice);
-        flight.warnings.append(&mut flight.beside.warnings);
         return Ok(true);
     }
     if flight.frame().agent.chains().on_stop.is_empty() {
@@ -94,14 +93,14 @@ async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Inter
         return Err(verdict.into());
     }
     if !refusals.is_empty() && !overruled(flight, &refusals) {
-        flight.write([EventKind::StopFeedback { refusals }], With::NOTHING).await?;
+        let with = if flight.beside.warnings.is_empty() { With::NOTHING } else { With::BESIDE };
+        flight.write([EventKind::StopFeedback { refusals }], with).await?;
         return Ok(false);
     }
     if pauses.is_empty() {
         return Ok(true);
     }
     flight.beside.advice = std::mem::take(&mut closing.injections);
-    flight.beside.warnings = std::mem::take(&mut flight.warnings);
     pause(flight, pauses).await?;
     Ok(false)
 }
@@ -206,9 +205,10 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
         reason: verdict.reason,
         by: verdict.by,
         result: closing.result,
-        warnings: std::mem::take(&mut flight.warnings),
+        warnings: std::mem::take(&mut flight.beside.warnings),
         model_calls: frame.meter.made(),
         usage: frame.meter.usage(),
+        cost: frame.meter.spent().cost,
         ms: u64::try_from(flight.stopwatch.active(frame.clock.elapsed()).as_millis()).unwrap_or(u64::MAX),
     };
     kinds.push(EventKind::TurnEnded(ended.clone()));

@@ -66,8 +66,6 @@ pub(crate) struct Flight {
     pub(crate) moment: Option<Moment>,
     /// Set by `accept`: the message is not kept.
     pub(crate) erased: bool,
-    /// For `turn_ended`.
-    pub(crate) warnings: Vec<Warning>,
     pub(crate) stopwatch: Stopwatch,
     /// The writer's claim.
     pub(crate) epoch: u64,
@@ -121,7 +119,6 @@ impl Flight {
             injected: Vec::new(),
             moment: None,
             erased: false,
-            warnings: Vec::new(),
             stopwatch,
             epoch,
             released: false,
@@ -167,10 +164,11 @@ impl Flight {
         }
     }
 
+    /// Something for `turn_ended` to say. Kept beside the log: a crash must not silence it.
     pub(crate) fn warn(&mut self, hook: Option<Text>, text: impl Into<Text>) {
         let text = text.into();
         self.frame().tell(Live::Notice { level: crate::live::Level::Warning, text: text.clone(), hook: hook.clone() });
-        self.warnings.push(Warning { hook, text });
+        self.beside.warnings.push(Warning { hook, text });
     }
 
     /// Appends events. They are applied and told when they are written, and not before.
@@ -255,5 +253,6 @@ impl Flight {
             _ => None,
         });
         self.injected.extend(durable);
+        self.turn.change().injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     }
 }

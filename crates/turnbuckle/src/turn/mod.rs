@@ -22,6 +22,8 @@ mod state;
 pub(crate) use aftermath::{Aftermath, BackgroundDesk, Yield};
 pub(crate) use call::MODIFIED;
 pub(crate) use cut::{Cut, CutToken};
+#[cfg(feature = "testing")]
+pub(crate) use decide::AGAIN;
 pub(crate) use flight::{Flight, Interrupt};
 pub(crate) use meter::Meter;
 pub(crate) use resolve::Resolve;

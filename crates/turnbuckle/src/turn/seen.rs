@@ -173,6 +173,8 @@ pub(crate) struct InTool {
     pub(crate) call: CallId,
     pub(crate) approved_by: Option<By>,
     pub(crate) answer: Option<Answer>,
+    /// How many answers the call was given, this one included.
+    pub(crate) answers: usize,
 }
 
 impl Turn {

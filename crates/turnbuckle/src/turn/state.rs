@@ -154,6 +154,8 @@ pub(crate) struct OpenCall {
     pub(crate) approved_by: Option<By>,
     /// The last question about it. In a box: few calls are asked about, and calls are moved often.
     pub(crate) question: Option<Box<Question>>,
+    /// How many questions that its tool asked were answered.
+    pub(crate) answers: usize,
 }
 
 impl OpenCall {
@@ -388,6 +390,7 @@ impl OpenTurn {
                     started: false,
                     approved_by: None,
                     question: None,
+                    answers: 0,
                 });
             }
             EventKind::ToolStarted { call, arguments, approved_by, .. } => {
@@ -416,7 +419,10 @@ impl OpenTurn {
         let question = Question { call: call.clone(), prompt: prompt.clone(), expires, answer: None, reason: None };
         match self.calls.iter_mut().find(|open| open.call.call == *call) {
             Some(open) => {
-                if let Prompt::Approval { arguments, .. } | Prompt::ClientExec { arguments, .. } = prompt {
+                // A tool that asks in its own words speaks of other arguments than its own.
+                if let (false, Prompt::Approval { arguments, .. } | Prompt::ClientExec { arguments, .. }) =
+                    (open.started, prompt)
+                {
                     open.call.arguments = arguments.clone();
                 }
                 open.question = Some(Box::new(question));
@@ -426,6 +432,9 @@ impl OpenTurn {
     }
 
     fn answer(&mut self, call: &CallId, decision: Resolved, by: &By, reason: &Option<Text>) {
+        if let Some(open) = self.calls.iter_mut().find(|open| open.started && open.call.call == *call) {
+            open.answers += 1;
+        }
         let Some(question) = self.open_question(call) else { return };
         question.answer = Some((decision, by.clone()));
         question.reason.clone_from(reason);

@@ -9,7 +9,7 @@ use turnbuckle::conversation::SendError;
 use turnbuckle::event::{EventKind, Outcome};
 use turnbuckle::hook::*;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::crash::{BoundaryKind, Kit};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
@@ -121,57 +121,11 @@ async fn cancelled_at_any_await_the_books_are_closed() {
     assert!(cancelled > 40, "only {cancelled} awaits");
 }
 
-/// The texts, calls and results of a log: what a person would say happened.
-fn transcript(log: &[Arc<turnbuckle::event::Event>]) -> Vec<String> {
-    let line = |event: &Arc<turnbuckle::event::Event>| match &event.kind {
-        EventKind::UserMessage { content, .. } => Some(format!("user {}", content.text())),
-        EventKind::AssistantMessage { content, .. } => Some(format!("assistant {}", content.text())),
-        EventKind::ToolResult { call, content, .. } => Some(format!("result {call} {}", content.text())),
-        EventKind::TurnEnded(ended) => Some(ended.outcome.to_string()),
-        _ => None,
-    };
-    let mut lines: Vec<_> = log.iter().filter_map(line).collect();
-    // Results come in any order.
-    lines[2..4].sort();
-    lines
-}
-
 #[test]
 fn crashed_at_any_await_the_turn_comes_back_and_ends_the_same() {
-    const NEVER: usize = usize::MAX;
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let whole = runtime().block_on(async {
-        let mut rig = Rig::new(stopping_at(NEVER).0);
-        rig.run("go").await.unwrap();
-        transcript(&rig.log().await.unwrap())
-    });
-    let mut crashes = 0;
-    loop {
-        let store = MemoryStore::default();
-        let dying = runtime();
-        let done = dying.block_on(async {
-            let (agent, ticker) = stopping_at(crashes);
-            let mut rig = Rig::on(agent, store.clone());
-            let handle = rig.send("go").await.unwrap();
-            tokio::select! { biased; _ = rig.follow(handle) => true, () = ticker.stopped.notified() => false }
-        });
-        drop(dying);
-        if done {
-            break;
-        }
-        runtime().block_on(async {
-            let mut rig = Rig::on(stopping_at(NEVER).0, store);
-            rig.listen().await.unwrap();
-            if let Some(handle) = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap() {
-                rig.follow(handle).await.unwrap();
-            }
-            let log = rig.log().await.unwrap();
-            assert_valid(&log);
-            assert_eq!(transcript(&log), whole, "crashed at await {crashes}: {log:#?}");
-        });
-        crashes += 1;
-    }
-    assert!(crashes > 40, "only {crashes} awaits");
+    let report = Kit::new(|_| Ok(stopping_at(usize::MAX).0)).say("go").run();
+    report.assert_kept();
+    assert!(report.kinds()[&BoundaryKind::Wait] > 40, "{report}");
 }
 
 #[tokio::test]

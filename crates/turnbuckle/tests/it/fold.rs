@@ -72,6 +72,7 @@ fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
         warnings,
         model_calls,
         usage,
+        cost: 0.0,
         ms: 0,
     })
 }

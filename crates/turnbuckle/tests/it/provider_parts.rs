@@ -33,6 +33,9 @@ impl Model for Says {
     fn count_tokens(&self, text: &str) -> Option<u64> {
         Some(text.len() as u64)
     }
+    fn price(&self, _: &turnbuckle::message::Usage) -> Option<f64> {
+        Some(0.25)
+    }
 }
 
 fn sealed(what: &str) -> Part {
@@ -137,4 +140,18 @@ async fn near_the_limit_the_model_counts() {
     let ended = counts(200).await;
     assert_eq!(ended.outcome, Outcome::Failed);
     assert!(ended.reason.unwrap().contains("404 tokens"));
+}
+
+#[tokio::test]
+async fn what_a_turn_cost_stands_in_its_log_and_its_trace_if_a_price_is_known() {
+    let mut rig = Rig::new(Agent::builder("a", Says(vec![Part::text("ok")])).build().unwrap());
+    let trace = rig.trace("go").await;
+    assert!(trace.contains("end       completed ($0.2500)"), "{trace}");
+    let log = rig.log().await.unwrap();
+    let last = serde_json::to_value(&log.last().unwrap().kind).unwrap();
+    assert_eq!(last["cost"], 0.25);
+    let mut free = Rig::new(Agent::builder("a", Script::says(["ok"])).build().unwrap());
+    free.run("go").await.unwrap();
+    let last = serde_json::to_value(&free.log().await.unwrap().last().unwrap().kind).unwrap();
+    assert_eq!(last.get("cost"), None, "what nobody knows is not told");
 }

@@ -329,7 +329,7 @@ impl Hook for Redact {
 
     async fn after_tool(&self, _: &Turn, _: &ToolCall, output: &Output) -> Result<AfterTool, Failure> {
         Ok(match self.redacted(&output.content) {
-            Ok(Some(content)) => AfterTool::Modify(Output { content, ..output.clone() }),
+            Ok(Some(content)) => AfterTool::Modify(output.clone().with_content(content)),
             Ok(None) => AfterTool::Continue,
             Err(why) if self.blocks() => AfterTool::Modify(Output::error(format!("[the result is withheld: {why}]"))),
             Err(failure) => return Err(failure),

@@ -1,5 +1,7 @@
 //! `turnbuckle hooks`: what runs at each point, in order, with its options and what its failure would mean.
 
+mod rehearsal;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 
@@ -7,14 +9,17 @@ use serde_json::{Map, Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 
 use crate::Stopped;
-use crate::args::{Common, Hooks};
+use crate::args::{Common, Hooks, HooksCommand};
 use crate::assemble::{Prepared, prepare};
 use crate::catalogue::CATALOGUE;
 use crate::config::HookPart;
 use crate::exit::Exit;
 
-/// Prints the hooks of the configuration, or with `--available` those that could be in it.
-pub(crate) fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
+/// Prints the hooks of the configuration, or with `--available` those that could be in it; or tests them.
+pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
+    if let Some(HooksCommand::Test(rehearsal)) = &args.command {
+        return rehearsal::rehearse(rehearsal, args.json, common).await;
+    }
     if args.available {
         return Ok(print(&available(args.json)));
     }
@@ -71,7 +76,8 @@ impl Line<'_> {
     fn options(&self) -> String {
         let mut shown = vec![format!("use = \"{}\"", self.used())];
         match self.part {
-            Some(part) => shown.extend(part.options.iter().map(|(key, found)| format!("{key} = {}", found.value))),
+            Some(part) => shown
+                .extend(part.options.iter().map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value)))),
             None => shown.push("(the default without [[hooks]])".to_owned()),
         }
         let settings = self.entry.settings();
@@ -100,7 +106,7 @@ impl Line<'_> {
     fn json(&self) -> String {
         let options: Map<String, Value> = self
             .part
-            .map(|part| part.options.iter().map(|(key, found)| (key.clone(), found.value.clone())).collect())
+            .map(|part| part.options.iter().map(|(key, found)| (key.clone(), disclosed(key, &found.value))).collect())
             .unwrap_or_default();
         let policy = match self.entry.failure_policy(self.point) {
             OnFailure::Block => "block",
@@ -115,6 +121,12 @@ impl Line<'_> {
         });
         format!("{line}\n")
     }
+}
+
+/// Who looks over a shoulder sees that a secret is set, and not which.
+fn disclosed(key: &str, value: &Value) -> Value {
+    let secret = ["salt", "secret", "token", "password"].iter().any(|word| key.ends_with(word));
+    if secret { Value::from("…") } else { value.clone() }
 }
 
 /// What `use` can name.

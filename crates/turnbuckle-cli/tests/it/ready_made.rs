@@ -1,0 +1,95 @@
+//! Ready-made hooks, named in `turnbuckle.toml` and run by the program.
+
+use crate::program::Folder;
+
+const WRITE: &str = r#"{ "tool_calls": [ { "id": "c1", "name": "write_file", "arguments": { "path": "a.rs", "content": "dbg!(1)" } } ] }"#;
+
+fn folder(replies: &str, config: &str) -> Folder {
+    Folder::with_config(replies, &format!("[tools]\napprove = []\n{config}"))
+}
+
+#[test]
+fn a_critic_of_another_script_sends_work_back_and_nothing_of_it_is_printed() {
+    let replies = r#"{ "text": "first" }, { "text": "second" }"#;
+    let critic = "[[hooks]]\nuse = \"critic\"\nmodel = \"script:critic.json\"\nbrief = \"Is it good?\"\n";
+    let folder = folder(replies, critic);
+    folder.file(
+        "critic.json",
+        r#"{ "replies": [ { "text": "{\"verdict\": \"regenerate\", \"critique\": \"no\"}" },
+                          { "text": "{\"verdict\": \"approve\"}" } ] }"#,
+    );
+    let ran = folder.run(&["run", "--json", "write"]).exits(0);
+    assert!(!ran.out.contains("first"), "{}", ran.out);
+    assert_eq!(ran.event("assistant_message")["content"][0]["text"], "second");
+}
+
+#[test]
+fn a_guard_rejects_with_exit_code_3() {
+    let guard = "[[hooks]]\nuse = \"guard\"\nrules = [ { phrases = [\"Risk-Free\"], then = \"reject\" } ]\n";
+    folder(r#"{ "text": "it is risk-free" }"#, guard).run(&["run", "invest?"]).exits(3).says("risk-free");
+}
+
+#[test]
+fn approval_and_permit_and_dry_run_stand_before_the_tool() {
+    let replies = format!("{WRITE}, {{ \"text\": \"done\" }}");
+    let ask = "[[hooks]]\nuse = \"approval\"\nrules = [ { where = { \"/path\" = \"[.]rs$\" }, explain = \"code: {/path}\" } ]\n";
+    folder(&replies, ask).run(&["run", "--json", "go"]).exits(4).says("a.rs");
+    let permit = "[[hooks]]\nuse = \"permit\"\nrules = [ { allow = [\"read_*\"] } ]\n";
+    let denied = folder(&replies, permit);
+    let ran = denied.run(&["run", "--json", "go"]).exits(0);
+    assert!(ran.event("tool_result").to_string().contains("not permitted"), "{}", ran.out);
+    let dry = folder(&replies, "[[hooks]]\nuse = \"dry_run\"\n");
+    dry.run(&["run", "go"]).exits(0).prints("done\n");
+    assert_eq!((denied.read("a.rs"), dry.read("a.rs")), (String::new(), String::new()));
+}
+
+#[test]
+fn a_linter_refuses_the_end_and_its_output_is_read() {
+    let fix = WRITE.replace("c1", "c2").replace("dbg!(1)", "1");
+    let replies = format!("{WRITE}, {{ \"text\": \"done\" }}, {fix}, {{ \"text\": \"fixed\" }}");
+    let lint = "[[hooks]]\nuse = \"lint\"\nrun = '! grep -n \"dbg!\" \"$@\"'\nfiles = [\"*.rs\"]\n";
+    let ran = folder(&replies, lint).run(&["run", "--json", "go"]).exits(0);
+    let feedback = ran.event("stop_feedback").to_string();
+    assert!(feedback.contains("dbg!(1)"), "{feedback}");
+}
+
+#[test]
+fn input_is_validated_instructions_are_read_and_results_are_formatted_and_kept() {
+    let config = r#"[[hooks]]
+use = "validate_input"
+max_chars = 20
+[[hooks]]
+use = "instructions"
+files = ["RULES.md"]
+durable = true
+[[hooks]]
+use = "format"
+template = "<{/answer}>"
+[[hooks]]
+use = "persist"
+file = "out/{agent}.txt"
+"#;
+    let folder = folder(r#"{ "text": "{\"answer\": 42}" }"#, config);
+    folder.file("RULES.md", "Be brief.");
+    folder.run(&["run", "a message that is much too long"]).exits(3).says("20 are the most");
+    let ran = folder.run(&["run", "--json", "what?"]).exits(0);
+    assert!(ran.event("injection").to_string().contains("Be brief."), "{}", ran.out);
+    assert_eq!(ran.event("turn_ended")["result"], "<42>");
+    assert_eq!(folder.read("out/turnbuckle.txt"), "<42>\n");
+}
+
+#[test]
+fn suggestions_are_told() {
+    let folder = folder(r#"{ "text": "hello" }"#, "[[hooks]]\nuse = \"suggest\"\nmodel = \"script:next.json\"\n");
+    folder.file("next.json", r#"{ "replies": [ { "text": "[\"And now?\"]" } ] }"#);
+    let ran = folder.run(&["run", "--json", "hi"]).exits(0);
+    assert_eq!(ran.event("suggestion")["text"], "And now?", "{}", ran.out);
+}
+
+#[test]
+fn another_model_is_asked_when_one_fails() {
+    let fallback = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:spare.json\"]\n";
+    let folder = folder(r#"{ "error": { "status": 500, "message": "down" } }"#, fallback);
+    folder.file("spare.json", r#"{ "replies": [ { "text": "not this" }, { "text": "from the spare" } ] }"#);
+    folder.run(&["run", "hi"]).exits(0).prints("from the spare\n");
+}

@@ -1,0 +1,76 @@
+//! The catalogue of services: every hook has its section, and every example in it builds.
+
+use std::path::Path;
+
+use serde_json::Value;
+use turnbuckle::hooks::ReadyMade;
+use turnbuckle_hooks::*;
+
+use super::kit::built;
+
+/// Keys that the program takes before a hook sees its options.
+const COMMON: &[&str] = &[
+    "use",
+    "name",
+    "on_failure",
+    "timeout",
+    "tools",
+    "main_agent_only",
+    "release",
+    "durable",
+    "max_tokens",
+    "priority",
+];
+
+fn page() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/catalogue-services.md");
+    std::fs::read_to_string(file).unwrap()
+}
+
+/// The TOML blocks of the page, as `[[hooks]]` tables.
+fn examples() -> Vec<Value> {
+    let page = page();
+    let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.flat_map(|block| toml::from_str::<Value>(block).unwrap()["hooks"].as_array().unwrap().clone()).collect()
+}
+
+fn builds<H: ReadyMade>(examples: &[Value]) {
+    let page = page();
+    assert!(page.contains(&format!("\n## `{}`\n", H::USE)), "there is no section on {}", H::USE);
+    let mine: Vec<&Value> = examples.iter().filter(|hook| hook["use"] == H::USE).collect();
+    assert!(!mine.is_empty(), "there is no example of {}", H::USE);
+    for example in mine {
+        let mut options = example.as_object().unwrap().clone();
+        options.retain(|key, _| !COMMON.contains(&key.as_str()));
+        if options.contains_key("secret_env") {
+            // One that is set wherever tests run.
+            options.insert("secret_env".into(), "PATH".into());
+        }
+        if let Err(refusal) = built::<H>(Value::Object(options)) {
+            panic!("{example}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn every_hook_has_a_section_and_its_example_builds() {
+    let examples = examples();
+    builds::<Cache>(&examples);
+    builds::<RateLimit>(&examples);
+    builds::<Concurrency>(&examples);
+    builds::<Timeout>(&examples);
+    builds::<CircuitBreaker>(&examples);
+    builds::<Monitor>(&examples);
+    builds::<AuditLog>(&examples);
+    #[cfg(feature = "memory")]
+    builds::<Remember>(&examples);
+    #[cfg(feature = "memory")]
+    builds::<Recall>(&examples);
+    #[cfg(feature = "memory")]
+    builds::<Dream>(&examples);
+    #[cfg(feature = "notify")]
+    builds::<Notify>(&examples);
+    #[cfg(feature = "telemetry")]
+    builds::<Telemetry>(&examples);
+    assert_eq!(examples.len(), 12);
+}

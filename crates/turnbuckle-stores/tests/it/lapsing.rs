@@ -1,0 +1,74 @@
+//! When a claim or a hold no longer counts: its time is over, its process is gone, or its time cannot be true.
+
+use std::time::Duration;
+
+use turnbuckle::ConversationId;
+use turnbuckle::store::{Batch, Hold, LEASE, Lease, Standing, Store, StoreError};
+
+use crate::child::Other;
+use crate::kit::{NOW, Place, batch, claim, job, message, said};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn after_a_clock_was_set_back_only_a_living_process_keeps_its_claim() {
+    let place = Place::new();
+    let (store, id) = (place.store(), ConversationId::from("c"));
+    let future = NOW.after(HOUR);
+    let old = claim(&store, &id, "w", future).await.unwrap().epoch;
+    store.append(Batch { standing: Some(Standing::Running), ..batch(&id, old, 0, &[]) }).await.unwrap();
+    assert!(matches!(claim(&store, &id, "v", NOW).await, Err(StoreError::InUse { .. })), "this process lives");
+    assert!(store.due(NOW, 9).await.unwrap().is_empty());
+    // A process of which nothing is known.
+    let outside = rusqlite::Connection::open(place.file()).unwrap();
+    for process in ["'elsewhere 7 7'", "NULL", "'nonsense'"] {
+        outside.execute_batch(&format!("UPDATE conversation SET process = {process}")).unwrap();
+        assert_eq!(store.due(NOW, 9).await.unwrap(), [id.clone()], "{process}");
+        let near = future.as_millis() - (LEASE * 1).as_millis() as u64;
+        let near = turnbuckle::Timestamp::from_millis(near);
+        assert!(store.due(near, 9).await.unwrap().is_empty(), "{process}: a lease may be a little ahead");
+    }
+    let new = claim(&store, &id, "v", NOW).await.unwrap().epoch;
+    assert!(matches!(store.append(batch(&id, old, 0, &[])).await, Err(StoreError::Fenced { .. })));
+    store.append(batch(&id, new, 0, &[said(1, "one")])).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_dead_process_held_is_due_and_free_at_once() {
+    let place = Place::new();
+    let mut other = Other::start("work", &place.file());
+    assert_eq!(other.next().unwrap(), "at work");
+    let store = place.store();
+    let (turn, jobs) = (ConversationId::from("turn"), ConversationId::from("jobs"));
+    let hold = Hold { writer: &"w".into(), from: NOW, lasts: LEASE };
+    assert!(store.due(NOW, 9).await.unwrap().is_empty(), "somebody does it");
+    assert!(store.take_jobs(&jobs, hold).await.unwrap().is_empty());
+    other.kill();
+    while other.next().is_some() {}
+    drop(other);
+    let due = store.due(NOW, 9).await.unwrap();
+    assert_eq!(due.len(), 2, "{due:?}");
+    assert!(due.contains(&turn) && due.contains(&jobs));
+    assert_eq!(store.due(NOW, 1).await.unwrap().len(), 1);
+    assert_eq!(store.take_jobs(&jobs, hold).await.unwrap(), [job("memory")]);
+    assert_eq!(store.due(NOW, 9).await.unwrap(), [turn], "the job is ours now");
+}
+
+#[tokio::test]
+async fn those_that_waited_longest_are_due_first() {
+    let place = Place::new();
+    let store = place.store();
+    for (name, at) in [("young", 9), ("old", 1), ("middle", 5)] {
+        let id = ConversationId::from(name);
+        let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
+        let mut event = (*said(1, name)).clone();
+        event.at = NOW.after(Duration::from_secs(at));
+        let (standing, lease, events) = (Some(Standing::Running), Lease::Release, [event.into()]);
+        store.append(Batch { standing, lease, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+        // Found by more than one reason, and named once.
+        store.deliver(&id, message("t2")).await.unwrap();
+        store.deliver(&id, message("t3")).await.unwrap();
+    }
+    let names: Vec<_> = store.due(NOW, 9).await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["old", "middle", "young"]);
+}

@@ -1,0 +1,119 @@
+//! A store as a mortal process sees it: every call of it is a boundary, and the dead get no answer.
+
+use std::sync::Arc;
+
+use super::life::{BoundaryKind, Life};
+use crate::clock::Timestamp;
+use crate::event::Event;
+use crate::hook::Record;
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::message::Text;
+use crate::scope::Actor;
+use crate::store::{Batch, Claim, Hold, Job, JobDone, Lease, Letter, Listed, Store, Stored};
+
+/// `store`, for one life.
+pub(super) struct Mortal<S> {
+    pub(super) store: S,
+    pub(super) life: Arc<Life>,
+}
+
+impl<S: Store> Mortal<S> {
+    /// Asks the store, between two boundaries.
+    fn ask<'a, T: Send + 'a>(
+        &'a self,
+        what: &'static str,
+        id: Option<&'a ConversationId>,
+        ask: impl FnOnce() -> Stored<'a, T> + Send + 'a,
+    ) -> Stored<'a, T> {
+        Stored::later(async move {
+            let place = id.map(inside).unwrap_or_default();
+            self.life.pass(BoundaryKind::Store, format!("before {what}{place}")).await;
+            let answer = ask().await;
+            self.life.pass(BoundaryKind::Store, format!("after {what}{place}")).await;
+            answer
+        })
+    }
+}
+
+/// Where, if it is not the main conversation.
+pub(super) fn inside(id: &ConversationId) -> String {
+    if id.is_of_a_sub_agent() { format!(" in {id}") } else { String::new() }
+}
+
+/// What a write is about.
+fn content(batch: &Batch<'_>) -> String {
+    let told = |event: &Arc<Event>| {
+        let json = serde_json::to_value(&event.kind).unwrap_or_default();
+        let word = |key: &str| json.get(key).and_then(|value| value.as_str()).map(str::to_owned);
+        let (kind, call) = (word("type").unwrap_or_default(), word("call"));
+        call.map_or_else(|| kind.clone(), |call| format!("{kind} {call}"))
+    };
+    let events: Vec<String> = batch.events.iter().map(told).collect();
+    match (events.is_empty(), batch.lease) {
+        (false, _) => events.join(", "),
+        (true, Lease::Release) => "the claim is given back".to_owned(),
+        (true, Lease::Keep) => "no event".to_owned(),
+    }
+}
+
+impl<S: Store> Store for Mortal<S> {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+        Stored::later(async move {
+            let number = self.life.count(BoundaryKind::Append) / 2 + 1;
+            let name = format!("append {number} ({}){}", content(&batch), inside(batch.conversation));
+            self.life.pass(BoundaryKind::Append, format!("before {name} is written")).await;
+            let written = self.store.append(batch).await;
+            self.life.pass(BoundaryKind::Append, format!("after {name} was written")).await;
+            written
+        })
+    }
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+        self.ask("open", Some(id), move || self.store.open(id, owner, now))
+    }
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
+        self.ask("owner", Some(id), move || self.store.owner(id))
+    }
+    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
+        self.ask("deliver", Some(id), move || self.store.deliver(id, letter))
+    }
+    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
+        self.ask("letters", Some(id), move || self.store.letters(id))
+    }
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+        self.ask("claim", Some(id), move || self.store.claim(id, writer, now))
+    }
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+        self.ask("renew", Some(id), move || self.store.renew(id, epoch, now))
+    }
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+        self.ask("log", Some(id), move || self.store.log(id, from, most))
+    }
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        self.ask("tail", Some(id), move || self.store.tail(id, before, tokens))
+    }
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+        self.ask("has_call", Some(id), move || self.store.has_call(id, call))
+    }
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+        self.ask("records", Some(id), move || self.store.records(id, turn))
+    }
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+        self.ask("jobs", Some(id), move || self.store.jobs(id))
+    }
+    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
+        self.ask("take_jobs", Some(id), move || self.store.take_jobs(id, hold))
+    }
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
+        self.ask("settle_job", Some(id), move || self.store.settle_job(id, job, done))
+    }
+    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
+        self.ask("due", None, move || self.store.due(now, most))
+    }
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+        self.ask("list", None, move || self.store.list())
+    }
+    /// It outlives the process that dies here.
+    fn is_durable(&self) -> bool {
+        true
+    }
+}

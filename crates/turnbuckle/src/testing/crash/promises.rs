@@ -1,0 +1,141 @@
+//! What must hold after a crash, and where it does not.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::caller::Trouble;
+use super::effects::Policies;
+use super::run::Run;
+use super::transcript::{Compared, Transcript};
+use crate::event::{Event, EventKind};
+use crate::id::{CallId, ConversationId};
+
+/// What a conversation promises to whoever lets it crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Promise {
+    /// It comes back from the store alone, and the script can be played to its end.
+    GoesOn,
+    /// What was acknowledged, a message or an answer, is not lost.
+    NothingLost,
+    /// `seq` has no gaps, a turn ends once, and no result is of an unknown call.
+    ValidLog,
+    /// Every call has exactly one result.
+    OneResult,
+    /// A call has its effect as often as its tool's policy says.
+    Effects,
+    /// What happened is what happens without a crash, but for what policies allow.
+    SameTranscript,
+    /// Work that a turn left behind is done.
+    WorkDone,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GoesOn => "the conversation goes on",
+            Self::NothingLost => "nothing that was acknowledged is lost",
+            Self::ValidLog => "the log is valid",
+            Self::OneResult => "every call has exactly one result",
+            Self::Effects => "effects are as the policy says",
+            Self::SameTranscript => "the transcript is the same",
+            Self::WorkDone => "what a turn left to be done is done",
+        })
+    }
+}
+
+pub(super) type Found = Vec<(Promise, String)>;
+
+/// What holds of every run, with or without a crash.
+pub(super) fn check_alone(run: &Run) -> Found {
+    let mut found = Found::new();
+    for (id, log) in &run.logs {
+        check_log(id, log, &mut found);
+    }
+    found
+}
+
+/// What holds of a run with a crash, seen beside the one without.
+pub(super) fn check(reference: &Run, run: &Run) -> Found {
+    let mut found = check_alone(run);
+    let policies = Policies { reference, run };
+    found.extend(policies.broken().into_iter().map(|story| (Promise::Effects, story)));
+    let departed = check_transcripts(&policies, &mut found);
+    match &run.trouble {
+        Some(Trouble::Lost(what)) => found.push((Promise::NothingLost, what.clone())),
+        Some(Trouble::Stuck(what)) if !departed => found.push((Promise::GoesOn, what.clone())),
+        _ => {}
+    }
+    if run.jobs != reference.jobs && !departed {
+        let text = format!("left to be done: {:?}; without a crash: {:?}", run.jobs, reference.jobs);
+        found.push((Promise::WorkDone, text));
+    }
+    found
+}
+
+fn check_log(id: &ConversationId, log: &[Arc<Event>], found: &mut Found) {
+    let mut invalid = |text: String| found.push((Promise::ValidLog, format!("conversation {id}: {text}")));
+    if let Some((event, seq)) = log.iter().zip(1..).find(|(event, seq)| event.seq != *seq) {
+        invalid(format!("seq {seq} is missing, {} stands in its place", event.seq));
+    }
+    let count = |wanted: &dyn Fn(&EventKind) -> bool| log.iter().filter(|event| wanted(&event.kind)).count();
+    let turns: BTreeSet<_> = log.iter().map(|event| &event.turn).collect();
+    for turn in turns {
+        let ends = log.iter().filter(|event| event.turn == *turn && matches!(event.kind, EventKind::TurnEnded(_)));
+        if ends.count() > 1 {
+            invalid(format!("turn {turn} ended more than once"));
+        }
+    }
+    for event in log {
+        match &event.kind {
+            EventKind::ToolResult { call: of, .. } | EventKind::ToolStarted { call: of, .. } => {
+                if count(&|kind| matches!(kind, EventKind::ToolCall { call, .. } if call == of)) != 1 {
+                    invalid(format!("{of} has a result or a start, and nobody called it"));
+                }
+                if count(&|kind| matches!(kind, EventKind::ToolStarted { call, .. } if call == of)) > 1 {
+                    invalid(format!("{of} was started more than once"));
+                }
+            }
+            _ => {}
+        }
+    }
+    for event in log {
+        let EventKind::ToolCall { call: of, .. } = &event.kind else { continue };
+        let results = count(&|kind| matches!(kind, EventKind::ToolResult { call, .. } if call == of));
+        let ended = log.iter().any(|end| end.turn == event.turn && matches!(end.kind, EventKind::TurnEnded(_)));
+        if results > 1 || (ended && results == 0) {
+            found.push((Promise::OneResult, format!("call {of} of conversation {id} has {results} results")));
+        }
+    }
+}
+
+/// True if the conversation went another way than without the crash, and may.
+fn check_transcripts(policies: &Policies<'_>, found: &mut Found) -> bool {
+    let Policies { reference, run } = policies;
+    let mut departed: BTreeSet<ConversationId> = BTreeSet::new();
+    let ids: BTreeSet<_> = reference.logs.keys().chain(run.logs.keys()).collect();
+    // Sub-agents first: where one of them may differ, so may the result of its parent's call.
+    for id in ids.into_iter().rev() {
+        let told = |of: &Run| {
+            let log = of.logs.get(id).map(Vec::as_slice).unwrap_or_default();
+            Transcript::of(log, &|hook| policies.meets(hook))
+        };
+        let (expected, seen) = (told(reference), told(run));
+        let excused =
+            |call: &CallId| policies.excuse(&(id.clone(), call.clone())) || departed.contains(&id.child(call));
+        match expected.compare(&seen, &excused) {
+            Compared::Same => {}
+            Compared::Departed => {
+                departed.insert(id.clone());
+            }
+            Compared::Different(place) => {
+                let (is, was) = (seen.line(place), expected.line(place));
+                let where_it_is = format!("conversation {id}, line {}: {is:?} in place of {was:?}", place + 1);
+                let story = format!("{where_it_is}\n  without a crash:\n{expected}  with it:\n{seen}");
+                found.push((Promise::SameTranscript, story));
+            }
+        }
+    }
+    !departed.is_empty()
+}
