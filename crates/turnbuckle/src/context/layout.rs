@@ -210,9 +210,9 @@ mod tests {
     }
 
     fn ended(outcome: Outcome) -> EventKind {
-        let (reason, by, result) = (None, None, None);
+        let (reason, by, result, cost) = (None, None, None, 0.0);
         let (warnings, usage) = (Vec::new(), Usage::default());
-        EventKind::TurnEnded(TurnEnded { outcome, reason, by, result, warnings, model_calls: 2, usage, ms: 0 })
+        EventKind::TurnEnded(TurnEnded { outcome, reason, by, result, warnings, model_calls: 2, usage, cost, ms: 0 })
     }
 
     /// A turn with a call, a note for the next one, and an end that later models see.
