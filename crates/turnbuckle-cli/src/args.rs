@@ -6,16 +6,18 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  turnbuckle                             play the demo: a hook that does not
-                                         take a model's word for it
+  turnbuckle                             chat in this folder; without a model it
+                                         first plays the demo: a hook that does
+                                         not take a model's word for it
   turnbuckle run --model script:talk.json \"hello\"
                                          one turn, the answer on stdout
   git diff | turnbuckle run > review     the message from stdin, only the
                                          answer in the file
   turnbuckle run --json \"hello\" | jq    every event, one JSON object a line
-  turnbuckle run -c fix --store sqlite:t.db \"hello\"
-                                         a conversation that is kept; then
-                                         list, show, trace and resolve work
+  turnbuckle run -c fix \"write a.txt\"    go on with a conversation; exit code 4:
+                                         call c1 waits for approval
+  turnbuckle resolve fix c1 --approve    tomorrow, from another terminal
+  turnbuckle show fix                    what happened; also list and trace
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
   turnbuckle doctor                      which keys and model servers are
@@ -45,7 +47,8 @@ Exit codes:
 /// An agent that runs with your hooks.
 ///
 /// A message goes in; hooks add, check and rewrite; the model streams; tools run; hooks judge the result and may refuse
-/// to let the turn end. Without a command: the demo.
+/// to let the turn end. Everything stands in .turnbuckle/turnbuckle.db, so a conversation outlives its process. Without a
+/// command: chat.
 #[derive(Debug, Parser)]
 #[command(name = "turnbuckle", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -66,7 +69,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "M", global = true)]
     pub(crate) model: Option<String>,
     /// Where conversations are kept: sqlite:PATH, or memory: (forgotten with the process) [default: `url` in [store],
-    /// else memory:]
+    /// else sqlite:.turnbuckle/turnbuckle.db]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
 }
@@ -76,16 +79,37 @@ impl Common {
     pub(crate) fn is_given(&self) -> bool {
         self.config.is_some() || self.model.is_some() || self.store.is_some()
     }
+
+    /// As they were given, each with a space before it: behind a command they lead to the same conversations.
+    pub(crate) fn same_store(&self) -> String {
+        let config = self.config.as_ref().map(|path| path.display().to_string());
+        let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
+        let shown = given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
+        shown.collect()
+    }
+}
+
+/// As a shell wants it.
+fn quoted(text: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./:@=+,".contains(letter);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Talk: type a line, watch the turn, answer what it asks
+    Chat(Chat),
     /// One turn: the answer goes to stdout, everything else to stderr
     Run(Run),
     /// Answer a call that waits, and carry its turn on
     Resolve(Resolve),
-    /// The conversations of the store, the newest first
-    List,
+    /// End the turn that is open, here or in the process that has it
+    Cancel(Cancel),
+    /// The conversations that are kept, the newest first
+    List(List),
     /// One conversation as a person reads it
     Show(Show),
     /// What each stage and hook did, turn by turn, with times
@@ -100,6 +124,15 @@ pub(crate) enum Command {
     ///
     /// Asks the model for one token, unless it is a script or the demo. Exit code 1 if it does not answer.
     Doctor(Doctor),
+}
+
+/// Options of `chat`.
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = CHAT_HELP)]
+pub(crate) struct Chat {
+    /// Go on with this conversation; made if there is none [default: a new one]
+    #[arg(short = 'c', value_name = "ID")]
+    pub(crate) conversation: Option<String>,
 }
 
 /// Options of `run`.
@@ -128,7 +161,7 @@ pub(crate) struct Run {
 
 /// Options of `resolve`.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("answers").required(true))]
+#[command(group = clap::ArgGroup::new("answers").required(true), after_help = RESOLVE_HELP)]
 pub(crate) struct Resolve {
     /// The conversation
     pub(crate) id: String,
@@ -141,10 +174,27 @@ pub(crate) struct Resolve {
     #[arg(long, value_name = "REASON", num_args = 0..=1, group = "answers")]
     #[allow(clippy::option_option, reason = "given, and given with a reason")]
     pub(crate) deny: Option<Option<String>>,
-    /// The answer to a question, or the result of a client's call; a text needs its quotes: '"blue"'
+    /// The answer to a question, or the result of a client's call; a text needs its quotes: '"blue"'. A single - reads it
+    /// from stdin; 1 MiB at most
     #[arg(long, value_name = "JSON", group = "answers")]
     pub(crate) answer: Option<String>,
     /// Print every event from here on, one JSON object a line, and nothing else on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `cancel`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = CANCEL_HELP)]
+pub(crate) struct Cancel {
+    /// The conversation
+    pub(crate) id: String,
+}
+
+/// Options of `list`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// One JSON object a line: id, opened, written, state, seq, message
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -209,8 +259,35 @@ const RUN_HELP: &str = "\
 Command hooks run programs: the user's file and ./turnbuckle.toml both may name some, and `run` starts them.
 Look at the turnbuckle.toml of a folder that is not yours (`turnbuckle check` lists its hooks) before you run in it.
 
-A call that needs approval ends `run` with exit code 4. With a store that keeps it, `turnbuckle resolve` answers it later,
-from any process. `approve = []` in [tools] asks for none.";
+A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
+later, from any process. `approve = []` in [tools] asks for none.
+
+With -c, a turn that a crash left open is finished first. A conversation whose turn waits, or that another process carries
+on, is busy: exit code 1, and the hint says what to do.";
+
+const CHAT_HELP: &str = "\
+A line is a message. While a turn runs you can type the next one: it is queued. What the turn asks is answered in place:
+y approves, n refuses, and any other text refuses with that reason, which the model reads.
+
+  Ctrl-C    cancels the turn; again leaves        /help     what can be typed
+  Ctrl-D    leaves                                /quit     leaves; a turn that waits goes on waiting
+
+As long as it runs it also takes up what nobody else does in the same store: turns that a crash left, answers that
+expired, background hooks. From a pipe it reads line by line and ends with the input, with the exit code of the last turn.";
+
+const RESOLVE_HELP: &str = "\
+`turnbuckle show ID` says which calls wait, and the command for each.
+  turnbuckle resolve fix c1 --approve
+  turnbuckle resolve fix c1 --deny \"not on a Friday\"
+  turnbuckle resolve fix c2 --answer '\"blue\"'
+
+The answer is written first; then the turn goes on here, and the exit code is that of `run`. If another process has the
+conversation, the answer is handed over to it: exit code 0. A call that was answered before, or that nobody answered in
+time, is stale: exit code 1.";
+
+const CANCEL_HELP: &str = "\
+Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in another process is cancelled there: it is
+asked to, and looks every second. Nothing to cancel is no error.";
 
 #[cfg(test)]
 mod tests {
@@ -220,5 +297,11 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_is_shown_can_be_copied() {
+        let common = Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), model: None };
+        assert_eq!(common.same_store(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db");
     }
 }

@@ -1,12 +1,13 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
 //! Read in this order: `args` says what can be asked for, `config` what the files say, `assemble` makes an agent of it,
-//! `run` drives one turn in a `store` and `show`
-//! tells of it; `look` tells of those that are kept. `demo` is a turn that explains the project.
+//! `run` drives one turn in a `store` and `show` tells of it; `chat` drives one after the other; `look` tells of those
+//! that are kept. `demo` is a turn that explains the project.
 
 mod args;
 mod assemble;
 mod catalogue;
+mod chat;
 mod check;
 mod config;
 mod demo;
@@ -23,6 +24,7 @@ mod signals;
 mod store;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -66,21 +68,22 @@ impl Stopped {
 
 fn start(args: Args) -> Result<Exit, Stopped> {
     match args.command {
+        Some(Command::Chat(chat)) => drive(chat::chat(chat, &args.common)),
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
         Some(Command::Resolve(resolve)) => drive(run::resolve(resolve, &args.common)),
-        Some(Command::List) => drive(look::list(&args.common)),
+        Some(Command::Cancel(cancel)) => drive(run::cancel(cancel, &args.common)),
+        Some(Command::List(list)) => drive(look::list(list, &args.common)),
         Some(Command::Show(show)) => drive(look::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
-        None if args.common.is_given() => Err(Stopped::usage(
-            Problem::error("this version has no chat: without a command it only plays the demo")
-                .hint("put `run \"…\"` before the options"),
-        )),
-        None => drive(demo::play()),
+        None => drive(chat::open(&args.common)),
     }
 }
+
+/// How long the store may take to tidy up.
+const CLOSING: Duration = Duration::from_millis(250);
 
 /// Two workers: a tool that blocks one does not keep a signal from being heard.
 fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
@@ -89,7 +92,8 @@ fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stop
     let done = runtime.block_on(work);
     // What is not over by now is not waited for, and its program does not live on.
     turnbuckle_tools::kill_all_groups();
-    // The books are closed: a tool that still reads a slow disk is not waited for.
-    runtime.shutdown_background();
+    // The books are closed: a tool that still reads a slow disk is not waited for. The store is, for a moment: whoever
+    // lets go of it last tidies up its file.
+    runtime.shutdown_timeout(CLOSING);
     done
 }

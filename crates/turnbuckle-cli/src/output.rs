@@ -105,3 +105,8 @@ pub(crate) fn report(problems: &[Problem]) {
         let _ = writeln!(err, "{problem}");
     }
 }
+
+/// One line, to stderr, where no writing thread runs.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

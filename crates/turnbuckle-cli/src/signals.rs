@@ -4,6 +4,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Exit;
 
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Ctrl-C: whatever is under way should stop.
+    Stop,
+    /// The terminal is gone, or somebody ends the program.
+    Leave,
+}
+
 /// All three, from the moment this is made.
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -21,8 +30,8 @@ impl Signals {
         Ok(Self { interrupt, terminate, hang_up, heard: false })
     }
 
-    /// Ready at the first signal, again at no other: the second never comes back.
-    pub(crate) async fn first(&mut self) {
+    /// Ready at the next signal.
+    pub(crate) async fn next(&mut self) -> Heard {
         let hang_up = async {
             match &mut self.hang_up {
                 Some(signal) => signal.recv().await,
@@ -30,10 +39,15 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = hang_up => {}
+            _ = self.interrupt.recv() => Heard::Stop,
+            _ = self.terminate.recv() => Heard::Leave,
+            _ = hang_up => Heard::Leave,
         }
+    }
+
+    /// Ready at the first signal, again at no other: the second never comes back.
+    pub(crate) async fn first(&mut self) {
+        self.next().await;
         if self.heard {
             // Whoever asks twice does not want to wait for the books. Hooks' programs do not outlive them.
             turnbuckle_tools::kill_all_groups();

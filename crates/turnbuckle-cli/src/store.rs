@@ -1,6 +1,7 @@
-//! Where conversations are kept: `--store`, else `url` in `[store]`, else memory.
+//! Where conversations are kept: `--store`, else `url` in `[store]`, else a database in this folder.
 
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::stores::MemoryStore;
@@ -13,14 +14,23 @@ use crate::config::{self, Config};
 use crate::exit::Exit;
 use crate::problem::{Problem, with_causes};
 
+/// The folder for what Turnbuckle keeps in a project.
+const OWN_FOLDER: &str = ".turnbuckle";
+const DEFAULT: &str = ".turnbuckle/turnbuckle.db";
+
 /// A store's name, understood; nothing is opened yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreName {
     /// Forgotten with the process.
-    #[default]
     Memory,
     /// A file, relative to the current folder.
     Sqlite(PathBuf),
+}
+
+impl Default for StoreName {
+    fn default() -> Self {
+        Self::Sqlite(DEFAULT.into())
+    }
 }
 
 impl StoreName {
@@ -60,12 +70,28 @@ impl StoreName {
     pub(crate) fn conversations(&self, agent: Agent) -> Result<ConversationsBuilder, Stopped> {
         match self {
             Self::Memory => Ok(Conversations::builder(agent, MemoryStore::default())),
-            Self::Sqlite(path) => Ok(Conversations::builder(agent, open(path)?)),
+            Self::Sqlite(path) => {
+                make_own_folder(path).map_err(|error| {
+                    let what = format!("making the folder of the database {}: {error}", path.display());
+                    Stopped::failed(Problem::error(what).hint(ELSEWHERE))
+                })?;
+                Ok(Conversations::builder(agent, opened(SqliteStore::open(path))?))
+            }
         }
     }
 
-    /// What is kept in it already; nothing is made.
+    /// To go on with what is kept in it already; nothing is made.
     pub(crate) fn existing(&self) -> Result<SqliteStore, Stopped> {
+        opened(SqliteStore::open(self.file()?))
+    }
+
+    /// To look at what is kept in it; nothing is written.
+    fn to_look_at(&self) -> Result<SqliteStore, Stopped> {
+        opened(SqliteStore::open_read_only(self.file()?))
+    }
+
+    /// The database, which is there.
+    fn file(&self) -> Result<&Path, Stopped> {
         let Self::Sqlite(path) = self else {
             let problem = Problem::error("the store `memory:` keeps nothing: there are no conversations in it");
             let hint = "give the store that `run` had: `--store sqlite:PATH`, or `url` in [store]";
@@ -73,7 +99,7 @@ impl StoreName {
         };
         // An empty file would be made a database.
         match std::fs::metadata(path) {
-            Ok(about) if about.len() > 0 => open(path),
+            Ok(about) if about.len() > 0 => Ok(path),
             Ok(_) => Err(missing(format!("the file {} is empty", path.display()))),
             Err(error) => Err(missing(format!("there is no database {}: {error}", path.display()))),
         }
@@ -90,11 +116,11 @@ impl std::fmt::Display for StoreName {
 }
 
 /// The chosen store for those who only look: of the configuration nothing else matters, but it must be readable.
-pub(crate) fn existing(common: &Common) -> Result<SqliteStore, Stopped> {
+pub(crate) fn to_look_at(common: &Common) -> Result<SqliteStore, Stopped> {
     let config::Loaded { config, mut problems, .. } = config::load(common.config.as_deref());
     problems.retain(Problem::is_error);
     match StoreName::choose(common, &config) {
-        Ok(name) if problems.is_empty() => name.existing(),
+        Ok(name) if problems.is_empty() => name.to_look_at(),
         Ok(_) => Err(Stopped { problems, exit: Exit::Usage }),
         Err(problem) => {
             problems.push(problem);
@@ -107,6 +133,25 @@ fn missing(what: String) -> Stopped {
     Stopped::failed(Problem::error(what).hint("a path is relative to the current folder; `run` makes the database"))
 }
 
-fn open(path: &PathBuf) -> Result<SqliteStore, Stopped> {
-    SqliteStore::open(path).map_err(|error| Stopped::failed(Problem::error(with_causes(&error))))
+/// Where else conversations can be kept.
+const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
+
+fn opened<E: std::error::Error>(store: Result<SqliteStore, E>) -> Result<SqliteStore, Stopped> {
+    store.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE)))
+}
+
+/// Conversations are nobody's source code: the folder keeps itself out of git. One that is there already is left alone.
+fn make_own_folder(database: &Path) -> io::Result<()> {
+    let Some(folder) = database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))
+    else {
+        return Ok(());
+    };
+    if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty()) {
+        std::fs::create_dir_all(above)?;
+    }
+    match std::fs::create_dir(folder) {
+        Ok(()) => std::fs::File::create_new(folder.join(".gitignore"))?.write_all(b"*\n"),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }

@@ -18,6 +18,7 @@ use crate::hook::{HookEntry, Point};
 use crate::message::{Content, Text};
 use crate::model::Model;
 use crate::scope::Scope;
+use crate::shape::Shape;
 use crate::tool::{Definition, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
@@ -42,6 +43,8 @@ struct Inner {
     hooks: Vec<HookEntry>,
     chains: Chains,
     limits: Limits,
+    /// What every answer must look like.
+    shape: Option<Shape>,
     /// Of everything that shapes a turn: says whether a revived turn meets the configuration it began under.
     digest: Text,
 }
@@ -169,6 +172,10 @@ impl Agent {
         &self.0.limits
     }
 
+    pub(crate) fn shape(&self) -> Option<&Shape> {
+        self.0.shape.as_ref()
+    }
+
     pub(crate) fn digest(&self) -> &Text {
         &self.0.digest
     }
@@ -202,6 +209,7 @@ impl Agent {
             chains: Chains::of(&hooks),
             hooks,
             limits: inner.limits.clone(),
+            shape: inner.shape.clone(),
             digest: inner.digest.clone(),
         }))
     }

@@ -30,6 +30,7 @@ pub mod hooks;
 
 pub mod context;
 mod digest;
+mod shape;
 
 pub mod model;
 pub mod models;
@@ -54,11 +55,12 @@ pub mod testing;
 
 pub use agent::{Agent, AgentBuilder, BuildError, Limits};
 pub use clock::{Boxed, Timestamp};
-pub use conversation::{Conversations, Ended, Rest, RunError, WhileBusy};
+pub use conversation::{Conversations, Ended, Rest, RunError, Say, WhileBusy};
 pub use event::Outcome;
 pub use id::{CallId, ConversationId, TurnId};
 pub use message::{Content, Message, Part, Reply, ToolCall};
 pub use scope::{Actor, Scope};
+pub use shape::{Shape, ShapeError};
 pub use turn::Turn;
 
 /// What a hook or a tool fails with: any error, any text.

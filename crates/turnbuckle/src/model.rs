@@ -147,6 +147,11 @@ impl Request {
         self.segments
     }
 
+    /// The reply must be an object that fits `schema`; there is no tool loop.
+    pub(crate) fn must_answer_with(&mut self, schema: &Arc<Value>) {
+        (self.schema, self.tools) = (Some(schema.clone()), Arc::new([]));
+    }
+
     /// The tools offered.
     pub fn tools(&self) -> &[Definition] {
         &self.tools

@@ -4,7 +4,7 @@ mod diff;
 mod pace;
 mod syntax;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::pin::pin;
 
@@ -18,31 +18,38 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::show::{Fold, Palette, Screen, Shown, Tone, terminal_width};
-use crate::signals::Signals;
+use crate::signals::{Heard, Signals};
 use pace::{Pace, Pacer};
 use syntax::{Checker, Syntax};
 
 const FILE: &str = "prices.py";
 const REQUEST: &str = "Please tidy up prices.py.";
 
-/// Plays it and exits.
-pub(crate) async fn play() -> Result<Exit, Stopped> {
+/// How it came out.
+pub(crate) enum Played {
+    ToTheEnd(Exit),
+    /// By a signal.
+    CutOff(Heard),
+}
+
+/// Plays it.
+pub(crate) async fn play() -> Result<Played, Stopped> {
     let failed = |error: Failure| Stopped::failed(Problem::error(format!("the demo: {error}")));
     let stage = Stage::set().await.map_err(failed)?;
     let mut signals = Signals::listen().map_err(|error| failed(error.into()))?;
-    let exit = tokio::select! {
-        exit = stage.play() => exit.map_err(failed)?,
-        () = signals.first() => {
-            // The shell's prompt begins a line of its own.
+    let played = tokio::select! {
+        exit = stage.play() => Played::ToTheEnd(exit.map_err(failed)?),
+        heard = signals.next() => {
+            // What follows begins a line of its own.
             stage.output.out("\n");
-            Exit::Cancelled
+            Played::CutOff(heard)
         }
     };
     tokio::select! {
         written = stage.output.finish() => written.map_err(|error| failed(error.into()))?,
-        () = signals.first() => {}
+        _ = signals.next() => {}
     }
-    Ok(exit)
+    Ok(played)
 }
 
 /// A scratch folder with the file in it, and a screen.
@@ -136,6 +143,9 @@ impl Stage {
         );
         self.say(screen, Tone::Plain, &story);
         self.say(screen, Tone::Dim, "The model is a script; the tools, the hook and its check are real.");
+        if io::stdin().is_terminal() && io::stdout().is_terminal() {
+            self.say(screen, Tone::Dim, "A chat follows; Ctrl-C skips to it.");
+        }
         self.say(screen, Tone::Plain, "");
         self.pace.read().await;
     }

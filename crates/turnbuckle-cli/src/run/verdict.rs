@@ -4,6 +4,7 @@ use turnbuckle::conversation::TurnError;
 use turnbuckle::event::Prompt;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::By;
+use turnbuckle::store::StoreError;
 use turnbuckle::{ConversationId, Ended, Outcome, Rest};
 
 use crate::args::Common;
@@ -19,7 +20,25 @@ pub(super) fn of(rest: &Result<Rest, TurnError>, answering: &Answering) -> (Exit
             let what = format!("the turn waits for {}", shown(pending));
             (Exit::Waiting, vec![Problem::error(what).hint(answering.hint(pending))])
         }
-        Err(error) => (Exit::Failed, vec![Problem::error(with_causes(error))]),
+        Err(error) => (Exit::Failed, vec![stopped(error, answering)]),
+    }
+}
+
+/// The turn could not be carried on; what was written stands.
+fn stopped(error: &TurnError, answering: &Answering) -> Problem {
+    let problem = Problem::error(with_causes(error));
+    let (id, options) = (&answering.id, &answering.options);
+    match error {
+        TurnError::Store(cause) if matches!(**cause, StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => {
+            problem.hint(format!(
+                "another process took the conversation over while this one did not answer, and nothing more was written \
+                 or run here; `turnbuckle show {id}{options}` says what became of the turn"
+            ))
+        }
+        _ if answering.durable => {
+            problem.hint(format!("what was written stands; `turnbuckle run -c {id}{options}` finishes the turn"))
+        }
+        _ => problem,
     }
 }
 
@@ -45,10 +64,7 @@ pub(crate) struct Answering {
 
 impl Answering {
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
-        let config = common.config.as_ref().map(|path| format!(" --config {}", path.display()));
-        let store = common.store.as_ref().map(|url| format!(" --store {url}"));
-        let model = common.model.as_ref().map(|model| format!(" --model {model}"));
-        Self { id, durable, options: [config, store, model].into_iter().flatten().collect() }
+        Self { id, durable, options: common.same_store() }
     }
 
     /// One command, with the other answers that are possible.

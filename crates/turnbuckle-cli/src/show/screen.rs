@@ -24,6 +24,12 @@ impl Palette {
         Self { coloured: !matches!(choice, anstream::ColorChoice::Never) }
     }
 
+    /// No styles at all.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self { coloured: false }
+    }
+
     fn style(self, tone: Tone) -> Style {
         let colour = |colour: AnsiColor| Style::new().fg_color(Some(Color::Ansi(colour)));
         match tone {
@@ -64,11 +70,23 @@ pub(crate) struct Screen {
     column: Option<usize>,
     /// A word that may go on.
     held: String,
+    /// Before streamed text.
+    speaker: &'static str,
 }
 
 impl Screen {
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
-        Self { palette, width, column: None, held: String::new() }
+        Self { palette, width, column: None, held: String::new(), speaker: "call" }
+    }
+
+    /// Another word before streamed text than `call`.
+    pub(crate) fn speaker(self, speaker: &'static str) -> Self {
+        Self { speaker, ..self }
+    }
+
+    /// The terminal has another width now.
+    pub(crate) fn resize(&mut self, width: Option<usize>) {
+        self.width = width;
     }
 
     /// A whole line; a text under way is ended first.
@@ -123,11 +141,11 @@ impl Screen {
         rows
     }
 
-    /// A piece of streamed text, under the word `call`. A word is held back until it is whole, so that it is not torn.
+    /// A piece of streamed text, under the speaker. A word is held back until it is whole, so that it is not torn.
     pub(crate) fn text(&mut self, piece: &str, tone: Tone) -> String {
         let mut out = String::new();
         if self.column.is_none() {
-            out.push_str(&self.label("call"));
+            out.push_str(&self.label(self.speaker));
             self.column = Some(0);
         }
         for word in clean(piece).replace('\t', "    ").split_inclusive([' ', '\n']) {
@@ -188,7 +206,7 @@ mod tests {
     use super::*;
 
     fn screen(width: usize) -> Screen {
-        Screen::new(Palette { coloured: false }, Some(width))
+        Screen::new(Palette::plain(), Some(width))
     }
 
     fn line(text: &str) -> Line {

@@ -20,6 +20,14 @@ pub(super) fn brief(text: &str) -> String {
     cut(&one_line(text), BRIEF)
 }
 
+/// On one line, its first words in so many letters.
+pub(crate) fn opening(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some((end, _)) = line.char_indices().nth(most) else { return line };
+    let whole = line[..end].rfind(' ').filter(|space| *space > end / 2).unwrap_or(end);
+    format!("{}…", &line[..whole])
+}
+
 /// The first lines.
 pub(super) fn few_lines(text: &str) -> String {
     let text = text.trim_end();
@@ -54,7 +62,7 @@ pub(super) fn recalled(name: &str, arguments: &Value) -> String {
 
 fn values(arguments: &Value) -> Vec<String> {
     match arguments {
-        Value::Object(fields) => in_order(fields).into_iter().map(value).collect(),
+        Value::Object(fields) => in_order(fields).into_iter().map(|(_, field)| value(field)).collect(),
         other => vec![value(other)],
     }
 }
@@ -70,11 +78,11 @@ fn value(value: &Value) -> String {
 }
 
 /// JSON objects are kept in the order of their keys; what a call is about comes first, and what was before what will be.
-fn in_order(fields: &serde_json::Map<String, Value>) -> Vec<&Value> {
+pub(crate) fn in_order(fields: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
     let rank = |key: &str| ["path", "old"].iter().position(|first| *first == key).unwrap_or(2);
     let mut fields: Vec<_> = fields.iter().collect();
     fields.sort_by_key(|(key, _)| rank(key));
-    fields.into_iter().map(|(_, value)| value).collect()
+    fields
 }
 
 /// What a suspended call asks.
@@ -142,5 +150,7 @@ mod tests {
         let text = "line\n".repeat(20);
         assert!(few_lines(&text).ends_with("… 8 lines more"));
         assert_eq!(brief("a\nb\n"), "a⏎b");
+        assert_eq!(opening("one two\n three four", 12), "one two…");
+        assert_eq!(opening(" short\n", 12), "short");
     }
 }

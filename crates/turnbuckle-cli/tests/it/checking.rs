@@ -30,7 +30,7 @@ name = "lint"
 on = "stop"
 run = ["no-such-program"]
 "#;
-    let ran = Folder::with_config(r#"{ "text": "x" }"#, config).run(&["check"]).exits(0);
+    let ran = Folder::with_config(r#"{ "text": "x" }"#, config).run(&["check", "--store", "memory:"]).exits(0);
     let ran = ran.says("warning: turnbuckle.toml:4: `max_stop_refusals = 0`");
     let ran = ran.says("warning: turnbuckle.toml:10: this gate fails open");
     let ran = ran.says("warning: turnbuckle.toml:11: the program \"no-such-program\" was not found");

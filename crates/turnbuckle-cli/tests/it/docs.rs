@@ -99,3 +99,21 @@ fn every_ready_made_hook_has_its_section_with_all_its_options() {
         }
     }
 }
+
+#[test]
+fn what_the_readme_shows_of_approvals_can_be_followed() {
+    let shown = blocks(README, "sh").into_iter().find(|block| block.contains("--approve")).unwrap();
+    let folder = Folder::new();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_turnbuckle"));
+    let path = std::env::join_paths([program.parent().unwrap(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &shown]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.path());
+    let ran = crate::program::Ran::of(shell).exits(0);
+    assert_eq!(folder.read("paid.txt"), "12 EUR");
+    for text in
+        ["waiting  Pay it back.", "open      c1 (approval of write_file(paid.txt", "\nPaid.\n", "end       completed"]
+    {
+        assert!(ran.out.contains(text), "{text:?} is not in:\n{}", ran.out);
+    }
+    ran.says("error: the turn waits for c1").says("resolve till c1 --approve --model script:pay.json");
+}

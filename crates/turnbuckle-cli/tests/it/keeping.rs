@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 const STORE: &str = "[store]\nurl = \"sqlite:kept/here.db\"\n";
 
@@ -24,6 +24,34 @@ fn the_option_wins_over_the_file() {
     assert!(folder.path().join("other.db").is_file() && !folder.path().join("kept").exists());
     folder.run(&["run", "--store", "memory:", "hi"]).exits(0);
     assert!(!folder.path().join("kept").exists());
+}
+
+#[test]
+fn by_default_conversations_are_kept_in_a_folder_that_keeps_itself_out_of_git() {
+    let folder = Folder::with_script(r#"{ "text": "one" }, { "text": "two" }"#);
+    folder.run(&["list"]).exits(1).says("there is no database .turnbuckle/turnbuckle.db");
+    assert!(!folder.path().join(".turnbuckle").exists(), "looking makes nothing");
+    folder.run(&["run", "-c", "talk", "first"]).exits(0).prints("one\n");
+    assert!(folder.path().join(".turnbuckle/turnbuckle.db").is_file());
+    assert_eq!(folder.read(".turnbuckle/.gitignore"), "*\n");
+    folder.run(&["run", "-c", "talk", "second"]).exits(0).prints("two\n");
+    let mine = Folder::with_script(r#"{ "text": "one" }"#);
+    mine.file(".turnbuckle/notes", "");
+    mine.run(&["run", "hi"]).exits(0);
+    assert!(!mine.path().join(".turnbuckle/.gitignore").exists(), "a folder that was there is left alone");
+}
+
+#[test]
+fn of_two_at_once_one_is_told_that_the_conversation_is_busy() {
+    let folder = Folder::with_script(r#"{ "chunks": ["a", "b"], "delay_ms": 1000 }, { "text": "never" }"#);
+    let both = [(); 2].map(|()| folder.command(&["run", "-c", "talk", "hi"]).spawn().unwrap());
+    let mut ran = both.map(|child| Ran::from(child.wait_with_output().unwrap()));
+    ran.sort_by_key(|ran| ran.code);
+    let [won, lost] = ran;
+    won.exits(0).prints("ab\n");
+    lost.exits(1).prints("").says("talk is busy").says("hint: ");
+    let events = folder.run(&["show", "talk", "--json"]).exits(0).types();
+    assert_eq!(events.iter().filter(|kind| *kind == "user_message").count(), 1);
 }
 
 #[test]
@@ -56,7 +84,7 @@ fn killed() -> Folder {
         std::thread::sleep(Duration::from_millis(20));
     }
     let busy = folder.run(&["run", "-c", "talk", "more"]).exits(1);
-    busy.says("in use by another writer").says("hint: another process");
+    busy.says("talk is busy: another process carries its turn on").says("hint: try again").says("cancel talk`");
     child.kill().unwrap();
     child.wait().unwrap();
     folder.file(

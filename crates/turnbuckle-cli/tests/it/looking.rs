@@ -61,7 +61,8 @@ fn show_says_how_to_answer_what_is_open() {
     let folder = Folder::with_config(call, "[store]\nurl = \"sqlite:t.db\"\n");
     folder.run(&["run", "-c", "w", "write"]).exits(4);
     let ran = folder.run(&["show", "w"]).exits(0);
-    assert!(ran.out.contains("`turnbuckle resolve w c1 --approve`"), "{}", ran.out);
+    assert!(ran.out.contains("open      c1 (approval of write_file(a, x)), until 20"), "{}", ran.out);
+    assert!(ran.out.contains("          `turnbuckle resolve w c1 --approve` (or --deny [REASON])\n"), "{}", ran.out);
 }
 
 #[test]
@@ -84,7 +85,31 @@ fn trace_has_stages_and_hooks_turn_by_turn() {
 fn list_has_the_newest_first() {
     let folder = talked();
     folder.run(&["run", "-c", "second", "hi"]).exits(0);
-    folder.run(&["list"]).exits(0).prints("second\nfirst\n");
+    let ran = folder.run(&["list"]).exits(0);
+    let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let shown: Vec<_> = lines.iter().map(|line| (line[0], &line[2..])).collect();
+    assert_eq!(shown, [("second", &["s", "ago", "idle", "hi"][..]), ("first", &["s", "ago", "idle", "thanks"])]);
+}
+
+#[test]
+fn list_json_is_one_object_a_line() {
+    let folder = talked();
+    let ran = folder.run(&["list", "--json"]).exits(0);
+    let [one] = &ran.events()[..] else { panic!("{}", ran.out) };
+    assert_eq!((&one["id"], &one["state"], &one["message"]), (&"first".into(), &"idle".into(), &"thanks".into()));
+    assert!(one["opened"].as_str().unwrap() < one["written"].as_str().unwrap());
+    assert_eq!(one["seq"], folder.run(&["show", "first", "--json"]).events().len());
+}
+
+#[test]
+fn list_says_what_waits_and_what_was_said_last_however_long_ago() {
+    let call = r#"{ "tool_calls": [{ "id": "c1", "name": "list_files", "arguments": {} }] }"#;
+    let ask = r#"{ "tool_calls": [{ "id": "q", "name": "ask_human", "arguments": { "question": "Which?" } }] }"#;
+    let calls = format!("{call},").repeat(30);
+    let folder = Folder::with_script(&format!("{calls}{ask}"));
+    folder.run(&["run", "-c", "w", &format!("first\nwords {}", "and more ".repeat(20))]).exits(4);
+    let ran = folder.run(&["list"]).exits(0);
+    assert!(ran.out.contains("waiting  first words and more") && ran.out.ends_with("…\n"), "{}", ran.out);
 }
 
 #[test]
@@ -101,8 +126,14 @@ fn looking_makes_nothing() {
     assert_eq!(folder.read("empty.db"), "");
     let talked = talked();
     talked.run(&["show", "nobody"]).exits(1).prints("").says("there is no conversation nobody");
-    talked.run(&["list"]).exits(0).prints("first\n");
-    talked.run(&["show", "a b"]).exits(2).says("hint: ");
+    assert_eq!(talked.run(&["list"]).exits(0).out.lines().count(), 1, "nobody was made by being looked for");
+    for bad in ["a b", "ä", "../x", &"x".repeat(65)] {
+        for look in ["show", "trace", "cancel"] {
+            talked.run(&[look, bad]).exits(2).prints("").says("hint: ");
+        }
+        talked.run(&["resolve", bad, "c1", "--approve"]).exits(2).prints("").says("hint: ");
+        talked.run(&["chat", "-c", bad]).exits(2).prints("").says("hint: ");
+    }
 }
 
 #[test]
@@ -117,7 +148,8 @@ fn a_sub_agent_is_part_of_its_parent() {
         "[agent]\nmodel = \"script:script.json\"\n[store]\nurl = \"sqlite:t.db\"\n[[agents]]\nname = \"reviewer\"\n";
     folder.file("turnbuckle.toml", config);
     folder.run(&["run", "-c", "x", "go"]).exits(0).prints("ok\n");
-    folder.run(&["list"]).exits(0).prints("x\n");
+    let listed = folder.run(&["list"]).exits(0).out;
+    assert!(listed.starts_with("x ") && listed.lines().count() == 1, "{listed}");
     assert!(folder.run(&["show", "x/c2"]).exits(0).out.contains("agent     fine\n"));
     assert!(folder.run(&["trace", "x/c2"]).exits(0).out.contains("call      \"fine\"\n"));
 }

@@ -1,6 +1,8 @@
 //! The program, run as people run it: real binary, real files, real signals. One file per promise.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows tests only by their attribute, not their helpers")]
 
+mod cancelling;
+mod chatting;
 mod checking;
 mod command_hooks;
 mod configuration;
@@ -22,3 +24,5 @@ mod ready_made;
 mod resolving;
 mod signals;
 mod sub_agents;
+mod surviving;
+mod zombie;

@@ -1,6 +1,10 @@
 //! An approval given later, by another process: the tool runs once.
 
-use crate::program::Folder;
+use std::io::{BufRead, BufReader, Read};
+
+use turnbuckle::store::Store;
+
+use crate::program::{Folder, Ran};
 
 const STORE: &str = "[store]\nurl = \"sqlite:t.db\"\n";
 const WRITE: &str = r#"{ "text": "I will write it. ", "tool_calls": [
@@ -77,4 +81,73 @@ fn what_is_not_there_cannot_be_resolved() {
     for bad in [&["resolve", "w", "c1"][..], &["resolve", "w", "c1", "--approve", "--deny"], &["resolve", "w"]] {
         folder.run(bad).exits(2).prints("").says("error: ");
     }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_stale_and_the_turn_goes_on_without_it() {
+    let folder = Folder::with_config(WRITE, "[limits]\napproval_timeout = \"1s\"\n");
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let ran = folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("done\n");
+    ran.says("c1: expired by").says("error: the answer to call c1 is stale").says("hint: ");
+    assert_eq!(folder.read("a.txt"), "");
+    folder.run(&["run", "-c", "w"]).exits(0).says("has no open turn");
+}
+
+#[test]
+fn an_answer_from_stdin_is_bounded() {
+    let ask = r#"{ "tool_calls": [{ "id": "q", "name": "ask_human", "arguments": { "question": "Which?" } }] }"#;
+    let folder = Folder::with_script(&format!(r#"{ask}, {{ "text": "so be it" }}"#));
+    folder.run(&["run", "-c", "w", "choose"]).exits(4);
+    let resolve = &["resolve", "w", "q", "--answer", "-"][..];
+    let huge = format!("\"{}\"", "x".repeat(10 << 20));
+    folder.run_with_stdin(resolve, huge.as_bytes()).exits(2).prints("").says("longer than 1 MiB").says("hint: ");
+    folder.run_with_stdin(resolve, b"{rubbish").exits(2).prints("").says("not JSON");
+    folder.run_with_stdin(resolve, b"").exits(2).says("not JSON");
+    folder.run_with_stdin(resolve, b"[\"blue\"]\n").exits(0).prints("so be it\n");
+}
+
+#[test]
+fn while_another_process_has_the_conversation_the_answer_is_handed_over() {
+    let folder = Folder::new();
+    let calls = r#"{ "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } },
+                   { "id": "c2", "name": "reviewer", "arguments": { "task": "look" } }"#;
+    // The sub-agent speaks until the file is there: that is, until the answer has arrived.
+    let slow = format!(r#"{{ "chunks": [{}"fine"], "delay_ms": 100 }}"#, "\"x \",".repeat(100));
+    let script = format!(
+        r#"{{ "replies": [{{ "tool_calls": [{calls}] }}, {{ "text": "both" }}], "agents": {{ "reviewer": [{slow}] }} }}"#
+    );
+    folder.file("script.json", &script);
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n[[agents]]\nname = \"reviewer\"\n");
+    let mut child = folder.command(&["run", "-c", "w", "--json", "go"]).spawn().unwrap();
+    let (mut lines, mut out) = (BufReader::new(child.stdout.take().unwrap()), String::new());
+    while !(out.contains("\"suspension\"") && out.contains("tool_progress")) {
+        assert_ne!(lines.read_line(&mut out).unwrap(), 0, "{out}");
+    }
+    folder.run(&["resolve", "w", "c9", "--approve"]).exits(1).says("stale");
+    folder.run(&["resolve", "w", "c1", "--approve"]).exits(0).prints("").says("handed over: another process has");
+    lines.read_to_string(&mut out).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let ran = Ran { code: output.status.code().unwrap_or(-1), out, err: String::new() }.exits(0);
+    assert_eq!(ran.event("resolution")["decision"], "approved");
+    assert_eq!(folder.read("a.txt"), "x");
+}
+
+#[test]
+fn what_belongs_to_another_is_not_there() {
+    let folder = waiting();
+    let store = turnbuckle_stores::SqliteStore::open(folder.path().join("t.db")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let ann = turnbuckle::Scope::user("ann");
+    runtime.block_on(store.open(&"hers".into(), ann.actor(), turnbuckle::Timestamp::default())).unwrap();
+    for refused in [
+        &["resolve", "hers", "c1", "--approve"][..],
+        &["cancel", "hers"],
+        &["show", "hers"],
+        &["trace", "hers"],
+        &["run", "-c", "hers", "hi"],
+    ] {
+        folder.run(refused).exits(1).prints("").says("there is no conversation hers");
+    }
+    assert!(!folder.run(&["list"]).exits(0).out.contains("hers"));
 }

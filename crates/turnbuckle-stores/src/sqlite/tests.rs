@@ -90,7 +90,11 @@ async fn a_turn_that_found_no_room_is_finished_when_there_is() {
     let error = conversations.turn(&id, "go", Scope::local()).await.unwrap_err();
     let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     assert!(causes.map(ToString::to_string).any(|text| text.contains("no room for the database")), "{error:?}");
-    store.write("making room", |db| Ok(allow(db, 10_000))).await.unwrap();
+    let more = |db: &_| {
+        allow(db, 10_000);
+        Ok(())
+    };
+    store.write("making room", more).await.unwrap();
     let handle = conversations.resume(&id, Scope::local()).await.unwrap().expect("the turn is open");
     assert!(matches!(handle.rest().await.unwrap(), Rest::Ended(ended) if ended.is_completed()));
     assert_eq!(ran.load(Ordering::Relaxed), 2, "a pure tool without a result runs again");

@@ -41,6 +41,7 @@ fn kinds() -> Vec<EventKind> {
         Part::Thinking { text: "".into(), signature: None },
         Part::Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None },
         Part::File { media_type: "a/b".into(), name: Some("n".into()), data: None, url: Some("u".into()) },
+        Part::Provider { provider: "anthropic".into(), block: awkward() },
     ]
     .into();
     let usage = Usage { input: 1, output: 2, cache_read: 3, cache_write: u64::MAX };

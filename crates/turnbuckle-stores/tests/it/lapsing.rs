@@ -23,8 +23,8 @@ async fn after_a_clock_was_set_back_only_a_living_process_keeps_its_claim() {
     let outside = rusqlite::Connection::open(place.file()).unwrap();
     for process in ["'elsewhere 7 7'", "NULL", "'nonsense'"] {
         outside.execute_batch(&format!("UPDATE conversation SET process = {process}")).unwrap();
-        assert_eq!(store.due(NOW, 9).await.unwrap(), [id.clone()], "{process}");
-        let near = future.as_millis() - (LEASE * 1).as_millis() as u64;
+        assert_eq!(store.due(NOW, 9).await.unwrap(), std::slice::from_ref(&id), "{process}");
+        let near = future.as_millis() - LEASE.as_millis() as u64;
         let near = turnbuckle::Timestamp::from_millis(near);
         assert!(store.due(near, 9).await.unwrap().is_empty(), "{process}: a lease may be a little ahead");
     }

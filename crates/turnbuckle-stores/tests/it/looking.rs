@@ -64,7 +64,7 @@ async fn whatever_would_write_is_refused() {
         let error = result.unwrap_err();
         assert!(matches!(cause(&error), SqliteError::OpenedToRead { .. }), "{error:?}");
     }
-    refused(Store::open(&store, &id, &Actor::System, NOW).await);
+    refused(Store::open(&store, &"new".into(), &Actor::System, NOW).await);
     refused(store.deliver(&id, message("t2")).await);
     refused(store.claim(&id, &"w".into(), NOW).await);
     refused(store.renew(&id, 1, NOW).await);

@@ -9,6 +9,7 @@ use super::{Agent, Chains, Equipped, Inner, Limits};
 use crate::hook::{HookEntry, Point, Release};
 use crate::message::Text;
 use crate::model::Model;
+use crate::shape::{Shape, ShapeError};
 use crate::tool::{Definition, Executor, Gate, Spec, Tool};
 
 /// A definition under way.
@@ -20,6 +21,7 @@ pub struct AgentBuilder {
     hooks: Vec<HookEntry>,
     approve: Vec<String>,
     limits: Limits,
+    schema: Option<Value>,
 }
 
 /// What is wrong with a definition.
@@ -80,6 +82,13 @@ pub enum BuildError {
         /// What is wrong.
         problem: String,
     },
+    /// What answers must look like is no schema.
+    #[error("the schema of the agent's answers cannot be used")]
+    BadAnswerSchema {
+        /// What is wrong.
+        #[source]
+        source: ShapeError,
+    },
     /// No room is left for history.
     #[error("injection_reserve ({reserve}) must be smaller than context_tokens ({context})")]
     ReserveTooLarge {
@@ -124,12 +133,19 @@ impl AgentBuilder {
             hooks: Vec::new(),
             approve: Vec::new(),
             limits: Limits::default(),
+            schema: None,
         }
     }
 
     /// The system prompt.
     pub fn system(mut self, system: impl Into<Text>) -> Self {
         self.system = system.into();
+        self
+    }
+
+    /// What every answer must look like: a JSON schema. No tools are offered then; see [`Shape`].
+    pub fn schema(mut self, schema: Value) -> Self {
+        self.schema = Some(schema);
         self
     }
 
@@ -170,6 +186,8 @@ impl AgentBuilder {
         self.check_limits()?;
         let tools = self.equip()?;
         self.check_hooks()?;
+        let shape = self.schema.clone().map(Shape::new).transpose();
+        let shape = shape.map_err(|source| BuildError::BadAnswerSchema { source })?;
         let definitions: Arc<[Definition]> = self.tools.iter().map(|tool| tool.spec().definition.clone()).collect();
         Ok(Agent(Arc::new(Inner {
             digest: self.digest(&definitions),
@@ -181,6 +199,7 @@ impl AgentBuilder {
             tools,
             hooks: self.hooks,
             limits: self.limits,
+            shape,
         })))
     }
 
@@ -293,7 +312,15 @@ impl AgentBuilder {
 
     fn digest(&self, definitions: &[Definition]) -> Text {
         let hooks: Vec<String> = self.hooks.iter().map(|entry| format!("{entry:?}{:?}", entry.settings)).collect();
-        let parts = serde_json::json!([self.name, self.model.name(), self.system, definitions, hooks, self.limits]);
+        let parts = serde_json::json!([
+            self.name,
+            self.model.name(),
+            self.system,
+            definitions,
+            hooks,
+            self.limits,
+            self.schema
+        ]);
         crate::digest::of(&parts)
     }
 }

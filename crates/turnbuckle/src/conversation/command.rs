@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::WhileBusy;
 use super::cell::Waiter;
 use super::outcome::{ResolveError, SendError};
+use super::{Say, WhileBusy};
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::message::Content;
 use crate::scope::Scope;
 use crate::store::StoreError;
 use crate::turn::{Cut, Resolve, Yield};
@@ -30,7 +29,7 @@ pub(crate) enum Command {
 /// A message on its way in.
 pub(crate) struct NewMessage {
     pub(crate) turn: TurnId,
-    pub(crate) content: Content,
+    pub(crate) say: Say,
     pub(crate) scope: Scope,
     pub(crate) while_busy: WhileBusy,
     /// Told when it is stored.

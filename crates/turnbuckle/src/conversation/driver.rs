@@ -131,19 +131,19 @@ impl Sitting {
 
     /// Stores a message, by what the caller wants if a turn waits.
     async fn take(&mut self, message: NewMessage) -> Result<(), StoreError> {
-        let NewMessage { turn, content, scope, while_busy, done } = message;
+        let NewMessage { turn, say, scope, while_busy, done } = message;
         if self.stage() == Stage::Waiting {
             match while_busy {
                 WhileBusy::Reject => {
                     let pending = self.pending().into_iter().map(|pending| pending.call).collect::<Vec<CallId>>();
-                    NewMessage { turn, content, scope, while_busy, done }.refuse(&self.cell.id, pending);
+                    NewMessage { turn, say, scope, while_busy, done }.refuse(&self.cell.id, pending);
                     return Ok(());
                 }
                 WhileBusy::Queue => {}
                 WhileBusy::Interrupt => self.cut = Some(Cut::Cancelled(scope.by())),
             }
         }
-        let letter = Letter::message(&turn, content, scope.actor().clone(), self.house.clock.now());
+        let letter = say.letter(&turn, &scope, self.house.clock.now());
         if let Err(error) = self.house.store.deliver(&self.cell.id, letter.clone()).await {
             let _ = done.send(Err(SendError::Store(error)));
             return Ok(());

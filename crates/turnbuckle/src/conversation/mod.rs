@@ -27,6 +27,7 @@ pub use builder::ConversationsBuilder;
 pub(crate) use cell::Cell;
 pub(crate) use command::Command;
 pub use outcome::{Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
+pub use talk::Say;
 
 use crate::agent::Agent;
 use crate::clock::Clock;

@@ -86,6 +86,12 @@ impl Ended {
         }
     }
 
+    /// The object, when a schema was asked for and the turn completed.
+    pub fn object(&self) -> Option<&Value> {
+        let reply = self.reply.as_ref().filter(|_| self.is_completed())?;
+        reply.object.as_deref()
+    }
+
     /// Whether the turn completed.
     pub fn is_completed(&self) -> bool {
         self.outcome == Outcome::Completed

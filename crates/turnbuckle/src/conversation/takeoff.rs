@@ -9,6 +9,7 @@ use crate::hook::Moment;
 use crate::live::{Level, Live};
 use crate::message::Reply;
 use crate::scope::Actor;
+use crate::shape::Shape;
 use crate::store::{Beside, Says};
 use crate::turn::{Flight, Frame, FrameParts, Meter, Spent, State, Turn};
 
@@ -28,7 +29,7 @@ impl Sitting {
         let actor = message.as_ref().map(|letter| letter.from.clone());
         let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
         let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
-        let beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
+        let mut beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
         // Attempts at a reply that is not in the log yet.
         let regenerated = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
         let attempts = beside.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
@@ -36,9 +37,15 @@ impl Sitting {
         let spent = if beside.spent.calls >= logged.calls { beside.spent } else { logged };
         let meter = Meter::new(state.totals.model_calls, spent, self.cell.parent.clone());
         let message = message.and_then(|letter| match letter.says {
-            Says::Message(content) => Some(content),
+            Says::Message { content, schema } => {
+                beside.schema = schema;
+                Some(content)
+            }
             _ => None,
         });
+        // It was a schema when it was sent.
+        let shape = beside.schema.as_ref().and_then(|schema| Shape::new((**schema).clone()).ok());
+        let shape = shape.or_else(|| agent.shape().cloned());
         let user_message = message.or_else(|| opening(&state)).unwrap_or_default();
         let frame = Frame::new(FrameParts {
             conversation: self.cell.id.clone(),
@@ -66,7 +73,7 @@ impl Sitting {
         seen.assistant_message = last_reply(&state);
         seen.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
         let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
-        flight.moment = moment;
+        (flight.moment, flight.shape) = (moment, shape);
         flight.remember_injections();
         Some(flight)
     }
@@ -78,6 +85,7 @@ fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Bes
         actor,
         agent: agent.shared_name().clone(),
         digest: agent.digest().clone(),
+        schema: None,
         limits: agent.limits().clone(),
         injections: Vec::new(),
         regeneration: None,

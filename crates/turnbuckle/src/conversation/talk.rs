@@ -9,15 +9,49 @@ use super::command::{Command, NewMessage};
 use super::inline::Inline;
 use super::outcome::{Ended, Rest, RunError, SendError, TurnError, TurnHandle};
 use super::{Conversations, WhileBusy};
+use crate::clock::Timestamp;
 use crate::id::{ConversationId, TurnId};
 use crate::message::Content;
 use crate::scope::Scope;
+use crate::shape::Shape;
 use crate::store::{Letter, Says, StoreError};
 use crate::turn::Cut;
 
+/// What is said, and what the answer must look like.
+#[derive(Clone, Debug)]
+pub struct Say {
+    content: Content,
+    shape: Option<Shape>,
+}
+
+impl Say {
+    /// Just this.
+    pub fn new(content: impl Into<Content>) -> Self {
+        Self { content: content.into(), shape: None }
+    }
+
+    /// The answer must be an object of this shape.
+    #[must_use]
+    pub fn shaped(mut self, shape: Shape) -> Self {
+        self.shape = Some(shape);
+        self
+    }
+
+    pub(super) fn letter(&self, turn: &TurnId, scope: &Scope, at: Timestamp) -> Letter {
+        let schema = self.shape.as_ref().map(|shape| shape.schema().clone());
+        Letter::message(turn, self.content.clone(), scope.actor().clone(), at).with_schema(schema)
+    }
+}
+
+impl<C: Into<Content>> From<C> for Say {
+    fn from(content: C) -> Self {
+        Self::new(content)
+    }
+}
+
 impl Conversations {
     /// One turn of a new conversation, to its end.
-    pub async fn run(&self, message: impl Into<Content>, scope: Scope) -> Result<Ended, RunError> {
+    pub async fn run(&self, message: impl Into<Say>, scope: Scope) -> Result<Ended, RunError> {
         let id = ConversationId::from(self.house.ids.mint("c_"));
         match self.turn(&id, message, scope).await? {
             Rest::Ended(ended) => Ok(*ended),
@@ -27,9 +61,9 @@ impl Conversations {
 
     /// Sends a message and carries its turn on in the caller's task until it rests. Dropped before, the turn goes on in
     /// a task of its own: going away is not cancelling.
-    pub async fn turn(&self, id: &ConversationId, message: impl Into<Content>, scope: Scope) -> Result<Rest, RunError> {
-        let content = message.into();
-        if content.is_blank() {
+    pub async fn turn(&self, id: &ConversationId, message: impl Into<Say>, scope: Scope) -> Result<Rest, RunError> {
+        let say = message.into();
+        if say.content.is_blank() {
             return Err(SendError::Empty.into());
         }
         self.open(id, &scope).await?;
@@ -37,7 +71,7 @@ impl Conversations {
         let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
         let rest = cell.wait_for(&turn);
-        let message = NewMessage { turn, content, scope, while_busy: WhileBusy::Reject, done };
+        let message = NewMessage { turn, say, scope, while_busy: WhileBusy::Reject, done };
         let mut inline = match cell.give(&self.house, Command::Message(message)) {
             Given::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
             Given::Driver(driver) => Inline::of(Some(driver)),
@@ -51,7 +85,7 @@ impl Conversations {
     pub async fn send(
         &self,
         id: &ConversationId,
-        message: impl Into<Content>,
+        message: impl Into<Say>,
         scope: Scope,
     ) -> Result<TurnHandle, SendError> {
         self.send_while(id, message, scope, WhileBusy::Reject).await
@@ -61,12 +95,12 @@ impl Conversations {
     pub async fn send_while(
         &self,
         id: &ConversationId,
-        message: impl Into<Content>,
+        message: impl Into<Say>,
         scope: Scope,
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
-        let content = message.into();
-        if content.is_blank() {
+        let say = message.into();
+        if say.content.is_blank() {
             return Err(SendError::Empty);
         }
         self.open(id, &scope).await?;
@@ -74,8 +108,8 @@ impl Conversations {
         let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
         let rest = cell.wait_for(&turn);
-        let (words, sender) = (content.clone(), scope.clone());
-        let mut message = NewMessage { turn: turn.clone(), content, scope, while_busy, done };
+        let (words, sender) = (say.clone(), scope.clone());
+        let mut message = NewMessage { turn: turn.clone(), say, scope, while_busy, done };
         loop {
             message = match cell.give(&self.house, Command::Message(message)) {
                 Given::Busy(message) => message,
@@ -103,8 +137,8 @@ impl Conversations {
 
     /// The driver is at work: the message is stored here, and taken up when the turn is over.
     async fn send_to_busy(&self, cell: &Arc<Cell>, message: NewMessage) -> Result<(), SendError> {
-        let NewMessage { turn, content, scope, while_busy, .. } = message;
-        let letter = Letter::message(&turn, content, scope.actor().clone(), self.house.clock.now());
+        let NewMessage { turn, say, scope, while_busy, .. } = message;
+        let letter = say.letter(&turn, &scope, self.house.clock.now());
         self.house.store.deliver(&cell.id, letter).await?;
         let by = scope.by();
         cell.keep_scope(&turn, scope);
@@ -120,12 +154,12 @@ impl Conversations {
         &self,
         id: &ConversationId,
         turn: TurnId,
-        content: Content,
+        say: Say,
         scope: Scope,
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
         let open = self.open_turn(id).await?;
-        let letter = Letter::message(&turn, content, scope.actor().clone(), self.house.clock.now());
+        let letter = say.letter(&turn, &scope, self.house.clock.now());
         self.house.store.deliver(id, letter).await?;
         match (while_busy, open) {
             (WhileBusy::Interrupt, Some(turn)) => self.post(id, Says::Cancel { turn }, &scope).await?,

@@ -18,6 +18,18 @@ pub(super) fn pattern(option: &'static str, pattern: &str) -> Result<Regex, Opti
     built.map_err(|error| OptionError::new(option, "is not a pattern that can be used").because(error))
 }
 
+/// A pattern that must not match. One that the empty text matches is everywhere.
+pub(super) fn forbidden(option: &'static str, text: &str) -> Result<Regex, OptionError> {
+    let pattern = pattern(option, text)?;
+    if pattern.is_match("") {
+        return Err(OptionError::new(
+            option,
+            format!("forbids `{text}`, which every text has: it matches the empty one"),
+        ));
+    }
+    Ok(pattern)
+}
+
 /// Where a hook's JSON schema stands.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a table or the name of a file")]

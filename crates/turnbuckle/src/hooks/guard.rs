@@ -194,7 +194,7 @@ impl Compiled {
     fn new(rule: GuardRule, folder: &Path) -> Result<Self, OptionError> {
         let refused = |why: &str| Err(OptionError::new("rules", why));
         let test = match &rule.rule {
-            Rule::Forbid(pattern) => Test::Forbid(checks::pattern("rules", pattern)?),
+            Rule::Forbid(pattern) => Test::Forbid(checks::forbidden("rules", pattern)?),
             Rule::Phrases(phrases) if phrases.iter().any(|phrase| phrase.trim().is_empty()) || phrases.is_empty() => {
                 return refused("has no phrases, or an empty one");
             }

@@ -165,6 +165,10 @@ impl Hook for Quota {
             return Ok(BeforeAgent::Halt(complaint.into()));
         }
         count.requests += 1;
+        // A turn that another process took over never ends here; its tokens are then not counted.
+        if books.turns.len() >= MOST_USERS {
+            books.turns.clear();
+        }
         books.turns.insert(turn.id().clone(), user.clone());
         Ok(BeforeAgent::Continue)
     }

@@ -95,7 +95,7 @@ impl ValidateInput {
         }
         Ok(Self {
             pattern: options.pattern.as_deref().map(|text| checks::pattern("pattern", text)).transpose()?,
-            forbid: options.forbid.as_deref().map(|text| checks::pattern("forbid", text)).transpose()?,
+            forbid: options.forbid.as_deref().map(|text| checks::forbidden("forbid", text)).transpose()?,
             schema: options.schema.as_ref().map(|source| Schema::load("schema", source, folder)).transpose()?,
             options,
         })

@@ -1,8 +1,10 @@
 //! What stands beside the log: what a turn needs to go on and is not history.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::agent::Limits;
 use crate::event::Warning;
@@ -22,6 +24,9 @@ pub struct Beside {
     pub agent: Text,
     /// Of its configuration.
     pub digest: Text,
+    /// What the answer must look like, if the message said so.
+    #[serde(default)]
+    pub schema: Option<Arc<Value>>,
     /// The limits in force: a later configuration does not change a turn under way.
     pub limits: Limits,
     /// What `before_agent` hooks added for this turn only.
@@ -62,6 +67,9 @@ pub struct TransientInjection {
 pub struct Regeneration {
     /// How often it was asked for, by all hooks together.
     pub count: u32,
+    /// Of these, because the reply did not fit its schema.
+    #[serde(default)]
+    pub reshaped: u32,
     /// Attempts made before this one.
     pub attempts: u32,
     /// The reply that was discarded last.

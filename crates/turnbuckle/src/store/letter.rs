@@ -1,6 +1,9 @@
 //! What lies in an inbox until the conversation's writer takes it up.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Answer;
 use crate::clock::Timestamp;
@@ -27,7 +30,13 @@ pub struct Letter {
 #[non_exhaustive]
 pub enum Says {
     /// A message for a turn of its own.
-    Message(Content),
+    Message {
+        /// What was said.
+        content: Content,
+        /// What the answer must look like.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        schema: Option<Arc<Value>>,
+    },
     /// The answer to a suspended call.
     Answer {
         /// Which call.
@@ -47,11 +56,20 @@ pub enum Says {
 impl Letter {
     /// A message for the turn `turn`.
     pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
-        Self { id: turn.shared(), from, at, says: Says::Message(content) }
+        Self { id: turn.shared(), from, at, says: Says::Message { content, schema: None } }
+    }
+
+    /// The same message, whose answer must fit `schema`.
+    #[must_use]
+    pub fn with_schema(mut self, wanted: Option<Arc<Value>>) -> Self {
+        if let Says::Message { schema, .. } = &mut self.says {
+            *schema = wanted;
+        }
+        self
     }
 
     /// The turn that it opens, if it is a message.
     pub fn opens(&self) -> Option<TurnId> {
-        matches!(self.says, Says::Message(_)).then(|| TurnId::from(self.id.clone()))
+        matches!(self.says, Says::Message { .. }).then(|| TurnId::from(self.id.clone()))
     }
 }

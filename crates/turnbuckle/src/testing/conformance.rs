@@ -121,6 +121,7 @@ fn beside(turn: &str) -> Beside {
         actor: ann(),
         agent: "a".into(),
         digest: "d".into(),
+        schema: Some(Arc::new(serde_json::json!({"type": "object"}))),
         limits: Limits { max_cost: 0.5, ..Limits::default() },
         injections: Vec::new(),
         regeneration: None,

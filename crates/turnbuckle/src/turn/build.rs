@@ -27,6 +27,9 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
     let mut request = Request::new(name, system, messages, agent.tools().clone());
     request.segments = segments;
+    if let Some(shape) = &flight.shape {
+        request.must_answer_with(shape.schema());
+    }
     let seen = flight.turn.change();
     seen.context = Some(request);
     seen.assistant_message = None;

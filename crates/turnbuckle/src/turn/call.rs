@@ -14,7 +14,7 @@ use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
 use crate::message::{Reply, Text, ToolCall};
 use crate::model::ModelError;
-use crate::scope::By;
+use crate::scope::{By, System};
 use crate::store::{Asked, Regeneration};
 use crate::tool::Executor;
 
@@ -28,7 +28,10 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     }
     let reply = speak(flight).await?;
     let reply = let_through(flight, reply, None).await?;
-    let judged = judge(flight, reply).await?;
+    let judged = match shaped(flight, reply) {
+        Ok(reply) => judge(flight, reply).await?,
+        Err((reply, complaint)) => return reshape(flight, complaint, &reply).await,
+    };
     match judged {
         Judged::Fine { reply, approved } => {
             if let Some(outlet) = &mut flight.outlet {
@@ -38,6 +41,25 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
         }
         Judged::Asked { reply, prompt } => ask_person(flight, reply, prompt).await,
         Judged::Regenerate { hook, feedback, reply } => regenerate(flight, &hook, feedback, &reply).await,
+        Judged::Unfit { reply, feedback } => reshape(flight, feedback, &reply).await,
+    }
+}
+
+/// The reply with its object, if the turn wants one; else what is wrong with it.
+fn shaped(flight: &mut Flight, reply: Arc<Reply>) -> Result<Arc<Reply>, (Arc<Reply>, Text)> {
+    let Some(shape) = &flight.shape else { return Ok(reply) };
+    match shape.object_of(&reply) {
+        Err(complaint) => Err((reply, complaint)),
+        Ok(object) => {
+            // Later contexts show what was said, and a provider may have given the object alone.
+            let content = match reply.content.is_blank() {
+                true => object.to_string().into(),
+                false => reply.content.clone(),
+            };
+            let reply = Arc::new(Reply { content, object: Some(object), ..(*reply).clone() });
+            flight.turn.change().assistant_message = Some(reply.clone());
+            Ok(reply)
+        }
     }
 }
 
@@ -139,6 +161,7 @@ enum Judged {
     Fine { reply: Arc<Reply>, approved: Option<By> },
     Asked { reply: Arc<Reply>, prompt: Text },
     Regenerate { hook: Text, feedback: Text, reply: Arc<Reply> },
+    Unfit { reply: Arc<Reply>, feedback: Text },
 }
 
 /// Hooks in order: a rejection or a regeneration ends the chain, a modified reply goes on to the hooks behind, and a
@@ -166,6 +189,11 @@ async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Int
             }
         }
     }
+    // What a hook made of the reply is held to the schema as well.
+    let reply = match shaped(flight, reply) {
+        Ok(reply) => reply,
+        Err((reply, feedback)) => return Ok(Judged::Unfit { reply, feedback }),
+    };
     if prompts.is_empty() {
         return Ok(Judged::Fine { reply, approved });
     }
@@ -195,9 +223,46 @@ fn discard(flight: &mut Flight, hook: &Text, reason: &Text) {
     }
 }
 
+/// How often a reply that does not fit its schema is asked for again.
+const RESHAPED_AT_MOST: u32 = 1;
+
+/// The model hears what does not fit, and gets another try.
+async fn reshape(flight: &mut Flight, complaint: Text, reply: &Reply) -> Result<(), Interrupt> {
+    if let Some(outlet) = &mut flight.outlet {
+        outlet.discard(None, Some(complaint.clone()));
+    }
+    let before = flight.beside.regeneration.as_ref();
+    let (count, reshaped) = before.map_or((0, 0), |again| (again.count, again.reshaped));
+    if reshaped >= RESHAPED_AT_MOST {
+        return Err(Verdict::new(Outcome::Rejected, complaint).by(By::System(System::Limit)).into());
+    }
+    again(
+        flight,
+        Regeneration {
+            count,
+            reshaped: reshaped + 1,
+            attempts: flight.frame().meter.attempt(),
+            discarded: reply.content.clone(),
+            feedback: complaint,
+            hook: "the schema".into(),
+        },
+    )
+    .await
+}
+
+/// The next attempt is built with this at its tail.
+async fn again(flight: &mut Flight, regeneration: Regeneration) -> Result<(), Interrupt> {
+    flight.beside.regeneration = Some(regeneration);
+    if let Some(turn) = &mut flight.state.turn {
+        turn.built = false;
+    }
+    Ok(flight.write([], With::BESIDE).await?)
+}
+
 /// All regenerations of a reply count together; at the bound the turn ends `rejected`, naming the hook.
 async fn regenerate(flight: &mut Flight, hook: &Text, feedback: Text, reply: &Reply) -> Result<(), Interrupt> {
     discard(flight, hook, &feedback);
+    let reshaped = flight.beside.regeneration.as_ref().map_or(0, |again| again.reshaped);
     let count = flight.beside.regeneration.as_ref().map_or(0, |again| again.count) + 1;
     let most = flight.frame().limits.max_regenerations;
     if count > most {
@@ -206,11 +271,7 @@ async fn regenerate(flight: &mut Flight, hook: &Text, feedback: Text, reply: &Re
     }
     let attempts = flight.frame().meter.attempt();
     let (discarded, hook) = (reply.content.clone(), hook.clone());
-    flight.beside.regeneration = Some(Regeneration { count, attempts, discarded, feedback, hook });
-    if let Some(turn) = &mut flight.state.turn {
-        turn.built = false;
-    }
-    Ok(flight.write([], With::BESIDE).await?)
+    again(flight, Regeneration { count, reshaped, attempts, discarded, feedback, hook }).await
 }
 
 /// The reply becomes history, with the calls it asks for.

@@ -19,6 +19,7 @@ use crate::event::{Event, EventKind, Place, TurnEnded, Warning};
 use crate::hook::{Injection, Moment, Record};
 use crate::live::Live;
 use crate::message::Text;
+use crate::shape::Shape;
 use crate::store::{Batch, Beside, BesideWrite, Job, LEASE, Lease, Standing, StoreError, TransientInjection};
 
 /// Why a stage stopped before its end.
@@ -64,6 +65,8 @@ pub(crate) struct Flight {
     pub(crate) injected: Vec<Candidate>,
     /// Whether a conversation hook is due, and why: read by `accept`.
     pub(crate) moment: Option<Moment>,
+    /// What the reply must look like: read by `build` and `call`.
+    pub(crate) shape: Option<Shape>,
     /// Set by `accept`: the message is not kept.
     pub(crate) erased: bool,
     pub(crate) stopwatch: Stopwatch,
@@ -118,6 +121,7 @@ impl Flight {
             outlet: None,
             injected: Vec::new(),
             moment: None,
+            shape: None,
             erased: false,
             stopwatch,
             epoch,

@@ -92,6 +92,7 @@ async fn what_must_be_there_is_asked_for() {
 fn rules_that_cannot_be_kept_are_refused_when_built() {
     let refused = |rule: GuardRule| Guard::new([rule]).unwrap_err().to_string();
     assert!(refused(forbid("(")).contains("`rules` is not a pattern"));
+    assert!(refused(forbid("x*")).contains("which every text has"));
     assert!(refused(GuardRule::new(Rule::Require("a".into())).then(Then::Modify)).contains("modify"));
     assert!(refused(forbid("a").replace("b")).contains("without `then"));
     assert!(refused(GuardRule::new(Rule::Phrases(vec![" ".into()]))).contains("phrases"));

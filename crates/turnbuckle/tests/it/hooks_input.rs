@@ -69,6 +69,7 @@ fn options_that_make_no_sense_are_refused() {
     };
     assert_eq!(refused(|options| options.min_chars = 200_000), "min_chars");
     assert_eq!(refused(|options| options.pattern = Some("[".into())), "pattern");
+    assert_eq!(refused(|options| options.forbid = Some("a?".into())), "forbid");
     assert_eq!(refused(|options| options.schema = Some(SchemaSource::Inline(json!({"type": 7})))), "schema");
 }
 

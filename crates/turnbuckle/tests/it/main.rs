@@ -34,6 +34,7 @@ mod provider_parts;
 mod races;
 mod redact_stream;
 mod revival;
+mod shapes;
 mod stopping;
 mod stores;
 mod sub_agents;

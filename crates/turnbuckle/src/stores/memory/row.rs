@@ -10,7 +10,7 @@ use crate::id::{ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::{
-    Batch, Beside, BesideWrite, Hold, Job, JobDone, Lease, Letter, Listed, Says, Standing, StoreError, Totals,
+    Batch, Beside, BesideWrite, Hold, Job, JobDone, Lease, Letter, Listed, Standing, StoreError, Totals,
 };
 
 pub(super) struct Row {
@@ -143,7 +143,7 @@ impl Row {
         }
         // A message behind a turn that waits must wait as well.
         let waits = matches!(self.standing, Standing::Waiting { .. });
-        let letter = |letter: &Letter| !waits || !matches!(letter.says, Says::Message(_));
+        let letter = |letter: &Letter| !waits || letter.opens().is_none();
         match self.standing {
             Standing::Running => true,
             Standing::Waiting { until } if until <= now => true,

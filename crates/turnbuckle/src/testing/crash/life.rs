@@ -91,6 +91,14 @@ impl Life {
         !*dead
     }
 
+    /// A store on a disk takes its time, and others go on meanwhile: whoever was told of a message before, for instance.
+    pub(super) async fn take_time(&self) {
+        tokio::task::yield_now().await;
+        if self.is_dead() {
+            pending::<()>().await;
+        }
+    }
+
     /// How many boundaries of a kind were passed so far.
     pub(super) fn count(&self, kind: BoundaryKind) -> usize {
         Self::lock(&self.passed).iter().filter(|boundary| boundary.kind == kind).count()
@@ -140,19 +148,18 @@ impl Life {
 
     /// `work`, unless the life ends before.
     pub(super) async fn lead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.died.notified() => None,
-            done = self.waiting("whoever talks to the agent", work) => Some(done),
-        }
+        self.unless_dead(self.waiting("whoever talks to the agent", work)).await
     }
 
-    /// `work`, unless the life ends before; no boundary of its own.
-    pub(super) async fn linger(&self, work: impl Future<Output = ()>) {
-        tokio::select! {
-            biased;
-            () = self.died.notified() => {}
-            () = work => {}
-        }
+    /// `work`, unless the life is over or ends before.
+    pub(super) async fn unless_dead<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut died) = (pin!(work), pin!(self.died.notified()));
+        poll_fn(|cx| {
+            let polled = work.as_mut().poll(cx).map(Some);
+            // Woken by whoever died elsewhere.
+            let _ = died.as_mut().poll(cx);
+            if self.is_dead() { Poll::Ready(None) } else { polled }
+        })
+        .await
     }
 }

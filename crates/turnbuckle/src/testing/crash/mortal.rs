@@ -28,6 +28,7 @@ impl<S: Store> Mortal<S> {
         Stored::later(async move {
             let place = id.map(inside).unwrap_or_default();
             self.life.pass(BoundaryKind::Store, format!("before {what}{place}")).await;
+            self.life.take_time().await;
             let answer = ask().await;
             self.life.pass(BoundaryKind::Store, format!("after {what}{place}")).await;
             answer
@@ -62,6 +63,7 @@ impl<S: Store> Store for Mortal<S> {
             let number = self.life.count(BoundaryKind::Append) / 2 + 1;
             let name = format!("append {number} ({}){}", content(&batch), inside(batch.conversation));
             self.life.pass(BoundaryKind::Append, format!("before {name} is written")).await;
+            self.life.take_time().await;
             let written = self.store.append(batch).await;
             self.life.pass(BoundaryKind::Append, format!("after {name} was written")).await;
             written

@@ -61,13 +61,17 @@ pub(super) fn check(reference: &Run, run: &Run) -> Found {
     let mut found = check_alone(run);
     let policies = Policies { reference, run };
     found.extend(policies.broken().into_iter().map(|story| (Promise::Effects, story)));
-    let departed = check_transcripts(&policies, &mut found);
+    let mut different = Found::new();
+    let departed = check_transcripts(&policies, &mut different);
     match &run.trouble {
+        // Another way may lead past what the script says next.
+        Some(Trouble::Stuck(_)) if departed => {}
+        // Whatever did not happen after it is no second fault.
         Some(Trouble::Lost(what)) => found.push((Promise::NothingLost, what.clone())),
-        Some(Trouble::Stuck(what)) if !departed => found.push((Promise::GoesOn, what.clone())),
-        _ => {}
+        Some(Trouble::Stuck(what)) => found.push((Promise::GoesOn, what.clone())),
+        None => found.append(&mut different),
     }
-    if run.jobs != reference.jobs && !departed {
+    if run.jobs != reference.jobs && !departed && run.trouble.is_none() {
         let text = format!("left to be done: {:?}; without a crash: {:?}", run.jobs, reference.jobs);
         found.push((Promise::WorkDone, text));
     }

@@ -90,7 +90,7 @@ impl Kit {
             };
             match played {
                 Some(Ok(())) => {
-                    world.life.linger(quiet(&world.life)).await;
+                    world.life.unless_dead(quiet(&world.life)).await;
                     None
                 }
                 Some(Err(trouble)) => Some(trouble),

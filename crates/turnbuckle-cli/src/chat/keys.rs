@@ -1,0 +1,174 @@
+//! Bytes of a terminal into keys.
+
+/// The most that is taken of one paste.
+const LONGEST_PASTE: usize = 1 << 20;
+const PASTE_BEGINS: &[u8] = b"\x1b[200~";
+const PASTE_ENDS: &[u8] = b"\x1b[201~";
+
+/// What a person pressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Char(char),
+    /// Many letters at once; a line end among them sends nothing.
+    Paste(String),
+    Enter,
+    Backspace,
+    Delete,
+    Left,
+    Right,
+    WordLeft,
+    WordRight,
+    Home,
+    End,
+    Up,
+    Down,
+    /// Ctrl-U: everything before the cursor.
+    EraseBefore,
+    /// Ctrl-K: everything behind it.
+    EraseBehind,
+    /// Ctrl-W: the word before it.
+    EraseWord,
+    /// Ctrl-D.
+    EndOfInput,
+    /// Ctrl-L.
+    Redraw,
+}
+
+/// Keeps what may be the beginning of a key.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    rest: Vec<u8>,
+}
+
+impl Keys {
+    /// Keys that are complete.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
+        self.rest.extend_from_slice(bytes);
+        let mut keys = Vec::new();
+        while let Some((key, length)) = next(&self.rest) {
+            self.rest.drain(..length);
+            keys.extend(key);
+        }
+        keys
+    }
+}
+
+/// The first key and how long it is; `None` while it is not complete.
+fn next(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+    match *bytes.first()? {
+        b'\x1b' => escape(bytes),
+        byte @ (0..=0x1f | 0x7f) => Some((control(byte), 1)),
+        _ => letter(bytes),
+    }
+}
+
+fn control(byte: u8) -> Option<Key> {
+    Some(match byte {
+        b'\r' | b'\n' => Key::Enter,
+        0x7f | 0x08 => Key::Backspace,
+        0x01 => Key::Home,
+        0x02 => Key::Left,
+        0x04 => Key::EndOfInput,
+        0x05 => Key::End,
+        0x06 => Key::Right,
+        0x0b => Key::EraseBehind,
+        0x0c => Key::Redraw,
+        0x0e => Key::Down,
+        0x10 => Key::Up,
+        0x15 => Key::EraseBefore,
+        0x17 => Key::EraseWord,
+        b'\t' => Key::Char(' '),
+        _ => return None,
+    })
+}
+
+/// One letter of UTF-8. What is none is passed over, byte by byte.
+fn letter(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+    let head = &bytes[..bytes.len().min(4)];
+    let valid = match str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.valid_up_to() > 0 => str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default(),
+        Err(error) if error.error_len().is_none() => return None,
+        Err(_) => return Some((None, 1)),
+    };
+    let letter = valid.chars().next()?;
+    Some((Some(Key::Char(letter)), letter.len_utf8()))
+}
+
+fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+    if bytes.starts_with(PASTE_BEGINS) {
+        return paste(bytes);
+    }
+    match bytes.get(1)? {
+        b'[' | b'O' => sequence(bytes),
+        b'\r' | b'\n' => Some((Some(Key::Char('\n')), 2)),
+        b'b' => Some((Some(Key::WordLeft), 2)),
+        b'f' => Some((Some(Key::WordRight), 2)),
+        0x7f | 0x08 => Some((Some(Key::EraseWord), 2)),
+        // An escape for itself means nothing.
+        b'\x1b' => Some((None, 1)),
+        _ => Some((None, 2)),
+    }
+}
+
+/// `ESC [ … X`: ends with a letter or a tilde.
+fn sequence(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+    let end = 2 + bytes[2..].iter().position(|byte| matches!(byte, 0x40..=0x7e))?;
+    let key = match &bytes[2..=end] {
+        b"A" => Some(Key::Up),
+        b"B" => Some(Key::Down),
+        b"C" => Some(Key::Right),
+        b"D" => Some(Key::Left),
+        b"H" | b"1~" | b"7~" => Some(Key::Home),
+        b"F" | b"4~" | b"8~" => Some(Key::End),
+        b"3~" => Some(Key::Delete),
+        b"1;5C" | b"1;3C" => Some(Key::WordRight),
+        b"1;5D" | b"1;3D" => Some(Key::WordLeft),
+        _ => None,
+    };
+    Some((key, end + 1))
+}
+
+fn paste(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+    let inside = &bytes[PASTE_BEGINS.len()..];
+    let length = inside.windows(PASTE_ENDS.len()).position(|window| window == PASTE_ENDS);
+    let (length, end) = match length {
+        Some(length) => (length, PASTE_BEGINS.len() + length + PASTE_ENDS.len()),
+        None if inside.len() > LONGEST_PASTE => (LONGEST_PASTE, bytes.len()),
+        None => return None,
+    };
+    let text = String::from_utf8_lossy(&inside[..length]).replace("\r\n", "\n").replace('\r', "\n");
+    Some((Some(Key::Paste(text)), end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_out_however_the_bytes_are_cut() {
+        let bytes = "aä\x1b[A\x1b[1;5D\x1b[200~x\ny\x1b[201~\x7f\x1b\r\n".as_bytes();
+        let expected = [
+            Key::Char('a'),
+            Key::Char('ä'),
+            Key::Up,
+            Key::WordLeft,
+            Key::Paste("x\ny".to_owned()),
+            Key::Backspace,
+            Key::Char('\n'),
+            Key::Enter,
+        ];
+        assert_eq!(Keys::default().feed(bytes), expected);
+        let mut keys = Keys::default();
+        let cut: Vec<Key> = bytes.chunks(1).flat_map(|byte| keys.feed(byte)).collect();
+        assert_eq!(cut, expected);
+    }
+
+    #[test]
+    fn rubbish_is_passed_over() {
+        assert_eq!(Keys::default().feed(b"\xff\x1b[99;99Xa\x00"), [Key::Char('a')]);
+        let long = [PASTE_BEGINS, &vec![b'x'; LONGEST_PASTE + 10]].concat();
+        let keys = Keys::default().feed(&long);
+        assert!(matches!(&keys[..], [Key::Paste(text)] if text.len() == LONGEST_PASTE));
+    }
+}

@@ -1,0 +1,125 @@
+//! `turnbuckle chat`, and `turnbuckle` alone: one turn after the other, in a terminal or from a pipe.
+//!
+//! In a terminal, `session` is the loop, `face` what is seen, `board` where it stands, `draft` the line being typed,
+//! `keys` and `terminal` where it comes from, `question` what a turn asks. `office` hands over what was typed.
+
+mod board;
+mod draft;
+mod face;
+mod keys;
+mod office;
+mod piped;
+mod question;
+mod session;
+mod terminal;
+
+use std::io::{self, IsTerminal as _};
+
+use turnbuckle::ConversationId;
+use turnbuckle::conversation::ConversationsBuilder;
+use turnbuckle::turn::PermissionMode;
+
+use crate::Stopped;
+use crate::args::{Chat, Common};
+use crate::assemble::prepare;
+use crate::demo::{self, Played};
+use crate::exit::Exit;
+use crate::problem::Problem;
+use crate::run::{Ready, conversation};
+use crate::signals::Heard;
+
+/// Chat with nothing but the program's name: the demo model opens with its story, and without a terminal there is only
+/// that.
+pub(crate) async fn open(common: &Common) -> Result<Exit, Stopped> {
+    if !is_watched() {
+        if common.is_given() {
+            let problem = Problem::error("there is no terminal to chat in, and no command");
+            return Err(Stopped::usage(
+                problem.hint("`turnbuckle chat` reads stdin line by line, `run \"…\"` is one turn"),
+            ));
+        }
+        return match demo::play().await? {
+            Played::ToTheEnd(exit) => Ok(exit),
+            Played::CutOff(_) => Ok(Exit::Cancelled),
+        };
+    }
+    let ready = Ready::of(prepare(common))?;
+    if ready.is_demo() {
+        // Ctrl-C skips the rest of it.
+        if let Played::CutOff(Heard::Leave) = demo::play().await? {
+            return Ok(Exit::Cancelled);
+        }
+    }
+    in_terminal(&ready, conversation(None)?, common).await
+}
+
+/// Chat in the given conversation, or a new one.
+pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
+    let id = conversation(args.conversation.as_deref())?;
+    let ready = Ready::of(prepare(common))?;
+    match is_watched() {
+        true => in_terminal(&ready, id, common).await,
+        false => piped::chat(&ready, id, common).await,
+    }
+}
+
+/// Somebody types, and sees what comes of it.
+fn is_watched() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+async fn in_terminal(ready: &Ready, id: ConversationId, common: &Common) -> Result<Exit, Stopped> {
+    let builder = conversations(ready)?.permission_mode(PermissionMode::Interactive);
+    session::chat(builder.build(), id, ready, common).await
+}
+
+fn conversations(ready: &Ready) -> Result<ConversationsBuilder, Stopped> {
+    ready.store.conversations(ready.agent.clone())
+}
+
+/// What a typed line is.
+#[derive(Debug, PartialEq, Eq)]
+enum Meant<'a> {
+    Nothing,
+    Help,
+    Quit,
+    /// A slash and a word that is no command.
+    Unknown(&'a str),
+    Words(&'a str),
+}
+
+impl<'a> Meant<'a> {
+    /// A path at the beginning of a sentence is no command.
+    fn of(line: &'a str) -> Self {
+        let line = line.trim();
+        let is_command =
+            line.strip_prefix('/').is_some_and(|word| word.chars().all(|letter| letter.is_ascii_alphabetic()));
+        match line {
+            "" => Self::Nothing,
+            "/help" => Self::Help,
+            "/quit" | "/exit" => Self::Quit,
+            command if is_command => Self::Unknown(command),
+            words => Self::Words(words),
+        }
+    }
+}
+
+const HELP: &str = "\
+A line is a message; typed while a turn runs, it is queued. Alt-Enter begins a new line.
+What a turn asks: y approves, n refuses, any other text refuses with that reason.
+Ctrl-C cancels the turn; again leaves. Ctrl-D and /quit leave; a turn that waits goes on waiting.
+Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_no_command() {
+        assert_eq!(Meant::of(" /quit "), Meant::Quit);
+        assert_eq!(Meant::of("/qiut"), Meant::Unknown("/qiut"));
+        assert_eq!(Meant::of("/etc/hosts"), Meant::Words("/etc/hosts"));
+        assert_eq!(Meant::of("/tmp is full"), Meant::Words("/tmp is full"));
+        assert_eq!(Meant::of("  "), Meant::Nothing);
+    }
+}

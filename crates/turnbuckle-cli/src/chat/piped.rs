@@ -1,0 +1,138 @@
+//! A chat from a pipe: line by line, each when the turn before it rests. It ends with the input.
+
+use std::io::{self, BufRead as _, Read as _};
+use std::thread;
+
+use tokio::sync::mpsc::{Receiver, channel};
+use turnbuckle::projection::Pending;
+use turnbuckle::{ConversationId, Outcome, Rest, Scope};
+
+use super::{HELP, Meant, conversations, question};
+use crate::Stopped;
+use crate::args::Common;
+use crate::exit::Exit;
+use crate::problem::Problem;
+use crate::run::{Looks, Ready, Wanted, Watch, refused};
+
+/// The longest line.
+const LONGEST: u64 = 1 << 20;
+
+/// The exit code is that of the last turn.
+pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> Result<Exit, Stopped> {
+    let watch = Watch::begin(conversations(ready)?, id, Looks::default(), ready, common, Wanted::PerhapsNew).await?;
+    let house = watch.conversations.clone();
+    // It ends with the program; a store that fails is told of by the turns themselves.
+    tokio::spawn(async move { house.keep_house().await });
+    let mut piped = Piped { watch, exit: Exit::Completed, pending: Vec::new(), over: false };
+    let open = piped.watch.conversations.resume(&piped.watch.id, Scope::local()).await;
+    if let Some(handle) = open.map_err(|error| refused(error, common))? {
+        piped.follow(handle).await;
+    }
+    let mut lines = lines();
+    while !piped.over {
+        let line = tokio::select! {
+            biased;
+            () = piped.watch.signals.first() => {
+                piped.exit = Exit::Cancelled;
+                break;
+            }
+            line = lines.recv() => line,
+        };
+        match line {
+            Some(Ok(line)) => piped.line(&line).await,
+            Some(Err(error)) => {
+                piped.watch.output.problem(&Problem::error(format!("reading stdin: {error}")));
+                piped.exit = Exit::Failed;
+                break;
+            }
+            None => break,
+        }
+    }
+    piped.watch.wait_for_leftovers().await;
+    Ok(piped.watch.finish(piped.exit).await)
+}
+
+struct Piped {
+    watch: Watch,
+    exit: Exit,
+    /// What the last turn asks; the next line answers the first of them.
+    pending: Vec<Pending>,
+    /// Nothing more is read.
+    over: bool,
+}
+
+impl Piped {
+    async fn line(&mut self, line: &str) {
+        let (id, scope) = (self.watch.id.clone(), Scope::local());
+        let asked = self.pending.first().cloned();
+        match (Meant::of(line), asked) {
+            (Meant::Quit, _) => self.over = true,
+            (Meant::Help, _) => self.watch.output.err(format!("{HELP}\n")),
+            (_, Some(asked)) => match question::answer(&asked.prompt, line) {
+                Err(why) => self.watch.output.err(format!("{why}\n")),
+                Ok(answer) => {
+                    let digest = question::digest(&asked.prompt);
+                    match self.watch.conversations.resolve(&id, &asked.call, answer, digest, scope).await {
+                        Ok(handle) => self.follow(handle).await,
+                        Err(error) => self.refused(&Problem::error(error.to_string())),
+                    }
+                }
+            },
+            (Meant::Nothing, None) => {}
+            (Meant::Unknown(command), None) => self.watch.output.err(format!("there is no command {command}\n")),
+            (Meant::Words(words), None) => match self.watch.conversations.send(&id, words, scope).await {
+                Ok(handle) => self.follow(handle).await,
+                Err(error) => self.refused(&Problem::error(error.to_string())),
+            },
+        }
+    }
+
+    fn refused(&mut self, problem: &Problem) {
+        self.watch.output.problem(problem);
+        self.exit = Exit::Failed;
+    }
+
+    async fn follow(&mut self, handle: turnbuckle::conversation::TurnHandle) {
+        let rest = self.watch.follow(handle).await;
+        self.watch.catch_up().await;
+        self.exit = self.watch.tell(&rest);
+        // Whoever cancelled a turn does not want the next one.
+        self.over = matches!(&rest, Ok(Rest::Ended(ended)) if ended.outcome == Outcome::Cancelled);
+        self.pending = match rest {
+            Ok(Rest::Waiting(pending)) => pending,
+            _ => Vec::new(),
+        };
+    }
+}
+
+/// Lines as they come. The thread ends with the program: nobody can take a read back.
+fn lines() -> Receiver<io::Result<String>> {
+    let (send, lines) = channel(1);
+    let read = move || {
+        loop {
+            let line = next_line();
+            let last = !matches!(line, Ok(Some(_)));
+            let sent = match line.transpose() {
+                Some(line) => send.blocking_send(line).is_ok(),
+                None => false,
+            };
+            if last || !sent {
+                return;
+            }
+        }
+    };
+    // Without a thread there is no line, and the chat ends at once.
+    let _ = thread::Builder::new().name("lines".to_owned()).spawn(read);
+    lines
+}
+
+/// `None` at the end.
+fn next_line() -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().take(LONGEST + 1).read_until(b'\n', &mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(io::Error::other("a line is longer than 1 MiB"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("a line is not UTF-8"))?;
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}

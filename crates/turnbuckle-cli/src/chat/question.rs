@@ -1,0 +1,148 @@
+//! What a turn asks of the person: shown in full, and a typed line as its answer.
+
+use serde_json::Value;
+use turnbuckle::event::Prompt;
+use turnbuckle::message::Text;
+use turnbuckle::projection::Pending;
+use turnbuckle::store::Answer;
+
+use crate::show::{Line, Tone, clean, in_order};
+
+/// The most lines of one argument: what is longer says how much is missing.
+const LINES: usize = 60;
+
+/// What is asked, for a person who decides about it.
+pub(super) fn shown(pending: &Pending) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut line = |label, tone, text: &str| lines.push(Line { label, tone, text: clean(text) });
+    let call = &pending.call;
+    match &pending.prompt {
+        Prompt::Approval { tool: Some(tool), arguments, why, .. } => {
+            line("ask", Tone::Hook, &format!("may {tool} run? (call {call})"));
+            fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
+            if let Some(why) = why {
+                line("", Tone::Hook, &format!("why: {why}"));
+            }
+        }
+        Prompt::Approval { tool: None, arguments, why, .. } => {
+            line("ask", Tone::Hook, &format!("may this reply stand? (call {call})"));
+            fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
+            if let Some(why) = why {
+                line("", Tone::Hook, &format!("why: {why}"));
+            }
+        }
+        Prompt::Elicitation { question, schema } => {
+            line("ask", Tone::Hook, question);
+            if let Some(schema) = schema {
+                line("", Tone::Dim, &format!("as JSON that fits {schema}"));
+            }
+        }
+        Prompt::ClientExec { tool, arguments } => {
+            line("ask", Tone::Hook, &format!("what is the result of {tool}? (call {call})"));
+            fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
+        }
+        Prompt::Pause { hook, reason } => {
+            line("ask", Tone::Hook, &format!("may the turn end? Hook {hook} wants a person to look: {reason}"));
+        }
+        _ => line("ask", Tone::Hook, &format!("call {call} waits for an answer")),
+    }
+    lines
+}
+
+/// `key: value`, whatever spans lines below its key.
+fn fields(arguments: &Value) -> Vec<String> {
+    match arguments {
+        Value::Object(fields) => in_order(fields).into_iter().map(|(key, value)| field(key, value)).collect(),
+        other => vec![other.to_string()],
+    }
+}
+
+fn field(key: &str, value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.trim_end_matches('\n').to_owned(),
+        other => other.to_string(),
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    match lines.len() {
+        0 | 1 => format!("{key}: {text}"),
+        total => {
+            let mut shown = format!("{key}:");
+            lines.iter().take(LINES).for_each(|line| shown.push_str(&format!("\n  {line}")));
+            if total > LINES {
+                shown.push_str(&format!("\n  … {} more lines, NOT shown", total - LINES));
+            }
+            shown
+        }
+    }
+}
+
+/// What stands before the answer.
+pub(super) fn label(prompt: &Prompt) -> &'static str {
+    match prompt {
+        Prompt::Approval { .. } | Prompt::Pause { .. } => "y, n, or why not › ",
+        Prompt::Elicitation { .. } => "answer › ",
+        _ => "JSON, or n › ",
+    }
+}
+
+/// The answer that a line gives, or what is wrong with it.
+pub(super) fn answer(prompt: &Prompt, line: &str) -> Result<Answer, &'static str> {
+    let line = line.trim();
+    let wants_json = !matches!(prompt, Prompt::Elicitation { schema: None, .. });
+    match (prompt, line) {
+        (Prompt::Approval { .. } | Prompt::Pause { .. }, "") => {
+            Err("y approves, n refuses, any other text is the reason")
+        }
+        (_, "") => Err("an answer says something"),
+        (Prompt::Approval { .. } | Prompt::Pause { .. }, "y" | "Y" | "yes" | "Yes") => Ok(Answer::Approve),
+        (Prompt::Elicitation { .. }, text) if !wants_json => Ok(Answer::Result(Value::String(text.to_owned()))),
+        (_, "n" | "N" | "no" | "No") => Ok(Answer::Deny(None)),
+        (Prompt::Approval { .. } | Prompt::Pause { .. }, reason) => Ok(Answer::Deny(Some(reason.into()))),
+        (_, json) => serde_json::from_str(json)
+            .map(Answer::Result)
+            .map_err(|_| "that is not JSON: a text needs its quotes, \"blue\"; n refuses"),
+    }
+}
+
+/// What an approval is bound to.
+pub(super) fn digest(prompt: &Prompt) -> Option<Text> {
+    match prompt {
+        Prompt::Approval { digest, .. } => Some(digest.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn approval(arguments: Value) -> Prompt {
+        Prompt::Approval { tool: Some("write".into()), arguments: arguments.into(), digest: "d".into(), why: None }
+    }
+
+    #[test]
+    fn only_a_plain_yes_approves() {
+        let prompt = approval(json!({}));
+        assert_eq!(answer(&prompt, " y "), Ok(Answer::Approve));
+        assert_eq!(answer(&prompt, "n"), Ok(Answer::Deny(None)));
+        assert_eq!(answer(&prompt, "yes but not there"), Ok(Answer::Deny(Some("yes but not there".into()))));
+        assert!(answer(&prompt, "").is_err());
+    }
+
+    #[test]
+    fn a_question_takes_words_and_one_with_a_schema_takes_json() {
+        let question =
+            |schema: Option<Value>| Prompt::Elicitation { question: "which?".into(), schema: schema.map(Into::into) };
+        assert_eq!(answer(&question(None), "no"), Ok(Answer::Result(json!("no"))));
+        assert_eq!(answer(&question(Some(json!({}))), "[1]"), Ok(Answer::Result(json!([1]))));
+        assert!(answer(&question(Some(json!({}))), "blue").is_err());
+    }
+
+    #[test]
+    fn what_is_not_shown_is_said() {
+        let text = "x\n".repeat(100);
+        assert!(field("content", &json!(text)).ends_with("… 40 more lines, NOT shown"));
+        assert_eq!(field("path", &json!("a.txt\n")), "path: a.txt");
+    }
+}

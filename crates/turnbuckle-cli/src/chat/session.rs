@@ -1,0 +1,352 @@
+//! A chat in a terminal: keys, signals and what is told come in, in any order, and the screen never waits.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use turnbuckle::conversation::Conversations;
+use turnbuckle::event::EventKind;
+use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
+use turnbuckle::projection::{Pending, Projection};
+use turnbuckle::{CallId, ConversationId, Scope};
+
+use super::draft::Typed;
+use super::face::Face;
+use super::keys::{Key, Keys};
+use super::office::{self, Office, Order, Report};
+use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
+use super::{HELP, Meant, question};
+use crate::Stopped;
+use crate::args::Common;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::problem::{Problem, with_causes};
+use crate::run::{Answering, Ready, refused};
+use crate::show::Tone;
+use crate::signals::{Heard, Signals};
+
+/// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
+const BACKGROUND: Duration = Duration::from_secs(10);
+/// How often it is looked whether another process wrote to the conversation.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Until the person leaves.
+pub(super) async fn chat(
+    conversations: Conversations,
+    id: ConversationId,
+    ready: &Ready,
+    common: &Common,
+) -> Result<Exit, Stopped> {
+    let tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await;
+    let tail = tail.map_err(|error| refused(error, common))?;
+    let broken = |error: std::io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
+    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
+    let terminal = Terminal::take().map_err(broken)?;
+    output.out(MARK_PASTES);
+    let mut session = Session {
+        office: office::open(conversations.clone(), id.clone()),
+        face: Face::new(output, ready.agent.tools().len()),
+        view: tail.snapshot.clone(),
+        answering: Answering::new(id.clone(), ready.store.is_durable(), common),
+        conversations,
+        id,
+        tail,
+        question: None,
+        answered: Vec::new(),
+        interrupted: false,
+        leaving: None,
+    };
+    session.welcome(ready);
+    Ok(session.run(terminal, signals).await)
+}
+
+struct Session {
+    conversations: Conversations,
+    id: ConversationId,
+    office: Office,
+    tail: Subscription,
+    /// Everything told, folded.
+    view: Projection,
+    face: Face,
+    answering: Answering,
+    /// What the person is asked now.
+    question: Option<Pending>,
+    /// Calls whose answer is on its way.
+    answered: Vec<CallId>,
+    /// Whether Ctrl-C was the last thing that was pressed.
+    interrupted: bool,
+    /// The person wants to go, as soon as the turn rests.
+    leaving: Option<Exit>,
+}
+
+impl Session {
+    fn welcome(&mut self, ready: &Ready) {
+        let (name, model) = (ready.agent.name(), &ready.model);
+        for line in ready.remarks().lines() {
+            self.face.say("", Tone::Dim, line);
+        }
+        let text = format!("{name} ({model}), conversation {}. Enter sends, Ctrl-C cancels, /help says more.", self.id);
+        self.face.say("", Tone::Dim, &text);
+        let events = self.view.events.clone();
+        if self.view.more || events.iter().any(|event| matches!(event.kind, EventKind::TurnEnded(_))) {
+            let text = format!("It goes on; `turnbuckle show {}{}` has all of it.", self.id, self.answering.options);
+            self.face.say("", Tone::Dim, &text);
+        }
+        self.face.knows(&events);
+        self.order(Order::TakeUp);
+    }
+
+    async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
+        let conversations = self.conversations.clone();
+        let mut upkeep = pin!(conversations.keep_house());
+        let mut others = pin!(follow_others(conversations.clone(), self.id.clone()));
+        let mut broken = pin!(self.face.output.broken());
+        let (mut keeps, mut keys) = (true, Keys::default());
+        let exit = loop {
+            self.ask();
+            self.draw_foot();
+            if let Some(exit) = self.leaving.filter(|_| self.rests()) {
+                break exit;
+            }
+            tokio::select! {
+                biased;
+                heard = signals.next() => if let Some(exit) = self.heard(heard) { break exit },
+                () = &mut broken => break Exit::Cancelled,
+                bytes = terminal.bytes.recv() => match bytes {
+                    Some(bytes) => keys.feed(&bytes).into_iter().for_each(|key| self.pressed(key)),
+                    None => self.leaving = Some(Exit::Completed),
+                },
+                told = self.tail.next() => self.told(told).await,
+                Some(report) = self.office.reports.recv() => self.reported(report),
+                error = &mut upkeep, if keeps => {
+                    keeps = false;
+                    let text = format!("what other processes left in this store is not taken up: {}", with_causes(&error));
+                    self.face.say("warning", Tone::Bad, &text);
+                }
+                () = &mut others => {}
+            }
+        };
+        self.leave(exit, signals).await
+    }
+
+    /// Whether no turn is under way or about to be.
+    fn rests(&self) -> bool {
+        let resting = match self.view.state {
+            ConversationState::Idle => true,
+            // Once everything is answered it goes on.
+            ConversationState::Waiting => !self.view.pending.is_empty(),
+            _ => false,
+        };
+        resting && self.face.sent.is_empty() && self.answered.is_empty()
+    }
+
+    fn draw_foot(&mut self) {
+        let (label, tone) = match (&self.question, self.view.state) {
+            (Some(pending), _) => (question::label(&pending.prompt).to_owned(), Tone::Hook),
+            (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
+            (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
+            (None, stage) => (format!("{stage:?} › ").to_lowercase(), Tone::Dim),
+        };
+        self.face.foot(label, tone);
+    }
+
+    /// Asks the first question that is open and has no answer under way.
+    fn ask(&mut self) {
+        if let Some(asked) = &self.question {
+            if self.view.pending.iter().any(|pending| pending.call == asked.call) {
+                return;
+            }
+            self.question = None;
+            self.face.draft.take_up();
+            self.face.redraw();
+        }
+        let open = self.view.pending.iter().find(|pending| !self.answered.contains(&pending.call));
+        let Some(pending) = open.filter(|_| self.leaving.is_none()).cloned() else { return };
+        question::shown(&pending).iter().for_each(|line| self.face.line(line));
+        self.face.draft.set_aside();
+        self.question = Some(pending);
+    }
+
+    fn pressed(&mut self, key: Key) {
+        self.interrupted = false;
+        match self.face.draft.press(key) {
+            Typed::Nothing => {}
+            Typed::End => self.quit(),
+            Typed::Line(line) => self.entered(&line),
+        }
+        self.face.redraw();
+    }
+
+    fn entered(&mut self, line: &str) {
+        match (Meant::of(line), self.question.take()) {
+            (Meant::Help, asked) => {
+                self.question = asked;
+                self.face.say("", Tone::Dim, HELP);
+            }
+            (Meant::Quit, asked) => {
+                self.question = asked;
+                self.quit();
+            }
+            (_, Some(asked)) => self.answer(asked, line),
+            (Meant::Nothing, None) => {}
+            (Meant::Unknown(command), None) => {
+                self.face.say("", Tone::Dim, &format!("there is no command {command}; /help says which there are"));
+            }
+            (Meant::Words(words), None) => self.say(words),
+        }
+    }
+
+    fn say(&mut self, words: &str) {
+        let label = if self.rests() { "user" } else { "queued" };
+        if self.order(Order::Say(words.to_owned())) {
+            self.face.say(label, if label == "user" { Tone::Plain } else { Tone::Dim }, words);
+            self.face.sent.push_back(words.to_owned());
+        }
+    }
+
+    fn answer(&mut self, asked: Pending, line: &str) {
+        match question::answer(&asked.prompt, line) {
+            Ok(answer) => {
+                let digest = question::digest(&asked.prompt);
+                if self.order(Order::Answer { call: asked.call.clone(), answer, digest }) {
+                    self.answered.push(asked.call);
+                    self.face.draft.take_up();
+                }
+            }
+            Err(why) => {
+                self.face.say("", Tone::Dim, why);
+                self.question = Some(asked);
+            }
+        }
+    }
+
+    /// Whether the office took it.
+    fn order(&mut self, order: Order) -> bool {
+        let taken = self.office.orders.try_send(order).is_ok();
+        if !taken {
+            self.face.say("warning", Tone::Bad, "too much waits to be taken up: that was not sent");
+        }
+        taken
+    }
+
+    fn quit(&mut self) {
+        self.leaving = Some(Exit::Completed);
+        if !self.rests() {
+            self.face.say("", Tone::Dim, "leaving when the turn rests; Ctrl-C cancels it");
+        }
+    }
+
+    fn heard(&mut self, heard: Heard) -> Option<Exit> {
+        let open = !self.rests() || !self.view.pending.is_empty();
+        if heard == Heard::Leave {
+            self.order(Order::Cancel);
+            self.leaving = Some(Exit::Cancelled);
+            return None;
+        }
+        if std::mem::replace(&mut self.interrupted, true) {
+            return Some(Exit::Cancelled);
+        }
+        if open {
+            self.order(Order::Cancel);
+            self.face.say("", Tone::Dim, "cancelling the turn; Ctrl-C again leaves");
+        } else if self.face.draft.is_empty() {
+            self.face.say("", Tone::Dim, "Ctrl-C again leaves");
+        } else {
+            self.face.draft.clear();
+            self.face.redraw();
+        }
+        None
+    }
+
+    async fn told(&mut self, told: Option<Arc<Told>>) {
+        let Some(told) = told.filter(|told| !matches!(told.what, Telling::Live(Live::Lagged { .. }))) else {
+            return self.catch_up().await;
+        };
+        self.view.apply(&told);
+        if let Telling::Log(event) = &told.what {
+            match &event.kind {
+                EventKind::Resolution { call, .. } => self.answered.retain(|answered| answered != call),
+                EventKind::TurnEnded(_) => {
+                    self.answered.clear();
+                    self.interrupted = false;
+                    // Another process ended what waited here; nobody tells of its stages.
+                    if self.view.state == ConversationState::Waiting {
+                        self.view.state = ConversationState::Idle;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.face.told(&told);
+    }
+
+    /// Something was missed: by a terminal that stood still, or because another process wrote meanwhile.
+    async fn catch_up(&mut self) {
+        let text =
+            format!("something was missed: `turnbuckle show {}{}` has all of it", self.id, self.answering.options);
+        self.face.say("warning", Tone::Hook, &text);
+        match self.conversations.subscribe(&self.id, Delivery::Lossless, Scope::local()).await {
+            Ok(tail) => (self.view, self.tail) = (tail.snapshot.clone(), tail),
+            Err(error) => {
+                self.face.say("error", Tone::Bad, &with_causes(&error));
+                self.leaving = Some(Exit::Failed);
+                (self.view.state, self.answered) = (ConversationState::Idle, Vec::new());
+                self.face.sent.clear();
+            }
+        }
+    }
+
+    fn reported(&mut self, report: Report) {
+        let problem = match report {
+            Report::Unsaid(problem) => {
+                self.face.sent.pop_back();
+                problem
+            }
+            Report::Unanswered(call, problem) => {
+                self.answered.retain(|answered| *answered != call);
+                problem
+            }
+            Report::Trouble(problem) => problem,
+            Report::Elsewhere => {
+                self.face.sent.clear();
+                self.answered.clear();
+                let text = "another process has this conversation and carries it on; what it writes is shown here";
+                return self.face.say("notice", Tone::Hook, text);
+            }
+        };
+        let text = problem.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
+        self.face.say("error", Tone::Bad, &text);
+    }
+
+    /// The terminal is given back by whoever called.
+    async fn leave(mut self, exit: Exit, mut signals: Signals) -> Exit {
+        self.face.take_foot_away();
+        let (id, options, palette) = (&self.id, &self.answering.options, LEAVE_PASTES);
+        let mut words = palette.to_owned();
+        if self.answering.durable && !self.view.events.is_empty() {
+            for pending in &self.view.pending {
+                words += &format!("It waits: {}\n", self.answering.command(pending));
+            }
+            words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
+        }
+        self.face.output.out(words);
+        tokio::select! {
+            () = self.conversations.drain(BACKGROUND) => {}
+            _ = signals.next() => {}
+        }
+        // A terminal that takes nothing any more has gone.
+        let _ = self.face.output.finish().await;
+        exit
+    }
+}
+
+/// What other processes write to the conversation becomes visible here when somebody looks for it.
+async fn follow_others(conversations: Conversations, id: ConversationId) {
+    while conversations.is_durable() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        // What cannot be read now is read the next time.
+        let _ = conversations.snapshot(&id, Scope::local()).await;
+    }
+    std::future::pending().await
+}

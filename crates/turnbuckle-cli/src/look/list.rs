@@ -1,0 +1,119 @@
+//! `turnbuckle list`: a line for each conversation, the newest first.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use serde_json::json;
+use turnbuckle::clock::{Clock as _, SystemClock};
+use turnbuckle::event::EventKind;
+use turnbuckle::store::{Listed, Standing, Store as _, StoreError};
+use turnbuckle::{ConversationId, Scope, Timestamp};
+use turnbuckle_stores::SqliteStore;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{failed, print_all, unprintable};
+use crate::Stopped;
+use crate::args::{Common, List};
+use crate::exit::Exit;
+use crate::output;
+use crate::show::{clean, opening, terminal_width};
+use crate::store::to_look_at;
+
+/// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
+pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
+    let store = to_look_at(common)?;
+    let mut listed = store.list().await.map_err(failed)?;
+    listed.retain(|one| one.owner == *Scope::local().actor() && !one.id.is_of_a_sub_agent());
+    if listed.is_empty() && !args.json && io::stderr().is_terminal() {
+        output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
+    }
+    let mut text = String::new();
+    let columns = Columns::of(&listed, SystemClock::default().now());
+    for one in &listed {
+        let message = last_message(&store, &one.id).await.map_err(failed)?;
+        text += &match args.json {
+            true => as_json(one, message.as_deref()).map_err(unprintable)?,
+            false => columns.line(one, message.as_deref().unwrap_or_default()),
+        };
+        text.push('\n');
+    }
+    print_all(&text)
+}
+
+/// What the person said last. The log is read backwards, a little more each time.
+async fn last_message(store: &SqliteStore, id: &ConversationId) -> Result<Option<String>, StoreError> {
+    let (mut before, mut tokens) = (u64::MAX, 64);
+    loop {
+        let events = store.tail(id, before, tokens).await?;
+        let said = events.iter().rev().find_map(|event| match &event.kind {
+            EventKind::UserMessage { content, .. } => Some(content.text()),
+            _ => None,
+        });
+        match events.first() {
+            Some(first) if said.is_none() => (before, tokens) = (first.seq, tokens.saturating_mul(4)),
+            _ => return Ok(said),
+        }
+    }
+}
+
+fn state(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Idle => "idle",
+        Standing::Running => "running",
+        Standing::Waiting { .. } => "waiting",
+    }
+}
+
+fn as_json(one: &Listed, message: Option<&str>) -> serde_json::Result<String> {
+    let Listed { id, opened, written, seq, standing, .. } = one;
+    let state = state(*standing);
+    let line =
+        json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
+    serde_json::to_string(&line)
+}
+
+/// How wide everything is.
+struct Columns {
+    id: usize,
+    now: Timestamp,
+    /// None: a line may be as long as it likes.
+    width: Option<usize>,
+}
+
+impl Columns {
+    fn of(listed: &[Listed], now: Timestamp) -> Self {
+        let id = listed.iter().map(|one| one.id.as_str().len()).max().unwrap_or_default();
+        Self { id, now, width: terminal_width(&io::stdout()) }
+    }
+
+    fn line(&self, one: &Listed, message: &str) -> String {
+        let (id, age) = (self.id, age(self.now.since(one.written)));
+        let head = format!("{:<id$}  {age:>10}  {:<7}  ", one.id.as_str(), state(one.standing));
+        let room = self.width.map_or(60, |width| width.saturating_sub(head.width()).clamp(10, 60));
+        format!("{head}{}", opening(&clean(message), room)).trim_end().to_owned()
+    }
+}
+
+/// In the largest unit that it fills.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s ago"),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_in_the_largest_unit_that_fits() {
+        for (seconds, shown) in [(0, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7_200, "2 h ago")] {
+            assert_eq!(age(Duration::from_secs(seconds)), shown);
+        }
+        assert_eq!(age(Duration::from_secs(100 * 86_400)), "100 d ago");
+    }
+}

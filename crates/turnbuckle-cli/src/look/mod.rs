@@ -1,0 +1,59 @@
+//! `turnbuckle list`, `show` and `trace`: what a store keeps. Nothing is written.
+
+mod list;
+mod show;
+mod trace;
+
+use std::io::{self, Write as _};
+
+use turnbuckle::store::{Store as _, StoreError};
+use turnbuckle::{ConversationId, Scope};
+use turnbuckle_stores::SqliteStore;
+
+pub(crate) use list::list;
+pub(crate) use show::show;
+pub(crate) use trace::{hook, trace};
+
+use crate::Stopped;
+use crate::exit::Exit;
+use crate::problem::{Problem, with_causes};
+use crate::run::{KNOWN, named};
+
+/// A conversation, or a sub-agent's in it.
+fn looked_for(given: &str) -> Result<ConversationId, Stopped> {
+    match given.split_once('/') {
+        Some((parent, call)) if !call.is_empty() => named(parent).map(|_| given.into()),
+        _ => named(given),
+    }
+}
+
+/// To others than its owner a conversation does not exist.
+async fn check_owner(store: &SqliteStore, id: &ConversationId) -> Result<(), Stopped> {
+    let owner = store.owner(id).await.map_err(failed)?;
+    match owner.as_ref() == Some(Scope::local().actor()) {
+        true => Ok(()),
+        false => Err(failed(StoreError::NotFound { id: id.clone() })),
+    }
+}
+
+fn failed(error: StoreError) -> Stopped {
+    let problem = Problem::error(with_causes(&error));
+    Stopped::failed(if matches!(error, StoreError::NotFound { .. }) { problem.hint(KNOWN) } else { problem })
+}
+
+fn unprintable(error: serde_json::Error) -> Stopped {
+    Stopped::failed(Problem::error(format!("what was found cannot be printed as JSON: {error}")))
+}
+
+/// Whether anybody still reads stdout: whoever closed it has seen enough.
+fn print(text: &str) -> Result<bool, Stopped> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Stopped::failed(Problem::error(format!("writing to stdout: {error}")))),
+    }
+}
+
+fn print_all(text: &str) -> Result<Exit, Stopped> {
+    print(text).map(|_| Exit::Completed)
+}

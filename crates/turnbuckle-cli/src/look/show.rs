@@ -1,0 +1,157 @@
+//! `turnbuckle show`: one conversation as a person reads it, or its events.
+
+use std::io;
+use std::sync::Arc;
+
+use turnbuckle::ConversationId;
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::live::{Cursor, Telling, Told};
+use turnbuckle::projection::Pending;
+use turnbuckle::store::{Job, Store as _};
+use turnbuckle_stores::SqliteStore;
+
+use super::{check_owner, failed, looked_for, print, unprintable};
+use crate::Stopped;
+use crate::args::{Common, Show};
+use crate::exit::Exit;
+use crate::run::Answering;
+use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, pending, terminal_width};
+use crate::store::to_look_at;
+
+/// How many events are read at a time: a log may be long.
+const PAGE: usize = 1_000;
+
+/// Prints it page by page.
+pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
+    let id = looked_for(&args.id)?;
+    let store = to_look_at(common)?;
+    check_owner(&store, &id).await?;
+    let mut reading = Reading::new(Answering::new(id.clone(), true, common));
+    let mut from = 1;
+    loop {
+        let page = store.log(&id, from, PAGE).await.map_err(failed)?;
+        let Some(last) = page.last() else { break };
+        from = last.seq + 1;
+        let told = page.iter().map(|event| told(&id, event));
+        let text: String = match args.json {
+            true => told.map(|told| as_json(&told)).collect::<Result<_, _>>()?,
+            false => told.map(|told| reading.told(&told)).collect(),
+        };
+        if !print(&text)? {
+            return Ok(Exit::Completed);
+        }
+    }
+    if !args.json {
+        print(&reading.what_is_left(&jobs(&store, &id).await?))?;
+    }
+    Ok(Exit::Completed)
+}
+
+async fn jobs(store: &SqliteStore, id: &ConversationId) -> Result<Vec<Job>, Stopped> {
+    store.jobs(id).await.map_err(failed)
+}
+
+/// As if it were told now. No writer has the epoch 0: it was read.
+fn told(id: &ConversationId, event: &Arc<Event>) -> Told {
+    Told {
+        conversation: id.clone(),
+        turn: Some(event.turn.clone()),
+        cursor: Cursor { epoch: 0, position: event.seq },
+        at: event.at,
+        what: Telling::Log(event.clone()),
+    }
+}
+
+fn as_json(told: &Told) -> Result<String, Stopped> {
+    serde_json::to_string(told).map(|line| line + "\n").map_err(unprintable)
+}
+
+/// A person at the log.
+struct Reading {
+    fold: Fold,
+    screen: Screen,
+    /// Questions that nobody has answered.
+    pending: Vec<Pending>,
+    /// Whether the last turn is not over.
+    open: bool,
+    answering: Answering,
+}
+
+impl Reading {
+    fn new(answering: Answering) -> Self {
+        let screen = Screen::new(Palette::of(&io::stdout()), terminal_width(&io::stdout()));
+        Self { fold: Fold::new(0), screen, pending: Vec::new(), open: false, answering }
+    }
+
+    fn told(&mut self, told: &Told) -> String {
+        let Telling::Log(event) = &told.what else { return String::new() };
+        self.note_pending(event);
+        let folded = self.fold.told(told);
+        let whole = |label, text: String| vec![Shown::Line(Line { label, tone: Tone::Plain, text: clean(&text) })];
+        let shown = match &event.kind {
+            EventKind::UserMessage { content, .. } => whole("user", content.text()),
+            EventKind::AssistantMessage { content, .. } if content.text().trim().is_empty() => Vec::new(),
+            EventKind::AssistantMessage { content, .. } => whole("agent", content.text()),
+            _ => folded,
+        };
+        let lines = shown.iter().filter_map(|shown| match shown {
+            Shown::Line(line) => Some(self.screen.line(line)),
+            _ => None,
+        });
+        let mut text: String = lines.collect();
+        if matches!(event.kind, EventKind::TurnEnded(_)) {
+            text.push('\n');
+        }
+        text
+    }
+
+    fn note_pending(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::UserMessage { .. } => self.open = true,
+            EventKind::Suspension { call, prompt, expires } => {
+                self.pending.push(Pending { call: call.clone(), prompt: prompt.clone(), expires: *expires });
+            }
+            EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
+            EventKind::TurnEnded(_) => {
+                self.pending.clear();
+                self.open = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// Open questions with the command that answers each, and work that is not done.
+    fn what_is_left(&mut self, jobs: &[Job]) -> String {
+        let mut text = String::new();
+        let mut line = |label, tone, line: String| text += &self.screen.line(&Line { label, tone, text: clean(&line) });
+        for open in &self.pending {
+            line("open", Tone::Hook, format!("{}, until {}", pending(open), open.expires));
+            line("", Tone::Plain, self.answering.command(open));
+        }
+        if self.open && self.pending.is_empty() {
+            let (id, options) = (&self.answering.id, &self.answering.options);
+            line("open", Tone::Hook, "the turn is not over: a process carries it on, or a crash left it".to_owned());
+            line("", Tone::Plain, format!("`turnbuckle run -c {id}{options}` finishes what a crash left"));
+        }
+        for job in jobs {
+            let (hook, turn, kind) = (&job.hook, &job.turn, job.kind.name());
+            let error = job.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+            match job.due {
+                None => line(
+                    "parked",
+                    Tone::Bad,
+                    format!("{hook} ({kind}, turn {turn}): failed {} times{error}", job.tries),
+                ),
+                Some(_) if job.tries > 0 => {
+                    line(
+                        "outbox",
+                        Tone::Hook,
+                        format!("{hook} ({kind}, turn {turn}): failed, will be tried again{error}"),
+                    );
+                }
+                Some(_) => line("outbox", Tone::Dim, format!("{hook} ({kind}, turn {turn}): not done yet")),
+            }
+        }
+        text
+    }
+}

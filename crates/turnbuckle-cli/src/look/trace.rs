@@ -1,0 +1,80 @@
+//! `turnbuckle trace`: what each stage and hook did, turn by turn, with times.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use turnbuckle::TurnId;
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::hook::Record;
+use turnbuckle::live::Telling;
+use turnbuckle::store::Store as _;
+
+use super::{check_owner, failed, looked_for, print_all};
+use crate::Stopped;
+use crate::args::{Common, Trace};
+use crate::exit::Exit;
+use crate::problem::Problem;
+use crate::show::clean;
+use crate::store::to_look_at;
+
+/// All turns, or one.
+pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped> {
+    let id = looked_for(&args.id)?;
+    let store = to_look_at(common)?;
+    check_owner(&store, &id).await?;
+    let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
+    let told: Vec<Telling> = log.iter().cloned().map(Telling::Log).collect();
+    // How many messages a model call had depends on all turns before; how many lines a turn has does not.
+    let whole = turnbuckle::trace::trace(&told, 0);
+    let mut lines = whole.lines();
+    // What was left for the next turn may stand apart from its own.
+    let ends: HashMap<&TurnId, u64> = log.iter().map(|event| (&event.turn, event.seq)).collect();
+    let (mut text, mut at, mut found) = (String::new(), 0, false);
+    for events in log.chunk_by(|one, other| one.turn == other.turn) {
+        let Some(first) = events.first() else { continue };
+        let own = turnbuckle::trace::trace(&told[at..at + events.len()], 0).lines().count();
+        at += events.len();
+        let stages: Vec<&str> = lines.by_ref().take(own).collect();
+        if args.turn.as_deref().is_some_and(|turn| turn != first.turn.as_str()) {
+            continue;
+        }
+        found = true;
+        text.push_str(&format!("turn      {}, {}{}\n", first.turn, first.at, time_at_work(events)));
+        stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(without_tools(line)))));
+        if ends.get(&first.turn) != events.last().map(|last| &last.seq) {
+            continue;
+        }
+        for record in store.records(&id, &first.turn).await.map_err(failed)? {
+            text.push_str(&clean(&hook(&record)));
+        }
+    }
+    if let (Some(turn), false) = (&args.turn, found) {
+        let problem = Problem::error(format!("conversation {id} has no turn {turn}"));
+        return Err(Stopped::failed(problem.hint(format!("`turnbuckle trace {id}` shows all turns"))));
+    }
+    print_all(&text)
+}
+
+/// Waiting is not counted.
+fn time_at_work(events: &[Arc<Event>]) -> String {
+    let ended = events.iter().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(Duration::from_millis(ended.ms)),
+        _ => None,
+    });
+    ended.map_or_else(|| ", not over".to_owned(), |work| format!(", {:.1} s at work", work.as_secs_f64()))
+}
+
+/// How many tools the agent had is not in the log.
+fn without_tools(line: &str) -> &str {
+    if line.starts_with("build ") { line.strip_suffix(", 0 tools").unwrap_or(line) } else { line }
+}
+
+/// A run of a hook, as a line.
+pub(crate) fn hook(record: &Record) -> String {
+    let Record { point, hook, decision, took, call, failure, .. } = record;
+    let call = call.as_ref().map(|call| format!(" for {call}")).unwrap_or_default();
+    let failure = failure.as_ref().map(|failure| format!(": {}", failure.trim_end())).unwrap_or_default();
+    let ms = took.as_micros() as f64 / 1000.0;
+    format!("hook      {point} {hook}{call}: {decision}, {ms:.1} ms{failure}\n")
+}

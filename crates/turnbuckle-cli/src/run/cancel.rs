@@ -1,0 +1,95 @@
+//! `turnbuckle cancel`: ends the turn that is open, here or in the process that has it.
+
+use std::time::Duration;
+
+use turnbuckle::conversation::SendError;
+use turnbuckle::event::{EventKind, TurnEnded};
+use turnbuckle::store::{Letter, Store as _, StoreError};
+use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnId};
+use turnbuckle_stores::SqliteStore;
+
+use super::{Ready, named, refused};
+use crate::Stopped;
+use crate::args::{Cancel, Common};
+use crate::assemble::prepare;
+use crate::exit::Exit;
+use crate::output;
+
+/// How long the process that has the conversation is given to hear of it: it looks every second.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Cancels the open turn, if there is one, and says who did it.
+pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stopped> {
+    let id = named(&args.id)?;
+    let refuse = |error| refused(error, common);
+    let ready = Ready::of(prepare(common))?;
+    let store = ready.store.existing()?;
+    let conversations = Conversations::builder(ready.agent.clone(), store.clone()).build();
+    let Some(turn) = open_turn(&conversations, &store, &id).await.map_err(refuse)? else {
+        output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
+        return Ok(Exit::Completed);
+    };
+    conversations.cancel(&id, Scope::local()).await.map_err(refuse)?;
+    // Commands are taken in order: once this is answered, the turn that was here is over.
+    let elsewhere = match conversations.resume(&id, Scope::local()).await {
+        Ok(_) => false,
+        Err(SendError::Store(StoreError::InUse { .. })) => true,
+        Err(error) => return Err(refuse(error)),
+    };
+    let ended = match elsewhere {
+        true => tokio::time::timeout(PATIENCE, wait_for_end(&conversations, &id, &turn)).await.unwrap_or(Ok(None)),
+        false => end(&conversations, &id, &turn).await,
+    };
+    let by = if elsewhere { " by the process that has it" } else { "" };
+    output::say(&match ended.map_err(refuse)? {
+        Some(ended) if ended.outcome == Outcome::Cancelled => {
+            format!("turn {turn} of conversation {id} was cancelled{by}")
+        }
+        Some(ended) => format!("turn {turn} of conversation {id} had ended before: {}", ended.outcome),
+        None => {
+            format!("the process that has conversation {id} was asked to cancel turn {turn}, and has not done so yet")
+        }
+    });
+    Ok(Exit::Completed)
+}
+
+/// The turn that is under way, or that a message in the inbox will open.
+async fn open_turn(
+    conversations: &Conversations,
+    store: &SqliteStore,
+    id: &ConversationId,
+) -> Result<Option<TurnId>, SendError> {
+    let view = conversations.snapshot(id, Scope::local()).await?;
+    let last = view.events.iter().rev().find(|event| !matches!(event.kind, EventKind::Injection { .. }));
+    match last {
+        Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
+        _ => Ok(store.letters(id).await.map_err(SendError::Store)?.iter().find_map(Letter::opens)),
+    }
+}
+
+async fn wait_for_end(
+    conversations: &Conversations,
+    id: &ConversationId,
+    turn: &TurnId,
+) -> Result<Option<TurnEnded>, SendError> {
+    loop {
+        if let Some(ended) = end(conversations, id, turn).await? {
+            return Ok(Some(ended));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// How the turn ended, if it did.
+async fn end(
+    conversations: &Conversations,
+    id: &ConversationId,
+    turn: &TurnId,
+) -> Result<Option<TurnEnded>, SendError> {
+    let view = conversations.snapshot(id, Scope::local()).await?;
+    Ok(view.events.iter().rev().filter(|event| event.turn == *turn).find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(ended.clone()),
+        _ => None,
+    }))
+}

@@ -1,0 +1,94 @@
+//! `turnbuckle resolve`: answers a call that waits, and carries its turn on.
+
+use std::io::{self, Read as _};
+
+use turnbuckle::conversation::ResolveError;
+use turnbuckle::store::Answer;
+use turnbuckle::{CallId, Conversations, Rest, Scope};
+
+use super::watch::{Looks, Wanted, Watch};
+use super::{KNOWN, Ready, named};
+use crate::Stopped;
+use crate::args::{Common, Resolve};
+use crate::assemble::prepare;
+use crate::exit::Exit;
+use crate::problem::Problem;
+
+/// The longest answer: it becomes part of every later request to the model.
+const LONGEST: usize = 1 << 20;
+
+/// Answers a call that waits, and carries the turn on, or leaves that to the process that has it.
+pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
+    let id = named(&args.id)?;
+    let answer = answer(&args)?;
+    let ready = Ready::of(prepare(common))?;
+    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?);
+    let looks = Looks { json: args.json, ..Looks::default() };
+    let mut watch = Watch::begin(conversations, id, looks, &ready, common, Wanted::Known).await?;
+    watch.finish_lapsed().await;
+    let call = CallId::from(args.call.as_str());
+    let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, Scope::local()).await {
+        Ok(handle) => handle,
+        Err(error) => return Ok(watch.refuse_answer(&error).await),
+    };
+    if handle.is_elsewhere() {
+        let id = &watch.id;
+        watch.output.err(format!("handed over: another process has conversation {id} and carries its turn on\n"));
+        return Ok(watch.finish(Exit::Completed).await);
+    }
+    let rest = watch.follow(handle).await;
+    Ok(watch.conclude(rest).await)
+}
+
+impl Watch {
+    /// A question that nobody answered in time is none any more: its turn goes on first, whatever was answered now.
+    async fn finish_lapsed(&mut self) {
+        // A conversation that another process has is that one's concern; any other trouble meets the answer, too.
+        let Ok(Some(handle)) = self.conversations.resume(&self.id, Scope::local()).await else { return };
+        if let Ok(Rest::Ended(ended)) = self.follow(handle).await {
+            self.settle().await;
+            self.view.answer(&ended, &self.output);
+        }
+    }
+
+    /// The answer was not taken.
+    async fn refuse_answer(self, error: &ResolveError) -> Exit {
+        let (id, options) = (&self.id, &self.answering.options);
+        let hint = match error {
+            ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
+            ResolveError::Unfit { .. } => "`turnbuckle resolve --help` has the kinds of answers".to_owned(),
+            ResolveError::NotFound { .. } => KNOWN.to_owned(),
+            _ => format!("nothing was answered: try again; `turnbuckle show {id}{options}` says where it stands"),
+        };
+        self.output.problem(&Problem::error(error.to_string()).hint(hint));
+        self.finish(Exit::Failed).await
+    }
+}
+
+fn answer(args: &Resolve) -> Result<Answer, Stopped> {
+    match (&args.deny, args.answer.as_deref()) {
+        (Some(reason), _) => Ok(Answer::Deny(reason.as_deref().map(Into::into))),
+        (None, None) => Ok(Answer::Approve),
+        (None, Some("-")) => parse(&from_stdin()?),
+        (None, Some(json)) => parse(json.as_bytes()),
+    }
+}
+
+fn parse(json: &[u8]) -> Result<Answer, Stopped> {
+    if json.len() > LONGEST {
+        let problem = Problem::error("the answer is longer than 1 MiB, and was not taken");
+        return Err(Stopped::usage(problem.hint("put it into a file, and answer with its path")));
+    }
+    serde_json::from_slice(json).map(Answer::Result).map_err(|error| {
+        let problem = Problem::error(format!("the answer is not JSON: {error}"));
+        Stopped::usage(problem.hint("a text needs its quotes: --answer '\"blue\"'"))
+    })
+}
+
+/// One byte more than may be is enough to know.
+fn from_stdin() -> Result<Vec<u8>, Stopped> {
+    let (mut bytes, most) = (Vec::new(), u64::try_from(LONGEST + 1).unwrap_or(u64::MAX));
+    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+    read.map_err(|error| Stopped::failed(Problem::error(format!("reading the answer from stdin: {error}"))))?;
+    Ok(bytes)
+}

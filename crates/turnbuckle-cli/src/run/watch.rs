@@ -1,0 +1,261 @@
+//! One turn under way: what is told is shown, a signal cancels it, and what it leaves behind is waited for.
+
+use std::io::{self, IsTerminal};
+use std::pin::pin;
+use std::time::Duration;
+
+use turnbuckle::conversation::{ConversationsBuilder, TurnError, TurnHandle};
+use turnbuckle::event::EventKind;
+use turnbuckle::hook::Point;
+use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
+use turnbuckle::projection::Pending;
+use turnbuckle::store::Job;
+use turnbuckle::turn::PermissionMode;
+use turnbuckle::{ConversationId, Conversations, Rest, Scope};
+
+use super::verdict::{self, Answering};
+use super::view::View;
+use super::{Ready, refused};
+use crate::Stopped;
+use crate::args::Common;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::problem::Problem;
+use crate::signals::Signals;
+
+/// How long background hooks are waited for. What is left then stays in the outbox.
+const BACKGROUND: Duration = Duration::from_secs(10);
+/// How long a turn that rests may take to say so. It says so at once; this is against waiting forever.
+const REST: Duration = Duration::from_secs(2);
+
+/// How the person wants to see it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Looks {
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    pub(crate) bare: bool,
+}
+
+/// Whether the conversation must be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Known,
+    PerhapsNew,
+}
+
+/// One turn under way, and everyone who has a say.
+pub(crate) struct Watch {
+    pub(crate) conversations: Conversations,
+    pub(crate) id: ConversationId,
+    pub(crate) output: Output,
+    pub(super) view: View,
+    tail: Subscription,
+    pub(crate) signals: Signals,
+    /// Set when the runtime cut us off: then events are missing.
+    lost: bool,
+    /// Whether the last state told was one of rest.
+    pub(crate) resting: bool,
+    /// Whether anything was added to the log.
+    pub(crate) moved: bool,
+    pub(crate) answering: Answering,
+    /// Whether the turn's end was told: what is left are hooks that run after it.
+    pub(crate) ended: bool,
+}
+
+impl Watch {
+    /// From here on what happens is shown.
+    pub(crate) async fn begin(
+        conversations: ConversationsBuilder,
+        id: ConversationId,
+        looks: Looks,
+        ready: &Ready,
+        common: &Common,
+        wanted: Wanted,
+    ) -> Result<Self, Stopped> {
+        let conversations = conversations.permission_mode(permission_mode());
+        let conversations = if looks.bare { conversations.bare() } else { conversations }.build();
+        if wanted == Wanted::Known {
+            conversations.snapshot(&id, Scope::local()).await.map_err(|error| refused(error, common))?;
+        }
+        let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
+        let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
+        if !looks.quiet {
+            output.err(ready.remarks());
+        }
+        let mut view = View::new(looks.json, looks.quiet, ready.agent.tools().len());
+        let tail = conversations
+            .subscribe(&id, Delivery::Lossless, Scope::local())
+            .await
+            .map_err(|error| refused(error, common))?;
+        view.knows(&tail.snapshot.events);
+        let answering = Answering::new(id.clone(), ready.store.is_durable(), common);
+        let (lost, resting, moved, ended) = (false, false, false, false);
+        Ok(Self { conversations, id, output, view, tail, signals, lost, resting, moved, answering, ended })
+    }
+
+    /// The turn waits for somebody else's answer.
+    pub(crate) async fn refuse(self, pending: &[Pending]) -> Exit {
+        self.output.problem(&verdict::busy(pending, &self.answering));
+        self.finish(Exit::Failed).await
+    }
+
+    /// The answer, and what went wrong.
+    pub(crate) fn tell(&mut self, rest: &Result<Rest, TurnError>) -> Exit {
+        let (exit, problems) = verdict::of(rest, &self.answering);
+        if let Ok(Rest::Ended(ended)) = rest {
+            self.view.answer(ended, &self.output);
+        }
+        problems.iter().for_each(|problem| self.output.problem(problem));
+        exit
+    }
+
+    pub(crate) async fn conclude(mut self, rest: Result<Rest, TurnError>) -> Exit {
+        self.settle().await;
+        let exit = self.tell(&rest);
+        if self.lost {
+            self.output.problem(&Problem::error("events are missing: they were not taken in time"));
+        }
+        self.finish(exit).await
+    }
+
+    /// Waits until everything is written.
+    pub(crate) async fn finish(self, exit: Exit) -> Exit {
+        let Self { output, mut signals, lost, .. } = self;
+        let written = tokio::select! {
+            biased;
+            // Nobody reads stdout, and somebody does not want to wait for it.
+            () = signals.first() => return Exit::Cancelled,
+            written = output.finish() => written,
+        };
+        match written {
+            Ok(()) if lost => Exit::Failed,
+            Ok(()) => exit,
+            Err(error) => {
+                crate::output::report(&[Problem::error(format!("writing to stdout: {error}"))]);
+                Exit::Failed
+            }
+        }
+    }
+
+    /// Shows what is told until the turn rests. A signal or a closed stdout cancels it.
+    pub(crate) async fn follow(&mut self, handle: TurnHandle) -> Result<Rest, TurnError> {
+        (self.resting, self.ended) = (false, false);
+        let mut rest = pin!(handle.rest());
+        let mut broken = pin!(self.output.broken());
+        let mut unread = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.signals.first() => {
+                    if self.ended {
+                        self.output.err("waiting for hooks that run after the turn; again to stop at once\n");
+                    }
+                    self.cancel().await;
+                }
+                () = &mut broken, if !unread => {
+                    unread = true;
+                    self.cancel().await;
+                }
+                told = self.tail.next(), if !self.lost => self.show(told.as_deref()),
+                rest = &mut rest => return rest,
+            }
+        }
+    }
+
+    async fn cancel(&self) {
+        // It fails only if the conversation is not there, and then there is nothing to cancel.
+        let _ = self.conversations.cancel(&self.id, Scope::local()).await;
+    }
+
+    fn show(&mut self, told: Option<&Told>) {
+        match told {
+            Some(told) => {
+                match &told.what {
+                    Telling::Live(Live::StateChanged { state }) => {
+                        self.resting = matches!(state, ConversationState::Idle | ConversationState::Waiting);
+                    }
+                    Telling::Log(event) => {
+                        self.moved = true;
+                        self.ended |= matches!(event.kind, EventKind::TurnEnded(_));
+                    }
+                    Telling::Live(_) => {}
+                }
+                self.view.told(told, &self.output);
+            }
+            None => self.lost = true,
+        }
+    }
+
+    /// What is told after the turn: that the conversation rests, and what background hooks do.
+    pub(crate) async fn settle(&mut self) {
+        self.catch_up().await;
+        self.wait_for_leftovers().await;
+    }
+
+    /// Shows what was told until the conversation rests.
+    pub(crate) async fn catch_up(&mut self) {
+        let told = async {
+            while !self.resting && !self.lost {
+                let told = self.tail.next().await;
+                self.show(told.as_deref());
+            }
+        };
+        // Without it nothing but the last word would be missing.
+        let _ = tokio::time::timeout(REST, told).await;
+    }
+
+    /// What turns left to be done, by this process or one before.
+    pub(crate) async fn wait_for_leftovers(&mut self) {
+        let leaves_work = [Point::Background, Point::OnEnded];
+        let hooks = self.conversations.agent().hooks();
+        if hooks.iter().any(|hook| leaves_work.iter().any(|point| hook.points().contains(*point))) {
+            self.wait_for_background().await;
+        }
+        while let Some(told) = self.tail.try_next() {
+            self.show(Some(&told));
+        }
+    }
+
+    async fn wait_for_background(&mut self) {
+        let conversations = self.conversations.clone();
+        let mut drained = pin!(conversations.drain(BACKGROUND));
+        loop {
+            tokio::select! {
+                biased;
+                () = self.signals.first() => return,
+                told = self.tail.next(), if !self.lost => self.show(told.as_deref()),
+                () = &mut drained => break,
+            }
+        }
+        // Commands are taken in order: once this is answered, what the hooks left is in the log.
+        let _ = self.conversations.resume(&self.id, Scope::local()).await;
+        self.tell_of_jobs().await;
+    }
+
+    /// What is not done is not lost, and nobody should have to guess it.
+    async fn tell_of_jobs(&self) {
+        // They stay in the outbox, whether they can be counted or not.
+        let jobs = self.conversations.jobs(&self.id, Scope::local()).await.unwrap_or_default();
+        let (waiting, parked): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.due.is_some());
+        let names = |jobs: &[&Job]| jobs.iter().map(|job| &*job.hook).collect::<Vec<_>>().join(", ");
+        let (id, options) = (&self.id, &self.answering.options);
+        if !waiting.is_empty() && self.answering.durable {
+            let what = format!("hooks that are not done stay in the outbox: {}", names(&waiting));
+            let hint = format!("`turnbuckle run -c {id}{options}` takes them up, and so does `turnbuckle chat`");
+            self.output.problem(&Problem::warning(what).hint(hint));
+        }
+        if !parked.is_empty() && self.answering.durable {
+            let what = format!("hooks that failed too often are not tried again: {}", names(&parked));
+            let hint = format!("`turnbuckle show {id}{options}` has their errors");
+            self.output.problem(&Problem::warning(what).hint(hint));
+        }
+    }
+}
+
+/// Someone can be asked only if they see the question and can type the answer.
+fn permission_mode() -> PermissionMode {
+    match io::stdin().is_terminal() && io::stderr().is_terminal() {
+        true => PermissionMode::Interactive,
+        false => PermissionMode::Headless,
+    }
+}

@@ -1,0 +1,252 @@
+//! A chat, from a pipe and in a terminal.
+
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::program::Folder;
+
+const WRITE: &str = r#"{ "text": "I will. ", "tool_calls": [
+    { "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } } ] }, { "text": "done" }"#;
+
+#[test]
+fn a_pipe_is_read_line_by_line_and_ends_with_its_input() {
+    let folder = Folder::with_script(r#"{ "text": "one" }, { "text": "two" }"#);
+    let ran = folder.run_with_stdin(&["chat", "-c", "talk"], b"first\n\n  second").exits(0).prints("one\ntwo\n");
+    ran.says("accept    first").says("accept    second");
+    let goes_on = folder.run_with_stdin(&["chat", "-c", "talk"], b"third\n").exits(1);
+    goes_on.says("the script has 2 replies");
+    folder.run_with_stdin(&["chat"], b"").exits(0).prints("");
+    folder.run_with_stdin(&["chat"], b"/help\n/nonsense\n/quit\nnever\n").exits(0).prints("").says("y approves");
+}
+
+#[test]
+fn from_a_pipe_the_next_line_answers_what_is_asked() {
+    let folder = Folder::with_script(WRITE);
+    folder.run_with_stdin(&["chat", "-c", "w"], b"write it\n").exits(4).prints("").says("resolve w c1 --approve");
+    folder.run_with_stdin(&["chat", "-c", "w"], b"\ny\n").exits(0).prints("done\n").says("c1: approved by user local");
+    assert_eq!(folder.read("a.txt"), "x");
+    let folder = Folder::with_script(WRITE);
+    folder.run_with_stdin(&["chat", "-c", "w"], b"write it\nnot today\n").exits(0).says("not today");
+    assert_eq!(folder.read("a.txt"), "");
+}
+
+#[test]
+fn rubbish_from_a_pipe_is_an_error() {
+    let folder = Folder::with_script(r#"{ "text": "one" }"#);
+    folder.run_with_stdin(&["chat"], b"\xff\xfe\n").exits(1).prints("").says("not UTF-8");
+    folder.run_with_stdin(&["chat"], &vec![b'x'; 2 << 20]).exits(1).prints("").says("longer than 1 MiB");
+}
+
+#[test]
+fn without_a_terminal_options_alone_are_bad_usage() {
+    let folder = Folder::with_script(r#"{ "text": "one" }"#);
+    folder.run(&["--model", "demo"]).exits(2).says("there is no terminal to chat in").says("turnbuckle chat");
+}
+
+/// The program in a terminal of its own.
+struct Screen {
+    child: Child,
+    keys: std::fs::File,
+    pieces: Receiver<Vec<u8>>,
+    rows: Rows,
+}
+
+/// What a terminal makes of the few things that the program says to it.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Vec<char>>,
+    row: usize,
+    column: usize,
+    /// A sequence that is not complete.
+    sequence: Option<String>,
+}
+
+impl Rows {
+    fn write(&mut self, text: &str) {
+        for letter in text.chars() {
+            match (self.sequence.take(), letter) {
+                (Some(sequence), letter) if letter.is_ascii_alphabetic() => self.obey(&sequence, letter),
+                (Some(sequence), letter) => self.sequence = Some(sequence + &letter.to_string()),
+                (None, '\u{1b}') => self.sequence = Some(String::new()),
+                (None, '\r') => self.column = 0,
+                (None, '\n') => self.row += 1,
+                (None, letter) => {
+                    self.rows.resize(self.rows.len().max(self.row + 1), Vec::new());
+                    let row = &mut self.rows[self.row];
+                    row.resize(row.len().max(self.column + 1), ' ');
+                    row[self.column] = letter;
+                    self.column += 1;
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, sequence: &str, letter: char) {
+        match letter {
+            'J' => {
+                self.rows.truncate(self.row + 1);
+                if let Some(row) = self.rows.get_mut(self.row) {
+                    row.truncate(self.column);
+                }
+            }
+            'A' => self.row = self.row.saturating_sub(1),
+            'C' => self.column += sequence[1..].parse::<usize>().unwrap_or(1),
+            'h' | 'l' => {}
+            other => panic!("nobody taught this terminal {sequence}{other}"),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.rows.iter().map(|row| row.iter().collect::<String>() + "\n").collect()
+    }
+}
+
+impl Screen {
+    fn open(folder: &Folder, arguments: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let side = || std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let mut command = folder.command(arguments);
+        command.stdin(side()).stdout(side()).stderr(side()).env("TERM", "xterm").env("NO_COLOR", "1");
+        let child = command.spawn().unwrap();
+        let keys = std::fs::File::from(master);
+        let mut reader = keys.try_clone().unwrap();
+        let (send, pieces) = channel();
+        std::thread::spawn(move || {
+            let mut room = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut room) {
+                if send.send(room[..length].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, keys, pieces, rows: Rows::default() }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until `text` is on the screen.
+    #[track_caller]
+    fn shows(&mut self, text: &str) {
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !self.rows.text().contains(text) {
+            let left = patience.saturating_duration_since(Instant::now());
+            match self.pieces.recv_timeout(left) {
+                Ok(piece) => self.rows.write(&String::from_utf8_lossy(&piece)),
+                Err(_) => panic!("{text:?} is not on the screen:\n{}", self.rows.text()),
+            }
+        }
+    }
+
+    fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        assert!(
+            std::process::Command::new("kill").args(["-INT", &pid]).stdin(Stdio::null()).status().unwrap().success()
+        );
+    }
+
+    #[track_caller]
+    fn exits(mut self, code: i32) {
+        assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.rows.text());
+    }
+}
+
+#[test]
+fn in_a_terminal_the_question_is_answered_in_place() {
+    let folder = Folder::with_script(&format!(r#"{WRITE}, {{ "text": "again" }}"#));
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("write it\r");
+    screen.shows("user      write it");
+    screen.shows("agent     I will.");
+    screen.shows("ask       may write_file run? (call c1)");
+    screen.shows("path: a.txt");
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("resolve   c1: approved by user local");
+    screen.shows("agent     done");
+    screen.shows("end       completed");
+    assert_eq!(folder.read("a.txt"), "x");
+    screen.types("on\r");
+    screen.shows("agent     again");
+    screen.types("/quit\r");
+    screen.shows("Go on: `turnbuckle chat -c w`");
+    screen.exits(0);
+}
+
+#[test]
+fn in_a_terminal_a_message_is_queued_and_ctrl_c_cancels_and_leaves() {
+    let slow = format!(r#"{{ "chunks": [{}"x"], "delay_ms": 50 }}"#, "\"x \",".repeat(2000));
+    let folder = Folder::with_script(&format!(r#"{slow}, {{ "text": "second answer" }}"#));
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("first\r");
+    screen.shows("agent     x x x");
+    screen.types("second\r");
+    screen.shows("queued    second");
+    screen.interrupt();
+    screen.shows("end       cancelled by user local");
+    screen.shows("agent     second answer");
+    screen.shows("end       completed (1 model call");
+    screen.interrupt();
+    screen.shows("Ctrl-C again leaves");
+    screen.interrupt();
+    screen.exits(130);
+    let events = folder.run(&["show", "w", "--json"]).exits(0).types();
+    assert_eq!(events.iter().filter(|kind| *kind == "turn_ended").count(), 2);
+}
+
+#[test]
+fn a_terminal_is_given_back_as_it_was() {
+    let folder = Folder::with_script(r#"{ "text": "one" }"#);
+    let mut screen = Screen::open(&folder, &["chat"]);
+    let before = rustix::termios::tcgetattr(&screen.keys).unwrap().local_modes;
+    screen.shows("› ");
+    assert_ne!(rustix::termios::tcgetattr(&screen.keys).unwrap().local_modes, before, "keys come one by one");
+    screen.types("\u{4}");
+    let keys = screen.keys.try_clone().unwrap();
+    screen.exits(0);
+    assert_eq!(rustix::termios::tcgetattr(&keys).unwrap().local_modes, before);
+}
+
+#[test]
+fn in_a_terminal_the_program_alone_plays_its_story_and_then_chats() {
+    let folder = Folder::new();
+    let mut screen = Screen::open(&folder, &[]);
+    screen.shows("Turnbuckle: the turn and the hooks on it");
+    screen.interrupt();
+    screen.shows("conversation c_");
+    screen.types("hi\r");
+    screen.shows("agent     I am the demo model");
+    screen.types("\u{4}");
+    screen.exits(0);
+}
+
+#[test]
+fn a_chat_takes_up_what_a_crash_left_in_the_same_store() {
+    let folder = Folder::with_script(r#"{ "text": "slow", "delay_ms": 60000 }"#);
+    let mut dead = folder.command(&["run", "-c", "other", "hi"]).spawn().unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !folder.run(&["show", "other", "--json"]).out.contains("user_message") {
+        assert!(Instant::now() < patience);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    dead.kill().unwrap();
+    dead.wait().unwrap();
+    folder.file("script.json", r#"{ "replies": [{ "text": "finished" }] }"#);
+    let mut chat = folder.command(&["chat"]).stdin(Stdio::piped()).spawn().unwrap();
+    while !folder.run(&["show", "other"]).out.contains("agent     finished") {
+        assert!(Instant::now() < patience, "nobody finished the other conversation");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(chat.stdin.take());
+    assert_eq!(chat.wait().unwrap().code(), Some(0));
+}
