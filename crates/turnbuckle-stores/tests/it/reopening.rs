@@ -19,6 +19,7 @@ async fn everything_is_kept() {
         turn: turn.clone(),
         actor: ann.clone(),
         agent: "a".into(),
+        schema: None,
         digest: "d".into(),
         limits: Limits::default(),
         injections: Vec::new(),
