@@ -11,72 +11,106 @@ use crate::message::Text;
 
 /// Of a JSON value, in one spelling: keys sorted, no white space.
 pub(crate) fn of(value: &Value) -> Text {
-    let mut hash = Sha256::new();
-    feed(&mut hash, value);
-    hex(&hash.finalize())
+    let mut speller = Speller::new();
+    speller.value(value);
+    speller.digest()
 }
 
 /// Of a call: tool, effective arguments, conversation.
 pub(crate) fn of_call(tool: &str, arguments: &Value, conversation: &ConversationId) -> Text {
-    let mut hash = Sha256::new();
-    for part in [tool, conversation.as_str()] {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    feed(&mut hash, arguments);
-    hex(&hash.finalize())
+    let mut speller = Speller::new();
+    speller.sized(tool);
+    speller.sized(conversation.as_str());
+    speller.value(arguments);
+    speller.digest()
 }
 
-fn feed(hash: &mut Sha256, value: &Value) {
-    match value {
-        Value::Array(items) => {
-            hash.update(b"[");
-            items.iter().for_each(|item| {
-                feed(hash, item);
-                hash.update(b",");
-            });
-            hash.update(b"]");
+/// Bytes on their way into the hash: it is fed in pieces of some size, since each feeding has its cost.
+struct Speller {
+    hash: Sha256,
+    waiting: [u8; 256],
+    used: usize,
+}
+
+impl Speller {
+    fn new() -> Self {
+        Self { hash: Sha256::new(), waiting: [0; 256], used: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if self.used + bytes.len() > self.waiting.len() {
+            self.hash.update(&self.waiting[..self.used]);
+            self.used = 0;
         }
-        Value::Object(fields) => {
-            hash.update(b"{");
-            if fields.keys().is_sorted() {
-                fields.iter().for_each(|(key, item)| feed_field(hash, key, item));
-            } else {
-                let mut pairs: Vec<_> = fields.iter().collect();
-                pairs.sort_unstable_by_key(|(key, _)| *key);
-                pairs.into_iter().for_each(|(key, item)| feed_field(hash, key, item));
+        match self.waiting.get_mut(self.used..self.used + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.used += bytes.len();
             }
-            hash.update(b"}");
-        }
-        Value::String(text) => feed_text(hash, text),
-        Value::Null => hash.update(b"n"),
-        Value::Bool(yes) => hash.update(if *yes { b"t" } else { b"f" }),
-        Value::Number(number) => {
-            hash.update(b"#");
-            let mut text = SmallVec::<[u8; 32]>::new();
-            // Writing to a vector cannot fail.
-            let _ = write!(text, "{number}");
-            hash.update(&text);
-            hash.update(b";");
+            None => self.hash.update(bytes),
         }
     }
-}
 
-fn feed_field(hash: &mut Sha256, key: &str, item: &Value) {
-    feed_text(hash, key);
-    feed(hash, item);
-}
+    fn sized(&mut self, text: &str) {
+        self.put(&(text.len() as u64).to_le_bytes());
+        self.put(text.as_bytes());
+    }
 
-fn feed_text(hash: &mut Sha256, text: &str) {
-    hash.update(b"\"");
-    hash.update((text.len() as u64).to_le_bytes());
-    hash.update(text);
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => {
+                self.put(b"[");
+                for item in items {
+                    self.value(item);
+                    self.put(b",");
+                }
+                self.put(b"]");
+            }
+            Value::Object(fields) => {
+                self.put(b"{");
+                if fields.keys().is_sorted() {
+                    fields.iter().for_each(|(key, item)| self.field(key, item));
+                } else {
+                    let mut pairs: Vec<_> = fields.iter().collect();
+                    pairs.sort_unstable_by_key(|(key, _)| *key);
+                    pairs.into_iter().for_each(|(key, item)| self.field(key, item));
+                }
+                self.put(b"}");
+            }
+            Value::String(text) => self.text(text),
+            Value::Null => self.put(b"n"),
+            Value::Bool(yes) => self.put(if *yes { b"t" } else { b"f" }),
+            Value::Number(number) => {
+                let mut text = SmallVec::<[u8; 32]>::new();
+                // Writing to a vector cannot fail.
+                let _ = write!(text, "#{number};");
+                self.put(&text);
+            }
+        }
+    }
+
+    fn field(&mut self, key: &str, item: &Value) {
+        self.text(key);
+        self.value(item);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.put(b"\"");
+        self.sized(text);
+    }
+
+    fn digest(mut self) -> Text {
+        self.hash.update(&self.waiting[..self.used]);
+        hex(&self.hash.finalize())
+    }
 }
 
 fn hex(bytes: &[u8]) -> Text {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    let text: SmallVec<[u8; 64]> = digits.map(|digit| DIGITS[usize::from(digit)]).collect();
+    let mut text = SmallVec::<[u8; 64]>::from_elem(0, 2 * bytes.len());
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
     std::str::from_utf8(&text).unwrap_or_default().into()
 }
 

@@ -2,6 +2,7 @@
 
 mod plane;
 mod queue;
+mod ring;
 
 use std::fmt;
 use std::str::FromStr;

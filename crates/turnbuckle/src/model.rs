@@ -128,23 +128,14 @@ impl Segments {
 }
 
 impl Request {
-    pub(crate) fn new(agent: Text, system: Text, messages: Vec<Message>, tools: Arc<[Definition]>) -> Self {
-        Self {
-            agent,
-            system,
-            messages: Arc::new(messages),
-            schema: None,
-            attempt: 0,
-            ordinal: 0,
-            segments: Segments::default(),
-            tools,
-        }
+    pub(crate) fn new(agent: Text, system: Text, messages: Arc<Vec<Message>>, tools: Arc<[Definition]>) -> Self {
+        Self { agent, system, messages, schema: None, attempt: 0, ordinal: 0, segments: Segments::default(), tools }
     }
 
     /// A request as an agent of this name would send it: for trying a model by itself. In a turn the runtime makes them.
     pub fn of(agent: impl Into<Text>, messages: Vec<Message>, tools: impl IntoIterator<Item = Definition>) -> Self {
         let end = SegmentEnd::behind(&messages);
-        let mut request = Self::new(agent.into(), "".into(), messages, tools.into_iter().collect());
+        let mut request = Self::new(agent.into(), "".into(), Arc::new(messages), tools.into_iter().collect());
         request.segments = Segments { calls: end, ..Segments::default() };
         (request.attempt, request.ordinal) = (1, 1);
         request

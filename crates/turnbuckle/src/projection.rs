@@ -104,6 +104,18 @@ impl Projection {
         }
     }
 
+    /// The plane's own way to apply a word of the log: it knows that the word is new.
+    pub(crate) fn hear_event(&mut self, cursor: Cursor, event: &Arc<Event>) {
+        self.cursor = cursor;
+        self.apply_event(event);
+    }
+
+    /// Like [`hear_event`](Self::hear_event), of a live event.
+    pub(crate) fn hear_live(&mut self, cursor: Cursor, live: &Live) {
+        self.cursor = cursor;
+        self.apply_live(live);
+    }
+
     fn apply_event(&mut self, event: &Arc<Event>) {
         match &event.kind {
             EventKind::AssistantMessage { .. } => self.streaming = None,

@@ -164,8 +164,8 @@ pub struct Batch<'a> {
     pub take: &'a [Text],
     /// What becomes of what stands beside the log.
     pub beside: BesideWrite<'a>,
-    /// Hook runs since the last write, and the turn they are of.
-    pub records: &'a [Record],
+    /// Hook runs since the last write; `turn` is the one they are of.
+    pub records: Vec<Record>,
     /// The turn that writes; none between turns.
     pub turn: Option<&'a TurnId>,
     /// Work for later. The writer holds it for `hold`, as by [`Store::take_jobs`].
@@ -192,7 +192,7 @@ impl<'a> Batch<'a> {
             expected_seq,
             take: &[],
             beside: BesideWrite::Keep,
-            records: &[],
+            records: Vec::new(),
             turn: None,
             jobs: Vec::new(),
             hold: Duration::ZERO,

@@ -179,8 +179,8 @@ pub struct Output {
     pub ok: bool,
     /// What the model reads.
     pub content: Content,
-    /// Set by [`wait`](Self::wait): there is no result yet.
-    pub(crate) waits: Option<Prompt>,
+    /// Set by [`wait`](Self::wait): there is no result yet. In a box: few tools wait, and results are moved often.
+    pub(crate) waits: Option<Box<Prompt>>,
 }
 
 /// What a result may hold; what is beyond it is left out, and the result says so.
@@ -206,7 +206,7 @@ impl Output {
     /// No result yet: someone must answer `prompt` first. The call suspends; once answered, the tool is called again
     /// with the answer in [`Turn::answer`].
     pub fn wait(prompt: Prompt) -> Self {
-        Self { ok: true, content: Content::default(), waits: Some(prompt) }
+        Self { ok: true, content: Content::default(), waits: Some(Box::new(prompt)) }
     }
 
     /// Bytes that should be text. What is not UTF-8 is replaced, and the result says so.

@@ -63,7 +63,7 @@ async fn everything_is_kept() {
         store.deliver(&id, message.clone()).await.unwrap();
         let all = Batch {
             beside: BesideWrite::Put(&beside),
-            records: std::slice::from_ref(&record),
+            records: vec![record.clone()],
             turn: Some(&turn),
             jobs: vec![job.clone()],
             totals: Some(totals),

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
+use super::tokens;
 use crate::event::{Event, EventKind, Outcome, Place};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
@@ -11,6 +14,9 @@ use crate::store::Regeneration;
 
 /// What the next turn's model sees of a turn that somebody stopped.
 const INTERRUPTED: &str = "[interrupted]";
+
+/// Messages that a page has room for at once.
+const ROOM: usize = 8;
 
 /// What stands in a context and not in the log.
 #[derive(Default)]
@@ -22,24 +28,8 @@ pub(crate) struct Beyond<'a> {
 }
 
 /// The messages that a log makes.
-pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Vec<Message> {
-    laid_out(log, beyond).0
-}
-
-/// The messages that a log makes, and where their segments end.
-pub(crate) fn laid_out(log: &[Arc<Event>], beyond: &Beyond<'_>) -> (Vec<Message>, Segments) {
-    let mut page = Page { messages: Vec::with_capacity(log.len()), ..Page::default() };
-    for event in log {
-        page.write(event, beyond);
-    }
-    page.finish_results();
-    let segments = page.segments();
-    if let Some(again) = beyond.regeneration {
-        page.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
-        let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
-        page.messages.push(Message::Note(text.into()));
-    }
-    (page.messages, segments)
+pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Arc<Vec<Message>> {
+    Page::default().show(log, 0, beyond).0
 }
 
 /// Adds content at the very tail.
@@ -52,18 +42,84 @@ pub(crate) fn add_at_tail(messages: &mut Vec<Message>, parts: &[Part]) {
 
 type OpenResult = (CallId, Text, Option<(bool, Content)>);
 
-#[derive(Default)]
-struct Page {
-    messages: Vec<Message>,
+/// A log as messages, kept from call to call: what ended turns said stays, only the open turn is written anew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    /// Shared with the request that was made of it; written in place once that is gone.
+    messages: Arc<Vec<Message>>,
+    /// How far the ended turns reach.
+    ended: Mark,
     /// Injections for the turn after the one they were made in.
     for_next: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    events: usize,
+    messages: usize,
+    tokens: u64,
+}
+
+/// What stands on the page follows from the log: it makes no difference.
+impl PartialEq for Page {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Page {
+    /// The messages of `log`, whose open turn begins at `open`, and where their segments end. Up to `open` the log is the
+    /// one of the call before, or longer.
+    pub(crate) fn show(
+        &mut self,
+        log: &[Arc<Event>],
+        open: usize,
+        beyond: &Beyond<'_>,
+    ) -> (Arc<Vec<Message>>, Segments) {
+        let messages = Arc::make_mut(&mut self.messages);
+        messages.truncate(self.ended.messages);
+        messages.reserve(ROOM.max(log.len() - self.ended.events));
+        let for_next = std::mem::take(&mut self.for_next);
+        let mut pen = Pen { messages, for_next, results: SmallVec::new(), opening: None };
+        for event in &log[self.ended.events..open] {
+            pen.write(event, &Beyond::default());
+        }
+        let added = tokens::of_messages(&pen.messages[self.ended.messages..]);
+        self.ended = Mark { events: open, messages: pen.messages.len(), tokens: self.ended.tokens + added };
+        self.for_next.clone_from(&pen.for_next);
+        for event in &log[open..] {
+            pen.write(event, beyond);
+        }
+        pen.finish_results();
+        let segments = pen.segments();
+        if let Some(again) = beyond.regeneration {
+            pen.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
+            let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
+            pen.messages.push(Message::Note(text.into()));
+        }
+        (self.messages.clone(), segments)
+    }
+
+    /// Tokens of a request's messages: of what stands on this page, only the open turn is counted.
+    pub(crate) fn count(&self, messages: &Arc<Vec<Message>>) -> u64 {
+        if !Arc::ptr_eq(messages, &self.messages) {
+            return tokens::of_messages(messages);
+        }
+        self.ended.tokens + tokens::of_messages(&messages[self.ended.messages..])
+    }
+}
+
+/// Writes messages, event by event.
+struct Pen<'p> {
+    messages: &'p mut Vec<Message>,
+    for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
-    results: Vec<OpenResult>,
+    results: SmallVec<[OpenResult; 1]>,
     /// Where the message that opened the present turn stands.
     opening: Option<usize>,
 }
 
-impl Page {
+impl Pen<'_> {
     fn write(&mut self, event: &Event, beyond: &Beyond<'_>) {
         match &event.kind {
             EventKind::UserMessage { content, .. } => {
@@ -77,7 +133,7 @@ impl Page {
             EventKind::Injection { content, place: Place::NextTurn, .. } => {
                 self.for_next.extend_from_slice(content.parts());
             }
-            EventKind::Injection { content, .. } => add_at_tail(&mut self.messages, content.parts()),
+            EventKind::Injection { content, .. } => add_at_tail(self.messages, content.parts()),
             EventKind::AssistantMessage { content, .. } => {
                 self.finish_results();
                 self.messages.push(Message::Assistant { content: content.clone(), calls: Vec::new() });
@@ -110,7 +166,7 @@ impl Page {
         Segments {
             history: SegmentEnd::behind(&self.messages[..opening]),
             opening: SegmentEnd::behind(&self.messages[..self.messages.len().min(opening + 1)]),
-            calls: SegmentEnd::behind(&self.messages),
+            calls: SegmentEnd::behind(self.messages),
         }
     }
 
@@ -135,6 +191,65 @@ impl Page {
         for (call, name, result) in self.results.drain(..) {
             let (ok, content) = result.unwrap_or_else(|| (false, "[no result]".into()));
             self.messages.push(Message::Result { call, name, ok, content });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::TurnEnded;
+    use crate::message::{StopReason, Usage};
+    use crate::scope::By;
+    use crate::tool::Executor;
+
+    fn said(text: &str) -> EventKind {
+        let (stop_reason, usage) = (StopReason::End, Usage::default());
+        let content = text.into();
+        EventKind::AssistantMessage { attempt: 1, content, stop_reason, usage, object: None, annotations: None }
+    }
+
+    fn ended(outcome: Outcome) -> EventKind {
+        let (reason, by, result, cost) = (None, None, None, 0.0);
+        let (warnings, usage) = (Vec::new(), Usage::default());
+        EventKind::TurnEnded(TurnEnded { outcome, reason, by, result, warnings, model_calls: 2, usage, cost, ms: 0 })
+    }
+
+    /// A turn with a call, a note for the next one, and an end that later models see.
+    fn turn(number: usize) -> Vec<EventKind> {
+        let call: CallId = format!("call_{number}").into();
+        vec![
+            EventKind::UserMessage { content: format!("question {number}").into(), by: By::User("ann".into()) },
+            EventKind::Injection { hook: "h".into(), content: "durable".into(), place: Place::ThisTurn },
+            said("let me see"),
+            EventKind::ToolCall {
+                call: call.clone(),
+                name: "look".into(),
+                arguments: Arc::default(),
+                executor: Executor::Server,
+            },
+            EventKind::ToolResult { call, ok: true, content: "seen".into() },
+            said("done"),
+            EventKind::Injection { hook: "h".into(), content: "for later".into(), place: Place::NextTurn },
+            ended(if number.is_multiple_of(2) { Outcome::Completed } else { Outcome::Cancelled }),
+        ]
+    }
+
+    #[test]
+    fn a_page_kept_from_call_to_call_shows_what_a_new_one_would() {
+        let (mut page, mut log) = (Page::default(), Vec::new());
+        for number in 1..=4 {
+            let (id, open) = (TurnId::from(format!("t_{number}")), log.len());
+            let injected = [Part::text("transient")];
+            let beyond = Beyond { turn: Some((&id, &injected)), regeneration: None };
+            for kind in turn(number) {
+                let seq = log.len() as u64 + 1;
+                log.push(Arc::new(Event { seq, turn: id.clone(), at: Default::default(), kind }));
+                let (kept, segments) = page.show(&log, open, &beyond);
+                let (anew, segments_anew) = Page::default().show(&log, 0, &beyond);
+                assert_eq!((&kept, segments), (&anew, segments_anew));
+                assert_eq!(page.count(&kept), tokens::of_messages(&anew));
+            }
         }
     }
 }

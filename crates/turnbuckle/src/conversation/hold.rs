@@ -86,7 +86,7 @@ impl Sitting {
         };
         let events: Vec<_> = notes.into_iter().zip(state.seq + 1..).map(stamp).collect();
         let batch = Batch::new(&self.cell.id, epoch, state.seq);
-        let batch = Batch { events: &events, records: &records, turn: Some(&turn), done: &done, ..batch };
+        let batch = Batch { events: &events, records, turn: Some(&turn), done: &done, ..batch };
         let written = self.house.store.append(batch).await;
         if written.is_ok() {
             for event in &events {

@@ -33,9 +33,9 @@ impl Sitting {
             self.beside = Some(beside);
             return Ok(());
         };
-        let frame = turn.frame;
+        let (frame, reply) = (turn.frame, turn.seen.assistant_message.clone());
         let (conversation, agent) = (frame.conversation.clone(), frame.agent.shared_name().clone());
-        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, ended, turn.assistant_message);
+        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, ended, reply);
         let chains = frame.agent.chains();
         if chains.on_ended.is_empty() && chains.background.is_empty() {
             self.tell_ended(&frame.id, ended);
@@ -55,7 +55,7 @@ impl Sitting {
                 let batch = Batch::new(&self.cell.id, epoch, state.seq);
                 let turn = Some(&after.frame.id);
                 let (standing, lease) = (Some(Standing::Idle), Lease::Release);
-                let batch = Batch { turn, records: &told.records, done: &told.done, standing, lease, ..batch };
+                let batch = Batch { turn, records: told.records, done: &told.done, standing, lease, ..batch };
                 self.house.store.append(batch).await
             }
             _ => Ok(()),
@@ -206,14 +206,14 @@ fn last_words(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
     said.next().map(Arc::new)
 }
 
-fn snapshot(frame: &Arc<Frame>, ended: &Ended, messages: Vec<crate::Message>) -> Snapshot {
+fn snapshot(frame: &Arc<Frame>, ended: &Ended, messages: Arc<Vec<crate::Message>>) -> Snapshot {
     Snapshot {
         conversation: frame.conversation.clone(),
         turn: frame.id.clone(),
         agent: frame.agent.shared_name().clone(),
         scope: frame.scope.clone(),
         at: frame.clock.now(),
-        messages: Arc::new(messages),
+        messages,
         reply: ended.reply.clone(),
         outcome: ended.outcome,
         desk: Arc::new(BackgroundDesk::new(frame.plane.clone())),

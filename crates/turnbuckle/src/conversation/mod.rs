@@ -145,8 +145,12 @@ fn check_owner(id: &ConversationId, owner: &Actor, scope: &Scope) -> Result<(), 
 impl House {
     pub(crate) fn cell(&self, id: &ConversationId, agent: &Agent, parent: Option<&Arc<Frame>>) -> Arc<Cell> {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));
-        cells.entry(id.clone()).or_insert_with(make).clone()
+        if let Some(cell) = cells.get(id) {
+            return cell.clone();
+        }
+        let cell = Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));
+        cells.insert(id.clone(), cell.clone());
+        cell
     }
 
     pub(crate) fn forget(&self, id: &ConversationId) {

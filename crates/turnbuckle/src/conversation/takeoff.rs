@@ -23,7 +23,7 @@ impl Sitting {
         }
         let open = state.turn.as_ref()?;
         let id = open.id.clone();
-        let place = self.inbox.iter().position(|letter| letter.id == *id.shared());
+        let place = self.inbox.iter().position(|letter| *letter.id == *id.as_str());
         let message = place.map(|index| self.inbox.remove(index));
         let beside = self.beside.take().filter(|beside| beside.turn == id);
         let actor = message.as_ref().map(|letter| letter.from.clone());
@@ -69,8 +69,9 @@ impl Sitting {
             frame.tell(Live::Notice { level: Level::Warning, text: text.into(), hook: None });
         }
         let mut turn = Turn::new(Arc::new(frame), user_message);
-        turn.assistant_message = last_reply(&state);
-        turn.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
+        let seen = turn.change();
+        seen.assistant_message = last_reply(&state);
+        seen.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
         let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
         (flight.moment, flight.shape) = (moment, shape);
         flight.remember_injections();

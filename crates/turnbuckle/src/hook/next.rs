@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use super::record::panic_text;
 use super::run::contained;
-use super::{HookEntry, HookFailure, OnFailure, Point, Record};
+use super::{Hook, HookEntry, HookFailure, OnFailure, Point, Record};
 use crate::Failure;
 use crate::clock::Boxed;
 use crate::live::Live;
@@ -38,7 +38,10 @@ impl<'a> ModelNext<'a> {
     {
         match self.rest.split_first() {
             None => Box::pin(attempt(self.turn, self.model, request, out)),
-            Some((entry, rest)) => Box::pin(wrapped(entry, Self { rest, ..self }, request, out)),
+            Some((entry, rest)) => match entry.hook() {
+                Some(hook) => hook.wrap_model_call(entry, request, out, Self { rest, ..self }),
+                None => Self { rest, ..self }.run(request, out),
+            },
         }
     }
 
@@ -115,16 +118,21 @@ async fn call_model(model: &Arc<dyn Model>, request: &Request, out: &mut dyn Sin
     .await
 }
 
-async fn wrapped(
+/// A wrap in its chain: contained, timed and recorded; without it where its failure is to be ignored.
+///
+/// Generic over the hook, so that one box holds all of it.
+pub(super) async fn wrapped<H: Hook>(
+    hook: &H,
     entry: &HookEntry,
-    next: ModelNext<'_>,
     request: &Request,
     out: &mut dyn Sink,
+    next: ModelNext<'_>,
 ) -> Result<Reply, ModelError> {
-    let Some(hook) = entry.hook() else { return next.run(request, out).await };
-    let frame = &next.turn.frame;
-    let future = hook.wrap_model_call(next.turn, request, &mut *out, next);
-    match timed(frame, entry, Point::WrapModelCall, None, future).await {
+    let ran = {
+        let wrap = pin!(async { hook.wrap_model_call(next.turn, request, &mut *out, next).await });
+        timed(&next.turn.frame, entry, Point::WrapModelCall, None, wrap).await
+    };
+    match ran {
         Ok(result) => result,
         Err(failure) if entry.failure_policy(Point::WrapModelCall) == OnFailure::Ignore => {
             drop(failure);
@@ -158,7 +166,10 @@ impl<'a> ToolNext<'a> {
             None => Box::pin(call_tool(self.tool, self.turn, call)),
             Some(index) => {
                 let (entry, rest) = (&self.rest[index], &self.rest[index + 1..]);
-                Box::pin(wrapped_tool(entry, Self { rest, ..self }, call))
+                match entry.hook() {
+                    Some(hook) => hook.wrap_tool_call(entry, call, Self { rest, ..self }),
+                    None => Self { rest, ..self }.run(call),
+                }
             }
         }
     }
@@ -202,11 +213,18 @@ async fn call_tool(tool: &Arc<dyn Tool>, turn: &Turn, call: &ToolCall) -> Result
     Ok(poll_fn(|cx| contained(future.as_mut(), cx)).await?)
 }
 
-async fn wrapped_tool(entry: &HookEntry, next: ToolNext<'_>, call: &ToolCall) -> Result<Output, Failure> {
-    let Some(hook) = entry.hook() else { return next.run(call).await };
-    let frame = &next.turn.frame;
-    let future = hook.wrap_tool_call(next.turn, call, next);
-    match timed(frame, entry, Point::WrapToolCall, Some(call), future).await {
+/// Like [`wrapped`], around a tool.
+pub(super) async fn wrapped_tool<H: Hook>(
+    hook: &H,
+    entry: &HookEntry,
+    call: &ToolCall,
+    next: ToolNext<'_>,
+) -> Result<Output, Failure> {
+    let ran = {
+        let wrap = pin!(async { hook.wrap_tool_call(next.turn, call, next).await });
+        timed(&next.turn.frame, entry, Point::WrapToolCall, Some(call), wrap).await
+    };
+    match ran {
         Ok(result) => result,
         Err(_) if entry.failure_policy(Point::WrapToolCall) == OnFailure::Ignore => next.run(call).await,
         Err(failure) => Err(format!("hook {} failed around the tool: {failure}", entry.name).into()),
@@ -219,12 +237,12 @@ async fn timed<T>(
     entry: &HookEntry,
     point: Point,
     call: Option<&ToolCall>,
-    mut future: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+    mut wrap: Pin<&mut (dyn Future<Output = T> + Send + '_)>,
 ) -> Result<T, HookFailure> {
     let began = frame.clock.coarse();
     let mut timer = None;
     let result = poll_fn(|cx| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        match catch_unwind(AssertUnwindSafe(|| wrap.as_mut().poll(cx))) {
             Ok(Poll::Ready(value)) => return Poll::Ready(Ok(value)),
             Err(payload) => return Poll::Ready(Err(HookFailure::Panicked(panic_text(payload)))),
             Ok(Poll::Pending) => {}

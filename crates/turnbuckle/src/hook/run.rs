@@ -16,6 +16,9 @@ use crate::message::Text;
 use crate::scope::By;
 use crate::turn::{Cut, CutToken, Frame, Interrupt, Verdict};
 
+/// Room for the records of one write, so that a chain of hooks does not grow it step by step.
+const AT_FIRST: usize = 8;
+
 /// One run about to happen.
 pub(crate) struct Run<'a> {
     pub(crate) frame: &'a Frame,
@@ -25,12 +28,21 @@ pub(crate) struct Run<'a> {
     pub(crate) call: Option<&'a CallId>,
     /// What cuts it short: the turn's, or nothing for what runs after the turn.
     pub(crate) cut: Option<&'a CutToken>,
+    /// When it begins, if that is known already.
+    pub(crate) began: Option<Duration>,
 }
 
-/// What came of it.
-pub(crate) struct Ran<T> {
+/// What came of it. A record is made of it where it is kept: most hooks just pass, and a record is large.
+pub(crate) struct Ran<'a, T> {
     pub(crate) result: Result<T, HookFailure>,
-    pub(crate) record: Record,
+    /// What it added to the context.
+    pub(crate) tokens: u32,
+    /// By the coarse clock.
+    pub(crate) ended: Duration,
+    took: Duration,
+    hook: &'a Text,
+    call: Option<&'a CallId>,
+    point: Point,
     /// Whether it was told that it started.
     waited: bool,
 }
@@ -39,11 +51,18 @@ type Running<'f, T> = Boxed<'f, Result<T, Failure>>;
 
 impl<'a> Run<'a> {
     pub(crate) fn new(frame: &'a Frame, entry: &'a HookEntry, point: Point) -> Self {
-        Self { frame, hook: &entry.name, point, timeout: entry.time_limit(), call: None, cut: Some(&frame.cut) }
+        let (hook, timeout) = (&entry.name, entry.time_limit());
+        Self { frame, hook, point, timeout, call: None, cut: Some(&frame.cut), began: None }
     }
 
     pub(crate) fn for_call(mut self, call: &'a CallId) -> Self {
         self.call = Some(call);
+        self
+    }
+
+    /// Runs right behind another one: the end of that is the beginning of this, and the clock is read once less.
+    pub(crate) fn behind(mut self, ended: Option<Duration>) -> Self {
+        self.began = ended;
         self
     }
 
@@ -54,19 +73,18 @@ impl<'a> Run<'a> {
     }
 
     /// Runs it to its decision, its failure, or the end of the turn.
-    pub(crate) async fn decide<T: Named>(self, mut future: Running<'_, T>) -> Result<Ran<T>, Cut> {
-        let began = self.frame.clock.coarse();
-        let first = poll_fn(|cx| Poll::Ready(contained(future.as_mut(), cx))).await;
-        match first {
+    pub(crate) async fn decide<T>(self, mut future: Running<'_, T>) -> Result<Ran<'a, T>, Cut> {
+        let began = self.began.unwrap_or_else(|| self.frame.clock.coarse());
+        match poll_fn(|cx| Poll::Ready(contained(future.as_mut(), cx))).await {
             Poll::Ready(result) => {
-                let took = self.frame.clock.coarse().saturating_sub(began);
-                Ok(self.ran(result, took))
+                let ended = self.frame.clock.coarse();
+                Ok(self.ran(result, ended, ended.saturating_sub(began)))
             }
             Poll::Pending => Box::pin(self.wait(future, began)).await,
         }
     }
 
-    async fn wait<T: Named>(self, mut future: Running<'_, T>, started: Duration) -> Result<Ran<T>, Cut> {
+    async fn wait<T>(self, mut future: Running<'_, T>, started: Duration) -> Result<Ran<'a, T>, Cut> {
         self.frame.tell(Live::HookStarted { hook: self.hook.clone(), point: self.point });
         let first_poll = self.frame.clock.coarse().saturating_sub(started);
         let began = self.frame.clock.elapsed();
@@ -83,9 +101,11 @@ impl<'a> Run<'a> {
         };
         let took = first_poll + self.frame.clock.elapsed().saturating_sub(began);
         match result {
-            Ok(result) => Ok(Ran { waited: true, ..self.ran(result, took) }),
+            Ok(result) => Ok(Ran { waited: true, ..self.ran(result, self.frame.clock.coarse(), took) }),
             Err(cut) => {
-                let record = self.record("cancelled", took, None);
+                let (point, hook, call) = (self.point, self.hook.clone(), self.call.cloned());
+                let decision = "cancelled".into();
+                let record = Record { point, hook, decision, took, tokens: 0, shed: 0, call, failure: None };
                 self.frame.tell(Live::hook_finished(&record));
                 self.frame.record(record);
                 Err(cut)
@@ -93,27 +113,35 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn ran<T: Named>(&self, result: Result<T, HookFailure>, took: Duration) -> Ran<T> {
-        let (decision, failure) = match &result {
-            Ok(decision) => (decision.name(), None),
-            Err(failure) => ("failed", Some(failure.to_string())),
-        };
-        Ran { result, record: self.record(decision, took, failure), waited: false }
-    }
-
-    fn record(&self, decision: &'static str, took: Duration, failure: Option<String>) -> Record {
-        let (point, hook, call) = (self.point, self.hook.clone(), self.call.cloned());
-        Record { point, hook, decision: decision.into(), took, tokens: 0, shed: 0, call, failure }
+    fn ran<T>(&self, result: Result<T, HookFailure>, ended: Duration, took: Duration) -> Ran<'a, T> {
+        let Self { hook, call, point, .. } = *self;
+        Ran { result, tokens: 0, ended, took, hook, call, point, waited: false }
     }
 }
 
-impl<T> Ran<T> {
+impl<T: Named> Ran<'_, T> {
     /// Tells and records it, and gives back what it decided. A hook that just passed is not told of.
     pub(crate) fn recorded(self, frame: &Frame, records: &mut Vec<Record>) -> Result<T, HookFailure> {
-        if self.waited || !matches!(&*self.record.decision, "continue" | "accept") {
-            frame.tell(Live::hook_finished(&self.record));
+        let (decision, failure) = match &self.result {
+            Ok(decision) => (decision.name(), None),
+            Err(failure) => ("failed", Some(failure.to_string())),
+        };
+        if records.capacity() == 0 {
+            records.reserve(AT_FIRST);
         }
-        records.push(self.record);
+        records.push(Record {
+            point: self.point,
+            hook: self.hook.clone(),
+            decision: decision.into(),
+            took: self.took,
+            tokens: self.tokens,
+            shed: 0,
+            call: self.call.cloned(),
+            failure,
+        });
+        if self.waited || !matches!(decision, "continue" | "accept") {
+            records.last().into_iter().for_each(|record| frame.tell(Live::hook_finished(record)));
+        }
         self.result
     }
 
@@ -124,7 +152,7 @@ impl<T> Ran<T> {
         entry: &HookEntry,
         records: &mut Vec<Record>,
     ) -> Result<Option<T>, Interrupt> {
-        let point = self.record.point;
+        let point = self.point;
         match self.recorded(frame, records) {
             Ok(decision) => Ok(Some(decision)),
             Err(_) if entry.failure_policy(point) == OnFailure::Ignore => Ok(None),

@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::next::{wrapped, wrapped_tool};
 use super::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
-use super::{Hook, Incoming, Meeting, ModelNext, Outgoing, Point, Points, Settled, Snapshot, Stopping};
+use super::{Hook, HookEntry, Incoming, Meeting, ModelNext, Outgoing, Point, Points, Settled, Snapshot, Stopping};
 use super::{ToolNext, Transformer};
 use crate::Failure;
 use crate::clock::Boxed;
@@ -61,9 +62,10 @@ pub(crate) trait DynHook: Send + Sync {
     fn on_conversation<'a>(&'a self, meeting: &'a mut Meeting) -> Decided<'a, ()>;
     fn before_agent<'a>(&'a self, turn: &'a mut Incoming) -> Decided<'a, BeforeAgent>;
     fn before_model<'a>(&'a self, turn: &'a mut Outgoing) -> Decided<'a, BeforeModel>;
+    /// With all that goes around it: see [`wrapped`].
     fn wrap_model_call<'a>(
         &'a self,
-        turn: &'a Turn,
+        entry: &'a HookEntry,
         request: &'a Request,
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
@@ -71,7 +73,13 @@ pub(crate) trait DynHook: Send + Sync {
     fn transformer(&self) -> Option<Box<dyn Transformer>>;
     fn after_model<'a>(&'a self, turn: &'a Turn, reply: &'a Arc<Reply>) -> Decided<'a, AfterModel>;
     fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool>;
-    fn wrap_tool_call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Decided<'a, Output>;
+    /// With all that goes around it: see [`wrapped_tool`].
+    fn wrap_tool_call<'a>(
+        &'a self,
+        entry: &'a HookEntry,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Decided<'a, Output>;
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool>;
     fn on_stop<'a>(&'a self, turn: &'a Stopping) -> Decided<'a, OnStop>;
     fn after_agent<'a>(&'a self, turn: &'a mut Settled) -> Decided<'a, AfterAgent>;
@@ -96,12 +104,12 @@ impl<H: Hook> DynHook for H {
     }
     fn wrap_model_call<'a>(
         &'a self,
-        turn: &'a Turn,
+        entry: &'a HookEntry,
         request: &'a Request,
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Boxed<'a, Result<Reply, ModelError>> {
-        Box::pin(async move { Hook::wrap_model_call(self, turn, request, out, next).await })
+        Box::pin(wrapped(self, entry, request, out, next))
     }
     fn transformer(&self) -> Option<Box<dyn Transformer>> {
         Hook::transformer(self)
@@ -112,8 +120,13 @@ impl<H: Hook> DynHook for H {
     fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool> {
         Box::pin(async move { Hook::before_tool(self, turn, call).await })
     }
-    fn wrap_tool_call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Decided<'a, Output> {
-        Box::pin(async move { Hook::wrap_tool_call(self, turn, call, next).await })
+    fn wrap_tool_call<'a>(
+        &'a self,
+        entry: &'a HookEntry,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Decided<'a, Output> {
+        Box::pin(wrapped_tool(self, entry, call, next))
     }
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
         Box::pin(async move { Hook::after_tool(self, turn, call, output).await })

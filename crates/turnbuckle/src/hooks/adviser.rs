@@ -53,7 +53,7 @@ impl Adviser {
         question: impl Into<Content>,
     ) -> Result<Reply, ModelError> {
         let messages = vec![Message::User(question.into())];
-        let mut request = Request::new(agent.into(), Text::from(system), messages, Arc::new([]));
+        let mut request = Request::new(agent.into(), Text::from(system), Arc::new(messages), Arc::new([]));
         request.attempt = 1;
         request.ordinal = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         self.model.stream(&request, &mut Nobody).await

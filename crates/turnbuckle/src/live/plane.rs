@@ -1,11 +1,15 @@
 //! The live plane of one conversation: viewers that keep up lose nothing, and nobody waits for the others.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
-use tokio::sync::broadcast;
+use tokio::task::coop::poll_proceed;
 
 use super::queue::{Queue, QueueReader};
+use super::ring::{Read, Ring};
 use super::{ConversationState, Cursor, Live, Telling, Told};
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
@@ -21,33 +25,83 @@ pub enum Delivery {
     Lossless,
 }
 
-/// How many events a lossy viewer may be behind.
-const LOSSY_ROOM: usize = 1024;
-
 /// One conversation's plane.
 pub(crate) struct Plane {
     pub(crate) conversation: ConversationId,
     clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
+    /// Shared with lossy viewers, who find it closed when the plane is gone.
+    inner: Arc<Mutex<Inner>>,
 }
 
 struct Inner {
     cursor: Cursor,
     /// Folded with every word told, so that a snapshot is exact at its cursor.
     view: Projection,
-    /// Made at the first lossy subscription.
-    lossy: Option<broadcast::Sender<Arc<Told>>>,
+    lossy: Ring,
     lossless: Vec<Arc<Queue>>,
+    /// Nothing will be told any more.
+    closed: bool,
+}
+
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    fn next_cursor(&mut self) -> Cursor {
+        self.cursor.position += 1;
+        self.cursor
+    }
+
+    fn is_watched(&self) -> bool {
+        self.lossy.is_watched() || !self.lossless.is_empty()
+    }
+
+    fn send(&mut self, told: Told) {
+        let told = Arc::new(told);
+        if !self.lossless.is_empty() {
+            self.lossless.retain(|queue| queue.push(&told));
+        }
+        if self.lossy.is_watched() {
+            self.lossy.push(told);
+        }
+    }
+
+    /// Tells one word of the log.
+    fn tell_log(&mut self, conversation: &ConversationId, event: &Arc<Event>) {
+        let cursor = self.next_cursor();
+        self.view.hear_event(cursor, event);
+        // A word for nobody is not made.
+        if self.is_watched() {
+            let (conversation, turn, at) = (conversation.clone(), Some(event.turn.clone()), event.at);
+            self.send(Told { conversation, turn, cursor, at, what: Telling::Log(event.clone()) });
+        }
+    }
+}
+
+/// Wakes whoever waits, after the lock is released.
+fn release(mut inner: MutexGuard<'_, Inner>) {
+    let sleepers = inner.lossy.sleepers();
+    drop(inner);
+    for sleeper in sleepers {
+        sleeper.wake();
+    }
 }
 
 impl Plane {
     pub(crate) fn new(conversation: ConversationId, clock: Arc<dyn Clock>) -> Self {
-        let inner = Inner { cursor: Cursor::default(), view: Projection::default(), lossy: None, lossless: Vec::new() };
-        Self { conversation, clock, inner: Mutex::new(inner) }
+        let inner = Inner {
+            cursor: Cursor::default(),
+            view: Projection::default(),
+            lossy: Ring::default(),
+            lossless: Vec::new(),
+            closed: false,
+        };
+        Self { conversation, clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// A new writer: positions count from 1 again. `log` is what a viewer sees first.
@@ -69,28 +123,27 @@ impl Plane {
     }
 
     pub(crate) fn tell_live(&self, turn: Option<&TurnId>, live: Live) {
-        self.tell(turn.cloned(), self.clock.now(), Telling::Live(live));
+        let mut inner = self.lock();
+        let cursor = inner.next_cursor();
+        inner.view.hear_live(cursor, &live);
+        if inner.is_watched() {
+            let (conversation, turn, at) = (self.conversation.clone(), turn.cloned(), self.clock.now());
+            inner.send(Told { conversation, turn, cursor, at, what: Telling::Live(live) });
+            release(inner);
+        }
     }
 
     pub(crate) fn tell_log(&self, event: &Arc<Event>) {
-        self.tell(Some(event.turn.clone()), event.at, Telling::Log(event.clone()));
+        self.tell_all(std::slice::from_ref(event));
     }
 
-    fn tell(&self, turn: Option<TurnId>, at: Timestamp, what: Telling) {
+    /// Tells what one write added.
+    pub(crate) fn tell_all(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();
-        inner.cursor.position += 1;
-        let told = Told { conversation: self.conversation.clone(), turn, cursor: inner.cursor, at, what };
-        inner.view.apply(&told);
-        let watched = inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0);
-        if !watched && inner.lossless.is_empty() {
-            return;
+        for event in events {
+            inner.tell_log(&self.conversation, event);
         }
-        let told = Arc::new(told);
-        inner.lossless.retain(|queue| queue.push(&told));
-        if let (true, Some(lossy)) = (watched, &inner.lossy) {
-            // Nobody listening is fine: losing a live event loses nothing.
-            let _ = lossy.send(told);
-        }
+        release(inner);
     }
 
     pub(crate) fn snapshot(&self) -> Projection {
@@ -102,7 +155,9 @@ impl Plane {
             return self.subscribe_lossless().0;
         }
         let mut inner = self.lock();
-        let tail = Tail::Lossy(inner.lossy.get_or_insert_with(|| broadcast::channel(LOSSY_ROOM).0).subscribe());
+        let place = inner.lossy.join();
+        let tail =
+            Tail::Lossy(RingReader { inner: self.inner.clone(), place, taken: VecDeque::with_capacity(AT_ONCE) });
         Subscription::new(inner.view.clone(), tail, self.conversation.clone())
     }
 
@@ -133,8 +188,7 @@ impl Plane {
 
     /// Whether anybody has a subscription.
     pub(crate) fn is_watched(&self) -> bool {
-        let inner = self.lock();
-        !inner.lossless.is_empty() || inner.lossy.as_ref().is_some_and(|lossy| lossy.receiver_count() > 0)
+        self.lock().is_watched()
     }
 
     pub(crate) fn snapshot_state(&self) -> ConversationState {
@@ -154,8 +208,68 @@ impl Plane {
     }
 }
 
+impl Drop for Plane {
+    fn drop(&mut self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        release(inner);
+    }
+}
+
+/// How many words a lossy viewer takes at once, so that it locks less often.
+const AT_ONCE: usize = 16;
+
+/// The place of one lossy viewer; dropping it ends the subscription.
+struct RingReader {
+    inner: Arc<Mutex<Inner>>,
+    place: usize,
+    /// Taken and not given out yet.
+    taken: VecDeque<Arc<Told>>,
+}
+
+impl RingReader {
+    /// The next word; where there is none, `otherwise` looks before the lock is released.
+    fn read<T>(&mut self, found: impl FnOnce(Read) -> T, otherwise: impl FnOnce(&mut Inner) -> T) -> T {
+        if let Some(told) = self.taken.pop_front() {
+            return found(Read::Word(told));
+        }
+        let mut inner = lock(&self.inner);
+        match inner.lossy.read(self.place) {
+            Read::Nothing => otherwise(&mut inner),
+            first => {
+                inner.lossy.read_on(self.place, &mut self.taken, AT_ONCE);
+                found(first)
+            }
+        }
+    }
+
+    /// The next word, or how many were missed; `None` when the plane is gone.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>> {
+        // A viewer that always finds something lets others run, too.
+        let budget = ready!(poll_proceed(cx));
+        let place = self.place;
+        let read = self.read(
+            |read| Poll::Ready(Some(read)),
+            |inner| {
+                inner.lossy.sleep(place, cx.waker());
+                if inner.closed { Poll::Ready(None) } else { Poll::Pending }
+            },
+        );
+        if read.is_ready() {
+            budget.made_progress();
+        }
+        read
+    }
+}
+
+impl Drop for RingReader {
+    fn drop(&mut self) {
+        lock(&self.inner).lossy.leave(self.place);
+    }
+}
+
 enum Tail {
-    Lossy(broadcast::Receiver<Arc<Told>>),
+    Lossy(RingReader),
     Lossless(QueueReader),
 }
 
@@ -178,10 +292,10 @@ impl Subscription {
     pub fn try_next(&mut self) -> Option<Arc<Told>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next()?,
-            Tail::Lossy(receiver) => match receiver.try_recv() {
-                Ok(told) => told,
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.lagged(missed),
-                Err(_) => return None,
+            Tail::Lossy(reader) => match reader.read(|read| read, |_| Read::Nothing) {
+                Read::Word(told) => told,
+                Read::Lagged(missed) => self.lagged(missed),
+                Read::Nothing => return None,
             },
         };
         self.last = told.cursor;
@@ -192,10 +306,10 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<Arc<Told>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.next().await?,
-            Tail::Lossy(receiver) => match receiver.recv().await {
-                Ok(told) => told,
-                Err(broadcast::error::RecvError::Lagged(missed)) => self.lagged(missed),
-                Err(broadcast::error::RecvError::Closed) => return None,
+            Tail::Lossy(reader) => match poll_fn(|cx| reader.poll(cx)).await? {
+                Read::Word(told) => told,
+                Read::Lagged(missed) => self.lagged(missed),
+                Read::Nothing => return None,
             },
         };
         self.last = told.cursor;

@@ -56,7 +56,7 @@ pub enum Says {
 impl Letter {
     /// A message for the turn `turn`.
     pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
-        Self { id: turn.shared().clone(), from, at, says: Says::Message { content, schema: None } }
+        Self { id: turn.shared(), from, at, says: Says::Message { content, schema: None } }
     }
 
     /// The same message, whose answer must fit `schema`.

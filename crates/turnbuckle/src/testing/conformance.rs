@@ -442,7 +442,7 @@ async fn records_are_kept_by_turn_in_order(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     for (turn, hooks) in [("t1", vec!["a", "c"]), ("t2", vec!["b"]), ("t1", vec!["a"])] {
         let (turn, records) = (TurnId::from(turn), hooks.into_iter().map(record).collect::<Vec<_>>());
-        let batch = Batch { turn: Some(&turn), records: &records, ..batch(&id, epoch, 0, &[]) };
+        let batch = Batch { turn: Some(&turn), records, ..batch(&id, epoch, 0, &[]) };
         store.append(batch).await.unwrap();
     }
     assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("a"), record("c"), record("a")]);
@@ -457,9 +457,9 @@ async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     let events = [said("t1", 1), said("t1", 3)];
     for (epoch, expected_seq) in [(epoch + 1, 0), (epoch, 7), (epoch, 0)] {
         let everything = Batch {
-            take: &[turn.shared().clone()],
+            take: &[turn.shared()],
             beside: BesideWrite::Put(&put),
-            records: &[record("a")],
+            records: vec![record("a")],
             turn: Some(&turn),
             jobs: vec![job("memory", JobKind::Ended)],
             lease: Lease::Release,

@@ -1,6 +1,9 @@
 //! accept: the inbox message meets the `before_agent` hooks, in order, and becomes history.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use smallvec::{SmallVec, smallvec};
 
 use super::flight::{Flight, Interrupt, With};
 use super::seen::Turn;
@@ -17,12 +20,16 @@ use crate::scope::By;
 use crate::store::{Standing, TransientInjection};
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
+    let frame = flight.frame();
+    let by = frame.scope.by();
+    frame.tell(Live::TurnStarted { agent: frame.agent.shared_name().clone(), by: by.clone() });
+    frame.cut.check()?;
+    if frame.agent.chains().before_agent.is_empty() {
+        return write(flight, by).await;
+    }
     let agent = flight.agent();
-    let by = flight.frame().scope.by();
-    flight.frame().tell(Live::TurnStarted { agent: agent.shared_name().clone(), by: by.clone() });
-    flight.frame().cut.check()?;
     // One view for the whole chain: making one costs more than asking a hook.
-    let mut incoming = None;
+    let (mut incoming, mut ended) = (None, None);
     for entry in &agent.chains().before_agent {
         match &*entry.code {
             Code::Group(group) => {
@@ -30,11 +37,11 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
                 for (name, content) in contents {
                     inject(flight, entry, &name, vec![content])?;
                 }
-                incoming = None;
+                (incoming, ended) = (None, None);
             }
             Code::Hook(hook) => {
                 let incoming = incoming.get_or_insert_with(|| Incoming::new(flight.turn.clone()));
-                ask(flight, incoming, entry, &**hook).await?;
+                ask(flight, incoming, entry, &**hook, &mut ended).await?;
             }
         }
     }
@@ -51,7 +58,7 @@ pub(super) async fn meet(flight: &mut Flight) -> Result<(), Interrupt> {
         let (conversation, scope) = (frame.conversation.clone(), frame.scope.clone());
         let mut meeting = Meeting { conversation, scope, moment, injected: Vec::new() };
         let mut ran = Run::new(&frame, entry, Point::OnConversation).decide(hook.on_conversation(&mut meeting)).await?;
-        ran.record.tokens = tokens_of(&meeting.injected);
+        ran.tokens = tokens_of(&meeting.injected);
         if ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)?.is_some() {
             let first = flight.injected.len();
             inject(flight, entry, &entry.name, meeting.injected)?;
@@ -82,21 +89,24 @@ async fn ask(
     incoming: &mut Incoming,
     entry: &HookEntry,
     hook: &dyn DynHook,
+    ended: &mut Option<Duration>,
 ) -> Result<(), Interrupt> {
-    let run = Run::new(&flight.turn.frame, entry, Point::BeforeAgent);
+    let run = Run::new(&flight.turn.frame, entry, Point::BeforeAgent).behind(*ended);
     let mut ran = run.decide(hook.before_agent(incoming)).await?;
-    ran.record.tokens = tokens_of(&incoming.injected);
+    ran.tokens = tokens_of(&incoming.injected);
+    *ended = Some(ran.ended);
     let (injected, rewritten) = (std::mem::take(&mut incoming.injected), incoming.rewritten.take());
     let Some(decision) = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? else { return Ok(()) };
     if let Some(content) = rewritten {
-        (incoming.turn.user_message, flight.turn.user_message) = (content.clone(), content);
+        flight.turn.change().user_message = content;
+        incoming.turn = flight.turn.clone();
     }
     let halted = |reason: Text| Interrupt::from(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)));
     match decision {
         BeforeAgent::Continue if injected.is_empty() => {}
         BeforeAgent::Continue => {
             inject(flight, entry, &entry.name, injected)?;
-            incoming.turn.injections.clone_from(&flight.turn.injections);
+            incoming.turn = flight.turn.clone();
         }
         BeforeAgent::Halt(reason) => return Err(halted(reason)),
         BeforeAgent::Erase(reason) => {
@@ -125,7 +135,7 @@ pub(super) async fn append_all(
     for (member, ran) in group.members.iter().zip(join_all(runs).await) {
         let mut ran = ran?;
         if let Ok(Appended(content)) = &ran.result {
-            ran.record.tokens = tokens_of(std::slice::from_ref(content));
+            ran.tokens = tokens_of(std::slice::from_ref(content));
         }
         match ran.recorded(&turn.frame, records) {
             Ok(Appended(content)) => contents.push((member.name.clone(), content)),
@@ -151,7 +161,7 @@ impl crate::hook::Named for Appended {
 fn inject(flight: &mut Flight, entry: &HookEntry, hook: &Text, contents: Vec<Content>) -> Result<(), Interrupt> {
     let reserve = flight.frame().limits.injection_reserve;
     admit(&mut flight.injected, &mut flight.records, entry, hook, contents, 0, reserve)?;
-    flight.turn.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+    flight.turn.change().injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     Ok(())
 }
 
@@ -198,7 +208,8 @@ fn note(records: &mut [Record], hook: &Text, change: impl FnOnce(&mut Record)) {
 
 /// The message and durable injections become history; transient ones are kept beside it.
 async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
-    let mut kinds = vec![EventKind::UserMessage { content: flight.turn.user_message.clone(), by }];
+    let mut kinds: SmallVec<[EventKind; 1]> =
+        smallvec![EventKind::UserMessage { content: flight.turn.seen.user_message.clone(), by }];
     let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.iter().partition(|candidate| candidate.durable);
     kinds.extend(durable.into_iter().map(kept));
     let keep = |candidate: &Candidate| {

@@ -1,5 +1,8 @@
 //! build: the context of the next model call is assembled, shown to the `before_model` hooks, and counted once.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::accept::{admit, append_all};
 use super::flight::{Flight, Interrupt};
 use super::state::Verdict;
@@ -19,18 +22,23 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     if let Some(verdict) = flight.frame().meter.verdict(&flight.frame().limits) {
         return Err(verdict.into());
     }
-    let agent = flight.agent();
     let (messages, segments) = assemble(flight);
+    let agent = &flight.frame().agent;
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
     let mut request = Request::new(name, system, messages, agent.tools().clone());
     request.segments = segments;
     if let Some(shape) = &flight.shape {
         request.must_answer_with(shape.schema());
     }
-    flight.turn.context = Some(request);
-    flight.turn.assistant_message = None;
-    flight.turn.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
-    show(flight, &agent.chains().before_model).await?;
+    let seen = flight.turn.change();
+    seen.context = Some(request);
+    seen.assistant_message = None;
+    seen.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
+    seen.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+    if !flight.frame().agent.chains().before_model.is_empty() {
+        let agent = flight.agent();
+        show(flight, &agent.chains().before_model).await?;
+    }
     count(flight)?;
     if let Some(turn) = &mut flight.state.turn {
         turn.built = true;
@@ -38,13 +46,17 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     Ok(())
 }
 
-fn assemble(flight: &mut Flight) -> (Vec<Message>, Segments) {
+fn assemble(flight: &mut Flight) -> (Arc<Vec<Message>>, Segments) {
+    // The request before this one is gone, so that its messages can be written on.
+    flight.turn.change().context = None;
     let room = flight.frame().limits.room();
     flight.state.make_room(room);
     let parts: Vec<Part> = transient_parts(&flight.injected);
     let beyond =
         Beyond { turn: Some((&flight.turn.frame.id, &parts)), regeneration: flight.beside.regeneration.as_ref() };
-    layout::laid_out(&flight.state.history, &beyond)
+    let state = &mut *flight.state;
+    let open = state.turn.as_ref().map_or(state.history.len(), |turn| turn.first);
+    state.page.show(&state.history, open, &beyond)
 }
 
 /// What is durable stands in the log already.
@@ -63,13 +75,14 @@ struct Added {
     tail: Vec<Candidate>,
     /// Tokens by which edits made the context grow.
     grown: u64,
+    /// When the last of them ended.
+    ended: Option<Duration>,
 }
 
 async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt> {
     let mut added = Added::default();
     // One view for the whole chain: making one costs more than asking a hook.
     let mut outgoing = None;
-    flight.turn.injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     for entry in hooks {
         match &*entry.code {
             Code::Group(group) => {
@@ -77,7 +90,7 @@ async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt>
                 for (name, content) in contents {
                     inject(flight, &mut added, entry, &name, vec![content])?;
                 }
-                outgoing = None;
+                (outgoing, added.ended) = (None, None);
             }
             Code::Hook(hook) => {
                 let outgoing = outgoing.get_or_insert_with(|| Outgoing::new(flight.turn.clone()));
@@ -87,8 +100,12 @@ async fn show(flight: &mut Flight, hooks: &[HookEntry]) -> Result<(), Interrupt>
     }
     let parts: Vec<Part> =
         added.tail.iter().flat_map(|candidate| candidate.injection.content.parts()).cloned().collect();
-    if let (false, Some(request)) = (parts.is_empty(), &mut flight.turn.context) {
-        layout::add_at_tail(std::sync::Arc::make_mut(&mut request.messages), &parts);
+    if parts.is_empty() {
+        return Ok(());
+    }
+    drop(outgoing);
+    if let Some(request) = &mut flight.turn.change().context {
+        layout::add_at_tail(Arc::make_mut(&mut request.messages), &parts);
     }
     Ok(())
 }
@@ -101,8 +118,9 @@ async fn ask(
     hook: &dyn DynHook,
 ) -> Result<(), Interrupt> {
     let run = Run::new(&flight.turn.frame, entry, Point::BeforeModel);
-    let mut ran = run.decide(hook.before_model(outgoing)).await?;
-    ran.record.tokens = super::accept::tokens_of(&outgoing.injected);
+    let mut ran = run.behind(added.ended).decide(hook.before_model(outgoing)).await?;
+    ran.tokens = super::accept::tokens_of(&outgoing.injected);
+    added.ended = Some(ran.ended);
     let (injected, edited) = (std::mem::take(&mut outgoing.injected), outgoing.edited.take());
     match ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? {
         None => return Ok(()),
@@ -113,22 +131,22 @@ async fn ask(
     }
     if let Some(messages) = edited {
         edit(flight, added, &entry.name, messages)?;
-        outgoing.turn.context.clone_from(&flight.turn.context);
+        outgoing.turn = flight.turn.clone();
     }
     if !injected.is_empty() {
         inject(flight, added, entry, &entry.name, injected)?;
-        outgoing.turn.injections.clone_from(&flight.turn.injections);
+        outgoing.turn = flight.turn.clone();
     }
     Ok(())
 }
 
 /// Replaces this call's messages; by what they grew counts against the reserve.
 fn edit(flight: &mut Flight, added: &mut Added, hook: &Text, messages: Vec<Message>) -> Result<(), Interrupt> {
-    let Some(request) = &mut flight.turn.context else { return Ok(()) };
+    let Some(request) = &mut flight.turn.change().context else { return Ok(()) };
     let before = tokens::of_messages(&request.messages);
     added.grown += tokens::of_messages(&messages).saturating_sub(before);
     request.segments = request.segments.moved(&request.messages, &messages);
-    request.messages = std::sync::Arc::new(messages);
+    request.messages = Arc::new(messages);
     let reserve = flight.frame().limits.injection_reserve;
     let size = added.grown + tokens_of(&flight.injected) + tokens_of(&added.tail);
     if size > reserve {
@@ -149,7 +167,7 @@ fn inject(
     admit(&mut added.tail, &mut flight.records, entry, hook, contents, other, reserve)?;
     let of_turn = flight.injected.iter().map(|candidate| candidate.injection.clone());
     let of_call = added.tail.iter().map(|candidate| candidate.injection.clone());
-    flight.turn.injections = of_turn.chain(of_call).collect();
+    flight.turn.change().injections = of_turn.chain(of_call).collect();
     Ok(())
 }
 
@@ -159,8 +177,8 @@ fn tokens_of(candidates: &[Candidate]) -> u64 {
 
 /// Once, over the final context. What does not fit is not cut: the turn fails and says by how much.
 fn count(flight: &Flight) -> Result<(), Interrupt> {
-    let Some(request) = &flight.turn.context else { return Ok(()) };
-    let mut size = tokens::of_text(&request.system) + tokens::of_messages(&request.messages);
+    let Some(request) = flight.turn.context() else { return Ok(()) };
+    let mut size = tokens::of_text(&request.system) + flight.state.page.count(&request.messages);
     let most = flight.frame().limits.context_tokens;
     if size > most / 2 {
         // Only near the limit does an exact count change anything, and counting exactly takes its time.

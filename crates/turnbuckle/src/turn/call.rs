@@ -1,6 +1,7 @@
 //! call: the model speaks, through the wraps and the stream transformers, and the `after_model` hooks judge the reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::flight::{Flight, Interrupt, With};
 use super::outlet::Outlet;
@@ -56,7 +57,7 @@ fn shaped(flight: &mut Flight, reply: Arc<Reply>) -> Result<Arc<Reply>, (Arc<Rep
                 false => reply.content.clone(),
             };
             let reply = Arc::new(Reply { content, object: Some(object), ..(*reply).clone() });
-            flight.turn.assistant_message = Some(reply.clone());
+            flight.turn.change().assistant_message = Some(reply.clone());
             Ok(reply)
         }
     }
@@ -64,16 +65,15 @@ fn shaped(flight: &mut Flight, reply: Arc<Reply>) -> Result<Arc<Reply>, (Arc<Rep
 
 /// One reply, however many attempts the wraps make at it.
 async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
-    let agent = flight.agent();
-    let chains = agent.chains();
     let frame = flight.frame().clone();
+    let chains = frame.agent.chains();
     let attempts = flight.beside.regeneration.as_ref().map_or(0, |again| again.attempts);
     frame.meter.begin_reply(attempts);
     let held = chains.after_model.iter().any(|entry| entry.settings().release == Release::OnAccept);
     let Flight { turn, outlet, .. } = flight;
-    let Some(request) = &turn.context else { return Err(Verdict::failed("no context was built").into()) };
+    let Some(request) = turn.context() else { return Err(Verdict::failed("no context was built").into()) };
     let outlet = outlet.insert(Outlet::new(frame.clone(), attempts + 1, held));
-    let next = ModelNext::new(&chains.wrap_model_call, turn, agent.model());
+    let next = ModelNext::new(&chains.wrap_model_call, turn, frame.agent.model());
     match frame.cut.race(next.run(request, outlet)).await? {
         Ok(reply) => Ok(reply),
         Err(error) => {
@@ -109,7 +109,7 @@ async fn let_through(
     }
     make_ids_unique(flight, &mut reply).await?;
     let reply = Arc::new(reply);
-    flight.turn.assistant_message = Some(reply.clone());
+    flight.turn.change().assistant_message = Some(reply.clone());
     Ok(reply)
 }
 
@@ -167,10 +167,14 @@ enum Judged {
 /// Hooks in order: a rejection or a regeneration ends the chain, a modified reply goes on to the hooks behind, and a
 /// person is asked when nobody objected.
 async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Interrupt> {
+    if flight.frame().agent.chains().after_model.is_empty() {
+        return Ok(Judged::Fine { reply, approved: None });
+    }
     let agent = flight.agent();
     let (mut approved, mut prompts): (Option<By>, Vec<Text>) = (None, Vec::new());
+    let mut ended = None;
     for entry in &agent.chains().after_model {
-        let Some(decision) = ask(flight, entry, &reply).await? else { continue };
+        let Some(decision) = ask(flight, entry, &reply, &mut ended).await? else { continue };
         match decision {
             AfterModel::Continue => {}
             AfterModel::Approve => approved = Some(By::hook(&entry.name)),
@@ -196,10 +200,16 @@ async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Int
     Ok(Judged::Asked { reply, prompt: prompts.join("; ").into() })
 }
 
-async fn ask(flight: &mut Flight, entry: &HookEntry, reply: &Arc<Reply>) -> Result<Option<AfterModel>, Interrupt> {
+async fn ask(
+    flight: &mut Flight,
+    entry: &HookEntry,
+    reply: &Arc<Reply>,
+    ended: &mut Option<Duration>,
+) -> Result<Option<AfterModel>, Interrupt> {
     let Some(hook) = entry.hook() else { return Ok(None) };
-    let run = Run::new(&flight.turn.frame, entry, Point::AfterModel);
+    let run = Run::new(&flight.turn.frame, entry, Point::AfterModel).behind(*ended);
     let ran = run.decide(hook.after_model(&flight.turn, reply)).await?;
+    *ended = Some(ran.ended);
     let decided = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records);
     if decided.is_err() {
         discard(flight, &entry.name, &"the hook failed".into());
@@ -272,7 +282,7 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         | flight.beside.asked.take().is_some()
         | (flight.beside.approved != approved);
     flight.beside.approved = approved;
-    let agent = flight.agent();
+    let frame = flight.frame().clone();
     let message = EventKind::AssistantMessage {
         attempt,
         content: reply.content.clone(),
@@ -285,7 +295,7 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         call: call.call.clone(),
         name: call.name.clone(),
         arguments: call.arguments.clone(),
-        executor: agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
+        executor: frame.agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
     });
     let kinds = [message].into_iter().chain(calls);
     let with = if changed { With::BESIDE } else { With::NOTHING };
@@ -317,6 +327,6 @@ async fn admit_approved(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
     }
     flight.frame().meter.begin_reply(asked.attempt);
     let reply = Arc::new(asked.reply);
-    flight.turn.assistant_message = Some(reply.clone());
+    flight.turn.change().assistant_message = Some(reply.clone());
     admit(flight, reply, Some(by)).await
 }

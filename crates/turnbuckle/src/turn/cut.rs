@@ -1,7 +1,9 @@
 //! How a turn is cut short: cancelled, or out of time.
 
-use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 
 use tokio_util::sync::CancellationToken;
 
@@ -27,35 +29,64 @@ impl Cut {
 
 /// Set once, from anywhere; every wait of a turn but a write watches it.
 #[derive(Clone, Debug)]
-pub(crate) struct CutToken {
-    token: CancellationToken,
-    why: Arc<OnceLock<Cut>>,
+pub(crate) struct CutToken(Arc<Cutting>);
+
+#[derive(Debug)]
+struct Cutting {
+    why: OnceLock<Cut>,
+    /// Made when somebody waits for it or asks for it: most turns are never cut and never wait.
+    token: OnceLock<CancellationToken>,
+    /// Held by who cuts and by who makes the token, so that neither misses the other.
+    order: Mutex<()>,
     /// Whose cut is this one's, too.
-    parent: Option<Box<CutToken>>,
+    parent: Option<CutToken>,
 }
 
 impl CutToken {
     pub(crate) fn new() -> Self {
-        Self { token: CancellationToken::new(), why: Arc::default(), parent: None }
+        Self::with(OnceLock::new(), None)
     }
 
     /// Cut when the parent is, too.
     pub(crate) fn child(&self) -> Self {
-        Self { token: self.token.child_token(), why: Arc::default(), parent: Some(Box::new(self.clone())) }
+        Self::with(self.token().child_token().into(), Some(self.clone()))
+    }
+
+    fn with(token: OnceLock<CancellationToken>, parent: Option<Self>) -> Self {
+        Self(Arc::new(Cutting { why: OnceLock::new(), token, order: Mutex::new(()), parent }))
+    }
+
+    fn in_order(&self) -> MutexGuard<'_, ()> {
+        self.0.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cut(&self, why: Cut) {
+        let order = self.in_order();
         // The first reason stands.
-        let _ = self.why.set(why);
-        self.token.cancel();
+        let _ = self.0.why.set(why);
+        drop(order);
+        if let Some(token) = self.0.token.get() {
+            token.cancel();
+        }
     }
 
     pub(crate) fn token(&self) -> &CancellationToken {
-        &self.token
+        if let Some(token) = self.0.token.get() {
+            return token;
+        }
+        let order = self.in_order();
+        let token = self.0.token.get_or_init(CancellationToken::new);
+        let cut = self.0.why.get().is_some();
+        drop(order);
+        if cut {
+            token.cancel();
+        }
+        token
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        self.token.is_cancelled()
+        // A token that nobody has cannot be cancelled.
+        self.0.why.get().is_some() || self.0.token.get().is_some_and(CancellationToken::is_cancelled)
     }
 
     pub(crate) fn check(&self) -> Result<(), Cut> {
@@ -64,7 +95,7 @@ impl CutToken {
 
     /// Its own reason, or the one that its parent was cut for.
     fn why(&self) -> Cut {
-        match (self.why.get(), &self.parent) {
+        match (self.0.why.get(), &self.0.parent) {
             (Some(why), _) => why.clone(),
             (None, Some(parent)) => parent.why(),
             (None, None) => Cut::Cancelled(By::System(System::Recovery)),
@@ -74,10 +105,21 @@ impl CutToken {
     /// `future`, unless the turn is cut first; then it is dropped, and what it gave at that moment with it.
     pub(crate) async fn race<F: Future>(&self, future: F) -> Result<F::Output, Cut> {
         self.check()?;
-        tokio::select! {
-            biased;
-            output = future => self.check().map(|()| output),
-            () = self.token.cancelled() => Err(self.why()),
+        let mut future = pin!(future);
+        let mut cancelled = pin!(None);
+        let output = poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            if cancelled.is_none() {
+                cancelled.set(Some(self.token().cancelled()));
+            }
+            cancelled.as_mut().as_pin_mut().map_or(Poll::Pending, |cancelled| cancelled.poll(cx).map(|()| None))
+        })
+        .await;
+        match output {
+            Some(output) => self.check().map(|()| output),
+            None => Err(self.why()),
         }
     }
 }

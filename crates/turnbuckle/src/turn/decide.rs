@@ -84,12 +84,12 @@ impl<'a> Desk<'a> {
     }
 
     async fn decide(&mut self) -> Result<Decided, Interrupt> {
-        let agent = self.turn.frame.agent.clone();
-        let Some(equipped) = agent.tool(&self.open.call.name) else {
+        let turn = self.turn;
+        let Some(equipped) = turn.frame.agent.tool(&self.open.call.name) else {
             return Ok(Decided::Finish(self.gone()));
         };
         if let Some(question) = self.open.question.take() {
-            return self.answered(equipped, question).await;
+            return self.answered(equipped, *question).await;
         }
         if self.open.started {
             return Ok(self.again(equipped));
@@ -156,7 +156,8 @@ impl<'a> Desk<'a> {
             approved_by: approved_by.clone(),
         });
         let mut turn = self.turn.clone();
-        turn.in_tool = Some(InTool { call: call.call.clone(), approved_by, answer, answers: self.open.answers });
+        let answers = self.open.answers;
+        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, answer, answers }));
         let going = Going { turn, call, tool: equipped.tool.clone(), reconcile: false };
         Decided::Run { going, event }
     }
@@ -232,9 +233,9 @@ impl<'a> Desk<'a> {
     }
 
     async fn before_tool(&mut self, equipped: &Equipped) -> Result<Word, Interrupt> {
-        let agent = self.turn.frame.agent.clone();
+        let turn = self.turn;
         let mut asks = Vec::new();
-        for entry in &agent.chains().before_tool {
+        for entry in &turn.frame.agent.chains().before_tool {
             let (Some(hook), true) = (entry.hook(), entry.minds_tool(&self.open.call.name)) else { continue };
             let run = Run::new(&self.turn.frame, entry, Point::BeforeTool).for_call(&self.open.call.call);
             let ran = run.decide(hook.before_tool(self.turn, &self.open.call)).await?;

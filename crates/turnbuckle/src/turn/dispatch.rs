@@ -112,7 +112,7 @@ async fn write_result(flight: &mut Flight, performed: Performed) -> Result<(), I
         || output.waits.is_some()
         || flight.beside.touched.len() != flight.frame().touched_count();
     let kind = match output.waits {
-        Some(prompt) => suspension(flight, call, prompt),
+        Some(prompt) => suspension(flight, call, *prompt),
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
     flight.write([kind], if changed { With::BESIDE } else { With::NOTHING }).await?;

@@ -39,15 +39,15 @@ struct Closing {
 
 /// Asks the stop hooks, side by side; all finish. False if the turn goes on.
 async fn judge(flight: &mut Flight, closing: &mut Closing) -> Result<bool, Interrupt> {
-    let agent = flight.agent();
     let approved = flight.state.turn.as_ref().is_some_and(OpenTurn::stop_approved);
     if approved {
         closing.injections = std::mem::take(&mut flight.beside.advice);
         return Ok(true);
     }
-    if agent.chains().on_stop.is_empty() {
+    if flight.frame().agent.chains().on_stop.is_empty() {
         return Ok(true);
     }
+    let agent = flight.agent();
     let trace: Arc<[ToolTrace]> = tool_trace(flight).into();
     let frame = flight.frame().clone();
     let views: Vec<Stopping> = agent
@@ -159,13 +159,17 @@ fn tool_trace(flight: &Flight) -> Vec<ToolTrace> {
 
 /// The `after_agent` hooks, in order.
 async fn settle(flight: &mut Flight, closing: &mut Closing) -> Result<(), Interrupt> {
+    if flight.frame().agent.chains().after_agent.is_empty() {
+        return Ok(());
+    }
     let agent = flight.agent();
-    let mut view = None;
+    let (mut view, mut ended) = (None, None);
     for entry in &agent.chains().after_agent {
         let Some(hook) = entry.hook() else { continue };
         let settled = view.get_or_insert_with(|| Settled::new(flight.turn.clone()));
-        let run = Run::new(&flight.turn.frame, entry, Point::AfterAgent);
+        let run = Run::new(&flight.turn.frame, entry, Point::AfterAgent).behind(ended);
         let ran = run.decide(hook.after_agent(settled)).await?;
+        ended = Some(ran.ended);
         let (injected, result) = (std::mem::take(&mut settled.injected), settled.result.take());
         let Some(decision) = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? else { continue };
         if let Some(result) = result {
@@ -185,7 +189,7 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
     let mut kinds: SmallVec<[EventKind; 2]> = SmallVec::new();
     let accepted = flight.state.turn.as_ref().is_some_and(|turn| turn.accepted);
     if !accepted && !flight.erased {
-        let content = flight.turn.user_message.clone();
+        let content = flight.turn.seen.user_message.clone();
         kinds.push(EventKind::UserMessage { content, by: flight.frame().scope.by() });
     }
     kinds.extend(cut_short(flight, &verdict));
@@ -268,8 +272,7 @@ fn left_open(flight: &Flight, verdict: &Verdict) -> Vec<EventKind> {
 
 /// What is to be done when the turn is over: written with it, so that a crash does not lose it.
 fn jobs(flight: &Flight, outcome: Outcome, seq: u64) -> Vec<Job> {
-    let agent = flight.agent();
-    let chains = agent.chains();
+    let chains = flight.frame().agent.chains();
     if chains.on_ended.is_empty() && chains.background.is_empty() {
         return Vec::new();
     }

@@ -1,5 +1,6 @@
 //! A turn in flight: what the stages work on.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,27 +176,33 @@ impl Flight {
     }
 
     /// Appends events. They are applied and told when they are written, and not before.
-    pub(crate) async fn write(
+    pub(crate) fn write(
         &mut self,
         kinds: impl IntoIterator<Item = EventKind>,
         with: With,
-    ) -> Result<(), StoreError> {
-        let frame = self.turn.frame.clone();
-        let (at, expected_seq) = (frame.clock.now(), self.state.seq);
+    ) -> impl Future<Output = Result<(), StoreError>> {
+        let (frame, at) = (&self.turn.frame, self.turn.frame.clock.now());
         let stamp = |(kind, seq)| Arc::new(Event { seq, turn: frame.id.clone(), at, kind });
-        let events: SmallVec<[Arc<Event>; 4]> = kinds.into_iter().zip(expected_seq + 1..).map(stamp).collect();
+        let events = kinds.into_iter().zip(self.state.seq + 1..).map(stamp).collect();
+        self.append(events, with)
+    }
+
+    /// Apart from [`write`](Self::write), so that it is compiled once and not for every kind of list.
+    async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, with: With) -> Result<(), StoreError> {
+        let Self { turn, state, beside, records, taking, .. } = self;
+        let (frame, expected_seq) = (&*turn.frame, state.seq);
         if let Keeping::Present = with.beside {
-            self.beside.active = self.stopwatch.active(frame.clock.elapsed());
-            self.beside.touched = frame.touched();
-            self.beside.spent = frame.meter.spent();
+            beside.active = self.stopwatch.active(frame.clock.elapsed());
+            beside.touched = frame.touched();
+            beside.spent = frame.meter.spent();
         }
-        frame.move_records(&mut self.records);
-        let mut take = std::mem::take(&mut self.taking);
+        frame.move_records(records);
+        let mut take = std::mem::take(taking);
         if with.take_message {
-            take.push(frame.id.shared().clone());
+            take.push(frame.id.shared());
         }
         let totals = events.split_last().and_then(|(last, before)| match &last.kind {
-            EventKind::TurnEnded(ended) => Some(self.state.totals_after(ended, before)),
+            EventKind::TurnEnded(ended) => Some(state.totals_after(ended, before)),
             _ => None,
         });
         let batch = Batch {
@@ -206,10 +213,10 @@ impl Flight {
             take: &take,
             beside: match with.beside {
                 Keeping::AsItIs => BesideWrite::Keep,
-                Keeping::Present => BesideWrite::Put(&self.beside),
+                Keeping::Present => BesideWrite::Put(beside),
                 Keeping::Nothing => BesideWrite::Delete,
             },
-            records: &self.records,
+            records: std::mem::take(records),
             turn: Some(&frame.id),
             hold: if with.jobs.is_empty() { Duration::ZERO } else { frame.agent.time_for_jobs() + LEASE },
             jobs: with.jobs,
@@ -220,12 +227,11 @@ impl Flight {
         };
         let released = batch.lease == Lease::Release;
         frame.house.store.append(batch).await?;
-        self.records.clear();
         self.released |= released;
         for event in &events {
-            self.state.apply(event);
-            frame.plane.tell_log(event);
+            state.apply(event);
         }
+        frame.plane.tell_all(&events);
         Ok(())
     }
 
@@ -251,6 +257,6 @@ impl Flight {
             _ => None,
         });
         self.injected.extend(durable);
-        self.turn.injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+        self.turn.change().injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     }
 }

@@ -116,7 +116,9 @@ impl Meter {
     }
 
     pub(crate) fn left(&self, limits: &Limits) -> Left {
-        let spent = self.spent();
+        // Most agents limit neither: then nobody has to look.
+        let asked = limits.max_tokens > 0 || limits.max_cost > 0.0;
+        let spent = if asked { self.spent() } else { Spent::default() };
         Left {
             model_calls: limits.max_model_calls.saturating_sub(self.made()),
             tokens: (limits.max_tokens > 0).then(|| limits.max_tokens.saturating_sub(spent.usage.total())),

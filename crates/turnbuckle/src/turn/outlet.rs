@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use super::seen::Frame;
 use crate::hook::{HookEntry, Passed, Transformer};
@@ -51,7 +52,8 @@ impl Stretch {
 pub(crate) struct Outlet {
     frame: Arc<Frame>,
     attempt: u32,
-    stretches: Vec<Stretch>,
+    /// Most replies are one stretch of text.
+    stretches: SmallVec<[Stretch; 1]>,
     annotations: Map<String, Value>,
     /// Whether any text of the present attempt was told.
     told: bool,
@@ -68,7 +70,7 @@ impl Outlet {
         Self {
             frame,
             attempt,
-            stretches: Vec::new(),
+            stretches: SmallVec::new(),
             annotations: Map::new(),
             told: false,
             held,

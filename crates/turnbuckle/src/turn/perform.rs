@@ -33,8 +33,7 @@ pub(super) async fn perform(going: Going) -> Result<Performed, Interrupt> {
     let result = match happened {
         Ok(Some(output)) => Ok(output),
         Ok(None) => {
-            let agent = turn.frame.agent.clone();
-            let next = ToolNext::new(&agent.chains().wrap_tool_call, &turn, &tool);
+            let next = ToolNext::new(&turn.frame.agent.chains().wrap_tool_call, &turn, &tool);
             within_time(&turn, &tool, next.run(&call)).await
         }
         Err(failure) => Err(failure),

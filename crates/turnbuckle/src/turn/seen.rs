@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -62,6 +63,8 @@ pub(crate) struct Frame {
     touched: Mutex<BTreeSet<String>>,
     /// Written by wraps, which run inside a stage; taken by the stage.
     records: Mutex<Vec<Record>>,
+    /// Whether there are any: a stage looks here before it locks.
+    recorded: AtomicBool,
     bag: Mutex<Bag>,
 }
 
@@ -108,6 +111,7 @@ impl Frame {
             meter,
             touched: Mutex::new(touched.into_iter().collect()),
             records: Mutex::default(),
+            recorded: AtomicBool::new(false),
             bag: Mutex::default(),
         }
     }
@@ -121,12 +125,18 @@ impl Frame {
     }
 
     pub(crate) fn record(&self, record: Record) {
-        lock(&self.records).push(record);
+        let mut records = lock(&self.records);
+        records.push(record);
+        self.recorded.store(true, Ordering::Release);
     }
 
     /// Gives the records of wraps to the stage.
     pub(crate) fn move_records(&self, to: &mut Vec<Record>) {
-        to.append(&mut lock(&self.records));
+        if self.recorded.load(Ordering::Acquire) {
+            let mut records = lock(&self.records);
+            to.append(&mut records);
+            self.recorded.store(false, Ordering::Release);
+        }
     }
 
     pub(crate) fn touched_count(&self) -> usize {
@@ -142,17 +152,23 @@ impl Frame {
 #[derive(Clone)]
 pub struct Turn {
     pub(crate) frame: Arc<Frame>,
+    /// As of now; whoever has a clone keeps what it saw.
+    pub(crate) seen: Arc<Seen>,
+    /// Set inside a tool.
+    pub(crate) in_tool: Option<Arc<InTool>>,
+}
+
+/// What changes as a turn goes on. Written by stages, read by hooks and tools.
+#[derive(Clone)]
+pub(crate) struct Seen {
     pub(crate) user_message: Content,
     pub(crate) context: Option<Request>,
     pub(crate) injections: Vec<Injection>,
     pub(crate) assistant_message: Option<Arc<Reply>>,
     pub(crate) stop_active: bool,
-    /// Set inside a tool.
-    pub(crate) in_tool: Option<InTool>,
 }
 
 /// What only a tool has.
-#[derive(Clone)]
 pub(crate) struct InTool {
     pub(crate) call: CallId,
     pub(crate) approved_by: Option<By>,
@@ -163,15 +179,14 @@ pub(crate) struct InTool {
 
 impl Turn {
     pub(crate) fn new(frame: Arc<Frame>, user_message: Content) -> Self {
-        Self {
-            frame,
-            user_message,
-            context: None,
-            injections: Vec::new(),
-            assistant_message: None,
-            stop_active: false,
-            in_tool: None,
-        }
+        let (injections, assistant_message) = (Vec::new(), None);
+        let seen = Seen { user_message, context: None, injections, assistant_message, stop_active: false };
+        Self { frame, seen: Arc::new(seen), in_tool: None }
+    }
+
+    /// What is seen from now on.
+    pub(crate) fn change(&mut self) -> &mut Seen {
+        Arc::make_mut(&mut self.seen)
     }
 
     /// The conversation's id.
@@ -201,22 +216,22 @@ impl Turn {
 
     /// The message that opened the turn, as rewritten so far.
     pub fn user_message(&self) -> &Content {
-        &self.user_message
+        &self.seen.user_message
     }
 
     /// The context of the present model call, as assembled; none before the first.
     pub fn context(&self) -> Option<&Request> {
-        self.context.as_ref()
+        self.seen.context.as_ref()
     }
 
     /// What hooks added so far: of the turn, then of the present call.
     pub fn injections(&self) -> &[Injection] {
-        &self.injections
+        &self.seen.injections
     }
 
     /// The finished reply, from `after_model` on.
     pub fn assistant_message(&self) -> Option<&Arc<Reply>> {
-        self.assistant_message.as_ref()
+        self.seen.assistant_message.as_ref()
     }
 
     /// The call id, inside a tool.
@@ -251,7 +266,7 @@ impl Turn {
 
     /// Whether the model is speaking because a stop was refused.
     pub fn stop_active(&self) -> bool {
-        self.stop_active
+        self.seen.stop_active
     }
 
     /// The one source of time: a wrap that waits sleeps by it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
+use crate::context::layout::Page;
 use crate::context::tokens;
 use crate::event::{Event, EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
 use crate::id::{CallId, TurnId};
@@ -108,6 +109,8 @@ pub struct State {
     room: u64,
     /// Tokens of each ended turn in history, with its number of events.
     ended: Vec<(usize, u64)>,
+    /// History as messages, as far as it was needed. Written by `build`.
+    pub(crate) page: Page,
 }
 
 /// The turn under way.
@@ -149,8 +152,8 @@ pub(crate) struct OpenCall {
     pub(crate) started: bool,
     /// Who allowed it.
     pub(crate) approved_by: Option<By>,
-    /// The last question about it.
-    pub(crate) question: Option<Question>,
+    /// The last question about it. In a box: few calls are asked about, and calls are moved often.
+    pub(crate) question: Option<Box<Question>>,
     /// How many questions that its tool asked were answered.
     pub(crate) answers: usize,
 }
@@ -209,13 +212,13 @@ impl OpenTurn {
     }
 
     fn open_question(&mut self, id: &CallId) -> Option<&mut Question> {
-        let of_calls = self.calls.iter_mut().filter_map(|open| open.question.as_mut());
+        let of_calls = self.calls.iter_mut().filter_map(|open| open.question.as_deref_mut());
         of_calls.chain(&mut self.questions).find(|question| question.call == *id && question.answer.is_none())
     }
 
     /// Everything that waits for an answer.
     pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Question> {
-        let of_calls = self.calls.iter().filter_map(|open| open.question.as_ref());
+        let of_calls = self.calls.iter().filter_map(|open| open.question.as_deref());
         of_calls.chain(&self.questions).filter(|question| question.answer.is_none())
     }
 }
@@ -223,7 +226,8 @@ impl OpenTurn {
 impl State {
     /// An empty log; history may hold `room` tokens.
     pub fn new(room: u64) -> Self {
-        Self { seq: 0, history: Vec::with_capacity(8), turn: None, totals: Totals::default(), room, ended: Vec::new() }
+        let (history, ended) = (Vec::with_capacity(8), Vec::new());
+        Self { seq: 0, history, turn: None, totals: Totals::default(), room, ended, page: Page::default() }
     }
 
     /// The state whose log ends in `log` and comes to `totals`; `None` if more of the log is needed to tell.
@@ -344,6 +348,11 @@ impl State {
             }
             (turns, events, gone) = (turns + 1, events + length, gone + tokens);
         }
+        if turns == 0 {
+            return;
+        }
+        // What is kept of the page begins with what falls out.
+        self.page = Page::default();
         self.ended.drain(..turns);
         self.history.drain(..events);
         if let Some(turn) = &mut self.turn {
@@ -416,7 +425,7 @@ impl OpenTurn {
                 {
                     open.call.arguments = arguments.clone();
                 }
-                open.question = Some(question);
+                open.question = Some(Box::new(question));
             }
             None => self.questions.push(question),
         }

@@ -93,7 +93,7 @@ impl Row {
             BesideWrite::Delete => self.beside = None,
         }
         if let Some(turn) = batch.turn {
-            self.records.extend(batch.records.iter().map(|record| (turn.clone(), record.clone())));
+            self.records.extend(batch.records.into_iter().map(|record| (turn.clone(), record)));
         }
         self.jobs.retain(|held| !batch.done.iter().any(|done| done.is(&held.job)));
         let held = Some(self.written.after(batch.hold));

@@ -157,12 +157,12 @@ impl DynHook for WatchedHook {
     }
     fn wrap_model_call<'a>(
         &'a self,
-        turn: &'a Turn,
+        entry: &'a HookEntry,
         request: &'a Request,
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Boxed<'a, Result<Reply, ModelError>> {
-        self.at(Point::WrapModelCall, self.hook.wrap_model_call(turn, request, out, next))
+        self.at(Point::WrapModelCall, self.hook.wrap_model_call(entry, request, out, next))
     }
     /// Transformers do not wait: nothing can happen between two of them.
     fn transformer(&self) -> Option<Box<dyn Transformer>> {
@@ -174,8 +174,13 @@ impl DynHook for WatchedHook {
     fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool> {
         self.at(Point::BeforeTool, self.hook.before_tool(turn, call))
     }
-    fn wrap_tool_call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Decided<'a, Output> {
-        self.at(Point::WrapToolCall, self.hook.wrap_tool_call(turn, call, next))
+    fn wrap_tool_call<'a>(
+        &'a self,
+        entry: &'a HookEntry,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Decided<'a, Output> {
+        self.at(Point::WrapToolCall, self.hook.wrap_tool_call(entry, call, next))
     }
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
         self.at(Point::AfterTool, self.hook.after_tool(turn, call, output))
