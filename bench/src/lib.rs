@@ -8,9 +8,11 @@ pub mod batch;
 pub mod chunks;
 pub mod hand;
 pub mod hooks;
+pub mod long;
 pub mod measure;
 pub mod model;
 pub mod report;
+pub mod tape;
 pub mod tool;
 
 /// What a measurement fails with.
