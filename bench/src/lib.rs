@@ -8,11 +8,13 @@ pub mod batch;
 pub mod chunks;
 pub mod hand;
 pub mod hooks;
+pub mod long;
 pub mod measure;
 pub mod model;
 pub mod ready_made;
 pub mod report;
 pub mod streams;
+pub mod tape;
 pub mod tool;
 
 /// What a measurement fails with.

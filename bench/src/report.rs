@@ -50,7 +50,8 @@ impl Report {
         for (heading, rows) in &self.parts {
             writeln!(out, "\n{heading}")?;
             for Row { name, value, unit, promise } in rows {
-                write!(out, "  {name:<58} {value:>10.1} {unit:<12}")?;
+                let digits = if value.abs() < 10.0 { 2 } else { 1 };
+                write!(out, "  {name:<62} {value:>10.digits$} {unit:<12}")?;
                 match promise {
                     None => writeln!(out)?,
                     Some(most) => {

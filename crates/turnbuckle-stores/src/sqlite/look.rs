@@ -61,9 +61,21 @@ impl Looking {
             if self.still.is_none() || self.still == Still::of(&self.path) {
                 return done;
             }
-            self.db = locking(&self.path)?;
-            self.still = None;
+            self.open_again()?;
         }
+    }
+}
+
+impl Looking {
+    /// With locks; it need not be the same file any more.
+    fn open_again(&mut self) -> Result<(), SqliteError> {
+        if !self.path.exists() {
+            return Err(SqliteError::Moved { path: self.path.clone(), doing: "looking at it" });
+        }
+        schema::examine(&self.path)?;
+        self.db = locking(&self.path)?;
+        self.still = None;
+        schema::check_tables(&self.path, &self.db)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
-use turnbuckle::event::{Event, FORMAT};
+use turnbuckle::event::{Event, EventKind, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::store::{Letter, Listed, Standing, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
@@ -56,7 +56,7 @@ pub(super) fn letters(db: &Connection, key: i64) -> Result<Vec<Letter>, Fault> {
 
 pub(super) fn log(db: &Connection, id: &ConversationId, from: u64, most: usize) -> Result<Vec<Arc<Event>>, Fault> {
     let query = "SELECT format, body FROM event WHERE conversation = ? AND seq >= ? ORDER BY seq LIMIT ?";
-    bodies(db, query, (key(db, id)?, number(from), number(most as u64)))
+    Ok(shared(bodies(db, query, (key(db, id)?, number(from), number(most as u64)))?))
 }
 
 /// Steps backwards and stops: what lies before is not read.
@@ -73,7 +73,31 @@ pub(super) fn tail(db: &Connection, id: &ConversationId, before: u64, enough: u6
         tokens = tokens.saturating_add(row.get::<_, i64>(2)?.unsigned_abs());
     }
     found.reverse();
-    Ok(found)
+    Ok(shared(found))
+}
+
+/// Events as the turn that wrote them had them in memory: what is the same in those that follow each other is kept once.
+fn shared(events: Vec<Event>) -> Vec<Arc<Event>> {
+    let mut shared: Vec<Arc<Event>> = Vec::with_capacity(events.len());
+    for mut event in events {
+        let of_turn = || shared.iter().rev().take_while(|before| before.turn == event.turn);
+        let turn = of_turn().next().map(|before| before.turn.clone());
+        if let EventKind::ToolStarted { call, arguments, .. } = &mut event.kind {
+            let asked = of_turn().find_map(|before| match &before.kind {
+                EventKind::ToolCall { call: asked, arguments, .. } if asked == call => Some((asked, arguments)),
+                _ => None,
+            });
+            if let Some((asked, asked_with)) = asked {
+                *call = asked.clone();
+                if arguments == asked_with {
+                    *arguments = asked_with.clone();
+                }
+            }
+        }
+        event.turn = turn.unwrap_or(event.turn);
+        shared.push(Arc::new(event));
+    }
+    shared
 }
 
 pub(super) fn has_call(db: &Connection, id: &ConversationId, call: &CallId) -> Result<bool, Fault> {

@@ -143,3 +143,23 @@ async fn deep_arguments_come_back() {
     let (events, back) = there_and_back(vec![call(serde_json::from_str(&deep).unwrap())]).await;
     assert_eq!(events, back);
 }
+
+/// A window in memory costs what its text costs: what a turn's events have in common is there once.
+#[tokio::test]
+async fn what_events_have_in_common_is_shared_when_they_come_back() {
+    let started = |arguments| EventKind::ToolStarted {
+        call: "c1".into(),
+        arguments: Arc::new(arguments),
+        digest: "d".into(),
+        approved_by: None,
+    };
+    let kinds = vec![call(json!({"a": 1})), started(json!({"a": 1})), started(json!({"a": 2}))];
+    let (events, back) = there_and_back(kinds).await;
+    assert_eq!(events, back);
+    assert!(back.iter().all(|event| Arc::ptr_eq(event.turn.shared(), back[0].turn.shared())));
+    let arguments = |event: &Event| match &event.kind {
+        EventKind::ToolCall { arguments, .. } | EventKind::ToolStarted { arguments, .. } => arguments.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(Arc::ptr_eq(&arguments(&back[0]), &arguments(&back[1])));
+}

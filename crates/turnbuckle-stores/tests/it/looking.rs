@@ -114,6 +114,20 @@ async fn a_store_that_was_open_sees_what_was_written_and_closed_meanwhile() {
     assert_eq!(looking.log(&id, 1, 9).await.unwrap().len(), 2);
 }
 
+#[tokio::test]
+async fn a_file_that_goes_or_becomes_another_while_it_is_looked_at_is_told() {
+    let place = Place::new();
+    let id = filled(&place).await;
+    let looking = SqliteStore::open_read_only(place.file()).unwrap();
+    assert_eq!(looking.log(&id, 1, 9).await.unwrap().len(), 1);
+    fs::remove_file(place.file()).unwrap();
+    let error = looking.log(&id, 1, 9).await.unwrap_err();
+    assert!(matches!(cause(&error), SqliteError::Moved { .. }), "{error:?}");
+    fs::write(place.file(), "dear diary").unwrap();
+    let error = looking.log(&id, 1, 9).await.unwrap_err();
+    assert!(matches!(cause(&error), SqliteError::Foreign { .. }), "{error:?}");
+}
+
 /// As somebody without any rights to write, also where the tests run as the super-user.
 #[tokio::test]
 async fn a_file_in_a_folder_that_may_not_be_written_is_looked_at() {

@@ -1,0 +1,90 @@
+//! What a live conversation takes in memory. Prints one JSON object. `footprint [CONVERSATIONS]`, 10,000 if not said.
+//!
+//! A program of its own: the allocator counts. Needs about 120 KB of memory and of disk for each conversation.
+
+use std::alloc::System;
+use std::io::Write;
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use serde_json::{Value, json};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::message::Content;
+use turnbuckle::models::Script;
+use turnbuckle::store::Store;
+use turnbuckle::{Agent, ConversationId, Conversations, Part, Scope};
+use turnbuckle_bench::Failure;
+use turnbuckle_bench::agents::calculator;
+use turnbuckle_bench::long::Template;
+use turnbuckle_bench::model::Instant;
+use turnbuckle_stores::SqliteStore;
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Events of each log: more than fit into a window of 32,000 tokens.
+const EVENTS: usize = 120;
+const PROMISED: f64 = 1.15;
+const EACH: f64 = 4096.0;
+
+fn main() -> Result<(), Failure> {
+    let count: usize = std::env::args().nth(1).map_or(Ok(10_000), |count| count.parse())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let talker = Agent::builder("talker", Script::says(["dolor sit amet ".repeat(270)])).build()?;
+    let calculator = calculator(&Instant::default(), Vec::new())?;
+    let kinds = [("talk", talker, 4_000), ("tools", calculator, 8_000)];
+    let mut figures = json!({ "conversations": count });
+    for (name, agent, bytes) in kinds {
+        figures[name] = runtime.block_on(footprint(&agent, bytes, count))?;
+    }
+    writeln!(std::io::stdout(), "{figures}")?;
+    Ok(())
+}
+
+/// Of one of so many conversations whose turns begin with a message of so many bytes.
+async fn footprint(agent: &Agent, bytes: usize, count: usize) -> Result<Value, Failure> {
+    let folder = tempfile::tempdir_in(std::env::var_os("BENCH_FOLDER").unwrap_or_else(|| ".".into()))?;
+    let store = SqliteStore::open(folder.path().join("footprint.db"))?;
+    let template = Template::of(agent, bytes).await?;
+    let ids: Vec<_> = (0..count).map(|n| ConversationId::from(format!("c_{n}"))).collect();
+    for some in ids.chunks(100) {
+        try_join_all(some.iter().map(|id| template.fill(&store, id, EVENTS))).await?;
+    }
+    let conversations = Conversations::builder(agent.clone(), store.clone()).most_at_rest(2 * count).build();
+    // What is made once is not one conversation's.
+    let first = ids.first().ok_or("there are no conversations")?;
+    conversations.resume(first, Scope::local()).await?;
+    let region = Region::new(COUNTED);
+    for id in &ids[1..] {
+        conversations.resume(id, Scope::local()).await?;
+    }
+    // Its driver gives the claim back after it answered.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let change = region.change();
+    let bytes = (change.bytes_allocated as f64 - change.bytes_deallocated as f64) / (count - 1) as f64;
+    // The newest events that fill a window, as revival reads them.
+    let window = store.tail(first, u64::MAX, 28_000).await?;
+    let text: usize = window.iter().map(|event| text_of(event)).sum();
+    let promised = PROMISED * text as f64 + EACH;
+    Ok(json!({ "events": window.len(), "text": text, "bytes": bytes, "promised": promised, "kept": bytes <= promised }))
+}
+
+/// Bytes of what an event says.
+fn text_of(event: &Event) -> usize {
+    let of = |content: &Content| {
+        let part = |part: &Part| match part {
+            Part::Text { text } | Part::Thinking { text, .. } => text.len(),
+            _ => 0,
+        };
+        content.parts().iter().map(part).sum::<usize>()
+    };
+    match &event.kind {
+        EventKind::UserMessage { content, .. }
+        | EventKind::Injection { content, .. }
+        | EventKind::AssistantMessage { content, .. }
+        | EventKind::ToolResult { content, .. } => of(content),
+        EventKind::ToolCall { arguments, .. } => arguments.to_string().len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,284 @@
+//! What a turn writes, taken down once, and the same rows written by hand: the measure of a durable turn.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, OpenFlags};
+use turnbuckle::context::tokens;
+use turnbuckle::event::{Event, FORMAT};
+use turnbuckle::hook::Record;
+use turnbuckle::message::Text;
+use turnbuckle::store::{
+    Batch, BesideWrite, Claim, Hold, Job, JobDone, Lease, Letter, Listed, Standing, Store, Stored,
+};
+use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
+
+use crate::Failure;
+
+/// One transaction.
+#[derive(Clone, Debug)]
+enum Step {
+    Claim { writer: String, until: i64 },
+    Deliver { letter: String, body: String },
+    Append(Box<Append>),
+}
+
+#[derive(Clone, Debug)]
+struct Append {
+    events: Vec<Row>,
+    take: Vec<String>,
+    /// `None`: as it is.
+    beside: Option<Option<String>>,
+    records: Option<String>,
+    standing: Option<(&'static str, Option<i64>)>,
+    totals: Option<(i64, i64)>,
+    release: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    seq: i64,
+    turn: String,
+    at: i64,
+    kind: String,
+    call: Option<String>,
+    tokens: i64,
+    body: String,
+}
+
+/// A store that takes down what it is given to write.
+#[derive(Clone)]
+pub struct Taped<S> {
+    store: S,
+    steps: Arc<Mutex<Vec<Step>>>,
+}
+
+impl<S> Taped<S> {
+    /// Around this one.
+    pub fn new(store: S) -> Self {
+        Self { store, steps: Arc::default() }
+    }
+
+    fn note(&self, step: Step) {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner).push(step);
+    }
+
+    /// What was written so far.
+    pub fn tape(&self) -> Tape {
+        Tape { steps: self.steps.lock().unwrap_or_else(PoisonError::into_inner).clone() }
+    }
+}
+
+/// What a turn writes, transaction by transaction.
+#[derive(Clone, Debug)]
+pub struct Tape {
+    steps: Vec<Step>,
+}
+
+impl Tape {
+    /// How many transactions.
+    pub fn transactions(&self) -> usize {
+        self.steps.len()
+    }
+}
+
+/// A file of the store's tables, written with nothing but `rusqlite`.
+#[derive(Debug)]
+pub struct ByHand {
+    db: Connection,
+}
+
+impl ByHand {
+    /// A file that the store made and left.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(path, flags)?;
+        db.set_prepared_statement_cache_capacity(64);
+        db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
+        Ok(Self { db })
+    }
+
+    /// A row for a conversation.
+    pub fn conversation(&self, id: &str) -> Result<i64, Failure> {
+        let sql = "INSERT INTO conversation (id, format, owner, opened, written) VALUES (?, 1, '{}', 0, 0)";
+        self.db.execute(sql, [id])?;
+        Ok(self.db.last_insert_rowid())
+    }
+
+    /// One turn of the conversation: all of the tape, in as many transactions.
+    pub fn turn(&self, tape: &Tape, key: i64) -> Result<(), Failure> {
+        for step in &tape.steps {
+            self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            match step {
+                Step::Claim { writer, until } => {
+                    self.db
+                        .prepare_cached(
+                            "UPDATE conversation SET epoch = epoch + 1, writer = ?2, lease_until = ?3 WHERE made = ?1",
+                        )?
+                        .execute((key, writer, until))?;
+                }
+                Step::Deliver { letter, body } => {
+                    self.db
+                        .prepare_cached(
+                            "INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (?, ?, 1, ?, ?)",
+                        )?
+                        .execute((key, letter, FORMAT, body))?;
+                }
+                Step::Append(append) => self.append(append, key)?,
+            }
+            self.db.prepare_cached("COMMIT")?.execute([])?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, append: &Append, key: i64) -> Result<(), Failure> {
+        let last = append.events.last();
+        self.db
+            .prepare_cached(
+                "UPDATE conversation SET seq = coalesce(?2, seq), written = coalesce(?3, written) WHERE made = ?1",
+            )?
+            .execute((key, last.map(|row| row.seq), last.map(|row| row.at)))?;
+        if let Some(beside) = &append.beside {
+            self.db
+                .prepare_cached("UPDATE conversation SET beside = ?2, beside_format = ?3 WHERE made = ?1")?
+                .execute((key, beside, FORMAT))?;
+        }
+        if let Some((standing, due)) = &append.standing {
+            self.db
+                .prepare_cached("UPDATE conversation SET standing = ?2, due = ?3 WHERE made = ?1")?
+                .execute((key, standing, due))?;
+        }
+        if let Some((calls, tokens)) = &append.totals {
+            self.db
+                .prepare_cached("UPDATE conversation SET model_calls = ?2, tokens = ?3 WHERE made = ?1")?
+                .execute((key, calls, tokens))?;
+        }
+        if append.release {
+            self.db
+                .prepare_cached("UPDATE conversation SET writer = NULL, lease_until = NULL WHERE made = ?1")?
+                .execute([key])?;
+        }
+        let mut insert = self.db.prepare_cached(
+            "INSERT INTO event (conversation, seq, turn, at, type, call, format, tokens, body)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )?;
+        for row in &append.events {
+            insert.execute((key, row.seq, &row.turn, row.at, &row.kind, &row.call, FORMAT, row.tokens, &row.body))?;
+        }
+        for letter in &append.take {
+            self.db
+                .prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?
+                .execute((key, letter))?;
+        }
+        if let (Some(records), Some(row)) = (&append.records, append.events.last()) {
+            self.db
+                .prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?
+                .execute((key, &row.turn, FORMAT, records))?;
+        }
+        Ok(())
+    }
+}
+
+fn text(thing: &impl serde::Serialize) -> String {
+    serde_json::to_string(thing).unwrap_or_default()
+}
+
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn row(event: &Event) -> Row {
+    let body = serde_json::to_value(event).unwrap_or_default();
+    Row {
+        seq: number(event.seq),
+        turn: event.turn.to_string(),
+        at: number(event.at.as_millis()),
+        kind: body["type"].as_str().unwrap_or_default().to_owned(),
+        call: event.kind.names_call().map(ToString::to_string),
+        tokens: number(tokens::of_event(event)),
+        body: text(event),
+    }
+}
+
+fn append(batch: &Batch<'_>) -> Append {
+    Append {
+        events: batch.events.iter().map(|event| row(event)).collect(),
+        take: batch.take.iter().map(|letter| letter.to_string()).collect(),
+        beside: match batch.beside {
+            BesideWrite::Keep => None,
+            BesideWrite::Put(beside) => Some(Some(text(beside))),
+            BesideWrite::Delete => Some(None),
+        },
+        records: (!batch.records.is_empty()).then(|| text(&batch.records)),
+        standing: batch.standing.map(|standing| match standing {
+            Standing::Idle => ("idle", None),
+            Standing::Running => ("running", Some(0)),
+            Standing::Waiting { until } => ("waiting", Some(number(until.as_millis()))),
+        }),
+        totals: batch.totals.map(|totals| (number(totals.model_calls), number(totals.tokens))),
+        release: batch.lease == Lease::Release,
+    }
+}
+
+impl<S: Store> Store for Taped<S> {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+        self.store.open(id, owner, now)
+    }
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
+        self.store.owner(id)
+    }
+    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
+        self.note(Step::Deliver { letter: letter.id.to_string(), body: text(&letter) });
+        self.store.deliver(id, letter)
+    }
+    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
+        self.store.letters(id)
+    }
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+        self.note(Step::Claim { writer: writer.to_string(), until: number(now.as_millis()) + 15_000 });
+        self.store.claim(id, writer, now)
+    }
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+        self.store.renew(id, epoch, now)
+    }
+    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+        self.note(Step::Append(Box::new(append(&batch))));
+        self.store.append(batch)
+    }
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+        self.store.log(id, from, most)
+    }
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+        self.store.tail(id, before, tokens)
+    }
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+        self.store.has_call(id, call)
+    }
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+        self.store.records(id, turn)
+    }
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+        self.store.jobs(id)
+    }
+    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
+        self.store.take_jobs(id, hold)
+    }
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
+        self.store.settle_job(id, job, done)
+    }
+    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
+        self.store.due(now, most)
+    }
+    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+        self.store.list()
+    }
+    fn is_durable(&self) -> bool {
+        self.store.is_durable()
+    }
+}
+
+impl<S> std::fmt::Debug for Taped<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Taped").finish_non_exhaustive()
+    }
+}
