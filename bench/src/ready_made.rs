@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::hook::{HookEntry, HookExt};
-use turnbuckle::hooks::{ReadyMade, Redact, Surroundings};
+use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
+use turnbuckle::hooks::{ReadyMade, Redact, Refine, Retry, Suggest, Surroundings, Trim, ValidateInput};
 use turnbuckle::model::Model;
-use turnbuckle::models::Script;
+use turnbuckle::models::{OnExhausted, Script};
 use turnbuckle_hooks::{
     AuditLog, Cache, CircuitBreaker, Concurrency, Dream, Monitor, Notify, NotifyOptions, RateLimit, Recall, Remember,
     Telemetry, Timeout, tower,
 };
+use turnbuckle_tools::{Lint, Persist};
 
 use crate::Failure;
 
@@ -35,7 +37,24 @@ const NOWHERE: &str = "http://127.0.0.1:9";
 /// The turn without a hook, then one row a hook.
 pub const ROWS: &[Row] = &[
     row("none", |_| Ok(None)),
+    row("validate_input", |folder| ready::<ValidateInput>(folder, json!({"forbid": "(?i)password"}))),
+    row("quota", |folder| ready::<Quota>(folder, json!({"requests": 1_000_000}))),
+    row("instructions", |folder| ready::<Instructions>(folder, json!({"files": [], "text": "Today is {date}."}))),
     row("redact", |_| Ok(Some(Redact::standard()?.into()))),
+    row("trim", |folder| ready::<Trim>(folder, json!({}))),
+    row("retry", |folder| ready::<Retry>(folder, json!({}))),
+    row("fallback", |folder| ready::<Fallback>(folder, json!({"models": ["silent"]}))),
+    row("refine, good at once", |folder| ready::<Refine>(folder, json!({"model": "content"}))),
+    row("critic, approves at once", |folder| ready::<Critic>(folder, json!({"model": "content"}))),
+    row("guard", |folder| ready::<Guard>(folder, json!({"rules": [{"forbid": "secret"}]}))),
+    row("approval", |folder| ready::<Approval>(folder, json!({"rules": [{"tool": "shell"}]}))),
+    row("permit", |folder| ready::<Permit>(folder, json!({"rules": [{"allow": ["*"]}]}))),
+    row("dry_run, of a pure tool", |folder| ready::<DryRun>(folder, json!({}))),
+    row("check_result", |folder| ready::<CheckResult>(folder, json!({"schema": {}}))),
+    row("lint, nothing touched", |folder| ready::<Lint>(folder, json!({"run": "true"}))),
+    row("format", |folder| ready::<Format>(folder, json!({"template": "{text} ({agent})"}))),
+    row("persist", |folder| ready::<Persist>(folder, json!({"file": "{turn}.txt"}))),
+    row("suggest", |folder| ready::<Suggest>(folder, json!({"model": "suggesting"}))),
     Row { same: true, ..row("cache, known request", |folder| ready::<Cache>(folder, json!({}))) },
     row("cache, new request", |folder| ready::<Cache>(folder, json!({}))),
     row("rate_limit", |folder| ready::<RateLimit>(folder, json!({"limit": 1_000_000, "around": "both"}))),
@@ -55,9 +74,20 @@ pub const ROWS: &[Row] = &[
     row("tower, no layer", |_| Ok(Some(tower::around_models(::tower::layer::util::Identity::new()).into()))),
 ];
 
+/// A model that a hook asks: content with everything, with a proposal, or with nothing to say.
+fn adviser(name: &str) -> Script {
+    let content = r#"{"verdict": "approve", "marks": 10, "critique": ""}"#;
+    let says = match name {
+        "content" => content,
+        "suggesting" => r#"["And then?"]"#,
+        _ => "[]",
+    };
+    Script::says([says]).when_exhausted(OnExhausted::Repeat)
+}
+
 /// A hook as configuration builds it.
 fn ready<H: ReadyMade>(folder: &Path, options: Value) -> Result<Option<HookEntry>, Failure> {
-    let open_model = |_: &str| Ok(Arc::new(Script::says(["[]"])) as Arc<dyn Model>);
+    let open_model = |name: &str| Ok(Arc::new(adviser(name)) as Arc<dyn Model>);
     let around = Surroundings { folder, data: folder, open_model: &open_model };
     let hook = H::from_options(serde_json::from_value(options)?, &around)?;
     Ok(Some(hook.named(H::USE)))
