@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use turnbuckle::conversation::{ConversationsBuilder, ResolveError, SendError, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::Point;
+use turnbuckle::hook::{HookEntry, Point};
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
 use turnbuckle::projection::Pending;
@@ -327,7 +327,10 @@ impl Watch {
         };
         // Without it nothing but the last word would be missing.
         let _ = tokio::time::timeout(REST, told).await;
-        if self.conversations.agent().hooks().iter().any(|hook| hook.points().contains(Point::Background)) {
+        // Observers run beside the turn: what they were not given yet would be missing in an audit log or a trace.
+        let aside = [Point::Background, Point::OnEvent];
+        let works_aside = |hook: &HookEntry| aside.iter().any(|point| hook.points().contains(*point));
+        if self.conversations.agent().hooks().iter().any(works_aside) {
             self.wait_for_background().await;
         }
         while let Some(told) = self.tail.try_next() {

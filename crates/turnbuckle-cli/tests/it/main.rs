@@ -20,5 +20,6 @@ mod program;
 mod providers;
 mod ready_made;
 mod resolving;
+mod services;
 mod signals;
 mod sub_agents;
