@@ -8,6 +8,8 @@ use turnbuckle::hook::HookEntry;
 use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 use turnbuckle::hooks::{Redact, Refine, Retry, Suggest, Trim, ValidateInput};
+use turnbuckle_hooks::{AuditLog, Cache, CircuitBreaker, Concurrency, Dream, Monitor, Notify, RateLimit, Recall};
+use turnbuckle_hooks::{Remember, Telemetry, Timeout};
 use turnbuckle_tools::{CommandHook, Lint, Persist};
 
 /// All, in the order that lists show.
@@ -16,10 +18,17 @@ pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<ValidateInput>(),
     Row::of::<Quota>(),
     Row::of::<Instructions>(),
+    Row::of::<Recall>(),
     Row::of::<Redact>(),
     Row::of::<Trim>(),
+    Row::of::<Cache>(),
     Row::of::<Retry>(),
     Row::of::<Fallback>(),
+    Row::of::<CircuitBreaker>(),
+    Row::of::<RateLimit>(),
+    Row::of::<Concurrency>(),
+    Row::of::<Timeout>(),
+    Row::of::<Monitor>(),
     Row::of::<Refine>(),
     Row::of::<Critic>(),
     Row::of::<Guard>(),
@@ -31,6 +40,11 @@ pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<Format>(),
     Row::of::<Persist>(),
     Row::of::<Suggest>(),
+    Row::of::<Remember>(),
+    Row::of::<Dream>(),
+    Row::of::<AuditLog>(),
+    Row::of::<Notify>(),
+    Row::of::<Telemetry>(),
 ];
 
 /// A ready-made hook.

@@ -23,6 +23,7 @@ mod providers;
 mod ready_made;
 mod resolving;
 mod schemas;
+mod services;
 mod signals;
 mod sub_agents;
 mod surviving;
