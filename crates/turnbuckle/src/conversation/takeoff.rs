@@ -11,7 +11,7 @@ use crate::message::Reply;
 use crate::scope::Actor;
 use crate::shape::Shape;
 use crate::store::{Beside, Says};
-use crate::turn::{Flight, Frame, FrameParts, Meter, Spent, State, Turn};
+use crate::turn::{Flight, Frame, FrameParts, Meter, Spent, State, Turn, look_back};
 
 impl Sitting {
     /// The flight of the open turn, or of the next message.
@@ -75,6 +75,7 @@ impl Sitting {
         let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
         (flight.moment, flight.shape) = (moment, shape);
         flight.remember_injections();
+        look_back(&mut flight);
         Some(flight)
     }
 }

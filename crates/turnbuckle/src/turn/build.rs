@@ -9,7 +9,7 @@ use super::state::Verdict;
 use crate::context::layout::{self, Beyond};
 use crate::context::reserve::{Candidate, overflow};
 use crate::context::tokens;
-use crate::event::Outcome;
+use crate::event::{Event, EventKind, Outcome};
 use crate::hook::run::Run;
 use crate::hook::twin::DynHook;
 use crate::hook::{BeforeModel, Code, HookEntry, Outgoing, Point};
@@ -23,13 +23,8 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
         return Err(verdict.into());
     }
     let (messages, segments) = assemble(flight);
-    let agent = &flight.frame().agent;
-    let (name, system) = (agent.shared_name().clone(), agent.system().clone());
-    let mut request = Request::new(name, system, messages, agent.tools().clone());
+    let mut request = request(flight, messages);
     request.segments = segments;
-    if let Some(shape) = &flight.shape {
-        request.must_answer_with(shape.schema());
-    }
     let seen = flight.turn.change();
     seen.context = Some(request);
     seen.assistant_message = None;
@@ -44,6 +39,29 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
         turn.built = true;
     }
     Ok(())
+}
+
+fn request(flight: &Flight, messages: Arc<Vec<Message>>) -> Request {
+    let agent = &flight.frame().agent;
+    let (name, system) = (agent.shared_name().clone(), agent.system().clone());
+    let mut request = Request::new(name, system, messages, agent.tools().clone());
+    if let Some(shape) = &flight.shape {
+        request.must_answer_with(shape.schema());
+    }
+    request
+}
+
+/// The context of the reply that a turn taken up again has in its log, for the hooks and tools behind it. What hooks added
+/// at the tail of that one call is gone with it.
+pub(crate) fn look_back(flight: &mut Flight) {
+    let first = flight.state.turn.as_ref().map_or(0, |turn| turn.first);
+    let said = |event: &Arc<Event>| matches!(event.kind, EventKind::AssistantMessage { .. });
+    let Some(reply) = flight.state.history[first..].iter().rposition(said) else { return };
+    let parts = transient_parts(&flight.injected);
+    let beyond = Beyond { turn: Some((&flight.turn.frame.id, &parts)), regeneration: None };
+    let messages = layout::messages(&flight.state.history[..first + reply], &beyond);
+    let request = request(flight, messages);
+    flight.turn.change().context = Some(request);
 }
 
 fn assemble(flight: &mut Flight) -> (Arc<Vec<Message>>, Segments) {

@@ -20,6 +20,7 @@ mod seen;
 mod state;
 
 pub(crate) use aftermath::{Aftermath, BackgroundDesk, Yield};
+pub(crate) use build::look_back;
 pub(crate) use call::MODIFIED;
 pub(crate) use cut::{Cut, CutToken};
 #[cfg(feature = "testing")]

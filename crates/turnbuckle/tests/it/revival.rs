@@ -221,6 +221,46 @@ fn stop_hooks_that_died_run_again_and_the_model_is_not_asked_again() {
 }
 
 #[test]
+fn hooks_and_tools_of_a_revived_turn_see_the_context_that_they_would_have_seen() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let agent = |dies: bool| {
+        let (in_tool, in_stop) = (seen.clone(), seen.clone());
+        let look = function_with_schema("look", "Looks.", json!({"type": "object"}), Effect::Pure, move |turn, _| {
+            let seen = in_tool.clone();
+            async move {
+                let texts =
+                    turn.context().map(|request| request.messages.iter().map(|said| said.content().text()).collect());
+                seen.lock().unwrap().push(texts.map_or("nothing".to_owned(), |texts: Vec<_>| texts.join("|")));
+                if dies {
+                    std::future::pending::<()>().await;
+                }
+                Ok("looked")
+            }
+        });
+        let stop = stop("stop", move |turn: Stopping| {
+            let seen = in_stop.clone();
+            async move {
+                seen.lock().unwrap().push(format!("{:?}", turn.context().map(|request| request.messages.len())));
+                Ok(OnStop::Accept)
+            }
+        });
+        let inject = pre("weather", |mut turn: Incoming| async move {
+            turn.inject(" rain");
+            turn.proceed()
+        });
+        let script = Script::of([ScriptReply::calls("c1", "look", json!({})), ScriptReply::says("done")]);
+        Agent::builder("a", script).tool(look).hook(inject).hook(stop)
+    };
+    let store = Meddled::shared();
+    killed(agent(true), &store);
+    runtime().block_on(async {
+        let mut rig = reborn(agent(false), &store);
+        ended(&mut rig).await;
+    });
+    assert_eq!(*seen.lock().unwrap(), ["go rain", "go rain", "Some(3)"]);
+}
+
+#[test]
 fn what_was_cancelled_stays_cancelled() {
     let (world, store) = (World::default(), Meddled::shared());
     let process = runtime();
