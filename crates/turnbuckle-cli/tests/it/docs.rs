@@ -6,6 +6,7 @@ use crate::program::Folder;
 
 const README: &str = include_str!("../../../../README.md");
 const CATALOGUE: &str = include_str!("../../../../docs/catalogue.md");
+const SERVICES: &str = include_str!("../../../../docs/catalogue-services.md");
 const PROGRAM: &str = include_str!("../../../../docs/program.md");
 
 fn blocks(text: &str, language: &str) -> Vec<String> {
@@ -90,12 +91,13 @@ fn every_ready_made_hook_has_its_section_with_all_its_options() {
     assert!(available.len() > 1);
     for hook in available.iter().filter(|hook| hook["use"] != "command") {
         let name = hook["use"].as_str().unwrap();
-        let section = CATALOGUE.split("\n## ").find(|section| section.lines().next() == Some(name));
-        let section = section.unwrap_or_else(|| panic!("docs/catalogue.md has no section for {name}"));
+        let mut sections = CATALOGUE.split("\n## ").chain(SERVICES.split("\n## "));
+        let section = sections.find(|section| section.lines().next() == Some(name));
+        let section = section.unwrap_or_else(|| panic!("docs/catalogue*.md have no section for {name}"));
         assert!(section.contains("**Points**:") && section.contains("```toml"), "{name}");
         let keys = known(&format!("[[hooks]]\nuse = \"{name}\"\nzzzzzzzz = 1\n"));
         for key in keys.iter().filter(|key| !common.contains(key)) {
-            assert!(section.contains(&format!("`{key}`")), "{key} of {name} is not in docs/catalogue.md");
+            assert!(section.contains(&format!("`{key}`")), "{key} of {name} is not in docs/catalogue*.md");
         }
     }
 }

@@ -36,7 +36,7 @@ fn examples() -> Vec<Value> {
 
 fn builds<H: ReadyMade>(examples: &[Value]) {
     let page = page();
-    assert!(page.contains(&format!("\n## `{}`\n", H::USE)), "there is no section on {}", H::USE);
+    assert!(page.contains(&format!("\n## {}\n", H::USE)), "there is no section on {}", H::USE);
     let mine: Vec<&Value> = examples.iter().filter(|hook| hook["use"] == H::USE).collect();
     assert!(!mine.is_empty(), "there is no example of {}", H::USE);
     for example in mine {
