@@ -91,7 +91,8 @@ fn after_death(effect: Effect) -> (Vec<String>, String) {
     runtime().block_on(async {
         let mut rig = reborn(agent(&world, effect, false), &store);
         assert_eq!(ended(&mut rig).await.text(), "done");
-        (world.lock().unwrap().clone(), result(&rig).await)
+        let result = result(&rig).await;
+        (world.lock().unwrap().clone(), result)
     })
 }
 
