@@ -20,6 +20,8 @@ Examples:
   turnbuckle show fix                    what happened; also list and trace
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
+  turnbuckle doctor                      which keys and model servers are
+                                         there, and whether they work
 
 A hook in ./turnbuckle.toml that lets no turn end while the build fails:
   [[hooks]]
@@ -62,7 +64,8 @@ pub(crate) struct Common {
     /// Read this file only [default: the user's turnbuckle.toml with ./turnbuckle.toml on top, key by key]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Which model answers: script:FILE or demo [default: `model` in [agent], else demo]
+    /// Which model answers: anthropic:MODEL, openai:MODEL, ollama:MODEL, openai@URL:MODEL, script:FILE or demo [default:
+    /// `model` in [agent], else one by the first key found, else demo]
     #[arg(long, value_name = "M", global = true)]
     pub(crate) model: Option<String>,
     /// Where conversations are kept: sqlite:PATH, or memory: (forgotten with the process) [default: `url` in [store],
@@ -111,10 +114,16 @@ pub(crate) enum Command {
     Show(Show),
     /// What each stage and hook did, turn by turn, with times
     Trace(Trace),
+    /// What runs at each point, in order, with options and what its failure would mean
+    Hooks(Hooks),
     /// Judge the configuration; nothing is run
     ///
     /// Exit code 2 if anything would fail, 0 otherwise, also with warnings.
     Check,
+    /// Which keys and local model servers are there, and whether the model answers
+    ///
+    /// Asks the model for one token, unless it is a script or the demo. Exit code 1 if it does not answer.
+    Doctor(Doctor),
 }
 
 /// Options of `chat`.
@@ -200,6 +209,17 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
+/// Options of `hooks`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Hooks {
+    /// One JSON object a line: a hook at a point
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Instead: the ready-made hooks that `use` can name
+    #[arg(long)]
+    pub(crate) available: bool,
+}
+
 /// Options of `trace`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trace {
@@ -207,6 +227,14 @@ pub(crate) struct Trace {
     pub(crate) id: String,
     /// Only this turn
     pub(crate) turn: Option<String>,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const RUN_HELP: &str = "\

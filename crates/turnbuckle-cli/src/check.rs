@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use turnbuckle::hook::{OnFailure, Point};
-use turnbuckle_tools::{CommandLine, CommandPoint, Workspace};
+use serde_json::Value;
+use turnbuckle::hook::{HookEntry, OnFailure, Point};
+use turnbuckle_tools::Workspace;
 use wildmatch::WildMatch;
 
 use crate::args::Common;
 use crate::assemble::{Prepared, prepare};
-use crate::config::{Found, HookPart, HookUse};
+use crate::config::{Found, HookPart};
 use crate::exit::Exit;
 use crate::output;
 use crate::problem::Problem;
@@ -31,14 +32,14 @@ pub(crate) fn check(common: &Common) -> Exit {
 
 /// What would run, and is probably not meant.
 fn suspicions(prepared: &Prepared) -> Vec<Problem> {
-    let mut found: Vec<Problem> = prepared.config.hooks.iter().filter_map(missing_program).collect();
-    found.extend(prepared.config.hooks.iter().filter_map(fails_open));
-    found.extend(prepared.config.hooks.iter().filter_map(stops_nothing));
+    let hooks = || prepared.config.hooks.iter().zip(&prepared.hooks);
+    let mut found: Vec<Problem> = hooks().filter_map(missing_program).collect();
+    found.extend(hooks().filter_map(fails_open));
+    found.extend(hooks().filter_map(stops_nothing));
     found.extend(unguarded(prepared));
     found.extend(prepared.mute.iter().map(says_nothing));
-    let stops = |part: &HookPart| matches!(part.hook, HookUse::Command { on: CommandPoint::Stop, .. });
     let refusals = prepared.config.limits.max_stop_refusals.as_ref().filter(|limit| limit.value == 0);
-    if let (Some(limit), true) = (refusals, prepared.config.hooks.iter().any(stops)) {
+    if let (Some(limit), true) = (refusals, prepared.hooks.iter().any(|hook| hook.points().contains(Point::OnStop))) {
         let what = "`max_stop_refusals = 0`: every refusal of a stop hook is overruled";
         found.push(Problem::warning(what).at(&limit.place).hint("allow at least 1"));
     }
@@ -56,16 +57,16 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
 }
 
 /// A program that is not there is the hook's failure at its first run.
-fn missing_program(part: &HookPart) -> Option<Problem> {
-    let HookUse::Command { on, run: CommandLine::Argv(argv) } = &part.hook else { return None };
-    let program = argv.first()?;
+fn missing_program((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+    let program = part.option("run").and_then(Value::as_array)?.first()?.as_str()?;
     if exists(program) {
         return None;
     }
     let what = format!("the program {program:?} was not found");
-    let problem = match policy(part, *on) {
-        OnFailure::Block => Problem::error(format!("{what}: the hook would fail, and a turn with it")),
-        OnFailure::Ignore => Problem::warning(format!("{what}: the hook would fail, and be ignored")),
+    let blocks = entry.points().iter().any(|point| entry.failure_policy(point) == OnFailure::Block);
+    let problem = match blocks {
+        true => Problem::error(format!("{what}: the hook would fail, and a turn with it")),
+        false => Problem::warning(format!("{what}: the hook would fail, and be ignored")),
     };
     Some(problem.at(&part.place).hint("is it installed, and in PATH?"))
 }
@@ -79,26 +80,25 @@ fn exists(program: &str) -> bool {
 }
 
 /// A gate whose failure means yes.
-fn fails_open(part: &HookPart) -> Option<Problem> {
-    let ignored = part.on_failure.as_ref().filter(|found| found.value == OnFailure::Ignore)?;
-    let problem = match &part.hook {
-        HookUse::Redact(_) => Problem::warning("`on_failure = \"ignore\"` changes nothing: a redaction always blocks")
-            .hint("take the line out"),
-        HookUse::Command { on: CommandPoint::BeforeTool, .. } => {
-            Problem::warning("this gate fails open: if the program breaks, the call runs").hint("take the line out")
-        }
-        HookUse::Command { on: CommandPoint::AfterModel, .. } => {
-            Problem::warning("this guard fails open: if the program breaks, the reply passes").hint("take the line out")
-        }
-        HookUse::Command { .. } => return None,
+fn fails_open((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+    let ignored = part.settings.on_failure.as_ref().filter(|found| found.value == OnFailure::Ignore)?;
+    let points = entry.points();
+    let what = if points.iter().eq([Point::Stream]) {
+        "`on_failure = \"ignore\"` changes nothing: on the stream a failure always blocks"
+    } else if points.contains(Point::BeforeTool) {
+        "this gate fails open: if the hook breaks, the call runs"
+    } else if points.contains(Point::AfterModel) {
+        "this guard fails open: if the hook breaks, the reply passes"
+    } else {
+        return None;
     };
-    Some(problem.at(&ignored.place))
+    Some(Problem::warning(what).at(&ignored.place).hint("take the line out"))
 }
 
 /// Most programs say no with another exit code than 2, and that is a failure.
-fn stops_nothing(part: &HookPart) -> Option<Problem> {
-    let stops = matches!(part.hook, HookUse::Command { on: CommandPoint::Stop, .. });
-    if !stops || part.on_failure.is_some() {
+fn stops_nothing((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+    let stops = part.used.name == "command" && entry.points().contains(Point::OnStop);
+    if !stops || part.settings.on_failure.is_some() {
         return None;
     }
     let what = "a stop hook without `on_failure`: its failure is ignored: a broken program lets every turn end";
@@ -113,7 +113,7 @@ fn unguarded(prepared: &Prepared) -> Option<Problem> {
     let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| Workspace::CHANGING.contains(name));
     let free: Vec<&str> = offered.filter(|name| !prepared.gated.iter().any(|gated| gated == name)).collect();
     let free: Vec<&str> =
-        free.into_iter().filter(|name| !prepared.config.hooks.iter().any(|part| judges(part, name))).collect();
+        free.into_iter().filter(|name| !prepared.hooks.iter().any(|hook| judges(hook, name))).collect();
     if free.is_empty() {
         return None;
     }
@@ -126,11 +126,10 @@ fn unguarded(prepared: &Prepared) -> Option<Problem> {
     Some(Problem::warning(what).at_if_known(place).hint(hint))
 }
 
-fn judges(part: &HookPart, tool: &str) -> bool {
-    let gate = matches!(part.hook, HookUse::Command { on: CommandPoint::BeforeTool, .. });
-    let minds =
-        |globs: &Found<Vec<Found<String>>>| globs.value.iter().any(|glob| WildMatch::new(&glob.value).matches(tool));
-    gate && part.tools.as_ref().is_none_or(minds)
+fn judges(hook: &HookEntry, tool: &str) -> bool {
+    let globs = &hook.settings().tools;
+    let minds = globs.is_empty() || globs.iter().any(|glob| WildMatch::new(glob).matches(tool));
+    hook.points().contains(Point::BeforeTool) && minds
 }
 
 /// A sub-agent that the script does not know.
@@ -139,21 +138,6 @@ fn says_nothing(name: &Found<String>) -> Problem {
     Problem::warning(what)
         .at(&name.place)
         .hint(format!("write `\"agents\": {{ \"{}\": [ … ] }}` in the script", name.value))
-}
-
-fn policy(part: &HookPart, on: CommandPoint) -> OnFailure {
-    part.on_failure.as_ref().map_or_else(|| point(on).default_on_failure(), |found| found.value)
-}
-
-fn point(on: CommandPoint) -> Point {
-    match on {
-        CommandPoint::BeforeAgent => Point::BeforeAgent,
-        CommandPoint::BeforeTool => Point::BeforeTool,
-        CommandPoint::AfterTool => Point::AfterTool,
-        CommandPoint::AfterModel => Point::AfterModel,
-        CommandPoint::Stop => Point::OnStop,
-        CommandPoint::Ended => Point::OnEnded,
-    }
 }
 
 /// What would run, in the order of a turn.

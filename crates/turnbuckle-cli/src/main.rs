@@ -6,11 +6,14 @@
 
 mod args;
 mod assemble;
+mod catalogue;
 mod chat;
 mod check;
 mod config;
 mod demo;
+mod doctor;
 mod exit;
+mod hooks;
 mod look;
 mod model_name;
 mod output;
@@ -72,7 +75,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::List(list)) => drive(look::list(list, &args.common)),
         Some(Command::Show(show)) => drive(look::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
+        Some(Command::Hooks(hooks)) => self::hooks::hooks(&hooks, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),
+        Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None => drive(chat::open(&args.common)),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{Boxed, Reply};
+use turnbuckle_models::{Environment, Name, NameError, Prices, SetupError};
 
 use crate::config::nearest;
 use crate::problem::{Place, Problem};
@@ -16,40 +17,27 @@ use crate::problem::{Place, Problem};
 pub(crate) enum ModelName {
     Demo,
     Script(PathBuf),
-    /// A provider: recognised, so that the person is told the truth about it.
-    Hosted(&'static str),
+    /// At a provider, or at a server that speaks like one.
+    Provider(Name),
 }
 
-const FORMS: &str = "script:FILE, demo, anthropic:MODEL, openai:MODEL, ollama:MODEL, openai@URL:MODEL";
+const FORMS: &str = "anthropic:MODEL, openai:MODEL, ollama:MODEL, openai@URL:MODEL, script:FILE, demo";
 
 impl ModelName {
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
-        let unfinished = |example: &str| Problem::error(format!("model {text:?} is not complete")).hint(example);
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        if let Some(address) = text.strip_prefix("openai@") {
-            let complete = address.rsplit_once(':').is_some_and(|(url, model)| {
-                url.contains("://") && !model.is_empty() && !model.starts_with("//") && !model.contains('/')
-            });
-            return if complete {
-                Ok(Self::Hosted("openai@"))
-            } else {
-                Err(unfinished("openai@http://localhost:8000/v1:MODEL"))
-            };
-        }
         match (kind, rest) {
             ("demo", "") => Ok(Self::Demo),
-            ("script", "") => Err(unfinished("script:FILE")),
+            ("script", "") => Err(unfinished(text, "script:FILE")),
             ("script", file) => Ok(Self::Script(file.into())),
-            ("anthropic" | "openai" | "ollama", "") => Err(unfinished(&format!("{kind}:MODEL"))),
-            ("anthropic", _) => Ok(Self::Hosted("anthropic")),
-            ("openai", _) => Ok(Self::Hosted("openai")),
-            ("ollama", _) => Ok(Self::Hosted("ollama")),
-            _ => {
-                let near = nearest(kind, ["script", "demo", "anthropic", "openai", "ollama"]);
-                let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-                Err(Problem::error(format!("there is no model {text:?}")).hint(format!("{near}models: {FORMS}")))
-            }
+            _ => Name::parse(text).map(Self::Provider).map_err(|error| not_understood(&error, kind)),
         }
+    }
+
+    /// The one that answers if nobody chose: that of the first key, else the demo.
+    pub(crate) fn first_found() -> String {
+        turnbuckle_models::first_found(&Environment::process())
+            .map_or_else(|| "demo".to_owned(), |name| name.to_string())
     }
 
     /// The model. A script's path is relative to `folder`.
@@ -57,10 +45,51 @@ impl ModelName {
         match self {
             Self::Demo => Ok(SharedModel::Other(Arc::new(Demo::default()))),
             Self::Script(file) => Ok(SharedModel::Script(Arc::new(read_script(&folder.join(file))?))),
-            Self::Hosted(provider) => {
-                let what = format!("this version has no client for {} models", provider.trim_end_matches('@'));
-                Err(Problem::error(what).hint("use --model script:FILE or --model demo"))
-            }
+            Self::Provider(name) => open_provider(name, None).map(SharedModel::Other),
+        }
+    }
+}
+
+/// A provider's model; `max_tokens`: how long its replies may be, if not as long as usual.
+pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<dyn Model>, Problem> {
+    let environment = Environment::process();
+    let prices = prices(&environment)?;
+    turnbuckle_models::open(name, &environment, &prices, max_tokens).map_err(|error| match &error {
+        NameError::NoKey { variable, .. } => {
+            Problem::error(error.to_string()).hint(format!("export {variable}=…, or use another model: {FORMS}"))
+        }
+        NameError::Variable { .. } | NameError::Setup(SetupError::BaseUrl) => {
+            Problem::error(error.to_string()).hint("for example https://api.example.com/v1")
+        }
+        NameError::Setup(SetupError::Tls(_)) => Problem::error(error.to_string())
+            .hint("install the machine's certificates: apt-get install ca-certificates"),
+        _ => Problem::error(error.to_string()),
+    })
+}
+
+/// Those that come along, with those of `TURNBUCKLE_PRICES` on top.
+fn prices(environment: &Environment) -> Result<Arc<Prices>, Problem> {
+    let Some(path) = environment.get("TURNBUCKLE_PRICES") else { return Ok(Prices::builtin()) };
+    let refused = |why: String| Problem::error(format!("TURNBUCKLE_PRICES: {path}: {why}"));
+    let text = std::fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
+    let own = Prices::parse(&text).map_err(|error| {
+        refused(error.to_string())
+            .hint("[models]\nMODEL = { input = 3.0, output = 15.0 }   # dollars for a million tokens")
+    })?;
+    Ok(Arc::new(own.over(&Prices::builtin())))
+}
+
+fn unfinished(text: &str, form: &str) -> Problem {
+    Problem::error(format!("model {text:?} is not complete")).hint(form)
+}
+
+fn not_understood(error: &NameError, kind: &str) -> Problem {
+    match error {
+        NameError::Incomplete { name, form } => unfinished(name, form),
+        _ => {
+            let near = nearest(kind, ["script", "demo", "anthropic", "openai", "ollama"]);
+            let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+            Problem::error(error.to_string()).hint(format!("{near}models: {FORMS}"))
         }
     }
 }
@@ -130,6 +159,9 @@ impl Model for SharedModel {
     fn price(&self, usage: &turnbuckle::message::Usage) -> Option<f64> {
         self.model().price(usage)
     }
+    fn count_tokens(&self, text: &str) -> Option<u64> {
+        self.model().count_tokens(text)
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +173,7 @@ mod tests {
         assert_eq!(ModelName::parse("demo").unwrap(), ModelName::Demo);
         assert_eq!(ModelName::parse("script:a:b.json").unwrap(), ModelName::Script("a:b.json".into()));
         for hosted in ["anthropic:claude", "openai:gpt", "ollama:llama3:8b", "openai@http://localhost:8000/v1:m"] {
-            assert!(matches!(ModelName::parse(hosted).unwrap(), ModelName::Hosted(_)), "{hosted}");
+            assert!(matches!(ModelName::parse(hosted).unwrap(), ModelName::Provider(_)), "{hosted}");
         }
         for bad in ["", "gpt", "script:", "openai:", "openai@", "openai@http://localhost:80/v1", "demo:x"] {
             assert!(ModelName::parse(bad).is_err(), "{bad}");

@@ -74,6 +74,11 @@ impl Problem {
         (file.unwrap_or(usize::MAX - 1), place.line)
     }
 
+    /// What is wrong, without where and what to do.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     pub(crate) fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }

@@ -1,8 +1,14 @@
 //! Any program as a hook: `use = "command"`.
 //!
+//! # What it does
+//!
 //! The program is given one JSON object and a newline on stdin. Exit 0 is no objection; exit 2 blocks, and stderr is the
 //! reason; a JSON object on stdout with exit 0 is the finer answer. Everything else (another exit code, a signal, no such
 //! program, an answer that makes no sense at the point) is the hook's failure and follows its `on_failure`.
+//!
+//! # Points
+//!
+//! The one that `on` names.
 //!
 //! | on | stdin beyond `conversation, turn, cwd, hook_event_name, agent, permission_mode` | exit 2 | JSON on stdout |
 //! |---|---|---|---|
@@ -22,6 +28,24 @@
 //!   killed. When it ends by itself, what it left running in the background goes on, and is not waited for even if it
 //!   holds stdout. A process that leaves the group (`setsid`) is out of reach. A program that is about to exit calls
 //!   [`kill_all_groups`], since nothing is dropped then.
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `on` | required | a point of the table above |
+//! | `run` | required | a string is given to `sh -c`, a list is the program and its arguments; it runs in the project's folder |
+//!
+//! # Example
+//!
+//! ```toml
+//! [[hooks]]
+//! use = "command"
+//! name = "build"
+//! on = "stop"
+//! run = "cargo check --quiet || exit 2"
+//! on_failure = "block"
+//! ```
 
 mod answer;
 mod line;
@@ -36,6 +60,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use turnbuckle::hook::HookEntry;
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 
 pub use line::CommandLine;
 use points::Command;
@@ -62,6 +87,35 @@ impl CommandHook {
     pub fn new(name: impl Into<String>, on: CommandPoint, run: CommandLine, cwd: impl Into<PathBuf>) -> Self {
         Self { on, command: Command { name: name.into(), line: run, cwd: cwd.into() } }
     }
+}
+
+impl ReadyMade for CommandHook {
+    const USE: &'static str = "command";
+    const DOES: &'static str = "runs a program at a point; its exit code decides";
+    type Options = CommandOptions;
+
+    fn from_options(options: CommandOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+        if options.run.is_empty() {
+            let why = "names no program: a string is given to `sh -c`, a list is the program and its arguments";
+            return Err(OptionError::new("run", why));
+        }
+        Ok(Self::new(Self::USE, options.on, options.run, around.folder))
+    }
+
+    fn entry(mut self, name: String) -> HookEntry {
+        self.command.name = name;
+        self.into()
+    }
+}
+
+/// Options of [`CommandHook`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandOptions {
+    /// Where it runs.
+    pub on: CommandPoint,
+    /// What runs.
+    pub run: CommandLine,
 }
 
 /// A hook is asked only at points that its type implements, so each point has a type.

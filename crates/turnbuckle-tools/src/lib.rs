@@ -32,5 +32,7 @@ mod command;
 mod files;
 mod workspace;
 
-pub use command::{CommandError, CommandHook, CommandLine, CommandPoint, UnknownPoint, kill_all_groups};
+pub use command::{
+    CommandError, CommandHook, CommandLine, CommandOptions, CommandPoint, UnknownPoint, kill_all_groups,
+};
 pub use workspace::{Workspace, WorkspaceError};

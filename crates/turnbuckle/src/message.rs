@@ -53,6 +53,14 @@ pub enum Part {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         url: Option<Text>,
     },
+    /// Something only the provider reads: a sealed thought, a tool that its host ran and what came of it. Kept in its place
+    /// and sent back to the same provider as it came; others never see it.
+    Provider {
+        /// Whose it is: the wire it came over, for example `anthropic`.
+        provider: Text,
+        /// As it came.
+        block: Arc<Value>,
+    },
 }
 
 impl Part {

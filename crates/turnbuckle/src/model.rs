@@ -42,6 +42,13 @@ pub trait Model: Send + Sync + 'static {
         let _ = usage;
         None
     }
+
+    /// How many tokens this text is to the model, if it knows better than an [estimate](crate::context::tokens). Asked
+    /// about every text of a context that comes near its limit.
+    fn count_tokens(&self, text: &str) -> Option<u64> {
+        let _ = text;
+        None
+    }
 }
 
 /// Where a model's chunks go. A wrap may give its own, to hold back or to look.
@@ -72,13 +79,81 @@ pub struct Request {
     pub attempt: u32,
     /// Which model call of the conversation, from 1, retries included.
     pub ordinal: u64,
+    /// Where the parts of the context end that stay as they are from call to call.
+    pub(crate) segments: Segments,
     /// Fixed per agent; only [`narrow_tools`](Self::narrow_tools) changes them.
     tools: Arc<[Definition]>,
 }
 
+/// Where the segments of a context end, in order: `history │ user message · turn's injections │ this turn's calls and
+/// results │ this call's injections`. What stands before an end is likely to be sent again, byte for byte, so a provider's
+/// prompt cache may keep it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Segments {
+    /// Behind the history.
+    pub history: SegmentEnd,
+    /// Behind the user message that opened the turn and what hooks added to it.
+    pub opening: SegmentEnd,
+    /// Behind this turn's calls and results.
+    pub calls: SegmentEnd,
+}
+
+/// A place in a context: behind so many messages, and of the last of them behind so many parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentEnd {
+    /// How many messages; 0: the segment is empty.
+    pub messages: usize,
+    /// How many parts of the last one.
+    pub parts: usize,
+}
+
+impl SegmentEnd {
+    /// Behind all of these.
+    pub(crate) fn behind(messages: &[Message]) -> Self {
+        Self { messages: messages.len(), parts: messages.last().map_or(0, |last| last.content().parts().len()) }
+    }
+}
+
+impl Segments {
+    /// After an edit: an end in front of the first change stays, the others keep their distance from the tail.
+    pub(crate) fn moved(self, before: &[Message], now: &[Message]) -> Self {
+        let same = before.iter().zip(now).take_while(|(old, new)| old == new).count();
+        let shift = |end: SegmentEnd| match end.messages {
+            messages if messages <= same => end,
+            messages => SegmentEnd { messages: (messages + now.len()).saturating_sub(before.len()), ..end },
+        };
+        Self { history: shift(self.history), opening: shift(self.opening), calls: shift(self.calls) }
+    }
+}
+
 impl Request {
     pub(crate) fn new(agent: Text, system: Text, messages: Vec<Message>, tools: Arc<[Definition]>) -> Self {
-        Self { agent, system, messages: Arc::new(messages), schema: None, attempt: 0, ordinal: 0, tools }
+        Self {
+            agent,
+            system,
+            messages: Arc::new(messages),
+            schema: None,
+            attempt: 0,
+            ordinal: 0,
+            segments: Segments::default(),
+            tools,
+        }
+    }
+
+    /// A request as an agent of this name would send it: for trying a model by itself. In a turn the runtime makes them.
+    pub fn of(agent: impl Into<Text>, messages: Vec<Message>, tools: impl IntoIterator<Item = Definition>) -> Self {
+        let end = SegmentEnd::behind(&messages);
+        let mut request = Self::new(agent.into(), "".into(), messages, tools.into_iter().collect());
+        request.segments = Segments { calls: end, ..Segments::default() };
+        (request.attempt, request.ordinal) = (1, 1);
+        request
+    }
+
+    /// Where the context's stable segments end. A wrap that changed the messages of its copy may have left an end behind the
+    /// last of them.
+    pub fn segments(&self) -> Segments {
+        self.segments
     }
 
     /// The tools offered.
@@ -115,6 +190,12 @@ pub enum ModelError {
         #[source]
         source: Option<crate::Failure>,
     },
+    /// Nothing came for too long.
+    #[error("the model said nothing for {} s", idle.as_secs_f64())]
+    Stalled {
+        /// For how long.
+        idle: Duration,
+    },
     /// What came back cannot be understood.
     #[error("the model's answer makes no sense: {0}")]
     Protocol(String),
@@ -136,6 +217,20 @@ pub enum ModelError {
         hook: Text,
         /// What it said.
         cause: crate::hook::HookFailure,
+    },
+    /// A wrap did not let the call through: a rate limit, an open circuit.
+    #[error("the model was not asked: {why}")]
+    NotAsked {
+        /// Why not.
+        why: String,
+        /// When it may be asked again, if that is known.
+        retry_after: Option<Duration>,
+    },
+    /// A wrap asked several models, and none answered.
+    #[error("every model failed: {}", errors.iter().map(|(model, error)| format!("{model}: {error}")).collect::<Vec<_>>().join("; "))]
+    AllFailed {
+        /// The models in the order they were asked, each with its error.
+        errors: Vec<(String, ModelError)>,
     },
     /// The turn allows no further model call.
     #[error("the turn has used its {limit}")]
@@ -159,14 +254,27 @@ pub enum Retry {
     After(Duration),
 }
 
+impl Retry {
+    /// The one that helps sooner.
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, any) | (any, Self::Never) => any,
+            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
+            _ => Self::Soon,
+        }
+    }
+}
+
 impl ModelError {
-    /// Whether and when to try again: 429, 5xx and transport yes, everything else no.
+    /// Whether and when to try again: 429, 5xx, transport and a stream that stalled yes, everything else no.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Status { status, retry_after, .. } if *status == 429 || *status >= 500 => {
                 retry_after.map_or(Retry::Soon, Retry::After)
             }
-            Self::Transport { .. } => Retry::Soon,
+            Self::AllFailed { errors } => errors.iter().map(|(_, error)| error.retry()).fold(Retry::Never, Retry::or),
+            Self::NotAsked { retry_after, .. } => retry_after.map_or(Retry::Soon, Retry::After),
+            Self::Transport { .. } | Self::Stalled { .. } => Retry::Soon,
             _ => Retry::Never,
         }
     }

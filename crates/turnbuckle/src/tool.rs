@@ -1,6 +1,7 @@
 //! The tool contract: who runs it, who must allow it, and what a crash in the middle means.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +109,38 @@ pub enum Effect {
     Ask,
     /// Never again: an error result says that nobody knows whether it happened.
     Never,
+}
+
+impl Effect {
+    /// [`Reconcile`](Self::Reconcile) by a function: the result if the call happened, `None` if it did not.
+    ///
+    /// ```
+    /// use turnbuckle::tool::{Effect, Output};
+    /// let booked = Effect::reconcile(|_, call| async move {
+    ///     // Ask the booking system for this call id here.
+    ///     Ok((call.call.as_str() == "c1").then(|| Output::ok("booked")))
+    /// });
+    /// ```
+    pub fn reconcile<F, Fut>(ask: F) -> Self
+    where
+        F: Fn(Turn, ToolCall) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Option<Output>, Failure>> + Send + 'static,
+    {
+        Self::Reconcile(Arc::new(Asking(ask)))
+    }
+}
+
+/// A function that asks the world.
+struct Asking<F>(F);
+
+impl<F, Fut> Reconcile for Asking<F>
+where
+    F: Fn(Turn, ToolCall) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<Option<Output>, Failure>> + Send + 'static,
+{
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+        Box::pin((self.0)(turn.clone(), call.clone()))
+    }
 }
 
 impl fmt::Debug for Effect {

@@ -42,13 +42,19 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
         BuildError::IdleSetting { hook, setting } => {
             let part = last_hook(config, hook);
             let place = part.map(|part| match *setting {
-                "tools" => part.tools.as_ref().map_or(&part.place, |found| &found.place),
+                "tools" => part.settings.tools.as_ref().map_or(&part.place, |found| &found.place),
                 release if release.starts_with("release") => {
-                    part.release.as_ref().map_or(&part.place, |found| &found.place)
+                    part.settings.release.as_ref().map_or(&part.place, |found| &found.place)
                 }
+                "durable" => part.settings.durable.as_ref().map_or(&part.place, |found| &found.place),
+                "max_tokens" => part.settings.max_tokens.as_ref().map_or(&part.place, |found| &found.place),
                 _ => &part.place,
             });
             (place, Some("take the setting out, or choose another point with `on`".to_owned()))
+        }
+        BuildError::HookBeyondReserve { hook, .. } => {
+            let tokens = last_hook(config, hook).and_then(|part| part.settings.max_tokens.as_ref());
+            (tokens.map(|found| &found.place), Some("lower it, or raise `injection_reserve` in [limits]".to_owned()))
         }
         _ => (None, None),
     };
@@ -78,7 +84,7 @@ fn sub_agent<'c>(config: &'c Config, name: &str) -> Option<&'c Place> {
 fn named_tool<'c>(config: &'c Config, place: &str, tool: &str) -> Option<&'c Place> {
     let names = match place.strip_prefix("hook ") {
         None => config.tools.approve.as_ref()?,
-        Some(quoted) => last_hook(config, quoted.trim_matches('"'))?.tools.as_ref()?,
+        Some(quoted) => last_hook(config, quoted.trim_matches('"'))?.settings.tools.as_ref()?,
     };
     let named = names.value.iter().find(|name| name.value == tool);
     Some(named.map_or(&names.place, |name| &name.place))

@@ -1,20 +1,25 @@
 //! The hooks of `[[hooks]]` as an agent holds them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use turnbuckle::hook::{HookEntry, HookExt};
+use turnbuckle::hooks::{Retry, RetryOptions};
 use turnbuckle::tool::Tool;
-use turnbuckle_tools::CommandHook;
 use wildmatch::WildMatch;
 
-use crate::config::{Config, HookPart, HookUse};
+use crate::config::{HookPart, HookSettings};
 
 /// In order, each with its settings.
-pub(super) fn entries(config: &Config, folder: &Path) -> Vec<HookEntry> {
-    let names = names(&config.hooks);
-    config.hooks.iter().zip(names).map(|(part, name)| entry(part, name, folder)).collect()
+pub(super) fn entries(parts: &mut [HookPart]) -> Vec<HookEntry> {
+    let names = names(parts);
+    let make = |(part, name): (&mut HookPart, String)| Some(with(part.maker.take()?.make(name), &part.settings));
+    parts.iter_mut().zip(names).filter_map(make).collect()
+}
+
+/// The program retries model calls only through a hook; who configures none has this one.
+pub(super) fn default_retry() -> Option<HookEntry> {
+    Some(Retry::new(RetryOptions::default()).ok()?.into())
 }
 
 /// A hook without a name is called after its `use`; of several the later ones are numbered.
@@ -24,7 +29,7 @@ pub(super) fn names(parts: &[HookPart]) -> Vec<String> {
         if let Some(name) = &part.name {
             return name.value.clone();
         }
-        let base = part.hook.name();
+        let base = part.used.name;
         let numbered = (2..).map(|number| format!("{base}-{number}"));
         let free = std::iter::once(base.to_owned()).chain(numbered).find(|name| !taken.contains(name));
         let name = free.unwrap_or_default();
@@ -34,25 +39,27 @@ pub(super) fn names(parts: &[HookPart]) -> Vec<String> {
     parts.iter().map(&mut name).collect()
 }
 
-fn entry(part: &HookPart, name: String, folder: &Path) -> HookEntry {
-    let mut entry = match &part.hook {
-        HookUse::Command { on, run } => CommandHook::new(name, *on, run.clone(), folder).into(),
-        HookUse::Redact(redact) => redact.clone().named(name),
-    };
-    if let Some(found) = &part.on_failure {
+fn with(mut entry: HookEntry, settings: &HookSettings) -> HookEntry {
+    if let Some(found) = &settings.on_failure {
         entry = entry.on_failure(found.value);
     }
-    if let Some(found) = &part.timeout {
+    if let Some(found) = &settings.timeout {
         entry = entry.timeout(found.value);
     }
-    if let Some(found) = &part.tools {
+    if let Some(found) = &settings.tools {
         entry = entry.for_tools(found.value.iter().map(|glob| glob.value.clone()));
     }
-    if part.main_agent_only {
+    if settings.main_agent_only {
         entry = entry.main_agent_only();
     }
-    if part.release.is_some() {
+    if settings.release.is_some() {
         entry = entry.release_on_accept();
+    }
+    if settings.durable.as_ref().is_some_and(|found| found.value) {
+        entry = entry.durable();
+    }
+    if let Some(found) = &settings.max_tokens {
+        entry = entry.sheddable(found.value, settings.priority.as_ref().map_or(0, |found| found.value));
     }
     entry
 }

@@ -6,6 +6,7 @@ mod tools;
 
 use std::path::{Path, PathBuf};
 
+use turnbuckle::hook::HookEntry;
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder};
 
@@ -25,6 +26,8 @@ pub(crate) struct Prepared {
     /// Where conversations are kept.
     pub(crate) store: StoreName,
     pub(crate) config: Config,
+    /// Those of `[[hooks]]`, in order.
+    pub(crate) hooks: Vec<HookEntry>,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
     /// The model's name, as given.
@@ -52,6 +55,7 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         model: chosen.name,
         gated: Vec::new(),
         mute: Vec::new(),
+        hooks: Vec::new(),
         config,
     };
     prepared.assemble(model);
@@ -70,7 +74,11 @@ impl Prepared {
         let Some(model) = model.or_else(|| stand_in().ok()) else { return };
         let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
         self.mute = sub_agents.filter(|name| model.is_mute(&name.value)).cloned().collect();
-        match build(&self.config, &model, &mut self.problems) {
+        self.hooks = hooks::entries(&mut self.config.hooks);
+        if self.config.hooks.is_empty() && !self.has_errors() {
+            self.hooks.extend(hooks::default_retry());
+        }
+        match build(&self.config, &self.hooks, &model, &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
                 self.agent = (!self.has_errors()).then_some(agent);
@@ -82,12 +90,12 @@ impl Prepared {
 
 fn build(
     config: &Config,
+    hooks: &[HookEntry],
     model: &SharedModel,
     problems: &mut Vec<Problem>,
 ) -> Result<(Agent, Vec<String>), Option<Problem>> {
     let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
     let offer = tools::offer(config, &folder, problems).ok_or(None)?;
-    let hooks = hooks::entries(config, &folder);
     let name = config.agent.name.as_ref().map_or(NAME, |found| &found.value);
     let mut builder = Agent::builder(name, model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     if let Some(system) = &config.agent.system {
@@ -104,15 +112,15 @@ fn build(
         for tool in &offer.read_only {
             inner = inner.shared_tool(tool.clone());
         }
-        inner = with_all(inner, hooks::for_tools(&hooks, &offer.read_only));
+        inner = with_all(inner, hooks::for_tools(hooks, &offer.read_only));
         let agent = inner.build().map_err(|error| blame::problem(&error, config, Some(part)))?;
         builder = builder.tool(SubAgent::new(agent, description(described)));
     }
-    let agent = with_all(builder, hooks).build().map_err(|error| blame::problem(&error, config, None))?;
+    let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
     Ok((agent, offer.approve))
 }
 
-fn with_all(builder: AgentBuilder, hooks: Vec<turnbuckle::hook::HookEntry>) -> AgentBuilder {
+fn with_all(builder: AgentBuilder, hooks: Vec<HookEntry>) -> AgentBuilder {
     hooks.into_iter().fold(builder, AgentBuilder::hook)
 }
 
@@ -124,28 +132,30 @@ fn description(system: &str) -> String {
     }
 }
 
-struct Chosen {
-    name: String,
+/// The model that would answer.
+pub(crate) struct Chosen {
+    pub(crate) name: String,
     folder: PathBuf,
     place: Option<crate::problem::Place>,
-    by: By,
+    pub(crate) by: By,
 }
 
-#[derive(PartialEq, Eq)]
-enum By {
+/// Who chose it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
     Option,
     File,
     Nobody,
 }
 
-fn choose_model(common: &Common, config: &Config) -> Chosen {
+pub(crate) fn choose_model(common: &Common, config: &Config) -> Chosen {
     match (&common.model, &config.agent.model) {
         (Some(name), _) => Chosen { name: name.clone(), folder: PathBuf::new(), place: None, by: By::Option },
         (None, Some(found)) => {
             let (name, folder) = (found.value.name.clone(), found.value.folder.clone());
             Chosen { name, folder, place: Some(found.place.clone()), by: By::File }
         }
-        (None, None) => Chosen { name: "demo".to_owned(), folder: PathBuf::new(), place: None, by: By::Nobody },
+        (None, None) => Chosen { name: ModelName::first_found(), folder: PathBuf::new(), place: None, by: By::Nobody },
     }
 }
 

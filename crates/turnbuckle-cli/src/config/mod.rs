@@ -6,10 +6,11 @@ mod file;
 mod hooks;
 mod load;
 mod nearest;
+mod options;
 mod reader;
 mod sections;
 
-pub(crate) use hooks::{HookPart, HookUse};
+pub(crate) use hooks::{HookPart, HookSettings};
 pub(crate) use load::load;
 pub(crate) use nearest::nearest;
 pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};

@@ -1,5 +1,6 @@
 //! Reading a table key by key. What is asked for is known; what is left over at the end is an unknown key.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -8,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::Found;
 use super::file::Source;
 use super::nearest::instead;
+use super::options::Options;
 use crate::problem::{Place, Problem};
 
 /// A table under way.
@@ -16,6 +18,8 @@ pub(super) struct Section<'s> {
     /// As a person would write it: `[agent]`.
     title: String,
     place: Place,
+    /// Where it begins and ends in the text.
+    span: Range<usize>,
     table: DeTable<'s>,
     known: Vec<&'static str>,
     /// Known keys that were there, whatever came of them.
@@ -24,7 +28,15 @@ pub(super) struct Section<'s> {
 
 impl<'s> Section<'s> {
     pub(super) fn root(source: &'s Source, table: DeTable<'s>) -> Self {
-        Self { source, title: String::new(), place: source.place(0), table, known: Vec::new(), present: Vec::new() }
+        Self {
+            source,
+            title: String::new(),
+            place: source.place(0),
+            span: 0..0,
+            table,
+            known: Vec::new(),
+            present: Vec::new(),
+        }
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -86,6 +98,14 @@ impl<'s> Section<'s> {
         self.typed(key, SMALL, |value| whole(value).and_then(|number| u32::try_from(number).ok()))
     }
 
+    /// Of either sign.
+    pub(super) fn integer(&mut self, key: &'static str) -> Option<Found<i32>> {
+        self.typed(key, INTEGER, |value| {
+            let DeValue::Integer(number) = value else { return None };
+            i32::from_str_radix(number.as_str(), number.radix()).ok()
+        })
+    }
+
     /// Not negative.
     pub(super) fn amount(&mut self, key: &'static str) -> Option<Found<f64>> {
         self.typed(key, AMOUNT, |value| {
@@ -126,24 +146,19 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// A string, or a list of strings.
-    pub(super) fn string_or_list(&mut self, key: &'static str) -> Option<Found<Result<String, Vec<String>>>> {
-        self.typed(key, STRING_OR_LIST, |value| match value {
-            DeValue::String(text) => Some(Ok(text.clone().into_owned())),
-            DeValue::Array(items) => {
-                let texts: Option<Vec<_>> =
-                    items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect();
-                texts.map(Err)
-            }
-            _ => None,
-        })
-    }
-
     pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'s>> {
         let source = self.source;
         let found = self.typed(key, TABLE, |value| value.as_table().cloned())?;
         let title = format!("[{key}]");
-        Some(Section { source, title, place: found.place, table: found.value, known: Vec::new(), present: Vec::new() })
+        Some(Section {
+            source,
+            title,
+            place: found.place,
+            span: 0..0,
+            table: found.value,
+            known: Vec::new(),
+            present: Vec::new(),
+        })
     }
 
     /// `[[key]]`, or a list of inline tables.
@@ -156,6 +171,7 @@ impl<'s> Section<'s> {
                     source,
                     title: format!("[[{key}]]"),
                     place,
+                    span: item.span(),
                     table,
                     known: Vec::new(),
                     present: Vec::new(),
@@ -174,6 +190,12 @@ impl<'s> Section<'s> {
             self.source.tell(Problem::error(what).at(&self.place).hint(format!("write `{key} = {example}`")));
         }
         found
+    }
+
+    /// Hands on what nobody asked for.
+    pub(super) fn rest<T>(self, read: impl FnOnce(Options<'_>) -> T) -> T {
+        let Self { source, title, table, known, span, .. } = self;
+        read(Options { source, title: &title, table: Spanned::new(span, table), common: &known })
     }
 
     /// Says which keys nobody asked for.
@@ -213,10 +235,9 @@ const STRING: Kind = Kind { name: "a string", example: "\"…\"" };
 const BOOLEAN: Kind = Kind { name: "true or false", example: "true" };
 const WHOLE: Kind = Kind { name: "a whole number", example: "1000" };
 const SMALL: Kind = Kind { name: "a whole number below 2^32", example: "8" };
+const INTEGER: Kind = Kind { name: "a whole number of 32 bits", example: "-1" };
 const AMOUNT: Kind = Kind { name: "a number that is not negative", example: "0.5" };
 const DURATION: Kind = Kind { name: "a duration", example: "\"30m\"" };
 const STRINGS: Kind = Kind { name: "a list of strings", example: "[\"…\"]" };
-const STRING_OR_LIST: Kind =
-    Kind { name: "a string or a list of strings", example: "\"cargo check --quiet || exit 2\"" };
 const TABLE: Kind = Kind { name: "a table", example: "{ … }" };
 const TABLES: Kind = Kind { name: "a list of tables", example: "[{ … }]" };

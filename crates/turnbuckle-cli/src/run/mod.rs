@@ -96,10 +96,19 @@ impl Ready {
     pub(crate) fn remarks(&self) -> String {
         let mut lines: String = self.problems.iter().map(|problem| format!("{problem}\n")).collect();
         if self.model_is_default {
-            lines +=
-                "note: no model was chosen, so the demo model answers\nhint: choose one with --model script:FILE\n";
+            lines += &unchosen(&self.model);
         }
         lines
+    }
+}
+
+/// What is said when nobody chose a model.
+fn unchosen(model: &str) -> String {
+    match model {
+        "demo" => "note: no model was chosen and no key was found, so the demo model answers\n\
+                   hint: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or choose one with --model; `turnbuckle doctor` says what is there\n"
+            .to_owned(),
+        model => format!("note: no model was chosen: {model} answers, by the key that was found\n"),
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::program::Folder;
 
 const README: &str = include_str!("../../../../README.md");
+const CATALOGUE: &str = include_str!("../../../../docs/catalogue.md");
 const PROGRAM: &str = include_str!("../../../../docs/program.md");
 
 fn blocks(text: &str, language: &str) -> Vec<String> {
@@ -14,7 +15,7 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn every_configuration_shown_is_good() {
-    let shown = [blocks(README, "toml"), blocks(PROGRAM, "toml")].concat();
+    let shown = [blocks(README, "toml"), blocks(PROGRAM, "toml"), blocks(CATALOGUE, "toml")].concat();
     assert!(shown.len() > 8);
     for config in &shown {
         let folder = Folder::new();
@@ -62,24 +63,39 @@ fn every_json_shown_is_json_and_the_script_runs() {
     folder.run(&["run", "--model", "script:talk.json", "hi"]).exits(0).prints("Hello there\n");
 }
 
+/// An unknown key's hint lists the known ones.
+fn known(config: &str) -> Vec<String> {
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", config);
+    let err = folder.run(&["check"]).exits(2).err;
+    let list = err.split("possible here: ").nth(1).unwrap_or_else(|| panic!("{err}")).lines().next().unwrap();
+    list.split(", ").map(str::to_owned).collect()
+}
+
 #[test]
 fn every_key_that_is_known_is_documented() {
-    // An unknown key's hint lists the known ones.
-    let known = |config: &str| {
-        let folder = Folder::new();
-        folder.file("turnbuckle.toml", config);
-        let err = folder.run(&["check"]).exits(2).err;
-        let list = err.split("possible here: ").nth(1).unwrap_or_else(|| panic!("{err}")).lines().next().unwrap();
-        list.split(", ").map(str::to_owned).collect::<Vec<_>>()
-    };
-    let hook = "[[hooks]]\nzzzzzzzz = 1\nuse = ";
-    let command = format!("{hook}\"command\"\non = \"stop\"\nrun = \"true\"\n");
-    let configs = ["zzzzzzzz = 1\n", "[agent]\nzzzzzzzz = 1\n", "[limits]\nzzzzzzzz = 1\n", "[store]\nzzzzzzzz = 1\n"];
-    let more = ["[tools]\nzzzzzzzz = 1\n", "[[agents]]\nname = \"a\"\nzzzzzzzz = 1\n"];
-    let redact = format!("{hook}\"redact\"\n");
-    for config in configs.into_iter().chain(more).chain([&*command, &*redact]) {
-        for key in known(config) {
-            assert!(PROGRAM.contains(&key), "{key} is not in docs/program.md");
+    let sections = ["", "[agent]\n", "[limits]\n", "[store]\n", "[tools]\n", "[[agents]]\nname = \"a\"\n"];
+    let hook = "[[hooks]]\nuse = \"command\"\n";
+    for section in sections.into_iter().chain([hook]) {
+        for key in known(&format!("{section}zzzzzzzz = 1\n")) {
+            assert!(PROGRAM.contains(&format!("`{key}`")) || PROGRAM.contains(&key), "{key} is not in docs/program.md");
+        }
+    }
+}
+
+#[test]
+fn every_ready_made_hook_has_its_section_with_all_its_options() {
+    let common = known("[[hooks]]\nuse = \"command\"\nzzzzzzzz = 1\n");
+    let available = Folder::new().run(&["hooks", "--available", "--json"]).exits(0).events();
+    assert!(available.len() > 1);
+    for hook in available.iter().filter(|hook| hook["use"] != "command") {
+        let name = hook["use"].as_str().unwrap();
+        let section = CATALOGUE.split("\n## ").find(|section| section.lines().next() == Some(name));
+        let section = section.unwrap_or_else(|| panic!("docs/catalogue.md has no section for {name}"));
+        assert!(section.contains("**Points**:") && section.contains("```toml"), "{name}");
+        let keys = known(&format!("[[hooks]]\nuse = \"{name}\"\nzzzzzzzz = 1\n"));
+        for key in keys.iter().filter(|key| !common.contains(key)) {
+            assert!(section.contains(&format!("`{key}`")), "{key} of {name} is not in docs/catalogue.md");
         }
     }
 }

@@ -7,6 +7,18 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// With a key of the person who runs the tests a turn would reach a real provider.
+const PROVIDERS: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENROUTER_API_KEY",
+    "OLLAMA_HOST",
+    "TURNBUCKLE_PRICES",
+];
+
 pub(crate) struct Folder(TempDir);
 
 /// What came of a run.
@@ -54,7 +66,7 @@ impl Folder {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
         command.args(arguments).current_dir(self.path()).env("HOME", self.path().join("home"));
-        for name in ["XDG_CONFIG_HOME", "CLICOLOR_FORCE", "TURNBUCKLE_DEMO_PACE"] {
+        for name in ["XDG_CONFIG_HOME", "CLICOLOR_FORCE", "TURNBUCKLE_DEMO_PACE"].iter().chain(PROVIDERS) {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

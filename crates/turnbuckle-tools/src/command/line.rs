@@ -10,7 +10,7 @@ use super::CommandError;
 
 /// A string is `sh -c`, an array is argv.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or a list of strings")]
 pub enum CommandLine {
     /// `sh -c` this.
     Shell(String),
@@ -19,6 +19,14 @@ pub enum CommandLine {
 }
 
 impl CommandLine {
+    /// Whether it names no program.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Shell(line) => line.trim().is_empty(),
+            Self::Argv(words) => words.first().is_none_or(|program| program.trim().is_empty()),
+        }
+    }
+
     pub(super) fn command(&self, cwd: &Path) -> Result<process::Command, CommandError> {
         match self {
             Self::Shell(line) if line.trim().is_empty() => Err(CommandError::Empty),

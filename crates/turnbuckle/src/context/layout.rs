@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::event::{Event, EventKind, Outcome, Place};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
+use crate::model::{SegmentEnd, Segments};
 use crate::store::Regeneration;
 
 /// What the next turn's model sees of a turn that somebody stopped.
@@ -22,17 +23,23 @@ pub(crate) struct Beyond<'a> {
 
 /// The messages that a log makes.
 pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Vec<Message> {
+    laid_out(log, beyond).0
+}
+
+/// The messages that a log makes, and where their segments end.
+pub(crate) fn laid_out(log: &[Arc<Event>], beyond: &Beyond<'_>) -> (Vec<Message>, Segments) {
     let mut page = Page { messages: Vec::with_capacity(log.len()), ..Page::default() };
     for event in log {
         page.write(event, beyond);
     }
     page.finish_results();
+    let segments = page.segments();
     if let Some(again) = beyond.regeneration {
         page.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
         let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
         page.messages.push(Message::Note(text.into()));
     }
-    page.messages
+    (page.messages, segments)
 }
 
 /// Adds content at the very tail.
@@ -52,6 +59,8 @@ struct Page {
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
     results: Vec<OpenResult>,
+    /// Where the message that opened the present turn stands.
+    opening: Option<usize>,
 }
 
 impl Page {
@@ -60,6 +69,9 @@ impl Page {
             EventKind::UserMessage { content, .. } => {
                 self.finish_results();
                 let mine = beyond.turn.filter(|(turn, _)| **turn == event.turn).map(|(_, parts)| parts);
+                if mine.is_some() {
+                    self.opening = Some(self.messages.len());
+                }
                 self.user(content, mine.unwrap_or_default());
             }
             EventKind::Injection { content, place: Place::NextTurn, .. } => {
@@ -90,6 +102,15 @@ impl Page {
                 }
             }
             EventKind::ToolStarted { .. } | EventKind::Suspension { .. } | EventKind::Resolution { .. } => {}
+        }
+    }
+
+    fn segments(&self) -> Segments {
+        let opening = self.opening.unwrap_or(self.messages.len());
+        Segments {
+            history: SegmentEnd::behind(&self.messages[..opening]),
+            opening: SegmentEnd::behind(&self.messages[..self.messages.len().min(opening + 1)]),
+            calls: SegmentEnd::behind(&self.messages),
         }
     }
 

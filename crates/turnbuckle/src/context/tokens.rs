@@ -15,9 +15,14 @@ pub fn of_text(text: &str) -> u64 {
 
 /// Of content.
 pub fn of_content(content: &Content) -> u64 {
+    of_content_by(content, &of_text)
+}
+
+fn of_content_by(content: &Content, of_text: &dyn Fn(&str) -> u64) -> u64 {
     let of_part = |part: &Part| match part {
         Part::Text { text } | Part::Thinking { text, .. } => of_text(text),
         Part::Image { .. } | Part::File { .. } => ATTACHMENT,
+        Part::Provider { block, .. } => of_json(block),
     };
     content.parts().iter().map(of_part).sum()
 }
@@ -42,16 +47,25 @@ fn of_json(value: &serde_json::Value) -> u64 {
 
 /// Of a message.
 pub fn of_message(message: &Message) -> u64 {
+    of_message_by(message, &of_text)
+}
+
+fn of_message_by(message: &Message, of_text: &dyn Fn(&str) -> u64) -> u64 {
     let calls = match message {
         Message::Assistant { calls, .. } => calls.iter().map(of_call).sum(),
         _ => 0,
     };
-    of_content(message.content()) + calls + FRAME
+    of_content_by(message.content(), of_text) + calls + FRAME
 }
 
 /// Of messages.
 pub fn of_messages(messages: &[Message]) -> u64 {
     messages.iter().map(of_message).sum()
+}
+
+/// Of messages, their texts counted by somebody who knows better.
+pub fn of_messages_by(messages: &[Message], of_text: &dyn Fn(&str) -> u64) -> u64 {
+    messages.iter().map(|message| of_message_by(message, of_text)).sum()
 }
 
 /// Of what an event adds to later contexts.

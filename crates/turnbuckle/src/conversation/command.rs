@@ -68,4 +68,4 @@ impl NewMessage {
 /// A store error that several are told.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub(super) struct Shared(pub(super) Arc<StoreError>);
+struct Shared(Arc<StoreError>);

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::cell::{Cell, SeatGuard};
-use super::command::{Command, NewMessage, Shared};
+use super::command::{Command, NewMessage};
 use super::observers::Watching;
 use super::outcome::{ResolveError, Rest, SendError, TurnError};
 use super::pace::paced;
@@ -77,21 +77,17 @@ pub(super) struct Sitting {
 }
 
 impl Sitting {
-    async fn carry_out(&mut self, command: Command) -> Result<(), StoreError> {
+    async fn carry_out(&mut self, command: Command) -> Result<(), Arc<StoreError>> {
         if let Err(error) = self.claim().await {
             let error = Arc::new(error);
             command.fail(&error);
-            // Whoever asks next is told by name that another has it.
-            return Err(match &*error {
-                StoreError::InUse { id } => StoreError::InUse { id: id.clone() },
-                _ => StoreError::Failed { doing: "claiming the conversation".into(), source: Box::new(Shared(error)) },
-            });
+            return Err(error);
         }
         self.obey(command).await?;
         while self.has_work() {
             self.fly().await?;
         }
-        self.release().await
+        Ok(self.release().await?)
     }
 
     pub(super) fn stage(&self) -> Stage {
@@ -107,10 +103,6 @@ impl Sitting {
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
         match command {
             Command::Message(message) => return self.take(message).await,
-            Command::Resolve(resolve) if self.stage() == Stage::Idle => {
-                let (call, why) = (resolve.call, "no turn is open".into());
-                let _ = resolve.done.send(Err(ResolveError::Stale { call, why }));
-            }
             Command::Resolve(resolve) => self.resolve = Some(resolve),
             Command::Cancel(cut, done) => {
                 self.cut = Some(cut);
@@ -169,6 +161,12 @@ impl Sitting {
 
     fn has_work(&mut self) -> bool {
         self.read_orders();
+        while self.stage() == Stage::Idle
+            && let Some(resolve) = self.resolve.take()
+        {
+            self.read.extend(refuse(resolve, "no turn is open"));
+            self.read_orders();
+        }
         match self.stage() {
             Stage::Idle => {
                 self.cut = None;
@@ -191,7 +189,11 @@ impl Sitting {
             match letter.says {
                 Says::Cancel { turn } if self.open_turn().as_ref() == Some(&turn) => {
                     self.cell.hear(&letter.id);
-                    self.cut = Some(Cut::Cancelled(by));
+                    match self.stage() {
+                        // Its message is still in the inbox: it is cut when it begins.
+                        Stage::Idle => self.cell.cut(Cut::Cancelled(by)),
+                        _ => self.cut = Some(Cut::Cancelled(by)),
+                    }
                 }
                 Says::Answer { call, answer, digest } if self.stage() != Stage::Idle => {
                     // Nobody here waits for it.
@@ -266,11 +268,18 @@ impl Sitting {
     }
 
     /// The store failed: whoever waits is told, and what was remembered is dropped. The log stands.
-    fn give_up(self, error: StoreError) {
-        let error = Arc::new(error);
+    fn give_up(self, error: Arc<StoreError>) {
         self.cell.tell_rest(None, Err(TurnError::Store(error.clone())));
         while let Some(command) = self.cell.rest(&mut None) {
             command.fail(&error);
         }
     }
+}
+
+/// An answer that came too late. Gives back the letter it came in.
+fn refuse(resolve: Resolve, why: &str) -> Option<Text> {
+    let Resolve { call, letter, done, .. } = resolve;
+    // Whoever asked may have gone.
+    let _ = done.send(Err(ResolveError::Stale { call, why: why.into() }));
+    letter
 }

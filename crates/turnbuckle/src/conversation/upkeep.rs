@@ -38,6 +38,11 @@ impl Conversations {
         }
     }
 
+    /// How many conversations this process has in memory, at rest or not.
+    pub fn in_memory_now(&self) -> usize {
+        self.house.cells.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Waits for background hooks, at most this long. What is left stays in the outbox.
     pub async fn drain(&self, most: Duration) {
         let mut aside = self.house.aside.subscribe();

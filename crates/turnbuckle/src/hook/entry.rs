@@ -48,6 +48,8 @@ pub struct Settings {
     pub priority: i32,
     /// When text is told, for a hook that judges replies.
     pub release: Release,
+    /// Of the points that it implements, only these. For a hook whose options say where it works.
+    pub only: Option<Points>,
 }
 
 impl Default for Settings {
@@ -61,6 +63,7 @@ impl Default for Settings {
             max_tokens: None,
             priority: 0,
             release: Release::AtOnce,
+            only: None,
         }
     }
 }
@@ -98,7 +101,7 @@ impl HookEntry {
         &self.settings
     }
 
-    /// The points it implements.
+    /// The points it runs at: of those that it implements, all or the ones it was narrowed to.
     pub fn points(&self) -> Points {
         self.points
     }
@@ -130,6 +133,7 @@ impl HookEntry {
 
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
+        self.points = narrowed(self.points, &self.settings);
         self
     }
 }
@@ -137,9 +141,13 @@ impl HookEntry {
 impl<H: Hook> From<H> for HookEntry {
     fn from(hook: H) -> Self {
         let (name, settings) = (hook.name().into(), Arc::new(hook.settings()));
-        let points = DynHook::points(&hook);
+        let points = narrowed(DynHook::points(&hook), &settings);
         Self { name, settings, points, code: Arc::new(Code::Hook(Arc::new(hook))) }
     }
+}
+
+fn narrowed(points: Points, settings: &Settings) -> Points {
+    settings.only.map_or(points, |only| points.and(only))
 }
 
 impl fmt::Debug for HookEntry {
@@ -184,6 +192,11 @@ pub trait HookExt: Into<HookEntry> {
             settings.priority = priority;
         })
     }
+    /// Of the points that it implements, only these.
+    fn only_at(self, points: impl IntoIterator<Item = Point>) -> HookEntry {
+        let points = points.into_iter().collect();
+        self.into().with(|settings| settings.only = Some(points))
+    }
     /// Holds the stream until every guard has accepted.
     fn release_on_accept(self) -> HookEntry {
         self.into().with(|settings| settings.release = Release::OnAccept)
@@ -214,6 +227,22 @@ mod tests {
     fn a_hook_is_named_after_its_type() {
         assert_eq!(snake_case("a::hooks::RateLimit<alloc::string::String>"), "rate_limit");
         assert_eq!(snake_case("Polite"), "polite");
+    }
+
+    #[test]
+    fn a_hook_can_be_narrowed_to_some_of_its_points() {
+        struct Both;
+        impl Hook for Both {
+            async fn on_ended(&self, _: &crate::Ended) -> Result<(), crate::Failure> {
+                Ok(())
+            }
+            async fn background(&self, _: &crate::hook::Snapshot) -> Result<(), crate::Failure> {
+                Ok(())
+            }
+        }
+        assert!(HookEntry::from(Both).points().iter().eq([Point::Background, Point::OnEnded]));
+        let entry = Both.only_at([Point::OnEnded, Point::OnStop]);
+        assert!(entry.points().iter().eq([Point::OnEnded]), "a point that it does not implement is not won");
     }
 
     #[test]

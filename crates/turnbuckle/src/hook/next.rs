@@ -42,6 +42,11 @@ impl<'a> ModelNext<'a> {
         }
     }
 
+    /// The model at the end of the chain, unless a wrap further in puts another there.
+    pub fn model(self) -> &'a Arc<dyn Model> {
+        self.model
+    }
+
     /// The same chain with another model at its end.
     pub fn on(self, model: &'a Arc<dyn Model>) -> Self {
         Self { model, ..self }

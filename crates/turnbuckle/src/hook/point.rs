@@ -107,6 +107,11 @@ impl Points {
         if on { Self(self.0 | 1 << point as u16) } else { self }
     }
 
+    /// Those that both hold.
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Whether it holds the point.
     pub fn contains(self, point: Point) -> bool {
         self.0 & 1 << point as u16 != 0
@@ -115,6 +120,12 @@ impl Points {
     /// In the order of a turn.
     pub fn iter(self) -> impl Iterator<Item = Point> {
         Point::ALL.into_iter().filter(move |point| self.contains(*point))
+    }
+}
+
+impl FromIterator<Point> for Points {
+    fn from_iter<I: IntoIterator<Item = Point>>(points: I) -> Self {
+        points.into_iter().fold(Self::default(), |set, point| set.set(point, true))
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
-use crate::hook::{Hook, HookEntry, HookExt};
+use crate::hook::{HookEntry, HookExt};
 use crate::model::Model;
 
 /// A hook that configuration can name: `use = "retry"`, and the rest of the section is its [`Options`](Self::Options).
-pub trait ReadyMade: Hook + Sized {
+pub trait ReadyMade: Into<HookEntry> + Sized {
     /// What `use` calls it.
     const USE: &'static str;
     /// What it does, in one line.
@@ -36,8 +36,11 @@ pub struct Surroundings<'a> {
     /// Where hooks keep what must outlive the process.
     pub data: &'a Path,
     /// Opens a model by its name, for hooks that ask one themselves.
-    pub open_model: &'a dyn Fn(&str) -> Result<Arc<dyn Model>, Failure>,
+    pub open_model: &'a OpenModel<'a>,
 }
+
+/// From a model's name, as configuration writes it, to the model.
+pub type OpenModel<'a> = dyn Fn(&str) -> Result<Arc<dyn Model>, Failure> + 'a;
 
 impl fmt::Debug for Surroundings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,6 +55,8 @@ impl fmt::Debug for Surroundings<'_> {
 pub struct OptionError {
     /// Which option.
     pub option: &'static str,
+    /// Of an option that is a list: which item, from 0.
+    pub item: Option<usize>,
     /// What is wrong with it, as the rest of a sentence: "must be at least 1".
     pub why: String,
     /// The cause.
@@ -62,7 +67,14 @@ pub struct OptionError {
 impl OptionError {
     /// An option, and what is wrong with it as the rest of a sentence.
     pub fn new(option: &'static str, why: impl Into<String>) -> Self {
-        Self { option, why: why.into(), source: None }
+        Self { option, item: None, why: why.into(), source: None }
+    }
+
+    /// Of a list, this item, from 0.
+    #[must_use]
+    pub fn item(mut self, item: usize) -> Self {
+        self.item = Some(item);
+        self
     }
 
     /// With its cause.

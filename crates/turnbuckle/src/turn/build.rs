@@ -11,7 +11,7 @@ use crate::hook::run::Run;
 use crate::hook::twin::DynHook;
 use crate::hook::{BeforeModel, Code, HookEntry, Outgoing, Point};
 use crate::message::{Content, Message, Part, Text};
-use crate::model::Request;
+use crate::model::{Request, Segments};
 use crate::scope::By;
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
@@ -20,9 +20,11 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
         return Err(verdict.into());
     }
     let agent = flight.agent();
-    let messages = assemble(flight);
+    let (messages, segments) = assemble(flight);
     let (name, system) = (agent.shared_name().clone(), agent.system().clone());
-    flight.turn.context = Some(Request::new(name, system, messages, agent.tools().clone()));
+    let mut request = Request::new(name, system, messages, agent.tools().clone());
+    request.segments = segments;
+    flight.turn.context = Some(request);
     flight.turn.assistant_message = None;
     flight.turn.stop_active = flight.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
     show(flight, &agent.chains().before_model).await?;
@@ -33,13 +35,13 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     Ok(())
 }
 
-fn assemble(flight: &mut Flight) -> Vec<Message> {
+fn assemble(flight: &mut Flight) -> (Vec<Message>, Segments) {
     let room = flight.frame().limits.room();
     flight.state.make_room(room);
     let parts: Vec<Part> = transient_parts(&flight.injected);
     let beyond =
         Beyond { turn: Some((&flight.turn.frame.id, &parts)), regeneration: flight.beside.regeneration.as_ref() };
-    layout::messages(&flight.state.history, &beyond)
+    layout::laid_out(&flight.state.history, &beyond)
 }
 
 /// What is durable stands in the log already.
@@ -122,6 +124,7 @@ fn edit(flight: &mut Flight, added: &mut Added, hook: &Text, messages: Vec<Messa
     let Some(request) = &mut flight.turn.context else { return Ok(()) };
     let before = tokens::of_messages(&request.messages);
     added.grown += tokens::of_messages(&messages).saturating_sub(before);
+    request.segments = request.segments.moved(&request.messages, &messages);
     request.messages = std::sync::Arc::new(messages);
     let reserve = flight.frame().limits.injection_reserve;
     let size = added.grown + tokens_of(&flight.injected) + tokens_of(&added.tail);
@@ -154,8 +157,14 @@ fn tokens_of(candidates: &[Candidate]) -> u64 {
 /// Once, over the final context. What does not fit is not cut: the turn fails and says by how much.
 fn count(flight: &Flight) -> Result<(), Interrupt> {
     let Some(request) = &flight.turn.context else { return Ok(()) };
-    let size = tokens::of_text(&request.system) + tokens::of_messages(&request.messages);
+    let mut size = tokens::of_text(&request.system) + tokens::of_messages(&request.messages);
     let most = flight.frame().limits.context_tokens;
+    if size > most / 2 {
+        // Only near the limit does an exact count change anything, and counting exactly takes its time.
+        let model = flight.agent().model().clone();
+        let counted = |text: &str| model.count_tokens(text).unwrap_or_else(|| tokens::of_text(text));
+        size = counted(&request.system) + tokens::of_messages_by(&request.messages, &counted);
+    }
     if size > most {
         let reason = format!("the context of this call has about {size} tokens, and context_tokens is {most}");
         return Err(Verdict::failed(reason).into());

@@ -83,8 +83,7 @@ impl<'a> Desk<'a> {
     async fn decide(&mut self) -> Result<Decided, Interrupt> {
         let agent = self.turn.frame.agent.clone();
         let Some(equipped) = agent.tool(&self.open.call.name) else {
-            let name = &self.open.call.name;
-            return Ok(Decided::Finish(Output::error(format!("there is no tool named {name:?}"))));
+            return Ok(Decided::Finish(self.gone()));
         };
         if let Some(question) = self.open.question.take() {
             return self.answered(equipped, question).await;
@@ -93,6 +92,15 @@ impl<'a> Desk<'a> {
             return Ok(self.again(equipped));
         }
         self.fresh(equipped).await
+    }
+
+    /// The agent has no such tool; it may have had one when the call was started.
+    fn gone(&self) -> Output {
+        let name = &self.open.call.name;
+        Output::error(match self.open.started {
+            false => format!("there is no tool named {name:?}"),
+            true => format!("[interrupted] there is no tool named {name:?} any more: whether it happened is unknown"),
+        })
     }
 
     async fn fresh(&mut self, equipped: &Equipped) -> Result<Decided, Interrupt> {

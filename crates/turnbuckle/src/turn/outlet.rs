@@ -36,6 +36,15 @@ impl Stretch {
     fn passed(&self) -> &str {
         if self.transformers.is_empty() { &self.raw } else { &self.passed }
     }
+
+    /// It as a part, if anything came through.
+    fn part(&self) -> Option<Part> {
+        let text: Text = self.passed().into();
+        (!text.is_empty()).then_some(match self.lane {
+            Lane::Text => Part::Text { text },
+            Lane::Thinking => Part::Thinking { text, signature: None },
+        })
+    }
 }
 
 /// Where one reply comes out.
@@ -225,24 +234,32 @@ impl Outlet {
         rest.is_empty() && pushed.next().is_none()
     }
 
-    /// The reply's parts with what was let through in place of what was said.
+    /// The reply's parts with what was let through in place of what was said. Parts of a stretch that came through
+    /// unchanged stay as they were, signatures and all; a signature proves unchanged text, so it goes with a thought that
+    /// was changed. What is no text keeps its place among the rest.
     fn content(&self, reply: &Content) -> Content {
-        let signature_of = |wanted: &str| {
-            reply.parts().iter().find_map(|part| match part {
-                Part::Thinking { text, signature } if **text == *wanted => signature.clone(),
-                _ => None,
-            })
-        };
-        let said = self.stretches.iter().filter(|stretch| !stretch.passed().is_empty()).map(|stretch| {
-            let text: Text = stretch.passed().into();
-            match stretch.lane {
-                Lane::Text => Part::Text { text },
-                // A signature proves unchanged text: it goes with a thought that was changed.
-                Lane::Thinking => Part::Thinking { signature: signature_of(&text), text },
+        let mut parts = Vec::with_capacity(reply.parts().len());
+        let mut stretches = self.stretches.iter();
+        let (mut left, mut unchanged) = (0_usize, true);
+        for part in reply.parts() {
+            let said = match part {
+                Part::Text { text } | Part::Thinking { text, .. } => text.len(),
+                _ => 0,
+            };
+            if said > 0 && left == 0 {
+                let Some(stretch) = stretches.next() else { break };
+                (left, unchanged) = (stretch.raw.len(), stretch.passed() == stretch.raw);
+                if !unchanged {
+                    parts.extend(stretch.part());
+                }
             }
-        });
-        let others = reply.parts().iter().filter(|part| !matches!(part, Part::Text { .. } | Part::Thinking { .. }));
-        said.chain(others.cloned()).collect()
+            if said == 0 || unchanged {
+                parts.push(part.clone());
+            }
+            left = left.saturating_sub(said);
+        }
+        parts.extend(stretches.filter_map(Stretch::part));
+        parts.into()
     }
 
     /// Every guard has accepted: what was held is told.

@@ -15,8 +15,8 @@ use crate::clock::Clock;
 use crate::conversation::House;
 use crate::hook::{Injection, Record};
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::live::{Live, Plane};
-use crate::message::{Content, Reply};
+use crate::live::{Level, Live, Plane};
+use crate::message::{Content, Reply, Text};
 use crate::model::Request;
 use crate::scope::{By, Scope};
 use crate::store::Answer;
@@ -252,9 +252,19 @@ impl Turn {
         self.stop_active
     }
 
+    /// The one source of time: a wrap that waits sleeps by it.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.frame.clock
+    }
+
     /// Cancelled when the turn is.
     pub fn cancellation(&self) -> &CancellationToken {
         self.frame.cut.token()
+    }
+
+    /// Tells viewers something a person should know, in the name of `hook`.
+    pub fn notice(&self, level: Level, hook: &Text, text: impl Into<Text>) {
+        self.frame.tell(Live::Notice { level, text: text.into(), hook: Some(hook.clone()) });
     }
 
     /// Whether a person is there to be asked.

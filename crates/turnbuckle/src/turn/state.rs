@@ -227,7 +227,7 @@ impl State {
     /// The state whose log ends in `log` and comes to `totals`; `None` if more of the log is needed to tell.
     ///
     /// It is the very state that a fold over the whole log has.
-    pub(crate) fn revive(room: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Self> {
+    pub fn revive(room: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Self> {
         let whole = log.first().is_none_or(|first| first.seq == 1);
         let end_of_a_turn = || log.iter().position(|event| matches!(event.kind, EventKind::TurnEnded(_)));
         let begin = if whole { 0 } else { end_of_a_turn()? + 1 };
@@ -243,6 +243,11 @@ impl State {
     /// Takes up an inbox message: the turn exists from now on.
     pub fn begin(&mut self, id: TurnId) {
         self.turn = Some(OpenTurn::new(id, self.history.len()));
+    }
+
+    /// What all its ended turns come to.
+    pub fn totals(&self) -> Totals {
+        self.totals
     }
 
     /// Whether a call of this id is in history.
@@ -280,8 +285,10 @@ impl State {
             let kept = self.history.split_off(first).into_iter().filter(|event| is_for_next_turn(event));
             self.history.extend(kept);
         }
-        let tokens = self.history[counted..].iter().map(|event| tokens::of_event(event)).sum();
-        self.ended.push((self.history.len() - counted, tokens));
+        let left = &self.history[counted..];
+        if !left.is_empty() {
+            self.ended.push((left.len(), left.iter().map(|event| tokens::of_event(event)).sum()));
+        }
         self.shorten(self.room, 0);
     }
 

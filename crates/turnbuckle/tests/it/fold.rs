@@ -252,6 +252,24 @@ proptest! {
     }
 
     #[test]
+    fn a_state_read_backwards_is_the_state_of_the_whole_log(
+        choices in prop::collection::vec(any::<u8>(), 0..60),
+        room in 0_u64..100,
+        end in 0.0..1.0,
+    ) {
+        let log = valid(&choices);
+        let log = &log[..(log.len() as f64 * end) as usize];
+        let whole = folded(log, room);
+        for begin in 0..=log.len() {
+            let revived = State::revive(room, whole.totals(), &log[begin..]);
+            prop_assert!(begin > 0 || revived.is_some());
+            if let Some(revived) = revived.filter(|_| begin < log.len()) {
+                prop_assert_eq!(&revived, &whole, "from event {} on", begin + 1);
+            }
+        }
+    }
+
+    #[test]
     fn how_much_history_there_is_room_for_does_not_change_what_comes_next(
         choices in prop::collection::vec(any::<u8>(), 0..40),
         room in 0_u64..100,

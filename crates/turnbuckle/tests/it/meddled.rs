@@ -1,4 +1,4 @@
-//! A memory store that somebody meddles with: it delays writes, or refuses them.
+//! A memory store that passes for a durable one, and that somebody may meddle with: it delays writes, or refuses them.
 
 use std::sync::Arc;
 
@@ -25,6 +25,11 @@ type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
 pub struct Meddled(MemoryStore, Arc<Meddle>);
 
 impl Meddled {
+    /// Several houses may share it, as processes share a file.
+    pub fn shared() -> Self {
+        Self::with(|_| Meddling::Nothing)
+    }
+
     pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
         Self(MemoryStore::default(), Arc::new(meddle))
     }
@@ -91,6 +96,6 @@ impl Store for Meddled {
         self.0.list()
     }
     fn is_durable(&self) -> bool {
-        self.0.is_durable()
+        true
     }
 }

@@ -19,6 +19,8 @@ const POOLED: usize = 8;
 pub(super) struct Engine {
     pub(super) patterns: Vec<Pattern>,
     pub(super) strategy: Strategy,
+    /// What makes hashes ours.
+    pub(super) salt: String,
     /// Finds where something like a match may be, from any place.
     pub(super) scout: DFA,
     /// Finds the matches that begin at one place. It is given the byte before it first.
@@ -39,14 +41,14 @@ pub(super) struct Caches {
 }
 
 impl Engine {
-    pub(super) fn new(patterns: Vec<Pattern>, strategy: Strategy) -> Result<Self, RedactError> {
+    pub(super) fn new(patterns: Vec<Pattern>, strategy: Strategy, salt: String) -> Result<Self, RedactError> {
         let exact: Vec<Hir> = patterns.iter().map(|pattern| pattern.hir.clone()).collect();
         let placed: Vec<Hir> = patterns.iter().map(placed).collect();
         let loose: Vec<Hir> = exact.iter().map(shape::loosen).collect();
         let (scout, judge, opening) = (automaton(&loose, true)?, automaton(&placed, false)?, automaton(&exact, false)?);
         let longest = patterns.iter().map(|pattern| pattern.longest).max().unwrap_or(0);
         let rests = begins_apart(scout.get_nfa());
-        Ok(Self { patterns, strategy, scout, judge, opening, rests, longest, pool: Mutex::default() })
+        Ok(Self { patterns, strategy, salt, scout, judge, opening, rests, longest, pool: Mutex::default() })
     }
 
     /// The judge for a place that comes after this byte, with its cache.
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     fn rests(patterns: Vec<Pattern>) -> bool {
-        Engine::new(patterns, Strategy::Replace).unwrap().rests
+        Engine::new(patterns, Strategy::Replace, String::new()).unwrap().rests
     }
 
     #[test]

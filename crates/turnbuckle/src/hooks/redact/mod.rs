@@ -1,4 +1,5 @@
-//! Redaction: secrets and personal data, taken out of what a model says while it is being said.
+//! Redaction: secrets and personal data, taken out of text: of what a model says while it is being said, and if you like
+//! of what the user says and of what tools give back.
 //!
 //! # What it does
 //!
@@ -22,7 +23,8 @@
 //!
 //! # Points
 //!
-//! `stream`
+//! `stream`; with [`on`](RedactBuilder::on) also `before_agent` (the user's message, also in the log) and `after_tool`
+//! (results, also in the log).
 //!
 //! # Options
 //!
@@ -33,6 +35,8 @@
 //! | [`keys`](RedactBuilder::keys) | off; on in [`Redact::standard`] | API keys and tokens, as `[key]` |
 //! | [`pattern`](RedactBuilder::pattern) | none | a pattern of your own, as `[NAME]`; at most 4,096 bytes long |
 //! | [`strategy`](RedactBuilder::strategy) | [`Strategy::Replace`] | what stands in the place of a match |
+//! | [`salt`](RedactBuilder::salt) | none | for [`Strategy::Hash`]: a secret of at least 8 bytes |
+//! | [`on`](RedactBuilder::on) | `stream` | where it works |
 //!
 //! # Example
 //!
@@ -44,6 +48,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod build;
 mod engine;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
@@ -59,13 +64,18 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Map;
 
+pub use self::build::{RedactBuilder, RedactError};
 use self::engine::{Caches, Engine};
-use self::patterns::Pattern;
 use self::scan::{Scan, Tools};
+use super::{OptionError, ReadyMade, Surroundings};
 use crate::Failure;
-use crate::hook::{Hook, Passed, Transformer};
+use crate::hook::{AfterTool, BeforeAgent, Hook, Incoming, Passed, Point, Points, Settings, Transformer};
+use crate::message::{Content, Part, ToolCall};
+use crate::tool::Output;
+use crate::turn::Turn;
 
 /// From how many characters on [`Strategy::Mask`] shows the last four.
 const SHOWN_FROM: usize = 8;
@@ -76,6 +86,7 @@ const SHOWN_FROM: usize = 8;
 #[derive(Clone)]
 pub struct Redact {
     engine: Arc<Engine>,
+    on: Points,
 }
 
 impl Redact {
@@ -96,16 +107,41 @@ impl Redact {
 
     /// A whole text at once: what a stream of it would come to.
     ///
-    /// Should the automata fail, which they are built not to, nothing of the text is let through.
+    /// Where the stream would be broken off, by [`Strategy::Block`] or because the automata fail (which they are built
+    /// not to), nothing of the text is let through.
     pub fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.try_apply(text).unwrap_or(Cow::Borrowed("[redacted]"))
+    }
+
+    /// A whole text at once, or why it would be broken off.
+    fn try_apply<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Failure> {
         let mut redactor = self.redactor();
         let (mut passed, mut annotations) = (String::with_capacity(text.len()), Map::new());
         let mut out = Passed::new(&mut passed, &mut annotations);
-        match redactor.chunk(text, &mut out).and_then(|()| redactor.finish(&mut out)) {
-            Ok(()) if redactor.found() == 0 => Cow::Borrowed(text),
-            Ok(()) => Cow::Owned(passed),
-            Err(_) => Cow::Borrowed("[redacted]"),
-        }
+        redactor.chunk(text, &mut out)?;
+        redactor.finish(&mut out)?;
+        Ok(if redactor.found() == 0 { Cow::Borrowed(text) } else { Cow::Owned(passed) })
+    }
+
+    /// The content with its texts redacted; none if there is nothing to redact.
+    fn redacted(&self, content: &Content) -> Result<Option<Content>, Failure> {
+        let mut changed = false;
+        let mut redact = |part: &Part| match part {
+            Part::Text { text } => Ok(match self.try_apply(text)? {
+                Cow::Borrowed(_) => part.clone(),
+                Cow::Owned(redacted) => {
+                    changed = true;
+                    Part::text(redacted)
+                }
+            }),
+            other => Ok(other.clone()),
+        };
+        let parts = content.parts().iter().map(&mut redact).collect::<Result<Vec<_>, Failure>>()?;
+        Ok(changed.then(|| parts.into()))
+    }
+
+    fn blocks(&self) -> bool {
+        self.engine.strategy == Strategy::Block
     }
 }
 
@@ -118,7 +154,8 @@ impl fmt::Debug for Redact {
 }
 
 /// What stands in the place of a match.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Strategy {
     /// The pattern's name in brackets: `[email]`.
@@ -127,119 +164,12 @@ pub enum Strategy {
     /// As many `*` as the match has characters, but for the last four, which are kept: `************1111`. Of a match
     /// with fewer than eight characters none is kept.
     Mask,
-}
-
-/// What is looked for, and what is put in its place. Made by [`Redact::builder`].
-#[derive(Default)]
-#[must_use]
-pub struct RedactBuilder {
-    patterns: Vec<Pattern>,
-    strategy: Strategy,
-    refused: Option<RedactError>,
-}
-
-impl RedactBuilder {
-    /// E-mail addresses.
-    pub fn emails(self) -> Self {
-        self.with(patterns::emails())
-    }
-
-    /// Payment card numbers: 13 to 19 digits that check out, with single spaces or dashes between them or without.
-    pub fn cards(self) -> Self {
-        self.with(patterns::cards())
-    }
-
-    /// API keys and tokens of OpenAI, Anthropic, GitHub, AWS, Slack, Stripe and Google, JSON web tokens, and private
-    /// keys in PEM.
-    pub fn keys(self) -> Self {
-        self.with(patterns::keys())
-    }
-
-    /// A pattern of your own, in the syntax of the `regex` crate, replaced by its name in brackets.
-    ///
-    /// It must have a longest match, of at most 4,096 bytes: `[0-9]{1,20}`, not `[0-9]+`. Unicode classes repeated
-    /// often make it slow to begin with; `(?-u)` keeps them ASCII.
-    pub fn pattern(self, name: &str, pattern: &str) -> Self {
-        self.with(Pattern::new(name, pattern).map(|pattern| vec![pattern]))
-    }
-
-    /// What stands in the place of a match.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Compiles the patterns, or tells the first that was refused.
-    pub fn build(self) -> Result<Redact, RedactError> {
-        match self.refused {
-            Some(refused) => Err(refused),
-            None => Ok(Redact { engine: Arc::new(Engine::new(self.patterns, self.strategy)?) }),
-        }
-    }
-
-    fn with(mut self, patterns: Result<Vec<Pattern>, RedactError>) -> Self {
-        match patterns {
-            Ok(patterns) => self.patterns.extend(patterns),
-            Err(refused) => self.refused = self.refused.or(Some(refused)),
-        }
-        self
-    }
-}
-
-impl fmt::Debug for RedactBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names: Vec<_> = self.patterns.iter().map(|pattern| &pattern.name).collect();
-        names.dedup();
-        f.debug_struct("RedactBuilder").field("patterns", &names).field("strategy", &self.strategy).finish()
-    }
-}
-
-/// Why a [`Redact`] could not be built.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RedactError {
-    /// The pattern is not a regular expression.
-    #[error("pattern `{name}` is not a regular expression")]
-    Syntax {
-        /// The pattern's name.
-        name: String,
-        /// What is wrong with it.
-        source: Box<regex_syntax::Error>,
-    },
-    /// The pattern has no longest match: all that is said would have to be held back.
-    #[error("pattern `{name}` has no longest match; give `{pattern}` bounds, as in `[0-9]{{1,20}}`")]
-    Unbounded {
-        /// The pattern's name.
-        name: String,
-        /// The pattern.
-        pattern: String,
-    },
-    /// The pattern matches the empty text, or no text whatever.
-    #[error("pattern `{name}` matches nothing: `{pattern}` must match at least one character")]
-    MatchesNothing {
-        /// The pattern's name.
-        name: String,
-        /// The pattern.
-        pattern: String,
-    },
-    /// The pattern's longest match is too long to hold back.
-    #[error("pattern `{name}` can match {longest} bytes, and {limit} is the most; lower the bounds of `{pattern}`")]
-    TooLong {
-        /// The pattern's name.
-        name: String,
-        /// The pattern.
-        pattern: String,
-        /// Its longest match, in bytes.
-        longest: usize,
-        /// The most a match may have, in bytes.
-        limit: usize,
-    },
-    /// The patterns make too large an automaton: most often a Unicode class that is repeated hundreds of times.
-    #[error("the patterns are too complex; lower their bounds, or keep their classes ASCII with `(?-u)`")]
-    TooComplex {
-        /// What could not be built.
-        source: Failure,
-    },
+    /// Its name and the beginning of a salted hash: `[email:1f0c6d2a9b3e]`. The same text has the same hash, so one can
+    /// tell whether two are the same without knowing what they are.
+    Hash,
+    /// Nothing: a stream that holds a match is broken off and its turn fails, a user's message that holds one is not
+    /// kept and its turn is halted, a tool's result is withheld.
+    Block,
 }
 
 /// One stream of text on its way through a [`Redact`]: what the chunks before left under way.
@@ -270,9 +200,140 @@ impl Redactor {
     }
 }
 
+impl ReadyMade for Redact {
+    const USE: &'static str = "redact";
+    const DOES: &'static str = "takes secrets and personal data out of text";
+    type Options = RedactOptions;
+
+    fn from_options(options: RedactOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        let mut builder = Self::builder().strategy(options.strategy).salt(options.salt);
+        builder = builder.on(options.on.iter().map(RedactAt::point));
+        if options.on.is_empty() {
+            return Err(OptionError::new("on", "must name at least one point"));
+        }
+        if options.emails {
+            builder = builder.emails();
+        }
+        if options.cards {
+            builder = builder.cards();
+        }
+        if options.keys {
+            builder = builder.keys();
+        }
+        for (item, RedactPattern { name, pattern }) in options.patterns.iter().enumerate() {
+            // Alone first: so a refusal names its item.
+            let alone = Self::builder().pattern(name, pattern).build();
+            alone.map_err(|error| OptionError::new("patterns", "cannot be used").item(item).because(error))?;
+            builder = builder.pattern(name, pattern);
+        }
+        builder.build().map_err(|error| match error {
+            RedactError::Salt => OptionError::new("salt", "is too short, and \"hash\" needs one").because(error),
+            error => OptionError::new("patterns", "cannot be used together").because(error),
+        })
+    }
+}
+
+/// Options of [`Redact`].
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedactOptions {
+    /// E-mail addresses.
+    pub emails: bool,
+    /// Payment card numbers.
+    pub cards: bool,
+    /// API keys and tokens.
+    pub keys: bool,
+    /// Patterns of your own.
+    pub patterns: Vec<RedactPattern>,
+    /// What stands in the place of a match.
+    pub strategy: Strategy,
+    /// For [`Strategy::Hash`].
+    pub salt: String,
+    /// Where it works.
+    pub on: Vec<RedactAt>,
+}
+
+/// Tells what is looked for, not the salt.
+impl fmt::Debug for RedactOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedactOptions").field("strategy", &self.strategy).field("on", &self.on).finish_non_exhaustive()
+    }
+}
+
+/// Where [`Redact`] can work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedactAt {
+    /// The user's message.
+    BeforeAgent,
+    /// What the model says.
+    Stream,
+    /// What tools give back.
+    AfterTool,
+}
+
+impl RedactAt {
+    fn point(&self) -> Point {
+        match self {
+            Self::BeforeAgent => Point::BeforeAgent,
+            Self::Stream => Point::Stream,
+            Self::AfterTool => Point::AfterTool,
+        }
+    }
+}
+
+/// A pattern of your own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedactPattern {
+    /// What stands in brackets in the place of a match.
+    pub name: String,
+    /// In the syntax of the `regex` crate, with a longest match.
+    pub pattern: String,
+}
+
+impl Default for RedactOptions {
+    fn default() -> Self {
+        Self {
+            emails: true,
+            cards: true,
+            keys: true,
+            patterns: Vec::new(),
+            strategy: Strategy::default(),
+            salt: String::new(),
+            on: vec![RedactAt::Stream],
+        }
+    }
+}
+
 impl Hook for Redact {
+    fn settings(&self) -> Settings {
+        Settings { only: Some(self.on), ..Settings::default() }
+    }
+
+    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+        match self.redacted(turn.user_message()) {
+            Ok(Some(content)) => turn.rewrite_input(content),
+            Ok(None) => {}
+            Err(why) if self.blocks() => {
+                return Ok(BeforeAgent::Erase(format!("the message is not kept: {why}").into()));
+            }
+            Err(failure) => return Err(failure),
+        }
+        Ok(BeforeAgent::Continue)
+    }
+
     fn transformer(&self) -> Option<Box<dyn Transformer>> {
         Some(Box::new(self.redactor()))
+    }
+
+    async fn after_tool(&self, _: &Turn, _: &ToolCall, output: &Output) -> Result<AfterTool, Failure> {
+        Ok(match self.redacted(&output.content) {
+            Ok(Some(content)) => AfterTool::Modify(Output { content, ..output.clone() }),
+            Ok(None) => AfterTool::Continue,
+            Err(why) if self.blocks() => AfterTool::Modify(Output::error(format!("[the result is withheld: {why}]"))),
+            Err(failure) => return Err(failure),
+        })
     }
 }
 

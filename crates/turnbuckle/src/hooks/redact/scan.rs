@@ -9,6 +9,8 @@ use regex_automata::Anchored;
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::util::start;
 
+use sha2::{Digest as _, Sha256};
+
 use super::Strategy;
 use super::engine::{Caches, Engine};
 use crate::Failure;
@@ -61,6 +63,8 @@ struct Open {
     pattern: usize,
     chars: usize,
     last: [char; 4],
+    /// Of the match so far, for [`Strategy::Hash`].
+    hash: Option<Sha256>,
 }
 
 /// Everything a scan needs beside itself.
@@ -159,10 +163,13 @@ impl Scan {
             match self.run(at, &mut steps, last, tools)? {
                 Verdict::Undecided => break,
                 Verdict::Plain => at = self.held.ceil_char_boundary(at + 1),
+                Verdict::Match { pattern, .. } if tools.engine.strategy == Strategy::Block => {
+                    return Err(format!("it holds {}", tools.engine.patterns[pattern].label).into());
+                }
                 Verdict::Match { end, pattern } => {
                     self.pass(at, tools);
                     self.found += 1;
-                    self.open = Some(Open::new(pattern));
+                    self.open = Some(Open::new(pattern, tools.engine));
                     self.take(end, tools);
                     if !self.swallow(last, tools) {
                         return Ok(());
@@ -282,14 +289,21 @@ impl Scan {
 }
 
 impl Open {
-    fn new(pattern: usize) -> Self {
-        Self { pattern, chars: 0, last: ['*'; 4] }
+    fn new(pattern: usize, engine: &Engine) -> Self {
+        let hash = (engine.strategy == Strategy::Hash)
+            .then(|| Sha256::new().chain_update((engine.salt.len() as u64).to_le_bytes()).chain_update(&engine.salt));
+        Self { pattern, chars: 0, last: ['*'; 4], hash }
     }
 
     fn take(&mut self, text: &str, tools: &mut Tools<'_, '_>) {
         match tools.engine.strategy {
             Strategy::Replace if self.chars == 0 => tools.out.push(&tools.engine.patterns[self.pattern].label),
-            Strategy::Replace => {}
+            Strategy::Replace | Strategy::Block => {}
+            Strategy::Hash => {
+                if let Some(hash) = &mut self.hash {
+                    hash.update(text);
+                }
+            }
             Strategy::Mask => {
                 for c in text.chars() {
                     if self.chars >= self.last.len() {
@@ -305,6 +319,11 @@ impl Open {
     }
 
     fn close(self, tools: &mut Tools<'_, '_>) {
+        if let Some(hash) = self.hash {
+            let name = tools.engine.patterns[self.pattern].label.trim_end_matches(']');
+            let digits: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            tools.out.push(&format!("{name}:{digits}]"));
+        }
         if tools.engine.strategy != Strategy::Mask {
             return;
         }

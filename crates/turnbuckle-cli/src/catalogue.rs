@@ -1,0 +1,98 @@
+//! The catalogue: every ready-made hook that `use` can name. One row each.
+
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer, Error};
+use turnbuckle::hook::HookEntry;
+use turnbuckle::hooks::{
+    Approval, CheckResult, Critic, DryRun, Fallback, Guard, Instructions, Permit, Redact, Refine, Retry, ValidateInput,
+};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle_tools::CommandHook;
+
+/// All, in the order that lists show.
+pub(crate) const CATALOGUE: &[Row] = &[
+    Row::of::<CommandHook>(),
+    Row::of::<ValidateInput>(),
+    Row::of::<Instructions>(),
+    Row::of::<Redact>(),
+    Row::of::<Retry>(),
+    Row::of::<Fallback>(),
+    Row::of::<Refine>(),
+    Row::of::<Critic>(),
+    Row::of::<Guard>(),
+    Row::of::<Approval>(),
+    Row::of::<Permit>(),
+    Row::of::<DryRun>(),
+    Row::of::<CheckResult>(),
+];
+
+/// A ready-made hook.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    /// What `use` calls it.
+    pub(crate) name: &'static str,
+    /// In one line.
+    pub(crate) does: &'static str,
+    read: for<'t, 'a> fn(Spanned<DeTable<'t>>, &Surroundings<'a>) -> Result<Maker, Refused>,
+}
+
+/// A hook that lacks only its name.
+pub(crate) struct Maker(Box<dyn FnOnce(String) -> HookEntry>);
+
+/// Why options make no hook.
+pub(crate) enum Refused {
+    /// They do not have the shape of this hook's options.
+    Shape(Error),
+    /// The hook cannot work with one of them.
+    Option(OptionError),
+}
+
+impl Row {
+    const fn of<H: ReadyMade + 'static>() -> Self {
+        Self { name: H::USE, does: H::DOES, read: read::<H> }
+    }
+
+    /// The hook that a section's own keys describe.
+    pub(crate) fn read(&self, options: Spanned<DeTable<'_>>, around: &Surroundings<'_>) -> Result<Maker, Refused> {
+        (self.read)(options, around)
+    }
+}
+
+fn read<H: ReadyMade + 'static>(options: Spanned<DeTable<'_>>, around: &Surroundings<'_>) -> Result<Maker, Refused> {
+    let options = serde::Deserialize::deserialize(Deserializer::from(options)).map_err(Refused::Shape)?;
+    let hook = H::from_options(options, around).map_err(Refused::Option)?;
+    Ok(Maker(Box::new(move |name| hook.entry(name))))
+}
+
+impl Maker {
+    /// The hook, under its name.
+    pub(crate) fn make(self, name: String) -> HookEntry {
+        (self.0)(name)
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Debug for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Maker")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_there_once_and_says_what_it_does() {
+        let names: std::collections::BTreeSet<_> = CATALOGUE.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), CATALOGUE.len());
+        assert!(CATALOGUE.iter().all(|row| !row.does.is_empty() && !row.does.ends_with('.')));
+    }
+}

@@ -1,0 +1,150 @@
+//! A ready-made hook's own options: read by serde, and every refusal put back to its line with the nearest right name.
+
+use std::ops::Range;
+
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Error};
+use turnbuckle::hooks::{OptionError, Surroundings};
+
+use super::Found;
+use super::file::Source;
+use super::nearest::instead;
+use crate::catalogue::{Maker, Refused, Row};
+use crate::problem::{Problem, with_causes};
+
+/// What is left of a section when the keys that every hook has are taken out.
+pub(super) struct Options<'s> {
+    pub(super) source: &'s Source,
+    /// As a person would write it: `[[hooks]]`.
+    pub(super) title: &'s str,
+    pub(super) table: Spanned<DeTable<'s>>,
+    /// The keys that every hook has: a slip may have meant one of them.
+    pub(super) common: &'s [&'static str],
+}
+
+impl Options<'_> {
+    /// The options as given, for people to read.
+    pub(super) fn shown(&self) -> Vec<(String, Found<Value>)> {
+        let one = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            let place = self.source.place(key.span().start);
+            let name: &toml::de::DeString<'_> = key.get_ref();
+            (name.to_string(), Found { value: json(value.get_ref()), place })
+        };
+        self.table.get_ref().iter().map(one).collect()
+    }
+
+    /// The hook, or everything that is wrong with its options. An unknown key does not hide what else is wrong.
+    pub(super) fn read(mut self, row: &Row, around: &Surroundings<'_>) -> Option<Maker> {
+        let mut sound = true;
+        loop {
+            match row.read(self.table.clone(), around) {
+                Ok(maker) => return sound.then_some(maker),
+                Err(Refused::Option(error)) => {
+                    self.tell_option(row, &error);
+                    return None;
+                }
+                Err(Refused::Shape(error)) => {
+                    sound = false;
+                    match self.tell_shape(row, &error) {
+                        Some(unknown) => drop(self.table.get_mut().remove(unknown.as_str())),
+                        None => return None,
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_option(&self, row: &Row, error: &OptionError) {
+        let found = self.table.get_ref().get_key_value(error.option);
+        let item = found.zip(error.item).and_then(|((_, value), item)| value.get_ref().as_array()?.get(item));
+        let at = item.map_or_else(|| found.map(|(key, _)| key.span()), |item| Some(item.span()));
+        let causes = with_causes(error);
+        let why = causes.strip_prefix(&format!("`{}` ", error.option)).unwrap_or(&causes);
+        let problem = Problem::error(format!("`{}` in {} {why}", error.option, self.title));
+        let hint = format!("docs/catalogue.md has the options of `{}`", row.name);
+        self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));
+    }
+
+    /// Tells it; gives back the top-level key that nobody knows, if that was it.
+    fn tell_shape(&self, row: &Row, error: &Error) -> Option<String> {
+        let span = error.span().unwrap_or(self.table.span());
+        let message = error.message();
+        let (what, hint, unknown) = if let Some((name, known)) = named(message, "unknown field ") {
+            let top = self.is_top(&span);
+            let common: &[&str] = if top { self.common } else { &[] };
+            let known: Vec<&str> = known.iter().chain(common).copied().collect();
+            let what = format!("unknown key `{name}` in {}", self.title);
+            (what, instead(name, &known), top.then(|| name.to_owned()))
+        } else if let Some((name, known)) = named(message, "unknown variant ") {
+            let what = format!("{} is {name:?}, which is none of: {}", self.named(&span), known.join(", "));
+            (what, instead(name, &known), None)
+        } else if let Some((name, _)) = named(message, "missing field ") {
+            (format!("`{name}` in {} is missing", self.title), format!("write `{name} = …`"), None)
+        } else {
+            let hint = format!("docs/catalogue.md has the options of `{}`", row.name);
+            (format!("{} {}", self.named(&span), complaint(message)), hint, None)
+        };
+        self.source.tell(Problem::error(what).at(&self.source.place(span.start)).hint(hint));
+        unknown
+    }
+
+    fn is_top(&self, span: &Range<usize>) -> bool {
+        self.table.get_ref().keys().any(|key| key.span() == *span)
+    }
+
+    /// The option that a value in it belongs to.
+    fn named(&self, span: &Range<usize>) -> String {
+        let holds = |(_, value): &(_, &Spanned<DeValue<'_>>)| {
+            value.span().start <= span.start && span.start <= value.span().end
+        };
+        match self.table.get_ref().iter().find(holds) {
+            Some((key, _)) => format!("`{}` in {}", key.get_ref(), self.title),
+            None => self.title.to_owned(),
+        }
+    }
+}
+
+/// Serde says what is wrong, the name in backticks, and behind it the names it knows.
+fn named<'m>(message: &'m str, what: &str) -> Option<(&'m str, Vec<&'m str>)> {
+    let mut names = message.strip_prefix(what)?.split('`').skip(1).step_by(2);
+    Some((names.next()?, names.collect()))
+}
+
+/// `invalid type: string "x", expected u32` is `must be a whole number, not string "x"`.
+fn complaint(message: &str) -> String {
+    let kinds = ["invalid type: ", "invalid value: ", "invalid length "];
+    let parts =
+        kinds.iter().find_map(|kind| message.strip_prefix(kind)).and_then(|rest| rest.split_once(", expected "));
+    let Some((found, expected)) = parts else {
+        return if message.starts_with("must ") { message.to_owned() } else { format!("makes no sense: {message}") };
+    };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        other => other,
+    };
+    let found = ["string ", "integer ", "floating point ", "boolean "]
+        .iter()
+        .find_map(|kind| found.strip_prefix(kind))
+        .unwrap_or(found);
+    format!("must be {expected}, not {found}")
+}
+
+fn json(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).map_or(Value::Null, Value::from)
+        }
+        DeValue::Float(number) => number.as_str().parse::<f64>().map_or(Value::Null, Value::from),
+        DeValue::Boolean(truth) => Value::Bool(*truth),
+        DeValue::Datetime(date) => Value::String(date.to_string()),
+        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref()))).collect()
+        }
+    }
+}

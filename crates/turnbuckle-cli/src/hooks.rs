@@ -1,0 +1,128 @@
+//! `turnbuckle hooks`: what runs at each point, in order, with its options and what its failure would mean.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::{Map, Value, json};
+use turnbuckle::hook::{HookEntry, OnFailure, Point};
+
+use crate::Stopped;
+use crate::args::{Common, Hooks};
+use crate::assemble::{Prepared, prepare};
+use crate::catalogue::CATALOGUE;
+use crate::config::HookPart;
+use crate::exit::Exit;
+
+/// Prints the hooks of the configuration, or with `--available` those that could be in it.
+pub(crate) fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
+    if args.available {
+        return Ok(print(&available(args.json)));
+    }
+    let prepared = prepare(common);
+    if prepared.has_errors() {
+        return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
+    }
+    let lines: Vec<Line<'_>> = Point::ALL.into_iter().flat_map(|point| at(&prepared, point)).collect();
+    let text = if args.json { lines.iter().map(Line::json).collect() } else { by_point(&lines) };
+    Ok(print(&text))
+}
+
+/// Whoever closed stdout has seen enough.
+fn print(text: &str) -> Exit {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Exit::Completed
+}
+
+/// A hook at a point.
+struct Line<'a> {
+    point: Point,
+    entry: &'a HookEntry,
+    /// None for one that stands there without configuration.
+    part: Option<&'a HookPart>,
+}
+
+fn at(prepared: &Prepared, point: Point) -> impl Iterator<Item = Line<'_>> {
+    let hooks = prepared.hooks.iter().enumerate();
+    let runs = move |(_, entry): &(usize, &HookEntry)| entry.points().contains(point);
+    hooks.filter(runs).map(move |(index, entry)| Line { point, entry, part: prepared.config.hooks.get(index) })
+}
+
+fn by_point(lines: &[Line<'_>]) -> String {
+    let mut text = String::new();
+    let width = lines.iter().map(|line| line.entry.name().chars().count()).max().unwrap_or(0);
+    let mut last = None;
+    for line in lines {
+        // Writing to a String cannot fail.
+        if last.replace(line.point) != Some(line.point) {
+            let _ = writeln!(text, "{}", line.point);
+        }
+        let _ = writeln!(text, "  {:width$}  {}", line.entry.name(), line.options());
+        let _ = writeln!(text, "  {:width$}  if it fails: {}", "", line.failure());
+    }
+    if text.is_empty() { "no hooks\n".to_owned() } else { text }
+}
+
+impl Line<'_> {
+    fn used(&self) -> &str {
+        self.part.map_or_else(|| self.entry.name(), |part| part.used.name)
+    }
+
+    /// As the file has them.
+    fn options(&self) -> String {
+        let mut shown = vec![format!("use = \"{}\"", self.used())];
+        match self.part {
+            Some(part) => shown.extend(part.options.iter().map(|(key, found)| format!("{key} = {}", found.value))),
+            None => shown.push("(the default without [[hooks]])".to_owned()),
+        }
+        let settings = self.entry.settings();
+        if !settings.tools.is_empty() {
+            shown.push(format!("tools = {:?}", settings.tools));
+        }
+        if settings.main_agent_only {
+            shown.push("main_agent_only = true".to_owned());
+        }
+        shown.join(", ")
+    }
+
+    fn failure(&self) -> &'static str {
+        match (self.entry.failure_policy(self.point), self.point) {
+            (_, Point::Background) => "it is tried again, then parked",
+            (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
+            (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
+            (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
+                "the call ends with an error result"
+            }
+            (OnFailure::Block, Point::OnEnded | Point::OnEvent | Point::OnConversation) => "it is told, and no more",
+            (OnFailure::Block, _) => "the turn ends failed",
+        }
+    }
+
+    fn json(&self) -> String {
+        let options: Map<String, Value> = self
+            .part
+            .map(|part| part.options.iter().map(|(key, found)| (key.clone(), found.value.clone())).collect())
+            .unwrap_or_default();
+        let policy = match self.entry.failure_policy(self.point) {
+            OnFailure::Block => "block",
+            OnFailure::Ignore => "ignore",
+        };
+        let settings = self.entry.settings();
+        let line = json!({
+            "point": self.point, "hook": self.entry.name(), "use": self.used(), "options": options,
+            "on_failure": policy, "failure": self.failure(), "tools": settings.tools,
+            "main_agent_only": settings.main_agent_only,
+            "at": self.part.map(|part| part.place.to_string()),
+        });
+        format!("{line}\n")
+    }
+}
+
+/// What `use` can name.
+fn available(json: bool) -> String {
+    let width = CATALOGUE.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let line = |row: &crate::catalogue::Row| match json {
+        true => format!("{}\n", json!({"use": row.name, "does": row.does})),
+        false => format!("{:width$}  {}\n", row.name, row.does),
+    };
+    CATALOGUE.iter().map(line).collect()
+}

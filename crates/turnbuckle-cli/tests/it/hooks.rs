@@ -1,0 +1,96 @@
+//! `turnbuckle hooks` tells what runs where, in order, and what a failure would mean.
+
+use serde_json::Value;
+
+use crate::program::Folder;
+
+const TWO: &str = r#"[[hooks]]
+use = "redact"
+strategy = "mask"
+[[hooks]]
+use = "command"
+name = "build"
+on = "stop"
+run = "touch ran"
+timeout = "5m"
+"#;
+
+#[test]
+fn every_hook_stands_at_its_points_with_its_options() {
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, TWO);
+    let ran = folder.run(&["hooks"]).exits(0);
+    let expected = "stream
+  redact  use = \"redact\", strategy = \"mask\"
+          if it fails: the turn ends failed
+on_stop
+  build   use = \"command\", on = \"stop\", run = \"touch ran\"
+          if it fails: ignored: nobody judges in its place, and the turn may end
+";
+    ran.prints(expected);
+    assert!(!folder.path().join("ran").exists(), "nothing is run");
+}
+
+#[test]
+fn as_json_it_is_one_line_a_hook_and_point() {
+    let ran = Folder::with_config(r#"{ "text": "x" }"#, TWO).run(&["hooks", "--json"]).exits(0);
+    let lines = ran.events();
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&lines[0]["point"], &lines[0]["hook"]), (&Value::from("stream"), &Value::from("redact")));
+    assert_eq!((&lines[1]["use"], &lines[1]["on_failure"]), (&Value::from("command"), &Value::from("ignore")));
+    assert_eq!(lines[1]["options"]["run"], "touch ran");
+    assert_eq!(lines[1]["at"], "turnbuckle.toml:6");
+}
+
+#[test]
+fn without_any_hooks_there_is_a_default_retry() {
+    let slow = r#"{ "error": { "status": 429, "retry_after": 0.01, "message": "slow down" } }, { "text": "fine" }"#;
+    let folder = Folder::with_script(slow);
+    folder.run(&["run", "hi"]).exits(0).prints("fine\n");
+    let listed = folder.run(&["hooks"]).exits(0);
+    assert!(listed.out.contains("use = \"retry\", (the default without [[hooks]])"), "{}", listed.out);
+    let other = Folder::with_config(slow, "[[hooks]]\nuse = \"redact\"\n");
+    other.run(&["run", "hi"]).exits(1).says("slow down");
+}
+
+#[test]
+fn what_use_can_name_is_told_with_what_it_does() {
+    let ran = Folder::new().run(&["hooks", "--available"]).exits(0);
+    assert!(ran.out.lines().any(|line| line.starts_with("redact ") && line.contains("secrets")), "{}", ran.out);
+    Folder::with_config("", "[[hooks]]\nuse = \"zzzz\"\n").run(&["hooks"]).exits(2).prints("").says("redact");
+}
+
+#[test]
+fn what_a_ready_made_hook_refuses_has_its_line() {
+    let refused = |config: &str, told: &str| {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(2).says(told);
+    };
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nmax_attempts = 99\n",
+        "turnbuckle.toml:3: `max_attempts` in [[hooks]] must be 1 to 20",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nbackoff = \"soon\"\n",
+        "turnbuckle.toml:3: `backoff` in [[hooks]] must be a duration like \"30s\"",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nmax_attemps = 2\n",
+        "unknown key `max_attemps` in [[hooks]]\nhint: did you mean `max_attempts`?",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\nmax_attempts = \"3\"\n",
+        ":3: `max_attempts` in [[hooks]] must be a whole number, not \"3\"",
+    );
+    refused(
+        "[[hooks]]\nuse = \"retry\"\non = [\"modle\"]\n",
+        ":3: `on` in [[hooks]] is \"modle\", which is none of: model, tool",
+    );
+    let rule = "[[hooks]]\nuse = \"guard\"\n[[hooks.rules]]\nforbid = \"a\"\n[[hooks.rules]]\nforbid = \"(\"\n";
+    refused(rule, "turnbuckle.toml:5: `rules` in [[hooks]] is not a pattern that can be used");
+    refused(
+        "[[hooks]]\nuse = \"fallback\"\nmodels = [\"demo\",\n\"gpt\"]\n",
+        "turnbuckle.toml:4: `models` in [[hooks]] has \"gpt\": there is no model",
+    );
+    refused("[[hooks]]\nuse = \"guard\"\n", "turnbuckle.toml:1: `rules` in [[hooks]] is missing");
+}

@@ -1,0 +1,80 @@
+//! Providers by name: keys and addresses from the environment, and what is said when something is missing.
+
+use super::program::{Folder, Ran};
+
+fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
+    let folder = Folder::new();
+    let mut command = folder.command(arguments);
+    command.envs(variables.iter().copied());
+    Ran::of(command)
+}
+
+#[test]
+fn without_a_key_it_is_said_which_one() {
+    run(&[], &["run", "--model", "anthropic:claude", "hi"])
+        .exits(2)
+        .says("ANTHROPIC_API_KEY is not set")
+        .says("hint: export");
+    run(&[], &["run", "--model", "openai:gpt", "hi"]).exits(2).says("OPENAI_API_KEY is not set");
+    run(&[("OPENAI_API_KEY", " ")], &["run", "--model", "openai:gpt", "hi"]).exits(2).says("is not set");
+    run(&[], &["check", "--model", "anthropic:claude"]).exits(2).says("ANTHROPIC_API_KEY is not set");
+}
+
+#[test]
+fn an_address_that_is_none_is_blamed_on_its_variable_and_not_shown() {
+    let variables = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "user:secret@nowhere")];
+    let ran = run(&variables, &["run", "--model", "openai:gpt", "hi"]).exits(2).says("OPENAI_BASE_URL: the base URL");
+    assert!(!ran.err.contains("secret"));
+}
+
+#[test]
+fn a_dead_port_fails_the_turn_and_says_where() {
+    run(&[], &["run", "--model", "openai@http://127.0.0.1:9/v1:m", "hi"])
+        .exits(1)
+        .says("asking 127.0.0.1:9")
+        .says("refused");
+    run(&[("OLLAMA_HOST", "127.0.0.1:9")], &["run", "--model", "ollama:m", "hi"]).exits(1).says("asking 127.0.0.1:9");
+}
+
+#[test]
+fn the_first_key_found_chooses_the_model_and_it_is_said() {
+    let nowhere = "http://127.0.0.1:9";
+    let anthropic = [("ANTHROPIC_API_KEY", "sk-secret-1"), ("ANTHROPIC_BASE_URL", nowhere), ("OPENAI_API_KEY", "k")];
+    let ran = run(&anthropic, &["run", "hi"]).exits(1).says("note: no model was chosen: anthropic:claude");
+    assert!(!ran.err.contains("sk-secret-1"));
+    run(&[("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", nowhere)], &["run", "hi"]).exits(1).says("chosen: openai:gpt");
+    run(&[], &["run", "hi"]).exits(0).says("no key was found, so the demo model answers");
+}
+
+#[test]
+fn doctor_says_what_is_there_and_shows_no_secret() {
+    let ran = run(&[("OLLAMA_HOST", "127.0.0.1:9")], &["doctor"]).exits(0);
+    assert!(
+        ran.out.contains("demo (no key was found)") && ran.out.contains("nobody answers (http://127.0.0.1:9/v1)"),
+        "{}",
+        ran.out
+    );
+    let variables =
+        [("OPENAI_API_KEY", "sk-secret-2"), ("OPENAI_BASE_URL", "http://u:sk-secret-3@127.0.0.1:9/v1?k=sk-secret-4")];
+    for arguments in [&["doctor"][..], &["doctor", "--json"]] {
+        let ran = run(&variables, arguments).exits(1).says("asking 127.0.0.1:9");
+        for text in [&ran.out, &ran.err] {
+            assert!(!text.contains("sk-secret"), "{text}");
+        }
+        assert!(ran.out.contains("http://127.0.0.1:9/v1"), "{}", ran.out);
+    }
+    run(&[], &["doctor", "--model", "gpt"]).exits(1).says("there is no model");
+}
+
+#[test]
+fn prices_of_ones_own_are_read_or_refused() {
+    let folder = Folder::new();
+    let model = ["check", "--model", "openai@http://127.0.0.1:9/v1:m"];
+    for (text, exit) in [("[models]\nm = { input = 1.0, output = 2.0 }", 0), ("[models]\nm = 3", 2), ("[modles]", 2)] {
+        let path = folder.file("prices.toml", text);
+        let mut command = folder.command(&model);
+        command.env("TURNBUCKLE_PRICES", path);
+        let ran = Ran::of(command).exits(exit);
+        assert_eq!(ran.err.contains("TURNBUCKLE_PRICES"), exit == 2, "{}", ran.err);
+    }
+}

@@ -1,0 +1,53 @@
+//! Which events are decisions, and what is written of one.
+
+use serde_json::{Value, json};
+use turnbuckle::Timestamp;
+use turnbuckle::live::{Live, Telling, Told};
+
+/// All of the log; of what is only told, what hooks decided or said.
+pub(super) fn is_decision(what: &Telling) -> bool {
+    match what {
+        Telling::Log(_) => true,
+        Telling::Live(live) => matches!(
+            live,
+            Live::HookFinished { .. }
+                | Live::AttemptDiscarded { .. }
+                | Live::Notice { .. }
+                | Live::BackgroundFinished { .. }
+        ),
+    }
+}
+
+/// What may hold words of a user, a model or a tool. `reason` and `why` stay: they are why something was decided.
+const SAID: &[&str] = &["content", "arguments", "object", "annotations", "result", "feedback", "question", "schema"];
+
+/// The event's JSON and a newline.
+pub(super) fn of(told: &Told, content: bool) -> Vec<u8> {
+    let mut value = serde_json::to_value(told).unwrap_or_else(|_| json!({"type": "unwritable", "at": told.at}));
+    if !content {
+        strip(&mut value);
+    }
+    ended(value)
+}
+
+/// So many events are missing before this moment.
+pub(super) fn of_loss(count: u64, at: Timestamp) -> Vec<u8> {
+    ended(json!({"type": "lost", "count": count, "at": at}))
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !SAID.contains(&key.as_str()));
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+fn ended(value: Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}

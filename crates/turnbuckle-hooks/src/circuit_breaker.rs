@@ -1,0 +1,193 @@
+//! Circuit breaker: a model or tool that keeps failing is left alone for a while.
+//!
+//! # What it does
+//!
+//! Counts failures in a row, for each model and each tool. After `failures` of them the circuit **opens**: calls fail at
+//! once, without reaching anybody, and say when to try again, so that a `fallback` registered before it goes to the next
+//! model. After `open_for` it is **half-open**: `probes` calls are let through. One that succeeds **closes** it, one that
+//! fails opens it again. Each change is told as a notice.
+//!
+//! A failure is a model's error that a retry may help (429, 5xx, transport) or one that makes no sense, and a tool's own
+//! error. What the turn or another hook decided (cancelled, exhausted, not asked) says nothing about the model, and a
+//! tool's error *result* is the model's business: neither counts. A probe that is cancelled gives its place back.
+//!
+//! # Points
+//!
+//! `wrap_model_call`, `wrap_tool_call`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `failures` | 5 | how many in a row open the circuit, 1 to 1,000 |
+//! | `open_for` | `"30s"` | how long it stays open |
+//! | `probes` | 1 | how many calls are let through at once when it is half-open, 1 to 100 |
+//! | `around` | `"model_calls"` | or `"tool_calls"`, or `"both"` |
+//! | `per` | `["model", "tool"]` | what has a circuit of its own: `model`, `tool`, `user`; empty: one for all |
+//! | `models` | all | names of models; `*` stands for anything |
+//!
+//! # Example
+//!
+//! ```
+//! use turnbuckle_hooks::{Around, CircuitBreaker, CircuitBreakerOptions};
+//!
+//! let options = CircuitBreakerOptions { failures: 3, around: Around::Both, ..Default::default() };
+//! let hook = CircuitBreaker::new(options)?;
+//! assert!(CircuitBreaker::new(CircuitBreakerOptions { failures: 0, ..Default::default() }).is_err());
+//! # Ok::<(), turnbuckle::hooks::OptionError>(())
+//! ```
+
+mod circuit;
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnbuckle::hook::{Hook, HookEntry, ModelNext, Settings, ToolNext};
+use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::live::Level;
+use turnbuckle::message::Text;
+use turnbuckle::model::{ModelError, Request, Retry, Sink};
+use turnbuckle::tool::Output;
+use turnbuckle::{Failure, Reply, ToolCall, Turn};
+
+use self::circuit::{Change, Circuits, Passage, Verdict};
+use crate::around::{Around, Key, Per, Reach, per_model_and_tool};
+use crate::time;
+
+/// What a person may set of a [`CircuitBreaker`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CircuitBreakerOptions {
+    /// How many failures in a row open the circuit.
+    pub failures: u32,
+    /// How long it stays open.
+    pub open_for: Period,
+    /// How many calls are let through at once when it is half-open.
+    pub probes: u32,
+    /// Which calls.
+    pub around: Around,
+    /// What has a circuit of its own.
+    pub per: Vec<Per>,
+    /// Of which models; empty for all.
+    pub models: Vec<String>,
+}
+
+impl Default for CircuitBreakerOptions {
+    fn default() -> Self {
+        let (around, per) = (Around::default(), per_model_and_tool());
+        Self { failures: 5, open_for: Period::secs(30), probes: 1, around, per, models: Vec::new() }
+    }
+}
+
+/// Leaves alone what keeps failing. The rules are at the top of its source file.
+#[derive(Debug)]
+pub struct CircuitBreaker {
+    name: Text,
+    reach: Reach,
+    circuits: Circuits,
+}
+
+impl CircuitBreaker {
+    /// Checks the options.
+    pub fn new(options: CircuitBreakerOptions) -> Result<Self, OptionError> {
+        let CircuitBreakerOptions { failures, open_for, probes, around, per, models } = options;
+        if !(1..=1000).contains(&failures) {
+            return Err(OptionError::new("failures", format!("must be 1 to 1000, and is {failures}")));
+        }
+        if !(1..=100).contains(&probes) {
+            return Err(OptionError::new("probes", format!("must be 1 to 100, and is {probes}")));
+        }
+        let circuits = Circuits::new(failures, time::checked("open_for", open_for)?, probes);
+        Ok(Self { name: Self::USE.into(), reach: Reach::new(around, per, &models)?, circuits })
+    }
+
+    /// A way through, or how long there is none.
+    fn enter(&self, turn: &Turn, key: &Key) -> Result<Passage<'_>, Duration> {
+        self.circuits.enter(key, turn.clock().elapsed())
+    }
+
+    fn leave(&self, turn: &Turn, key: &Key, passage: Passage<'_>, verdict: Verdict) {
+        let (level, what) = match passage.leave(verdict, turn.clock().elapsed()) {
+            None => return,
+            Some(Change::Opened { for_: time }) => {
+                let time = time::shown(time);
+                (Level::Warning, format!("the circuit of {key} is open for {time}: it keeps failing"))
+            }
+            Some(Change::Closed) => (Level::Info, format!("the circuit of {key} is closed: it answers again")),
+        };
+        turn.notice(level, &self.name, what);
+    }
+
+    fn refusal(key: &Key, wait: Duration) -> String {
+        format!("the circuit of {key} is open for another {}", time::shown(wait))
+    }
+}
+
+/// What a reply or an error says about the model.
+fn verdict(result: &Result<Reply, ModelError>) -> Verdict {
+    match result {
+        Ok(_) => Verdict::Worked,
+        Err(ModelError::NotAsked { .. } | ModelError::Cancelled | ModelError::Exhausted { .. }) => Verdict::Unknown,
+        Err(ModelError::Hook { .. } | ModelError::ScriptExhausted { .. }) => Verdict::Unknown,
+        Err(ModelError::Protocol(_) | ModelError::Panicked(_)) => Verdict::Failed,
+        Err(error) if error.retry() != Retry::Never => Verdict::Failed,
+        // A request that the provider finds bad: the provider is there.
+        Err(_) => Verdict::Worked,
+    }
+}
+
+impl Hook for CircuitBreaker {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn settings(&self) -> Settings {
+        self.reach.settings()
+    }
+
+    async fn wrap_model_call<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &'a Request,
+        out: &'a mut dyn Sink,
+        next: ModelNext<'a>,
+    ) -> Result<Reply, ModelError> {
+        let Some(key) = self.reach.model_call(turn, next) else { return next.run(request, out).await };
+        let passage = self
+            .enter(turn, &key)
+            .map_err(|wait| ModelError::NotAsked { why: Self::refusal(&key, wait), retry_after: Some(wait) })?;
+        let result = next.run(request, out).await;
+        self.leave(turn, &key, passage, verdict(&result));
+        result
+    }
+
+    async fn wrap_tool_call<'a>(
+        &self,
+        turn: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, Failure> {
+        let key = self.reach.tool_call(turn, call);
+        let passage = self.enter(turn, &key).map_err(|wait| Self::refusal(&key, wait))?;
+        let result = next.run(call).await;
+        let verdict = if result.is_ok() { Verdict::Worked } else { Verdict::Failed };
+        self.leave(turn, &key, passage, verdict);
+        result
+    }
+}
+
+impl ReadyMade for CircuitBreaker {
+    const USE: &'static str = "circuit_breaker";
+    const DOES: &'static str = "leaves a model or tool that keeps failing alone for a while";
+    type Options = CircuitBreakerOptions;
+
+    fn from_options(options: CircuitBreakerOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        Self::new(options)
+    }
+
+    /// Its notices are in its name.
+    fn entry(mut self, name: String) -> HookEntry {
+        self.name = name.into();
+        self.into()
+    }
+}

@@ -1,0 +1,134 @@
+//! Recall: what is remembered of the user and fits the message stands behind it.
+//!
+//! # What it does
+//!
+//! Looks for the words of the incoming message in the user's memories (full text, the best first) and injects what it
+//! finds, fenced as `memory`: a memory is what some model once made of what some user once said, so the present model is
+//! shown where it begins and ends. A memory that forges such a fence is made harmless. Nothing found, nothing injected.
+//!
+//! It keeps to `share` tokens of the injection reserve, leaves out what does not fit, and may itself be left out, with a
+//! receipt, when others need the room.
+//!
+//! # Points
+//!
+//! `before_agent`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `file` | `memories.db` in the folder for data | where memories are; `remember` has the same |
+//! | `most` | 5 | how many are injected, 1 to 100 |
+//! | `share` | 500 | how many tokens of the reserve they may take, at least 50 |
+//!
+//! # Example
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use turnbuckle::{Agent, Conversations, Scope, Timestamp, models::Script, testing::Recorder};
+//! use turnbuckle_hooks::{Memories, Recall};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let memories = Memories::in_file(folder.path().join("memories.db"));
+//! memories.keep("ann", vec!["Ann is allergic to nuts.".into()], Timestamp::from_millis(0), 100).await?;
+//!
+//! let model = Recorder::of(Script::says(["An apple tart."]));
+//! let agent = Agent::builder("cook", model.clone()).hook(Recall::new(memories, Default::default())?).build()?;
+//! Conversations::in_memory(agent).run("A cake without nuts?", Scope::user("ann")).await?;
+//! assert!(format!("{:?}", model.requests()[0].messages).contains("Ann is allergic to nuts."));
+//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! ```
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use turnbuckle::Failure;
+use turnbuckle::context::tokens;
+use turnbuckle::hook::{BeforeAgent, Fence, Hook, Incoming, Settings};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::message::Part;
+
+use super::{Memories, Memory, file, owner};
+
+/// What a person may set of a [`Recall`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecallOptions {
+    /// Where memories are, for a hook that configuration builds.
+    pub file: Option<PathBuf>,
+    /// How many are injected.
+    pub most: usize,
+    /// How many tokens of the reserve they may take.
+    pub share: u32,
+}
+
+impl Default for RecallOptions {
+    fn default() -> Self {
+        Self { file: None, most: 5, share: 500 }
+    }
+}
+
+/// Injects what is remembered and fits. The rules are at the top of its source file.
+#[derive(Debug)]
+pub struct Recall {
+    memories: Memories,
+    most: usize,
+    share: u32,
+}
+
+impl Recall {
+    /// Checks the options. What they say of a file gives way to `memories`.
+    pub fn new(memories: Memories, options: RecallOptions) -> Result<Self, OptionError> {
+        let RecallOptions { file: _, most, share } = options;
+        if !(1..=100).contains(&most) {
+            return Err(OptionError::new("most", format!("must be 1 to 100, and is {most}")));
+        }
+        if share < 50 {
+            return Err(OptionError::new("share", format!("must be at least 50, and is {share}")));
+        }
+        Ok(Self { memories, most, share })
+    }
+
+    /// As many of these as there is room for, the best first.
+    fn fenced(&self, found: &[Memory]) -> Option<Part> {
+        let fence = Fence::new("memory");
+        let mut text = String::new();
+        let mut fitting = None;
+        for memory in found {
+            text.push_str(if text.is_empty() { "- " } else { "\n- " });
+            text.push_str(&memory.text);
+            let part = fence.wrap(&text);
+            if part.as_text().map_or(0, tokens::of_text) > u64::from(self.share) {
+                break;
+            }
+            fitting = Some(part);
+        }
+        fitting
+    }
+}
+
+impl Hook for Recall {
+    fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.max_tokens = Some(self.share);
+        settings
+    }
+
+    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+        let found = self.memories.find(&owner(turn.scope()), &turn.user_message().text(), self.most).await?;
+        if let Some(part) = self.fenced(&found) {
+            turn.inject(part);
+        }
+        Ok(BeforeAgent::Continue)
+    }
+}
+
+impl ReadyMade for Recall {
+    const USE: &'static str = "recall";
+    const DOES: &'static str = "injects what is remembered of the user and fits the message";
+    type Options = RecallOptions;
+
+    fn from_options(options: RecallOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+        Self::new(Memories::in_file(file(options.file.as_deref(), around)), options)
+    }
+}

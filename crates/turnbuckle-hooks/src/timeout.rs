@@ -1,0 +1,137 @@
+//! Timeout: a model or a tool that takes too long is dropped.
+//!
+//! # What it does
+//!
+//! Gives a call so much time, by the runtime's clock. What takes longer is dropped: its connection closes, and text that
+//! was told is taken back. A model call then fails as a broken connection does, so a `retry` or `fallback` registered
+//! before it tries again; a tool call ends with an error result that the model reads.
+//!
+//! Give several to have several limits: `models` and `tools` say which calls one is for. The `timeout` that every hook
+//! has is another thing: the hook's own failure.
+//!
+//! # Points
+//!
+//! `wrap_model_call`, `wrap_tool_call`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `after` | `"60s"` | how long a call may take |
+//! | `around` | `"model_calls"` | or `"tool_calls"`, or `"both"` |
+//! | `models` | all | names of models; `*` stands for anything |
+//! | `users` | all | ids of users; `*` stands for anything |
+//!
+//! # Example
+//!
+//! ```
+//! use turnbuckle::hooks::Period;
+//! use turnbuckle_hooks::{Around, Timeout, TimeoutOptions};
+//!
+//! let (after, around) = (Period::secs(5), Around::ToolCalls);
+//! let hook = Timeout::new(TimeoutOptions { after, around, ..TimeoutOptions::default() })?;
+//! assert!(Timeout::new(TimeoutOptions { after: Period::secs(0), ..TimeoutOptions::default() }).is_err());
+//! # Ok::<(), turnbuckle::hooks::OptionError>(())
+//! ```
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnbuckle::hook::{Hook, ModelNext, Settings, ToolNext};
+use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::model::{ModelError, Request, Sink};
+use turnbuckle::tool::Output;
+use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use wildmatch::WildMatch;
+
+use crate::around::{Around, Reach};
+use crate::time;
+
+/// What a person may set of a [`Timeout`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutOptions {
+    /// How long a call may take.
+    pub after: Period,
+    /// Which calls.
+    pub around: Around,
+    /// Of which models; empty for all.
+    pub models: Vec<String>,
+    /// Of which users; empty for all.
+    pub users: Vec<String>,
+}
+
+impl Default for TimeoutOptions {
+    fn default() -> Self {
+        Self { after: Period::secs(60), around: Around::default(), models: Vec::new(), users: Vec::new() }
+    }
+}
+
+/// Drops calls that take too long. The rules are at the top of its source file.
+#[derive(Debug)]
+pub struct Timeout {
+    after: Duration,
+    reach: Reach,
+    users: Vec<WildMatch>,
+}
+
+impl Timeout {
+    /// Checks the options.
+    pub fn new(options: TimeoutOptions) -> Result<Self, OptionError> {
+        let TimeoutOptions { after, around, models, users } = options;
+        let after = time::checked("after", after)?;
+        let users = users.iter().map(|glob| WildMatch::new(glob)).collect();
+        Ok(Self { after, reach: Reach::new(around, Vec::new(), &models)?, users })
+    }
+
+    fn minds_user(&self, turn: &Turn) -> bool {
+        let id = turn.scope().user_id().map_or("system", |id| id);
+        self.users.is_empty() || self.users.iter().any(|glob| glob.matches(id))
+    }
+}
+
+impl Hook for Timeout {
+    fn settings(&self) -> Settings {
+        self.reach.settings()
+    }
+
+    async fn wrap_model_call<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &'a Request,
+        out: &'a mut dyn Sink,
+        next: ModelNext<'a>,
+    ) -> Result<Reply, ModelError> {
+        if !self.minds_user(turn) || self.reach.model_call(turn, next).is_none() {
+            return next.run(request, out).await;
+        }
+        time::within(&**turn.clock(), self.after, next.run(request, out)).await.unwrap_or_else(|| {
+            let message = format!("no reply within {}", time::shown(self.after));
+            Err(ModelError::Transport { message, source: None })
+        })
+    }
+
+    async fn wrap_tool_call<'a>(
+        &self,
+        turn: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, Failure> {
+        if !self.minds_user(turn) {
+            return next.run(call).await;
+        }
+        time::within(&**turn.clock(), self.after, next.run(call))
+            .await
+            .unwrap_or_else(|| Err(format!("no result within {}", time::shown(self.after)).into()))
+    }
+}
+
+impl ReadyMade for Timeout {
+    const USE: &'static str = "timeout";
+    const DOES: &'static str = "drops a model or tool call that takes too long";
+    type Options = TimeoutOptions;
+
+    fn from_options(options: TimeoutOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        Self::new(options)
+    }
+}

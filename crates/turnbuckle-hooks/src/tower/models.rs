@@ -1,0 +1,104 @@
+//! A layer around model calls.
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use tower::{Layer, Service};
+use turnbuckle::hook::{Hook, ModelNext, OwnedModelNext};
+use turnbuckle::model::{ModelError, Request, Sink};
+use turnbuckle::{Boxed, Failure, Reply, Turn};
+
+use super::Line;
+use super::spout::Spout;
+
+/// One call of the model, as a layer sees it. The request may be changed; clones are further attempts at the same call.
+#[derive(Clone)]
+pub struct ModelCall {
+    /// What the model is sent.
+    pub request: Request,
+    turn: Turn,
+    next: OwnedModelNext,
+    spout: Spout,
+}
+
+impl ModelCall {
+    /// The turn it is made in.
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+}
+
+impl fmt::Debug for ModelCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelCall").field("turn", &self.turn).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// What a layer is put around: runs the rest of the chain, and at its end the model.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct ModelService;
+
+impl Service<ModelCall> for ModelService {
+    type Response = Reply;
+    type Error = Failure;
+    type Future = Boxed<'static, Result<Reply, Failure>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: ModelCall) -> Self::Future {
+        let ModelCall { request, turn: _, next, mut spout } = call;
+        Box::pin(async move { Ok(next.run(&request, &mut spout).await?) })
+    }
+}
+
+/// A hook that sends model calls through a service. Made by [`around_models`].
+pub struct AroundModels<S>(Line<S>);
+
+/// Puts `layer` around all model calls of an agent.
+pub fn around_models<L>(layer: L) -> AroundModels<L::Service>
+where
+    L: Layer<ModelService>,
+{
+    AroundModels(Line::new(layer.layer(ModelService)))
+}
+
+impl<S> Hook for AroundModels<S>
+where
+    S: Service<ModelCall, Response = Reply> + Send + 'static,
+    S::Error: Into<Failure>,
+    S::Future: Send,
+{
+    fn name(&self) -> String {
+        "tower_models".into()
+    }
+
+    async fn wrap_model_call<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &'a Request,
+        out: &'a mut dyn Sink,
+        next: ModelNext<'a>,
+    ) -> Result<Reply, ModelError> {
+        let spout = Spout::default();
+        let (request, turn) = (request.clone(), turn.clone());
+        let call = ModelCall { request, turn, next: next.to_owned(), spout: spout.clone() };
+        spout.into_while(out, self.0.call(call)).await.map_err(|error| model_error(error.into()))
+    }
+}
+
+/// A model's error is handed back as it was; a layer's own is a connection that broke.
+fn model_error(error: Failure) -> ModelError {
+    match error.downcast::<ModelError>() {
+        Ok(error) => *error,
+        Err(source) => ModelError::Transport { message: format!("a layer gave up: {source}"), source: Some(source) },
+    }
+}
+
+impl<S> fmt::Debug for AroundModels<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AroundModels")
+    }
+}

@@ -1,0 +1,141 @@
+//! The audit log: a line for each decision, rotated, and never a turn that waits for it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use turnbuckle::Agent;
+use turnbuckle::hook::{BeforeTool, gate};
+use turnbuckle::models::Script;
+use turnbuckle::testing::Rig;
+use turnbuckle_hooks::{AuditLog, AuditLogOptions};
+
+use super::kit::{add, adding, built_in};
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn types(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["type"].as_str().unwrap()).collect()
+}
+
+/// Runs a turn whose tool call is denied, and drops everything, so that the file is complete.
+async fn a_denied_turn(hook: AuditLog) {
+    let deny = gate("no", |_, _| async { Ok(BeforeTool::Deny("not today".into())) });
+    let agent = Agent::builder("a", adding(41, "my secret answer")).tool(add()).hook(deny).hook(hook).build().unwrap();
+    let mut rig = Rig::new(agent);
+    rig.ended("my secret question").await.unwrap();
+    rig.conversations.drain(std::time::Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn every_decision_has_a_line_without_what_was_said() {
+    let folder = tempfile::tempdir().unwrap();
+    a_denied_turn(built_in(folder.path(), json!({"file": "logs/audit.jsonl"})).unwrap()).await;
+    let file = folder.path().join("logs/audit.jsonl");
+    let lines = lines(&file);
+    assert_eq!(
+        types(&lines),
+        [
+            "user_message",
+            "assistant_message",
+            "tool_call",
+            "hook_finished",
+            "tool_result",
+            "assistant_message",
+            "turn_ended"
+        ]
+    );
+    let denied = &lines[3];
+    assert_eq!((&denied["hook"], &denied["decision"]), (&json!("no"), &json!("deny")));
+    assert_eq!(lines[0]["by"], json!({"user": "local"}));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("secret") && !text.contains("41"), "{text}");
+}
+
+#[tokio::test]
+async fn what_was_said_is_written_if_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    a_denied_turn(built_in(folder.path(), json!({"content": true})).unwrap()).await;
+    let text = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
+    assert!(text.contains("my secret question") && text.contains("41"), "{text}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn others_may_not_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    a_denied_turn(built_in(folder.path(), json!({})).unwrap()).await;
+    let mode = fs::metadata(folder.path().join("audit.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0);
+}
+
+#[tokio::test]
+async fn a_full_file_makes_room_and_the_oldest_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..6 {
+        a_denied_turn(built_in(folder.path(), json!({"max_bytes": 1100, "keep": 2})).unwrap()).await;
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]);
+    for name in names {
+        let file = folder.path().join(name);
+        assert!(fs::metadata(&file).unwrap().len() <= 1100);
+        assert!(!lines(&file).is_empty(), "whole lines");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_harms_nobody_and_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "in the way").unwrap();
+    let hook = Arc::new(AuditLog::new(folder.path().join("file/audit.jsonl"), AuditLogOptions::default()).unwrap());
+    let agent = Agent::builder("a", Script::says(["fine"])).hook(Shared(hook.clone())).build().unwrap();
+    let mut rig = Rig::new(agent);
+    assert_eq!(rig.ended("hi").await.unwrap().text(), "fine");
+    while hook.lost() < 3 {
+        std::thread::yield_now();
+    }
+}
+
+/// A hook that the test holds, too.
+struct Shared(Arc<AuditLog>);
+
+impl turnbuckle::hook::Hook for Shared {
+    async fn on_event(&self, told: &Arc<turnbuckle::live::Told>) -> Result<(), turnbuckle::Failure> {
+        self.0.on_event(told).await
+    }
+}
+
+#[tokio::test]
+async fn what_finds_no_room_in_the_queue_is_counted_and_a_line_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = Arc::new(
+        AuditLog::new(folder.path().join("a.jsonl"), AuditLogOptions { queue: 1, ..Default::default() }).unwrap(),
+    );
+    let agent = Agent::builder("a", Script::says(["fine"])).hook(Shared(hook.clone())).build().unwrap();
+    let mut rig = Rig::new(agent);
+    rig.ended("hi").await.unwrap();
+    let told = rig.told().iter().find(|told| format!("{:?}", told.what).contains("TurnEnded")).unwrap().clone();
+    use turnbuckle::hook::Hook;
+    for _ in 0..10_000 {
+        hook.on_event(&told).await.unwrap();
+    }
+    // Give it time to take the last of the queue, then one more, before which the loss is told.
+    while hook.lost() > 0 {
+        std::thread::yield_now();
+        hook.on_event(&told).await.unwrap();
+    }
+    rig.conversations.drain(std::time::Duration::from_secs(1)).await;
+    drop((rig, hook));
+    let lines = lines(&folder.path().join("a.jsonl"));
+    assert!(types(&lines).contains(&"lost"), "{:?}", types(&lines).len());
+    let lost: u64 = lines.iter().filter_map(|line| line["count"].as_u64()).sum();
+    assert!(lost > 0);
+}

@@ -1,0 +1,148 @@
+//! Webhooks: signed, in the background, and one that hangs harms nobody.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use turnbuckle::Agent;
+use turnbuckle::hooks::Period;
+use turnbuckle::models::Script;
+use turnbuckle::testing::Rig;
+use turnbuckle_hooks::{Notify, NotifyOptions};
+
+use super::kit::built;
+
+struct Got {
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Got {
+    fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
+    }
+}
+
+/// A receiver on loopback that answers with these statuses, one after the other.
+fn receiver(statuses: impl IntoIterator<Item = u16>) -> (String, Receiver<Got>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (send, got) = channel();
+    let statuses: Vec<u16> = statuses.into_iter().collect();
+    std::thread::spawn(move || {
+        for status in statuses {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let request = read(&mut stream);
+            let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+            let _ = send.send(request);
+        }
+    });
+    (url, got)
+}
+
+fn read(stream: &mut TcpStream) -> Got {
+    let mut reader = BufReader::new(stream);
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        if line.is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(": ") {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    let length =
+        headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length")).unwrap().1.parse().unwrap();
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    Got { headers, body }
+}
+
+async fn a_turn(url: String, tries: u32) {
+    let options = NotifyOptions { url, tries, give_up_after: Period::millis(500), ..Default::default() };
+    let hook = Notify::new(options, "whsec_c2VjcmV0").unwrap();
+    let agent = Agent::builder("a", Script::says(["fine"])).hook(hook).build().unwrap();
+    let mut rig = Rig::new(agent);
+    assert_eq!(rig.ended("hi").await.unwrap().text(), "fine");
+    rig.conversations.drain(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn a_chosen_event_is_posted_once_with_a_signature_that_checks_out() {
+    let (url, got) = receiver([200, 200, 200]);
+    a_turn(url, 3).await;
+    let post = got.recv_timeout(Duration::from_secs(5)).unwrap();
+    let event: Value = serde_json::from_slice(&post.body).unwrap();
+    assert_eq!((&event["type"], &event["outcome"]), (&json!("turn_ended"), &json!("completed")));
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"secret").unwrap();
+    mac.update(format!("{}.{}.", post.header("webhook-id"), post.header("webhook-timestamp")).as_bytes());
+    mac.update(&post.body);
+    let signature = format!("v1,{}", BASE64.encode(mac.finalize().into_bytes()));
+    assert_eq!(post.header("webhook-signature"), signature);
+    assert!(got.try_recv().is_err(), "and nothing else");
+}
+
+#[tokio::test]
+async fn a_receiver_that_stumbles_is_tried_again_with_the_same_id() {
+    let (url, got) = receiver([503, 200]);
+    a_turn(url, 2).await;
+    let [first, second] = [(); 2].map(|()| got.recv_timeout(Duration::from_secs(5)).unwrap());
+    assert_eq!(first.header("webhook-id"), second.header("webhook-id"));
+}
+
+#[tokio::test]
+async fn a_receiver_that_says_no_is_not_asked_again() {
+    let (url, got) = receiver([400, 200]);
+    a_turn(url, 3).await;
+    got.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert!(got.recv_timeout(Duration::from_millis(50)).is_err());
+}
+
+#[tokio::test]
+async fn a_receiver_that_hangs_harms_nobody() {
+    // It takes connections and never says a word.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let options = NotifyOptions { url, queue: 1, give_up_after: Period::secs(600), ..Default::default() };
+    let hook = Notify::new(options, "secret").unwrap();
+    let agent = Agent::builder("a", Script::says(["fine"])).hook(hook).build().unwrap();
+    let began = Instant::now();
+    let conversations = turnbuckle::Conversations::in_memory(agent);
+    for _ in 0..50 {
+        let ended = conversations.run("hi", turnbuckle::Scope::local()).await.unwrap();
+        assert_eq!(ended.text(), "fine");
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "turns waited for a webhook");
+    drop(conversations);
+    assert!(began.elapsed() < Duration::from_secs(10), "the end waits a little, not for ever");
+}
+
+#[test]
+fn what_cannot_work_is_refused_and_no_secret_is_shown() {
+    let refusal = |options: Value| built::<Notify>(options).unwrap_err();
+    assert!(refusal(json!({"url": "https://x.example/"})).contains("secret_env"));
+    assert!(
+        refusal(json!({"url": "https://x.example/", "secret_env": "NOT_SET_ANYWHERE"})).contains("NOT_SET_ANYWHERE")
+    );
+    assert!(refusal(json!({"uri": "x"})).contains("uri"));
+    let new = |url: &str, secret: &str, events: &[&str]| {
+        let events = events.iter().map(|event| event.to_string()).collect();
+        Notify::new(NotifyOptions { url: url.into(), events, ..Default::default() }, secret).map_err(|e| e.to_string())
+    };
+    assert!(new("ftp://x.example/", "s", &["notice"]).unwrap_err().contains("url"));
+    assert!(new("https://x.example/", "", &["notice"]).unwrap_err().contains("no secret"));
+    assert!(new("https://x.example/", "whsec_!top-secret!", &["notice"]).unwrap_err().contains("base64"));
+    assert!(!new("https://x.example/", "whsec_!top-secret!", &["notice"]).unwrap_err().contains("top"));
+    assert!(new("https://x.example/", "s", &["suspenssion"]).unwrap_err().contains("suspension"));
+    let hook = new("https://token@x.example/", "top-secret", &["notice"]).unwrap();
+    assert!(!format!("{hook:?}").contains("top-secret") && !format!("{hook:?}").contains("token"));
+}

@@ -1,0 +1,301 @@
+//! What Anthropic is sent.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use turnbuckle::message::{Message, Part, ToolCall};
+use turnbuckle::model::{ModelError, Request};
+
+use super::{Anthropic, ObjectBy, WIRE};
+use crate::arguments;
+use crate::wire::written;
+
+/// The tool whose arguments are the object.
+pub(super) const OBJECT_TOOL: &str = "reply_with_object";
+
+/// A request to a model.
+pub(super) struct Asked<'a> {
+    pub(super) model: &'a Anthropic,
+    pub(super) request: &'a Request,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u32,
+    stream: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<Block<'a>>,
+    messages: Vec<Spoken<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Cow<'a, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Spoken<'a> {
+    role: &'static str,
+    content: Vec<Block<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Block<'a> {
+    Known(Box<Known<'a>>),
+    Sealed(Cow<'a, Value>),
+}
+
+/// All blocks that we write: each has a few of these fields.
+#[derive(Default, Serialize)]
+struct Known<'a> {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    citations: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<Cow<'a, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_use_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Vec<Block<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_error: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<Value>,
+}
+
+impl Asked<'_> {
+    /// The body; `so_far` is what a paused reply holds already.
+    pub(super) fn body(&self, so_far: &[Part]) -> Result<Vec<u8>, ModelError> {
+        let (model, request) = (self.model, self.request);
+        let mut page = Page::of(request);
+        page.parts("assistant", so_far);
+        let mut system = Vec::new();
+        if !request.system.trim().is_empty() {
+            system.push(Block::text(&request.system));
+        }
+        let mut tools: Vec<Cow<'_, Value>> = model.server_tools.iter().map(Cow::Borrowed).collect();
+        tools.extend(request.tools().iter().map(|tool| {
+            let parameters = &*tool.parameters;
+            Cow::Owned(json!({ "name": tool.name, "description": tool.description, "input_schema": parameters }))
+        }));
+        // Tools and system stand in front of everything: one mark behind them covers both.
+        match (system.last_mut(), tools.last_mut()) {
+            (Some(last), _) => last.mark(),
+            (None, Some(last)) => last.to_mut()["cache_control"] = ephemeral(),
+            (None, None) => {}
+        }
+        let (mut tool_choice, mut output_config) = (None, None);
+        match (&request.schema, model.object_by) {
+            (Some(schema), ObjectBy::Format) => {
+                output_config = Some(json!({ "format": { "type": "json_schema", "schema": **schema } }));
+            }
+            (Some(schema), ObjectBy::ForcedTool) => {
+                let description = "Answers with an object. Call it exactly once.";
+                let tool = json!({ "name": OBJECT_TOOL, "description": description, "input_schema": **schema });
+                tools.push(Cow::Owned(tool));
+                tool_choice = Some(json!({ "type": "tool", "name": OBJECT_TOOL }));
+            }
+            (None, _) => {}
+        }
+        let (max_tokens, messages) = (model.max_tokens, page.messages);
+        let body =
+            Body { model: &model.model, max_tokens, stream: true, system, messages, tools, tool_choice, output_config };
+        written(&body, &model.options)
+    }
+}
+
+fn ephemeral() -> Value {
+    json!({ "type": "ephemeral" })
+}
+
+/// Messages as Anthropic wants them: of one role together, in turns.
+#[derive(Default)]
+struct Page<'a> {
+    messages: Vec<Spoken<'a>>,
+}
+
+impl<'a> Page<'a> {
+    fn of(request: &'a Request) -> Self {
+        let mut page = Self::default();
+        let segments = request.segments();
+        let ends = [segments.history, segments.opening, segments.calls];
+        for (index, message) in request.messages.iter().enumerate() {
+            let ends: Vec<usize> = ends.iter().filter(|end| end.messages == index + 1).map(|end| end.parts).collect();
+            page.message(message, &ends);
+        }
+        page
+    }
+
+    /// `ends`: behind how many of its parts a segment ends.
+    fn message(&mut self, message: &'a Message, ends: &[usize]) {
+        match message {
+            Message::Assistant { content, calls } => {
+                self.parts("assistant", content.parts());
+                self.blocks("assistant", calls.iter().map(called));
+            }
+            Message::Result { call, ok, content, .. } => {
+                let blocks = blocks_of(content.parts());
+                let result = Known {
+                    r#type: "tool_result",
+                    tool_use_id: Some(wire_id(call.as_str())),
+                    content: (!blocks.is_empty()).then_some(blocks),
+                    is_error: (!ok).then_some(true),
+                    ..Known::default()
+                };
+                self.blocks("user", [result.into()]);
+            }
+            other => {
+                let parts = other.content().parts();
+                let mut from = 0;
+                for end in ends.iter().copied().filter(|end| *end < parts.len()) {
+                    self.parts("user", &parts[from..end.max(from)]);
+                    self.mark();
+                    from = end.max(from);
+                }
+                self.parts("user", &parts[from..]);
+            }
+        }
+        let whole = |end: &usize| *end >= message.content().parts().len();
+        if ends.iter().any(whole) || (!ends.is_empty() && !matches!(message, Message::User(_) | Message::Note(_))) {
+            self.mark();
+        }
+    }
+
+    fn parts(&mut self, role: &'static str, parts: &'a [Part]) {
+        let blocks = blocks_of(parts);
+        self.blocks(role, blocks);
+    }
+
+    fn blocks(&mut self, role: &'static str, blocks: impl IntoIterator<Item = Block<'a>>) {
+        let mut blocks = blocks.into_iter().peekable();
+        if blocks.peek().is_none() {
+            return;
+        }
+        match self.messages.last_mut() {
+            Some(last) if last.role == role => last.content.extend(blocks),
+            _ => self.messages.push(Spoken { role, content: blocks.collect() }),
+        }
+    }
+
+    /// What stands here is likely to be sent again: the cache may keep it up to the last block that can bear a mark.
+    fn mark(&mut self) {
+        let blocks = self.messages.iter_mut().rev().flat_map(|message| message.content.iter_mut().rev());
+        if let Some(block) = blocks.into_iter().find_map(|block| block.markable()) {
+            block.cache_control = Some(ephemeral());
+        }
+    }
+}
+
+fn blocks_of(parts: &[Part]) -> Vec<Block<'_>> {
+    let mut blocks: Vec<Block<'_>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            // Refused by the provider, and says nothing.
+            Part::Text { text } if text.trim().is_empty() => {}
+            Part::Text { text } => blocks.push(Block::text(text)),
+            Part::Thinking { text, signature: Some(signature) } => blocks.push(
+                Known { r#type: "thinking", thinking: Some(text), signature: Some(signature), ..Known::default() }
+                    .into(),
+            ),
+            Part::Image { media_type, data, url } => {
+                let source = source(media_type, data.as_deref(), url.as_deref());
+                blocks.push(Known { r#type: "image", source, ..Known::default() }.into());
+            }
+            Part::File { media_type, name, data, url } => {
+                let source = source(media_type, data.as_deref(), url.as_deref());
+                let title = name.as_deref();
+                blocks.push(Known { r#type: "document", source, title, ..Known::default() }.into());
+            }
+            Part::Provider { provider, block } if **provider == *WIRE => match citations(block) {
+                Some(citations) => {
+                    if let Some(Block::Known(text)) = blocks.last_mut().filter(|last| last.is_text()) {
+                        text.citations = Some(citations);
+                    }
+                }
+                None => blocks.push(Block::Sealed(Cow::Borrowed(block))),
+            },
+            // A thought without its proof is refused, and what another provider sealed says nothing here.
+            _ => {}
+        }
+    }
+    blocks
+}
+
+/// Citations stand behind the text they belong to, in a part of their own: text is text, whoever reads it.
+pub(super) const CITATIONS: &str = "citations";
+
+fn citations(block: &Value) -> Option<&Value> {
+    (block.get("type")?.as_str()? == CITATIONS).then(|| block.get(CITATIONS))?
+}
+
+fn source(media_type: &str, data: Option<&str>, url: Option<&str>) -> Option<Value> {
+    match (data, url) {
+        (Some(data), _) => Some(json!({ "type": "base64", "media_type": media_type, "data": data })),
+        (None, Some(url)) => Some(json!({ "type": "url", "url": url })),
+        (None, None) => None,
+    }
+}
+
+fn called(call: &ToolCall) -> Block<'_> {
+    Known {
+        r#type: "tool_use",
+        id: Some(wire_id(call.call.as_str())),
+        name: Some(&call.name),
+        input: Some(arguments::sent(&call.arguments)),
+        ..Known::default()
+    }
+    .into()
+}
+
+/// Anthropic knows letters, digits, `_` and `-` only, and a repeated id has a `~`.
+fn wire_id(id: &str) -> String {
+    id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+}
+
+impl<'a> Block<'a> {
+    fn text(text: &'a str) -> Self {
+        Known { r#type: "text", text: Some(text), ..Known::default() }.into()
+    }
+
+    fn is_text(&self) -> bool {
+        matches!(self, Self::Known(known) if known.r#type == "text")
+    }
+
+    /// Thoughts and sealed blocks bear no mark.
+    fn markable(&mut self) -> Option<&mut Known<'a>> {
+        match self {
+            Self::Known(known) if known.r#type != "thinking" => Some(known),
+            _ => None,
+        }
+    }
+
+    fn mark(&mut self) {
+        if let Some(known) = self.markable() {
+            known.cache_control = Some(ephemeral());
+        }
+    }
+}
+
+impl<'a> From<Known<'a>> for Block<'a> {
+    fn from(known: Known<'a>) -> Self {
+        Self::Known(Box::new(known))
+    }
+}

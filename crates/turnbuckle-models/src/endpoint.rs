@@ -1,0 +1,242 @@
+//! One address of one provider: the HTTP client, the headers, and the stream of events that an answer is.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, Url};
+use rustls_platform_verifier::BuilderVerifierExt as _;
+use turnbuckle::clock::{Clock, SystemClock};
+use turnbuckle::model::ModelError;
+
+use crate::failure::{broken, of_response};
+use crate::key::Key;
+use crate::sse::{LONGEST, Parser};
+
+/// How many bytes one answer may have.
+const LONGEST_ANSWER: usize = 128 * 1024 * 1024;
+/// How long the end of a stream is waited for once the reply is whole.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
+
+/// How long a model may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Until a connection stands.
+    pub connect: Duration,
+    /// From the question to the first byte of the answer. A local model reads a long context at its leisure.
+    pub first_byte: Duration,
+    /// From one piece of the answer to the next.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connect: seconds(10), first_byte: seconds(600), idle: seconds(120) }
+    }
+}
+
+/// A client that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The base URL is none, or not of HTTP. It is not shown: it may hold a password.
+    #[error("the base URL is not an address of the form https://host/path")]
+    BaseUrl,
+    /// A key that cannot stand in a header.
+    #[error("the key holds characters that no key has")]
+    Key,
+    /// TLS cannot be used, mostly because the machine has no certificates.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The HTTP client cannot be made.
+    #[error("the HTTP client cannot be made: {0}")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Where a model lives.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    key: Option<Key>,
+    pub(crate) patience: Patience,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Endpoint {
+    /// `base` with `path` behind it.
+    pub(crate) fn new(base: &str, path: &str, patience: Patience) -> Result<Self, SetupError> {
+        let url = address(base, path)?;
+        let client = client(&url, patience)?;
+        let json = HeaderValue::from_static("application/json");
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, json), (ACCEPT, HeaderValue::from_static("text/event-stream"))]);
+        Ok(Self { client, url, headers, key: None, patience, clock: Arc::new(SystemClock::default()) })
+    }
+
+    /// With a key in a header, behind `prefix`.
+    pub(crate) fn key(mut self, header: HeaderName, prefix: &str, key: Key) -> Result<Self, SetupError> {
+        let value = HeaderValue::try_from(format!("{prefix}{}", key.reveal()));
+        let mut value = value.map_err(|_| SetupError::Key)?;
+        value.set_sensitive(true);
+        self.headers.insert(header, value);
+        self.key = Some(key);
+        Ok(self)
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: HeaderValue) -> Self {
+        self.headers.insert(HeaderName::from_static(name), value);
+        self
+    }
+
+    pub(crate) fn the_key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// The host, without a port.
+    pub(crate) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// The host and its port: what may be shown of an address.
+    fn place(&self) -> String {
+        match self.url.port() {
+            Some(port) => format!("{}:{port}", self.host()),
+            None => self.host().to_owned(),
+        }
+    }
+
+    /// Asks, and gives back the events of the answer.
+    pub(crate) async fn ask(&self, body: Vec<u8>) -> Result<Events, ModelError> {
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
+        let sent = within(&*self.clock, self.patience.first_byte, request.send()).await?;
+        let doing = || format!("asking {}", self.place());
+        let response = sent.map_err(|error| broken(&doing(), error))?;
+        if !response.status().is_success() {
+            let failure = of_response(response, self.key.as_ref(), self.clock.now());
+            return Err(within(&*self.clock, self.patience.idle, failure).await?);
+        }
+        let (clock, patience) = (self.clock.clone(), self.patience);
+        Ok(Events { response, parser: Parser::default(), clock, patience, received: 0, over: false })
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("host", &self.place()).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+fn address(base: &str, path: &str) -> Result<Url, SetupError> {
+    let base = base.trim().trim_end_matches('/');
+    let is_http = |url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    // By itself first: a base without a host would take the path for one.
+    let sound = Url::parse(base).is_ok_and(|url| is_http(&url));
+    let joined = sound.then(|| Url::parse(&format!("{base}/{path}")).ok()).flatten();
+    joined.ok_or(SetupError::BaseUrl)
+}
+
+pub(crate) fn client(url: &Url, patience: Patience) -> Result<Client, SetupError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls = match url.scheme() {
+        "https" => tls.with_platform_verifier()?.with_no_client_auth(),
+        // Nobody to verify: then a machine without certificates will do.
+        _ => tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
+    };
+    // A redirect would carry the key to whoever the answer names.
+    let builder = Client::builder().tls_backend_preconfigured(tls).redirect(Policy::none());
+    let builder = builder.connect_timeout(patience.connect).tcp_nodelay(true);
+    let builder = builder.user_agent(concat!("turnbuckle/", env!("CARGO_PKG_VERSION")));
+    // A proxy does not know the way to this machine.
+    let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
+    builder.build().map_err(SetupError::Client)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What comes of `future`, unless that takes too long. The timer starts when there is something to wait for.
+async fn within<T>(clock: &dyn Clock, idle: Duration, future: impl Future<Output = T>) -> Result<T, ModelError> {
+    let (mut future, mut timer) = (pin!(future), None);
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(value));
+        }
+        let timer = timer.get_or_insert_with(|| clock.sleep(idle));
+        timer.as_mut().poll(cx).map(|()| Err(ModelError::Stalled { idle }))
+    })
+    .await
+}
+
+/// The events of one answer. Dropping it closes the connection.
+pub(crate) struct Events {
+    response: Response,
+    parser: Parser,
+    clock: Arc<dyn Clock>,
+    patience: Patience,
+    received: usize,
+    over: bool,
+}
+
+impl Events {
+    /// Goes on to the next event; whether there is one.
+    pub(crate) async fn advance(&mut self) -> Result<bool, ModelError> {
+        self.advance_within(self.patience.idle).await
+    }
+
+    pub(crate) async fn advance_within(&mut self, idle: Duration) -> Result<bool, ModelError> {
+        loop {
+            let too_long = |_| ModelError::Protocol(format!("an event of more than {LONGEST} bytes"));
+            if self.parser.advance().map_err(too_long)? {
+                return Ok(true);
+            }
+            if self.over {
+                return Ok(false);
+            }
+            let piece = within(&*self.clock, idle, self.response.chunk()).await?;
+            match piece.map_err(|error| broken("reading the answer", error))? {
+                Some(piece) => {
+                    self.received += piece.len();
+                    if self.received > LONGEST_ANSWER {
+                        return Err(ModelError::Protocol(format!("an answer of more than {LONGEST_ANSWER} bytes")));
+                    }
+                    self.parser.push(&piece);
+                }
+                None => {
+                    self.over = true;
+                    return Ok(self.parser.finish());
+                }
+            }
+        }
+    }
+
+    /// The event's data.
+    pub(crate) fn data(&self) -> &[u8] {
+        self.parser.data()
+    }
+
+    /// Whether not a single byte came.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.received == 0
+    }
+
+    /// The reply is whole. If the end of the body is here already, the connection can be used again; nobody waits for it.
+    pub(crate) async fn close(mut self) {
+        let mut rest = pin!(self.response.chunk());
+        poll_fn(|cx| {
+            let _ = rest.as_mut().poll(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}

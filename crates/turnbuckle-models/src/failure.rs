@@ -1,0 +1,144 @@
+//! From an answer that is not success, or a broken connection, to a typed error with its advice.
+
+use std::time::Duration;
+
+use reqwest::Response;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use serde_json::Value;
+use turnbuckle::Timestamp;
+use turnbuckle::model::ModelError;
+
+use crate::key::Key;
+use crate::wire::Complaint;
+
+/// The longest wait that a server may ask for; beyond it a wait is an outage, and somebody should hear of it.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// How much of an error's body is read.
+const LONGEST_BODY: usize = 64 * 1024;
+/// How much of its message is passed on.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// The connection failed; the address may hold a secret, so it is left out.
+pub(crate) fn broken(doing: &str, error: reqwest::Error) -> ModelError {
+    let error = error.without_url();
+    let why = if error.is_connect() { "no connection".to_owned() } else { error.to_string() };
+    let cause = innermost(&error);
+    let message = if why.ends_with(&cause) { format!("{doing}: {why}") } else { format!("{doing}: {why}: {cause}") };
+    ModelError::Transport { message, source: Some(error.into()) }
+}
+
+/// The last cause is the one that says something: "connection refused".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+/// The stream ended and the reply had not.
+pub(crate) fn cut_off(what: &str) -> ModelError {
+    ModelError::Transport { message: what.to_owned(), source: None }
+}
+
+/// An event that is no JSON: whatever garbled it may leave the next answer alone.
+pub(crate) fn garbled(error: serde_json::Error) -> ModelError {
+    ModelError::Transport { message: format!("an event of the answer is garbled: {error}"), source: Some(error.into()) }
+}
+
+/// An error that came in the middle of a stream.
+pub(crate) fn in_stream(complaint: &Complaint, key: Option<&Key>) -> ModelError {
+    ModelError::Status { status: complaint.status(), message: presentable(&complaint.message, key), retry_after: None }
+}
+
+/// The error that a response is.
+pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Timestamp) -> ModelError {
+    let status = response.status();
+    let retry_after = retry_after(response.headers(), now);
+    let body = start_of(response).await;
+    let complaint = serde_json::from_slice::<Value>(&body).ok().and_then(|body| Complaint::read(&body));
+    let message = match complaint {
+        Some(complaint) => complaint.message,
+        None if body.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+        None => String::from_utf8_lossy(&body).into_owned(),
+    };
+    ModelError::Status { status: status.as_u16(), message: presentable(&message, key), retry_after }
+}
+
+/// The first bytes of a body; one that breaks off is still worth reading.
+pub(crate) async fn start_of(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = response.chunk().await {
+        let room = LONGEST_BODY - body.len();
+        body.extend_from_slice(&piece[..piece.len().min(room)]);
+        if body.len() == LONGEST_BODY {
+            break;
+        }
+    }
+    body
+}
+
+/// Without the key, control characters and the rest of a novel.
+fn presentable(message: &str, key: Option<&Key>) -> String {
+    let hidden = key.map_or_else(|| message.to_owned(), |key| key.hidden_in(message));
+    let plain = hidden.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(LONGEST_MESSAGE).collect()
+}
+
+/// `retry-after-ms`, or `retry-after` in seconds or as a date; at most [`LONGEST_WAIT`].
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number >= 0.0);
+    let wait = match text("retry-after-ms").and_then(number) {
+        Some(ms) => seconds(ms / 1000.0),
+        None => {
+            let value = text(RETRY_AFTER.as_str())?;
+            match number(value) {
+                Some(number) => seconds(number),
+                None => until(value, now)?,
+            }
+        }
+    };
+    Some(wait.min(LONGEST_WAIT))
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST_WAIT)
+}
+
+fn until(date: &str, now: Timestamp) -> Option<Duration> {
+    let then = httpdate::parse_http_date(date).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(then.saturating_sub(Duration::from_millis(now.as_millis())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(name: &'static str, value: &str) -> Option<Duration> {
+        let headers = HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())]);
+        retry_after(&headers, Timestamp::from_millis(784_111_777_000))
+    }
+
+    #[test]
+    fn a_wait_is_read_in_seconds_milliseconds_and_as_a_date_up_to_the_cap() {
+        assert_eq!(wait("retry-after", "7"), Some(Duration::from_secs(7)));
+        assert_eq!(wait("retry-after", "0.5"), Some(Duration::from_millis(500)));
+        assert_eq!(wait("retry-after-ms", "250"), Some(Duration::from_millis(250)));
+        assert_eq!(wait("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(wait("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        for endless in ["1e30", "86400", "inf", "Sat, 06 Nov 2094 08:49:37 GMT"] {
+            assert_eq!(wait("retry-after", endless), Some(LONGEST_WAIT), "{endless}");
+        }
+        for nonsense in ["", "soon", "-1", "NaN"] {
+            assert_eq!(wait("retry-after", nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_passed_on_without_the_key_and_in_one_line() {
+        let key = Key::new("sk-secret");
+        assert_eq!(presentable("bad key: sk-secret\nbye\u{1b}", Some(&key)), "bad key: [key] bye ");
+        assert_eq!(presentable(&"x".repeat(5000), None).len(), LONGEST_MESSAGE);
+    }
+}

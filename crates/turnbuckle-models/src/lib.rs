@@ -1,0 +1,40 @@
+//! Models over HTTP: [`Anthropic`] speaks Anthropic's Messages, [`OpenAi`] speaks the chat completions of OpenAI,
+//! OpenRouter, vLLM, llama.cpp, Ollama and LM Studio.
+//!
+//! Both stream, keep thoughts and send them back with their signatures, take parallel tool calls, fill in usage with cache
+//! reads and writes, and fail with a [`ModelError`](turnbuckle::model::ModelError) that says whether trying again may
+//! help. Dropping the future closes the socket. Neither tries again by itself: that is what a hook is for.
+//!
+//! ```no_run
+//! # async fn f() -> Result<(), turnbuckle::Failure> {
+//! use turnbuckle::Agent;
+//! use turnbuckle_models::{Anthropic, Key};
+//!
+//! let model = Anthropic::new("claude-sonnet-4-5", Key::from_env("ANTHROPIC_API_KEY")?)?;
+//! let agent = Agent::builder("writer", model).build()?;
+//! println!("{}", agent.run("Write a haiku.").await?.text());
+//! # Ok(()) }
+//! ```
+//!
+//! [`open`] takes a name as the program does: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`.
+
+mod anthropic;
+mod arguments;
+mod endpoint;
+mod failure;
+mod key;
+mod named;
+mod openai;
+mod prices;
+mod probe;
+mod ruler;
+mod sse;
+mod wire;
+
+pub use anthropic::{Anthropic, ObjectBy};
+pub use endpoint::{Patience, SetupError};
+pub use key::{Key, NoKey};
+pub use named::{Environment, Name, NameError, first_found, open};
+pub use openai::OpenAi;
+pub use prices::{Price, Prices, PricesError};
+pub use probe::{ProbeError, models_at};

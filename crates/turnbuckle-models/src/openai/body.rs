@@ -1,0 +1,246 @@
+//! What a server of chat completions is sent.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use turnbuckle::message::{Message, Part, ToolCall};
+use turnbuckle::model::{ModelError, Request};
+
+use super::{OpenAi, WIRE};
+use crate::arguments;
+use crate::wire::written;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Value>,
+    stream: bool,
+    stream_options: Value,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+}
+
+/// The body of a request.
+pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelError> {
+    let tools = request.tools().iter().map(|tool| {
+        let (name, description, parameters) = (&tool.name, &tool.description, &*tool.parameters);
+        json!({ "type": "function",
+                "function": { "name": name, "description": description, "parameters": parameters } })
+    });
+    // The copies know the older name only.
+    let (original, copy) = if model.is_original { (model.max_tokens, None) } else { (None, model.max_tokens) };
+    let body = Body {
+        model: &model.model,
+        messages: Page::of(model, request).messages,
+        stream: true,
+        stream_options: json!({ "include_usage": true }),
+        tools: tools.collect(),
+        response_format: request.schema.as_ref().map(|schema| format(schema)),
+        max_tokens: copy,
+        max_completion_tokens: original,
+    };
+    written(&body, &model.options)
+}
+
+fn format(schema: &Value) -> Value {
+    let strict = is_strict(schema);
+    json!({ "type": "json_schema", "json_schema": { "name": "reply", "strict": strict, "schema": schema } })
+}
+
+/// Whether a schema is one that OpenAI can hold a model to: every object lists all its properties as required and allows no
+/// others. Asked to be strict about another, it refuses the request.
+fn is_strict(schema: &Value) -> bool {
+    let Some(fields) = schema.as_object() else { return true };
+    if let Some(properties) = fields.get("properties").and_then(Value::as_object) {
+        let required: Vec<&str> =
+            fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let closed = fields.get("additionalProperties") == Some(&Value::Bool(false));
+        if !closed || properties.keys().any(|name| !required.contains(&name.as_str())) {
+            return false;
+        }
+        if !properties.values().all(is_strict) {
+            return false;
+        }
+    } else if fields.get("type").and_then(Value::as_str) == Some("object") {
+        return false;
+    }
+    let inner = ["items", "anyOf", "$defs", "definitions"];
+    inner.iter().filter_map(|key| fields.get(*key)).all(|inner| match inner {
+        Value::Array(schemas) => schemas.iter().all(is_strict),
+        Value::Object(schemas) if !schemas.contains_key("type") => schemas.values().all(is_strict),
+        schema => is_strict(schema),
+    })
+}
+
+/// Messages as chat completions want them.
+#[derive(Default)]
+struct Page {
+    messages: Vec<Value>,
+    /// Pictures that tools gave: a tool's message holds text only, so they follow behind the results.
+    pictures: Vec<Value>,
+}
+
+impl Page {
+    fn of(model: &OpenAi, request: &Request) -> Self {
+        let mut page = Self::default();
+        if !request.system.trim().is_empty() {
+            page.messages.push(json!({ "role": "system", "content": *request.system }));
+        }
+        let opening = request.messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or(0);
+        for (index, message) in request.messages.iter().enumerate() {
+            if !matches!(message, Message::Result { .. }) {
+                page.show_pictures();
+            }
+            // Thoughts lead to the calls of their own turn; those of earlier turns are refused by some and read by none.
+            let thoughts = index > opening && !model.is_original;
+            page.message(message, thoughts);
+        }
+        page.show_pictures();
+        page
+    }
+
+    fn message(&mut self, message: &Message, thoughts: bool) {
+        match message {
+            Message::Assistant { content, calls } => self.assistant(content.parts(), calls, thoughts),
+            Message::Result { call, ok, content, .. } => {
+                let text = joined(content.parts());
+                let text = if *ok { text } else { Cow::Owned(format!("Error: {text}")) };
+                self.messages.push(json!({ "role": "tool", "tool_call_id": call.as_str(), "content": text }));
+                self.pictures.extend(content.parts().iter().filter_map(attachment));
+            }
+            other => self.user(other.content().parts()),
+        }
+    }
+
+    fn assistant(&mut self, parts: &[Part], calls: &[ToolCall], thoughts: bool) {
+        let text = joined(parts);
+        if text.trim().is_empty() && calls.is_empty() {
+            return;
+        }
+        let content = if text.is_empty() { Value::Null } else { Value::from(&*text) };
+        let mut message = json!({ "role": "assistant", "content": content });
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.iter().map(called).collect();
+        }
+        if thoughts && !calls.is_empty() {
+            let thought: String = parts.iter().filter_map(unsealed_thought).collect();
+            if !thought.is_empty() {
+                message["reasoning_content"] = thought.into();
+            }
+        }
+        // What a gateway sealed for itself; the original never sends any.
+        for part in parts {
+            if let Part::Provider { provider, block } = part
+                && **provider == *WIRE
+                && let (Some(fields), Some(message)) = (block.as_object(), message.as_object_mut())
+            {
+                message.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+            }
+        }
+        self.messages.push(message);
+    }
+
+    /// The templates of some local models allow no two messages of the user in a row.
+    fn user(&mut self, parts: &[Part]) {
+        let text = joined(parts);
+        let attachments: Vec<Value> = parts.iter().filter_map(attachment).collect();
+        if text.trim().is_empty() && attachments.is_empty() {
+            return;
+        }
+        if attachments.is_empty() {
+            if let Some(last) = self.messages.last_mut()
+                && last["role"] == "user"
+                && let Some(before) = last["content"].as_str()
+            {
+                last["content"] = format!("{before}\n\n{text}").into();
+                return;
+            }
+            self.messages.push(json!({ "role": "user", "content": text }));
+            return;
+        }
+        let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+        let content: Vec<Value> = text.into_iter().chain(attachments).collect();
+        self.messages.push(json!({ "role": "user", "content": content }));
+    }
+
+    fn show_pictures(&mut self) {
+        if !self.pictures.is_empty() {
+            let content = std::mem::take(&mut self.pictures);
+            self.messages.push(json!({ "role": "user", "content": content }));
+        }
+    }
+}
+
+/// Text parts as one text: not every copy takes a list.
+fn joined(parts: &[Part]) -> Cow<'_, str> {
+    let mut texts = parts.iter().filter_map(Part::as_text).filter(|text| !text.is_empty());
+    match (texts.next(), texts.next()) {
+        (None, _) => Cow::Borrowed(""),
+        (Some(only), None) => Cow::Borrowed(only),
+        (Some(first), Some(second)) => {
+            let all: Vec<&str> = [first, second].into_iter().chain(texts).collect();
+            Cow::Owned(all.join("\n\n"))
+        }
+    }
+}
+
+/// A thought with a signature belongs to another provider.
+fn unsealed_thought(part: &Part) -> Option<&str> {
+    match part {
+        Part::Thinking { text, signature: None } => Some(text),
+        _ => None,
+    }
+}
+
+fn attachment(part: &Part) -> Option<Value> {
+    let inline = |media_type: &str, data: &str| format!("data:{media_type};base64,{data}");
+    match part {
+        Part::Image { media_type, data: Some(data), .. } => {
+            Some(json!({ "type": "image_url", "image_url": { "url": inline(media_type, data) } }))
+        }
+        Part::Image { url: Some(url), .. } => Some(json!({ "type": "image_url", "image_url": { "url": **url } })),
+        Part::File { media_type, name, data: Some(data), .. } => {
+            let name = name.as_deref().unwrap_or("file");
+            Some(json!({ "type": "file", "file": { "filename": name, "file_data": inline(media_type, data) } }))
+        }
+        Part::File { name, url: Some(url), .. } => {
+            let name = name.as_deref().unwrap_or("file");
+            Some(json!({ "type": "text", "text": format!("[{name}: {url}]") }))
+        }
+        _ => None,
+    }
+}
+
+fn called(call: &ToolCall) -> Value {
+    let arguments = arguments::sent(&call.arguments).to_string();
+    json!({ "id": call.call.as_str(), "type": "function", "function": { "name": *call.name, "arguments": arguments } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strictness_is_asked_for_only_where_it_can_be_had() {
+        let closed = json!({ "type": "object", "properties": { "a": { "type": "string" } },
+                             "required": ["a"], "additionalProperties": false });
+        assert!(is_strict(&closed));
+        assert!(is_strict(&json!({ "type": "array", "items": closed })));
+        let mut open = closed.clone();
+        open["additionalProperties"] = true.into();
+        assert!(!is_strict(&open));
+        assert!(!is_strict(&json!({ "type": "array", "items": open })));
+        let mut optional = closed.clone();
+        optional["required"] = json!([]);
+        assert!(!is_strict(&optional));
+        assert!(!is_strict(&json!({ "$defs": { "x": open }, "anyOf": [closed] })));
+        assert!(!is_strict(&json!({ "type": "object" })));
+    }
+}

@@ -1,0 +1,172 @@
+//! What models cost: a table in data, which the caller may replace.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde::Deserialize;
+use turnbuckle::message::Usage;
+
+/// The table that comes along. A test holds it to be readable.
+static BUILTIN: LazyLock<Arc<Prices>> =
+    LazyLock::new(|| Arc::new(Prices::parse(include_str!("prices.toml")).unwrap_or_default()));
+
+/// Dollars for a million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Read.
+    pub input: f64,
+    /// Written.
+    pub output: f64,
+    /// Read from the cache; if it is not given, it costs what all input costs.
+    #[serde(default)]
+    pub cache_read: Option<f64>,
+    /// Written to the cache; if it is not given, it costs what all input costs.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+    /// How many tokens a reply may have.
+    #[serde(default)]
+    pub max_output: Option<u32>,
+}
+
+impl Price {
+    /// Nothing.
+    pub const FREE: Self = Self { input: 0.0, output: 0.0, cache_read: None, cache_write: None, max_output: None };
+
+    /// What this usage costs, in dollars.
+    pub fn cost(&self, usage: &Usage) -> f64 {
+        let fresh = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_write);
+        // Sums of tokens are far below what a float holds exactly.
+        let of = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        of(fresh, self.input)
+            + of(usage.cache_read, self.cache_read.unwrap_or(self.input))
+            + of(usage.cache_write, self.cache_write.unwrap_or(self.input))
+            + of(usage.output, self.output)
+    }
+}
+
+/// Prices by model.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    models: BTreeMap<String, Price>,
+}
+
+/// A table of prices that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PricesError {
+    /// It is not a table of this form.
+    #[error("the prices are not valid: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A price that would make money, or none at all.
+    #[error("the price of {0} is not a number of dollars")]
+    Number(String),
+}
+
+impl Prices {
+    /// Those that come along.
+    pub fn builtin() -> Arc<Self> {
+        BUILTIN.clone()
+    }
+
+    /// A table in TOML: `[models]`, and for each name `{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }`.
+    pub fn parse(text: &str) -> Result<Self, PricesError> {
+        let prices: Self = toml::from_str(text)?;
+        let sound = |number: f64| number.is_finite() && number >= 0.0;
+        for (name, price) in &prices.models {
+            let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
+            if !numbers.into_iter().flatten().all(sound) {
+                return Err(PricesError::Number(name.clone()));
+            }
+        }
+        Ok(prices)
+    }
+
+    /// These, with those of `other` where this has none.
+    pub fn over(mut self, other: &Self) -> Self {
+        for (name, price) in &other.models {
+            self.models.entry(name.clone()).or_insert(*price);
+        }
+        self
+    }
+
+    /// Of a model, by its name or the name that it is a dated version of. Gateways put the maker in front: `openai/gpt-5`.
+    pub fn of(&self, model: &str) -> Option<&Price> {
+        let exact = |model: &str| self.models.get(model).or_else(|| self.models.get(undated(model)));
+        exact(model).or_else(|| exact(model.rsplit_once('/')?.1))
+    }
+}
+
+/// `claude-sonnet-4-5-20250929`, `gpt-4o-2024-08-06` and `claude-3-7-sonnet-latest` without their last words.
+fn undated(model: &str) -> &str {
+    if let Some(name) = model.strip_suffix("-latest") {
+        return name;
+    }
+    let name = model.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
+    let date: Vec<&str> = model[name.len()..].split('-').filter(|word| !word.is_empty()).collect();
+    let words = match date.as_slice() {
+        [.., day] if day.len() == 8 => 1,
+        [.., year, month, day] if (year.len(), month.len(), day.len()) == (4, 2, 2) => 3,
+        _ => return model,
+    };
+    let cut = model.rmatch_indices('-').nth(words - 1).map_or(model.len(), |(at, _)| at);
+    &model[..cut]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_that_comes_along_can_be_read() {
+        let prices = Prices::parse(include_str!("prices.toml")).unwrap();
+        assert!(prices.models.len() > 20);
+        assert_eq!(*Prices::builtin(), prices);
+    }
+
+    #[test]
+    fn a_name_stands_for_its_dated_versions_and_for_nothing_else() {
+        let prices = Prices::builtin();
+        for known in [
+            "claude-sonnet-4-5",
+            "claude-sonnet-4-5-20250929",
+            "gpt-4o-2024-08-06",
+            "openai/gpt-5",
+            "claude-3-7-sonnet-latest",
+            "claude-opus-4-20250514",
+            "anthropic/claude-haiku-4-5-20251001",
+        ] {
+            assert!(prices.of(known).is_some(), "{known}");
+        }
+        for unknown in ["claude-sonnet-4-9", "gpt-5.9", "gpt-4o-audio", "gpt", "", "-", "2024-01-01"] {
+            assert!(prices.of(unknown).is_none(), "{unknown}");
+        }
+        assert_eq!(prices.of("gpt-5-2025-08-07"), prices.of("gpt-5"));
+    }
+
+    #[test]
+    fn cached_tokens_are_part_of_the_input_and_have_prices_of_their_own() {
+        let usage = Usage { input: 1_000_000, output: 100_000, cache_read: 600_000, cache_write: 200_000 };
+        let cost = Prices::builtin().of("claude-sonnet-4-5").unwrap().cost(&usage);
+        assert!((cost - (0.2 * 3.0 + 0.6 * 0.3 + 0.2 * 3.75 + 0.1 * 15.0)).abs() < 1e-9, "{cost}");
+        assert!(Price::FREE.cost(&usage).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn an_own_table_wins_and_a_bad_one_is_refused() {
+        let own = Prices::parse("[models]\ngpt-5 = { input = 1.0, output = 2.0 }").unwrap().over(&Prices::builtin());
+        assert_eq!(own.of("gpt-5").map(|price| price.output), Some(2.0));
+        assert!(own.of("gpt-4o").is_some());
+        for bad in [
+            "[models]\nx = 1",
+            "[models]\nx = { input = 1.0 }",
+            "[modles]",
+            "[models]\nx = { input = -1.0, output = 0.0 }",
+            "[models]\nx = { input = nan, output = 0.0 }",
+            "[models]\nx = { input = 1.0, output = 1.0, ouput = 2.0 }",
+        ] {
+            assert!(Prices::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What both wires share in reading JSON that others write.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use turnbuckle::Part;
+use turnbuckle::model::ModelError;
+
+/// A string where one is expected: `null`, and what is no string, count as empty. Borrowed where nothing is escaped.
+#[derive(Debug, Default)]
+pub(crate) struct Str<'a>(Cow<'a, str>);
+
+impl std::ops::Deref for Str<'_> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrVisitor).map(Self)
+    }
+}
+
+struct StrVisitor;
+
+impl<'de> Visitor<'de> for StrVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Cow::Borrowed(""))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Cow::Borrowed(""))
+    }
+}
+
+/// What a provider says about an error: in a body, or in the middle of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Complaint {
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    /// Some put the status here.
+    pub(crate) code: Option<u16>,
+}
+
+impl Complaint {
+    /// `{"error": {"type", "message", "code"}}` and the forms near it: the error may be a text, or stand by itself.
+    pub(crate) fn read(body: &Value) -> Option<Self> {
+        let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
+        if let Some(message) = error.as_str() {
+            return Some(Self { message: message.to_owned(), ..Self::default() });
+        }
+        let text = |key: &str| error.get(key).and_then(Value::as_str).map(str::to_owned);
+        let message = text("message").or_else(|| text("detail"))?;
+        let code = error.get("code");
+        let number = code.and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        let kind = text("type").or_else(|| code.and_then(Value::as_str).map(str::to_owned)).unwrap_or_default();
+        Some(Self { kind, message, code: number.filter(|code| (400..600).contains(code)) })
+    }
+
+    /// The HTTP status it would have had if it had come before the stream began.
+    pub(crate) fn status(&self) -> u16 {
+        let by_kind = match self.kind.as_str() {
+            "invalid_request_error" | "bad_request" => 400,
+            "authentication_error" | "invalid_api_key" => 401,
+            "permission_error" => 403,
+            "not_found_error" => 404,
+            "request_too_large" => 413,
+            "rate_limit_error" | "rate_limit_exceeded" => 429,
+            "timeout_error" => 504,
+            "overloaded_error" => 529,
+            _ => 500,
+        };
+        self.code.unwrap_or(by_kind)
+    }
+}
+
+/// The object that a reply's text is, if it is one.
+pub(crate) fn object(content: &[Part]) -> Option<Arc<Value>> {
+    let text: String = content.iter().filter_map(Part::as_text).collect();
+    serde_json::from_str(&text).ok().map(Arc::new)
+}
+
+/// The body as bytes, with the caller's own fields on top.
+pub(crate) fn written(body: &impl Serialize, options: &Map<String, Value>) -> Result<Vec<u8>, ModelError> {
+    let unwritable = |error| ModelError::Protocol(format!("the request cannot be written: {error}"));
+    if options.is_empty() {
+        return serde_json::to_vec(body).map_err(unwritable);
+    }
+    let mut value = serde_json::to_value(body).map_err(unwritable)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.extend(options.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+    serde_json::to_vec(&value).map_err(unwritable)
+}

@@ -1,0 +1,13 @@
+//! Promises of the provider clients, one file each.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
+
+mod anthropic_wire;
+mod breaking;
+mod caching;
+mod dropping;
+mod failing;
+mod kit;
+mod openai_wire;
+mod peers_bugs;
+mod servers;
+mod stand_in;

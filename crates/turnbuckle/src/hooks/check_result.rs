@@ -1,0 +1,118 @@
+//! Result check: what a tool gives back fits a schema, or the model is told that it does not.
+//!
+//! # What it does
+//!
+//! Takes the text of a good result as JSON and holds it to a schema. A result that does not fit becomes an error result
+//! that says why, with the beginning of what came; with `then = "halt"` the turn ends. Error results are left alone.
+//! Name the tools it is for with the common key `tools`: without it every result has to fit.
+//!
+//! # Points
+//!
+//! `after_tool`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `schema` | required | a JSON schema, or the name of a file with one |
+//! | `then` | `"error"` | or `"halt"` |
+//!
+//! # Example
+//!
+//! ```
+//! use serde_json::json;
+//! use turnbuckle::hook::HookExt;
+//! use turnbuckle::hooks::CheckResult;
+//!
+//! let schema = json!({"type": "object", "required": ["celsius"], "properties": {"celsius": {"type": "number"}}});
+//! let check = CheckResult::new(schema)?.for_tools(["weather"]);
+//! # Ok::<(), turnbuckle::hooks::OptionError>(())
+//! ```
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::checks::{Schema, SchemaSource};
+use super::{OptionError, ReadyMade, Surroundings};
+use crate::Failure;
+use crate::hook::{AfterTool, Hook};
+use crate::message::ToolCall;
+use crate::tool::Output;
+use crate::turn::Turn;
+
+/// How much of a bad result the model still reads.
+const MOST_SHOWN: usize = 2000;
+
+/// Holds results to a schema.
+#[derive(Clone, Debug)]
+pub struct CheckResult {
+    schema: Schema,
+    then: Unfit,
+}
+
+/// Options of [`CheckResult`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckResultOptions {
+    /// What a result must fit.
+    pub schema: SchemaSource,
+    /// What becomes of one that does not.
+    #[serde(default)]
+    pub then: Unfit,
+}
+
+/// What becomes of a result that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unfit {
+    /// The model reads an error.
+    #[default]
+    Error,
+    /// The turn ends.
+    Halt,
+}
+
+impl CheckResult {
+    /// Results must fit this schema; the model reads an error for one that does not.
+    pub fn new(schema: Value) -> Result<Self, OptionError> {
+        let schema = Schema::load("schema", &SchemaSource::Inline(schema), Path::new(""))?;
+        Ok(Self { schema, then: Unfit::Error })
+    }
+
+    /// A result that does not fit ends the turn.
+    #[must_use]
+    pub fn or_halt(mut self) -> Self {
+        self.then = Unfit::Halt;
+        self
+    }
+}
+
+impl Hook for CheckResult {
+    async fn after_tool(&self, _: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, Failure> {
+        let text = output.content.text();
+        let Some(complaint) = output.ok.then(|| self.schema.complaint_of_text(&text)).flatten() else {
+            return Ok(AfterTool::Continue);
+        };
+        let what = format!("the result of {} does not fit its schema: {complaint}", call.name);
+        Ok(match self.then {
+            Unfit::Halt => AfterTool::Halt(what.into()),
+            Unfit::Error => {
+                let start: String = text.chars().take(MOST_SHOWN).collect();
+                AfterTool::Modify(Output::error(format!("[{what}]\n{start}")))
+            }
+        })
+    }
+}
+
+impl ReadyMade for CheckResult {
+    const USE: &'static str = "check_result";
+    const DOES: &'static str = "holds tool results to a JSON schema";
+    type Options = CheckResultOptions;
+
+    fn from_options(options: CheckResultOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+        let schema = Schema::load("schema", &options.schema, around.folder)?;
+        Ok(Self { schema, then: options.then })
+    }
+}

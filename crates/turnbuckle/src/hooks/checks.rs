@@ -1,0 +1,98 @@
+//! What several hooks check texts and values by: patterns in linear time, JSON schemas.
+
+use std::path::Path;
+
+use jsonschema::{PatternOptions, Validator};
+use regex::{Regex, RegexBuilder};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::OptionError;
+
+/// The most memory that a compiled pattern may take.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// A pattern of the `regex` crate: whatever it is, looking for it takes time linear in the text.
+pub(super) fn pattern(option: &'static str, pattern: &str) -> Result<Regex, OptionError> {
+    let built = RegexBuilder::new(pattern).size_limit(MOST_BYTES).build();
+    built.map_err(|error| OptionError::new(option, "is not a pattern that can be used").because(error))
+}
+
+/// Where a hook's JSON schema stands.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "must be a table or the name of a file")]
+pub enum SchemaSource {
+    /// In a file, as JSON.
+    File(String),
+    /// Here.
+    Inline(Value),
+}
+
+/// A compiled schema. Its patterns are those of the `regex` crate, so none explodes.
+#[derive(Clone, Debug)]
+pub(super) struct Schema(Validator);
+
+impl Schema {
+    /// A file is relative to `folder`.
+    pub(super) fn load(option: &'static str, source: &SchemaSource, folder: &Path) -> Result<Self, OptionError> {
+        let value = match source {
+            SchemaSource::Inline(value) => value.clone(),
+            SchemaSource::File(name) => {
+                let unread = |why: &str| OptionError::new(option, format!("names {name:?}, which {why}"));
+                let text = std::fs::read_to_string(folder.join(name))
+                    .map_err(|error| unread("cannot be read").because(error))?;
+                serde_json::from_str(&text).map_err(|error| unread("is not JSON").because(error))?
+            }
+        };
+        let built = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(&value);
+        built.map(Self).map_err(|error| OptionError::new(option, format!("is not a JSON schema: {error}")))
+    }
+
+    /// The first complaints about a value, for a model or a person to read.
+    pub(super) fn complaint(&self, value: &Value) -> Option<String> {
+        if self.0.is_valid(value) {
+            return None;
+        }
+        let errors = self.0.iter_errors(value).take(3);
+        let lines: Vec<String> =
+            errors.map(|error| format!("{} (at {:?})", error, error.instance_path().as_str())).collect();
+        Some(lines.join("; "))
+    }
+
+    /// The first complaints about a text that should be JSON.
+    pub(super) fn complaint_of_text(&self, text: &str) -> Option<String> {
+        match serde_json::from_str(unfenced(text)) {
+            Ok(value) => self.complaint(&value),
+            Err(error) => Some(format!("it is not JSON: {error}")),
+        }
+    }
+}
+
+/// Models like to put JSON into a Markdown fence.
+pub(super) fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
+    inner.split_once('\n').map_or(inner, |(_, body)| body).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pattern_that_explodes_elsewhere_is_linear_here() {
+        let text = format!("{}!", "a".repeat(100_000));
+        assert!(!pattern("pattern", "^(a+)+$").unwrap().is_match(&text));
+        let schema = json!({"type": "string", "pattern": "^(a+)+$"});
+        let schema = Schema::load("schema", &SchemaSource::Inline(schema), Path::new("")).unwrap();
+        assert!(schema.complaint(&text.into()).is_some());
+        assert!(pattern("pattern", "(").is_err() && pattern("pattern", r"(\w{1,500}){500}").is_err());
+    }
+
+    #[test]
+    fn json_in_a_fence_is_json() {
+        assert_eq!(unfenced("```json\n{\"a\": 1}\n```"), "{\"a\": 1}");
+        assert_eq!(unfenced(" {} "), "{}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Dry run: tools that change something do not; the model is told what would have run.
+//!
+//! # What it does
+//!
+//! Answers a call in the tool's place with the tool's name and arguments, so that one can see what an agent would do.
+//! Tools without effect ([`Effect::Pure`]) still run, so that the agent can look around; `pure = true` stops these, too.
+//! The common key `tools` narrows it to some tools.
+//!
+//! # Points
+//!
+//! `before_tool`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `pure` | `false` | also tools without effect |
+//!
+//! # Example
+//!
+//! ```
+//! use turnbuckle::hook::HookExt;
+//! use turnbuckle::hooks::DryRun;
+//!
+//! let everything = DryRun::default().pure();
+//! let deletions = DryRun::default().for_tools(["delete_*"]);
+//! ```
+
+use serde::Deserialize;
+
+use super::{OptionError, ReadyMade, Surroundings};
+use crate::Failure;
+use crate::hook::{BeforeTool, Hook};
+use crate::message::ToolCall;
+use crate::tool::{Effect, Output};
+use crate::turn::Turn;
+
+/// Answers calls with what would run.
+#[derive(Clone, Debug, Default)]
+pub struct DryRun {
+    pure: bool,
+}
+
+/// Options of [`DryRun`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DryRunOptions {
+    /// Also tools without effect.
+    pub pure: bool,
+}
+
+impl DryRun {
+    /// Also tools without effect.
+    #[must_use]
+    pub fn pure(mut self) -> Self {
+        self.pure = true;
+        self
+    }
+}
+
+impl Hook for DryRun {
+    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
+        let effect = turn.agent().tool(&call.name).map(|equipped| &equipped.tool.spec().effect);
+        if matches!(effect, Some(Effect::Pure)) && !self.pure {
+            return Ok(BeforeTool::Continue);
+        }
+        let text = format!("[dry run: nothing was done] {} would run with {}", call.name, call.arguments);
+        Ok(BeforeTool::Answer(Output::ok(text)))
+    }
+}
+
+impl ReadyMade for DryRun {
+    const USE: &'static str = "dry_run";
+    const DOES: &'static str = "answers tool calls with what would run";
+    type Options = DryRunOptions;
+
+    fn from_options(options: DryRunOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        Ok(Self { pure: options.pure })
+    }
+}

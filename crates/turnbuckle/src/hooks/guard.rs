@@ -1,0 +1,320 @@
+//! Guard: rules that every reply of the model must keep.
+//!
+//! # What it does
+//!
+//! Judges each complete reply by rules, in order; the first that is broken decides. A rule looks for something that must
+//! not be there (`forbid`, `phrases`), that must be there (`require`), at the length (`min_chars`, `max_chars`), or takes
+//! the text as JSON and holds it to a `schema`.
+//!
+//! - What then: `regenerate` asks for another reply with the `reason` as feedback, at most `max_regenerations` times,
+//!   `reject` ends the turn, `modify` takes out what must not be there or cuts what is too long.
+//! - `require`, `min_chars` and `schema` mind only replies without tool calls: an answer, not a step on the way.
+//! - Patterns are those of the `regex` crate: linear in time, whatever they are.
+//! - With the common key `release = "on_accept"` nothing of a reply is told before it was judged.
+//!
+//! # Points
+//!
+//! `after_model`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `rules` | required | a list; of each rule exactly one of the next six |
+//! | `forbid` | | a pattern that must not match |
+//! | `phrases` | | texts that must not be there, upper and lower case alike: claims nobody may make |
+//! | `require` | | a pattern that must match |
+//! | `min_chars`, `max_chars` | | characters |
+//! | `schema` | | a JSON schema, or the name of a file with one |
+//! | `then` | `"regenerate"` | or `"reject"`; with `forbid`, `phrases` and `max_chars` also `"modify"` |
+//! | `replace` | `""` | what `modify` puts in the place |
+//! | `reason` | what was broken | what the model, or the person, is told |
+//!
+//! # Example
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! use turnbuckle::hooks::{Guard, GuardRule, Rule};
+//! use turnbuckle::models::Script;
+//! use turnbuckle::Agent;
+//!
+//! let rule = GuardRule::new(Rule::Phrases(vec!["guaranteed returns".into()])).because("promise nothing");
+//! let model = Script::says(["Guaranteed returns!", "Returns may vary."]);
+//! let agent = Agent::builder("broker", model).hook(Guard::new([rule])?).build()?;
+//! assert_eq!(agent.run("invest?").await?.text(), "Returns may vary.");
+//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+
+use regex::Regex;
+use serde::Deserialize;
+
+use super::checks::{self, Schema, SchemaSource};
+use super::{OptionError, ReadyMade, Surroundings};
+use crate::Failure;
+use crate::hook::{AfterModel, Hook};
+use crate::message::{Content, Part, Reply, Text};
+use crate::turn::Turn;
+
+/// Judges replies by rules.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    rules: Vec<Compiled>,
+}
+
+/// Options of [`Guard`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuardOptions {
+    /// In order.
+    pub rules: Vec<RuleOptions>,
+}
+
+/// One rule, as configuration writes it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "the table of the module says what they are")]
+pub struct RuleOptions {
+    pub forbid: Option<String>,
+    pub phrases: Option<Vec<String>>,
+    pub require: Option<String>,
+    pub min_chars: Option<usize>,
+    pub max_chars: Option<usize>,
+    pub schema: Option<SchemaSource>,
+    pub then: Then,
+    pub replace: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// What a rule looks for.
+#[derive(Clone, Debug)]
+pub enum Rule {
+    /// A pattern that must not match.
+    Forbid(String),
+    /// Texts that must not be there, upper and lower case alike.
+    Phrases(Vec<String>),
+    /// A pattern that must match.
+    Require(String),
+    /// At least so many characters.
+    MinChars(usize),
+    /// At most so many characters.
+    MaxChars(usize),
+    /// The text is JSON that fits this.
+    Schema(SchemaSource),
+}
+
+/// What becomes of a reply that breaks a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    /// The model is asked for another.
+    #[default]
+    Regenerate,
+    /// The turn ends.
+    Reject,
+    /// The offence is taken out.
+    Modify,
+}
+
+/// A rule, what becomes of a reply that breaks it, and what is told.
+#[derive(Clone, Debug)]
+pub struct GuardRule {
+    rule: Rule,
+    then: Then,
+    replace: Option<String>,
+    reason: Option<String>,
+}
+
+impl GuardRule {
+    /// A reply that breaks it is made again.
+    pub fn new(rule: Rule) -> Self {
+        Self { rule, then: Then::Regenerate, replace: None, reason: None }
+    }
+
+    /// Something else is done with the reply.
+    #[must_use]
+    pub fn then(mut self, then: Then) -> Self {
+        self.then = then;
+        self
+    }
+
+    /// What [`Then::Modify`] puts in the place.
+    #[must_use]
+    pub fn replace(mut self, text: impl Into<String>) -> Self {
+        self.replace = Some(text.into());
+        self
+    }
+
+    /// What is told.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Compiled {
+    test: Test,
+    then: Then,
+    replace: String,
+    reason: Option<Text>,
+}
+
+#[derive(Clone, Debug)]
+enum Test {
+    Forbid(Regex),
+    Require(Regex),
+    MinChars(usize),
+    MaxChars(usize),
+    Schema(Schema),
+}
+
+impl Guard {
+    /// Checks and compiles the rules; files of schemas are relative to the current folder.
+    pub fn new(rules: impl IntoIterator<Item = GuardRule>) -> Result<Self, OptionError> {
+        Self::within(rules, Path::new(""))
+    }
+
+    fn within(rules: impl IntoIterator<Item = GuardRule>, folder: &Path) -> Result<Self, OptionError> {
+        let compiled = rules.into_iter().enumerate().map(|(item, rule)| {
+            Compiled::new(rule, folder).map_err(|error| OptionError { option: "rules", ..error }.item(item))
+        });
+        let rules = compiled.collect::<Result<Vec<_>, _>>()?;
+        if rules.is_empty() {
+            return Err(OptionError::new("rules", "must have at least one rule"));
+        }
+        Ok(Self { rules })
+    }
+}
+
+impl Compiled {
+    fn new(rule: GuardRule, folder: &Path) -> Result<Self, OptionError> {
+        let refused = |why: &str| Err(OptionError::new("rules", why));
+        let test = match &rule.rule {
+            Rule::Forbid(pattern) => Test::Forbid(checks::pattern("rules", pattern)?),
+            Rule::Phrases(phrases) if phrases.iter().any(|phrase| phrase.trim().is_empty()) || phrases.is_empty() => {
+                return refused("has no phrases, or an empty one");
+            }
+            Rule::Phrases(phrases) => {
+                let any: Vec<String> = phrases.iter().map(|phrase| regex::escape(phrase)).collect();
+                Test::Forbid(checks::pattern("rules", &format!("(?i){}", any.join("|")))?)
+            }
+            Rule::Require(pattern) => Test::Require(checks::pattern("rules", pattern)?),
+            Rule::MinChars(count) => Test::MinChars(*count),
+            Rule::MaxChars(count) => Test::MaxChars(*count),
+            Rule::Schema(source) => Test::Schema(Schema::load("rules", source, folder)?),
+        };
+        let modifies = matches!(test, Test::Forbid(_) | Test::MaxChars(_));
+        if rule.then == Then::Modify && !modifies {
+            return refused("cannot be kept by \"modify\": what is missing cannot be taken out");
+        }
+        if rule.replace.is_some() && rule.then != Then::Modify {
+            return refused("has `replace` without `then = \"modify\"`");
+        }
+        let (replace, reason) = (rule.replace.unwrap_or_default(), rule.reason.map(Into::into));
+        Ok(Self { test, then: rule.then, replace, reason })
+    }
+
+    /// What is wrong with the reply.
+    fn complaint(&self, reply: &Reply, text: &str) -> Option<String> {
+        let answers = reply.calls.is_empty();
+        match &self.test {
+            Test::Forbid(pattern) => {
+                let found = pattern.find(text)?.as_str();
+                let start: String = found.chars().take(80).collect();
+                Some(format!("it must not say {start:?}"))
+            }
+            Test::Require(pattern) => {
+                (answers && !pattern.is_match(text)).then(|| format!("it lacks what `{pattern}` looks for"))
+            }
+            Test::MinChars(least) => {
+                let count = text.chars().count();
+                (answers && count < *least).then(|| format!("it has {count} characters, and {least} are the least"))
+            }
+            Test::MaxChars(most) => {
+                let count = text.chars().count();
+                (count > *most).then(|| format!("it has {count} characters, and {most} are the most"))
+            }
+            Test::Schema(schema) => schema.complaint_of_text(text).filter(|_| answers),
+        }
+    }
+
+    fn decide(&self, reply: &Reply, complaint: String) -> AfterModel {
+        let reason = self.reason.clone().unwrap_or_else(|| complaint.into());
+        match self.then {
+            Then::Regenerate => AfterModel::Regenerate(reason),
+            Then::Reject => AfterModel::Reject(reason),
+            Then::Modify => AfterModel::Modify(Box::new(Reply { content: self.kept(&reply.content), ..reply.clone() })),
+        }
+    }
+
+    /// What the rule leaves of a content.
+    fn kept(&self, content: &Content) -> Content {
+        let mut room = if let Test::MaxChars(most) = self.test { most } else { usize::MAX };
+        let keep = |part: &Part| match (part, &self.test) {
+            (Part::Text { text }, Test::Forbid(pattern)) => {
+                Part::text(pattern.replace_all(text, regex::NoExpand(&self.replace)))
+            }
+            (Part::Text { text }, Test::MaxChars(_)) => {
+                let kept: String = text.chars().take(room).collect();
+                let whole = kept.len() == text.len();
+                room -= kept.chars().count();
+                Part::text(if whole { kept } else { kept + &self.replace })
+            }
+            (other, _) => other.clone(),
+        };
+        content.parts().iter().map(keep).collect()
+    }
+}
+
+impl Hook for Guard {
+    async fn after_model(&self, _: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, Failure> {
+        let mut reply = Arc::clone(reply);
+        let mut modified = false;
+        for rule in &self.rules {
+            let Some(complaint) = rule.complaint(&reply, &reply.content.text()) else { continue };
+            match rule.decide(&reply, complaint) {
+                // The rules behind judge what is left.
+                AfterModel::Modify(kept) => (reply, modified) = (Arc::from(kept), true),
+                decided => return Ok(decided),
+            }
+        }
+        Ok(if modified { AfterModel::Modify(Box::new(Reply::clone(&reply))) } else { AfterModel::Continue })
+    }
+}
+
+impl ReadyMade for Guard {
+    const USE: &'static str = "guard";
+    const DOES: &'static str = "holds replies to rules: patterns, phrases, length, a JSON schema";
+    type Options = GuardOptions;
+
+    fn from_options(options: GuardOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+        let rules = options.rules.into_iter().enumerate();
+        let rules = rules.map(|(item, rule)| rule.rule().map_err(|error| error.item(item)));
+        Self::within(rules.collect::<Result<Vec<_>, _>>()?, around.folder)
+    }
+}
+
+impl RuleOptions {
+    fn rule(self) -> Result<GuardRule, OptionError> {
+        let kinds = [
+            self.forbid.map(Rule::Forbid),
+            self.phrases.map(Rule::Phrases),
+            self.require.map(Rule::Require),
+            self.min_chars.map(Rule::MinChars),
+            self.max_chars.map(Rule::MaxChars),
+            self.schema.map(Rule::Schema),
+        ];
+        let mut kinds = kinds.into_iter().flatten();
+        match (kinds.next(), kinds.next()) {
+            (Some(rule), None) => Ok(GuardRule { rule, then: self.then, replace: self.replace, reason: self.reason }),
+            _ => Err(OptionError::new(
+                "rules",
+                "needs exactly one of forbid, phrases, require, min_chars, max_chars, schema in each rule",
+            )),
+        }
+    }
+}

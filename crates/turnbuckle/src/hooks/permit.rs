@@ -1,0 +1,168 @@
+//! Permit: who may have which tools called.
+//!
+//! # What it does
+//!
+//! Looks at the roles of the acting user, which come with the scope. A tool is permitted if a rule for one of the
+//! user's roles, or for everyone, allows it and no such rule denies it. What no rule speaks of is denied, unless
+//! `otherwise` says the contrary. The model reads why as an error result and can go on without.
+//!
+//! # Points
+//!
+//! `before_tool`
+//!
+//! # Options
+//!
+//! | Option | Default | |
+//! |---|---|---|
+//! | `rules` | required | a list; all that apply count, whatever their order |
+//! | `role` | everyone | whom the rule is for |
+//! | `allow`, `deny` | none | globs of tool names; `deny` wins over every `allow` |
+//! | `otherwise` | `"deny"` | or `"allow"`: for tools that no rule speaks of |
+//!
+//! # Example
+//!
+//! ```
+//! use turnbuckle::hooks::{Permit, PermitRule};
+//!
+//! let permit = Permit::new([
+//!     PermitRule::everyone().allow(["read_*", "search_*"]),
+//!     PermitRule::role("editor").allow(["*"]).deny(["shell"]),
+//! ])?;
+//! # Ok::<(), turnbuckle::hooks::OptionError>(())
+//! ```
+
+use serde::Deserialize;
+use wildmatch::WildMatch;
+
+use super::{OptionError, ReadyMade, Surroundings};
+use crate::Failure;
+use crate::hook::{BeforeTool, Hook};
+use crate::message::ToolCall;
+use crate::scope::Scope;
+use crate::turn::Turn;
+
+/// Permits tools by role.
+#[derive(Clone, Debug)]
+pub struct Permit {
+    rules: Vec<PermitRule>,
+    otherwise: Otherwise,
+}
+
+/// Options of [`Permit`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PermitOptions {
+    /// All that apply count.
+    pub rules: Vec<PermitRule>,
+    /// For tools that no rule speaks of.
+    #[serde(default)]
+    pub otherwise: Otherwise,
+}
+
+/// What a role may have called.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PermitRule {
+    /// Whom it is for; everyone if not given.
+    pub role: Option<String>,
+    /// Globs of tool names.
+    pub allow: Vec<String>,
+    /// Globs of tool names.
+    pub deny: Vec<String>,
+}
+
+/// For tools that no rule speaks of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Otherwise {
+    /// They do not run.
+    #[default]
+    Deny,
+    /// They run.
+    Allow,
+}
+
+impl PermitRule {
+    /// For everyone.
+    pub fn everyone() -> Self {
+        Self::default()
+    }
+
+    /// For users with this role.
+    pub fn role(role: impl Into<String>) -> Self {
+        Self { role: Some(role.into()), ..Self::default() }
+    }
+
+    /// These tools.
+    #[must_use]
+    pub fn allow<G: Into<String>>(mut self, globs: impl IntoIterator<Item = G>) -> Self {
+        self.allow.extend(globs.into_iter().map(Into::into));
+        self
+    }
+
+    /// Not these tools.
+    #[must_use]
+    pub fn deny<G: Into<String>>(mut self, globs: impl IntoIterator<Item = G>) -> Self {
+        self.deny.extend(globs.into_iter().map(Into::into));
+        self
+    }
+
+    fn applies(&self, scope: &Scope) -> bool {
+        self.role.as_ref().is_none_or(|role| scope.has_role(role))
+    }
+}
+
+fn any(globs: &[String], tool: &str) -> bool {
+    globs.iter().any(|glob| WildMatch::new(glob).matches(tool))
+}
+
+impl Permit {
+    /// Checks the rules. What no rule speaks of is denied.
+    pub fn new(rules: impl IntoIterator<Item = PermitRule>) -> Result<Self, OptionError> {
+        let rules: Vec<PermitRule> = rules.into_iter().collect();
+        if rules.is_empty() {
+            return Err(OptionError::new("rules", "must have at least one rule"));
+        }
+        let idle = rules.iter().position(|rule| rule.allow.is_empty() && rule.deny.is_empty());
+        if let Some(item) = idle {
+            return Err(OptionError::new("rules", "has a rule that neither allows nor denies anything").item(item));
+        }
+        Ok(Self { rules, otherwise: Otherwise::Deny })
+    }
+
+    /// For tools that no rule speaks of.
+    #[must_use]
+    pub fn otherwise(mut self, otherwise: Otherwise) -> Self {
+        self.otherwise = otherwise;
+        self
+    }
+
+    fn permits(&self, scope: &Scope, tool: &str) -> bool {
+        let applying = || self.rules.iter().filter(|rule| rule.applies(scope));
+        let denied = applying().any(|rule| any(&rule.deny, tool));
+        let allowed = applying().any(|rule| any(&rule.allow, tool));
+        // A rule for others speaks of a tool, too: it is not theirs alone if everyone may have it anyway.
+        let spoken_of = self.rules.iter().any(|rule| any(&rule.allow, tool) || any(&rule.deny, tool));
+        !denied && (allowed || (!spoken_of && self.otherwise == Otherwise::Allow))
+    }
+}
+
+impl Hook for Permit {
+    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
+        if self.permits(turn.scope(), &call.name) {
+            return Ok(BeforeTool::Continue);
+        }
+        let whom = turn.scope().user_id().map_or_else(|| "the system".to_owned(), |user| format!("user {user}"));
+        Ok(BeforeTool::Deny(format!("{} is not permitted for {whom}", call.name).into()))
+    }
+}
+
+impl ReadyMade for Permit {
+    const USE: &'static str = "permit";
+    const DOES: &'static str = "permits tools by the roles of the acting user";
+    type Options = PermitOptions;
+
+    fn from_options(options: PermitOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        Ok(Self::new(options.rules)?.otherwise(options.otherwise))
+    }
+}

@@ -1,0 +1,147 @@
+//! Building a [`Redact`]: what it looks for, and why it could not be built.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::engine::Engine;
+use super::patterns::{self, Pattern};
+use super::{Redact, Strategy};
+use crate::Failure;
+use crate::hook::{Point, Points};
+
+/// A shorter salt can be found by trying.
+const LEAST_SALT: usize = 8;
+
+/// What is looked for, and what is put in its place. Made by [`Redact::builder`].
+#[derive(Default)]
+#[must_use]
+pub struct RedactBuilder {
+    patterns: Vec<Pattern>,
+    strategy: Strategy,
+    salt: String,
+    on: Option<Points>,
+    refused: Option<RedactError>,
+}
+
+impl RedactBuilder {
+    /// E-mail addresses.
+    pub fn emails(self) -> Self {
+        self.with(patterns::emails())
+    }
+
+    /// Payment card numbers: 13 to 19 digits that check out, with single spaces or dashes between them or without.
+    pub fn cards(self) -> Self {
+        self.with(patterns::cards())
+    }
+
+    /// API keys and tokens of OpenAI, Anthropic, GitHub, AWS, Slack, Stripe and Google, JSON web tokens, and private
+    /// keys in PEM.
+    pub fn keys(self) -> Self {
+        self.with(patterns::keys())
+    }
+
+    /// A pattern of your own, in the syntax of the `regex` crate, replaced by its name in brackets.
+    ///
+    /// It must have a longest match, of at most 4,096 bytes: `[0-9]{1,20}`, not `[0-9]+`. Unicode classes repeated
+    /// often make it slow to begin with; `(?-u)` keeps them ASCII.
+    pub fn pattern(self, name: &str, pattern: &str) -> Self {
+        self.with(Pattern::new(name, pattern).map(|pattern| vec![pattern]))
+    }
+
+    /// What stands in the place of a match.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// A secret of at least 8 bytes, for [`Strategy::Hash`]: without one the hash of a card number is found by trying.
+    pub fn salt(mut self, salt: impl Into<String>) -> Self {
+        self.salt = salt.into();
+        self
+    }
+
+    /// Where it works: [`Point::Stream`], [`Point::BeforeAgent`], [`Point::AfterTool`].
+    pub fn on(mut self, points: impl IntoIterator<Item = Point>) -> Self {
+        self.on = Some(points.into_iter().collect());
+        self
+    }
+
+    /// Compiles the patterns, or tells the first that was refused.
+    pub fn build(self) -> Result<Redact, RedactError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
+        if self.strategy == Strategy::Hash && self.salt.len() < LEAST_SALT {
+            return Err(RedactError::Salt);
+        }
+        let on = self.on.unwrap_or_else(|| Points::from_iter([Point::Stream]));
+        Ok(Redact { engine: Arc::new(Engine::new(self.patterns, self.strategy, self.salt)?), on })
+    }
+
+    fn with(mut self, patterns: Result<Vec<Pattern>, RedactError>) -> Self {
+        match patterns {
+            Ok(patterns) => self.patterns.extend(patterns),
+            Err(refused) => self.refused = self.refused.or(Some(refused)),
+        }
+        self
+    }
+}
+
+impl fmt::Debug for RedactBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.patterns.iter().map(|pattern| &pattern.name).collect();
+        names.dedup();
+        f.debug_struct("RedactBuilder").field("patterns", &names).field("strategy", &self.strategy).finish()
+    }
+}
+
+/// Why a [`Redact`] could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedactError {
+    /// The pattern is not a regular expression.
+    #[error("pattern `{name}` is not a regular expression")]
+    Syntax {
+        /// The pattern's name.
+        name: String,
+        /// What is wrong with it.
+        source: Box<regex_syntax::Error>,
+    },
+    /// The pattern has no longest match: all that is said would have to be held back.
+    #[error("pattern `{name}` has no longest match; give `{pattern}` bounds, as in `[0-9]{{1,20}}`")]
+    Unbounded {
+        /// The pattern's name.
+        name: String,
+        /// The pattern.
+        pattern: String,
+    },
+    /// The pattern matches the empty text, or no text whatever.
+    #[error("pattern `{name}` matches nothing: `{pattern}` must match at least one character")]
+    MatchesNothing {
+        /// The pattern's name.
+        name: String,
+        /// The pattern.
+        pattern: String,
+    },
+    /// The pattern's longest match is too long to hold back.
+    #[error("pattern `{name}` can match {longest} bytes, and {limit} is the most; lower the bounds of `{pattern}`")]
+    TooLong {
+        /// The pattern's name.
+        name: String,
+        /// The pattern.
+        pattern: String,
+        /// Its longest match, in bytes.
+        longest: usize,
+        /// The most a match may have, in bytes.
+        limit: usize,
+    },
+    /// Hashing needs a secret.
+    #[error("hashing needs a salt of at least {LEAST_SALT} bytes")]
+    Salt,
+    /// The patterns make too large an automaton: most often a Unicode class that is repeated hundreds of times.
+    #[error("the patterns are too complex; lower their bounds, or keep their classes ASCII with `(?-u)`")]
+    TooComplex {
+        /// What could not be built.
+        source: Failure,
+    },
+}

@@ -1,0 +1,95 @@
+//! `redact` beyond replacing on the stream: hashes, blocking, user messages and tool results.
+
+use serde_json::json;
+use turnbuckle::hook::{HookEntry, Point};
+use turnbuckle::hooks::{Redact, RedactBuilder, Strategy};
+use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::testing::{Recorder, Rig};
+use turnbuckle::tool::Effect;
+use turnbuckle::tools::function_with_schema;
+use turnbuckle::{Agent, Outcome};
+
+const ALL: [Point; 3] = [Point::BeforeAgent, Point::Stream, Point::AfterTool];
+
+fn redact(change: impl FnOnce(RedactBuilder) -> RedactBuilder) -> Redact {
+    change(Redact::builder().emails()).build().unwrap()
+}
+
+#[test]
+fn a_hash_tells_whether_two_are_the_same_and_not_what_they_are() {
+    let hashing = |salt: &str| redact(|builder| builder.strategy(Strategy::Hash).salt(salt));
+    let text = "ann@example.com, bob@example.com, ann@example.com";
+    let hashed = hashing("a long secret").apply(text).into_owned();
+    let hashes: Vec<&str> = hashed.split(", ").collect();
+    assert!(hashes[0].starts_with("[email:") && hashes[0].len() == "[email:1f0c6d2a9b3e]".len(), "{hashed}");
+    assert!(hashes[0] == hashes[2] && hashes[0] != hashes[1]);
+    assert_ne!(hashing("another secret").apply(text), hashed);
+    let refused = Redact::builder().emails().strategy(Strategy::Hash).salt("short").build();
+    assert!(refused.unwrap_err().to_string().contains("salt"));
+    assert!(!format!("{:?}", hashing("a long secret")).contains("long secret"));
+}
+
+#[tokio::test]
+async fn a_hash_does_not_depend_on_how_the_stream_was_cut() {
+    let mut said = Vec::new();
+    for chunks in [vec!["to ann@example.com."], vec!["to an", "n@exam", "ple.c", "om", "."]] {
+        let hook = redact(|builder| builder.strategy(Strategy::Hash).salt("a long secret"));
+        let script = Script::of([ScriptReply::chunks(chunks)]);
+        said.push(Rig::new(Agent::builder("a", script).hook(hook).build().unwrap()).ended("hi").await.unwrap().text());
+    }
+    assert!(said[0] == said[1] && said[0].starts_with("to [email:") && said[0].ends_with("]."), "{said:?}");
+}
+
+fn agent(hook: Redact) -> (Agent, Recorder) {
+    let tool = function_with_schema("look", "", json!({"type": "object"}), Effect::Pure, |_, _| async {
+        Ok("found ann@example.com")
+    });
+    let script = Script::of([ScriptReply::calls("c1", "look", json!({})), ScriptReply::says("it is eve@example.com")]);
+    let model = Recorder::of(script);
+    (Agent::builder("a", model.clone()).tool(tool).hook(hook).build().unwrap(), model)
+}
+
+#[tokio::test]
+async fn messages_and_results_are_redacted_before_the_log_if_it_is_told_to() {
+    let (agent, model) = agent(redact(|builder| builder.on(ALL)));
+    let mut rig = Rig::new(agent);
+    assert_eq!(rig.ended("I am bob@example.com").await.unwrap().text(), "it is [email]");
+    let seen = format!("{:?}{:?}", model.requests(), rig.log().await.unwrap());
+    assert!(
+        seen.contains("I am [email]") && seen.contains("found [email]") && !seen.contains("@example.com"),
+        "{seen}"
+    );
+}
+
+#[tokio::test]
+async fn without_it_only_the_stream_is_redacted() {
+    assert!(HookEntry::from(redact(|builder| builder)).points().iter().eq([Point::Stream]));
+    let (agent, model) = agent(redact(|builder| builder));
+    Rig::new(agent).ended("I am bob@example.com").await.unwrap();
+    assert!(format!("{:?}", model.requests()).contains("bob@example.com"));
+}
+
+#[tokio::test]
+async fn blocking_lets_nothing_through_at_any_point() {
+    let block = |point| redact(|builder| builder.strategy(Strategy::Block).on([point]));
+    let (input, model) = agent(block(Point::BeforeAgent));
+    let mut rig = Rig::new(input);
+    let ended = rig.ended("I am bob@example.com").await.unwrap();
+    assert_eq!(
+        (ended.outcome, ended.reason.as_deref()),
+        (Outcome::Halted, Some("the message is not kept: it holds [email]"))
+    );
+    assert!(model.requests().is_empty() && !format!("{:?}", rig.log().await.unwrap()).contains("bob"));
+
+    let (results, model) = agent(block(Point::AfterTool));
+    Rig::new(results).ended("go").await.unwrap();
+    let seen = format!("{:?}", model.requests()[1].messages);
+    assert!(seen.contains("[the result is withheld: it holds [email]]") && !seen.contains("ann"), "{seen}");
+
+    let (stream, _) = agent(block(Point::Stream));
+    let mut rig = Rig::new(stream);
+    let ended = rig.ended("go").await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Failed);
+    assert!(!format!("{:?}", rig.told()).contains("eve"));
+    assert_eq!(block(Point::Stream).apply("x@example.com"), "[redacted]");
+}

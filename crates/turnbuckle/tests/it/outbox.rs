@@ -1,0 +1,180 @@
+//! What a turn leaves to be done is done, whoever has to: at least once, with patience, and never in silence.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use turnbuckle::event::EventKind;
+use turnbuckle::hook::*;
+use turnbuckle::id::SystemIds;
+use turnbuckle::models::Script;
+use turnbuckle::store::{JobKind, Store};
+use turnbuckle::testing::{Recorder, Rig};
+use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Scope};
+
+use crate::meddled::Meddled;
+
+/// Remembers what it was given to do; fails as often as told, and hangs for good if told.
+#[derive(Clone, Default)]
+struct Worker {
+    seen: Arc<Mutex<Vec<String>>>,
+    failures: Arc<AtomicU32>,
+    hangs: bool,
+}
+
+impl Worker {
+    fn saw(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Hook for Worker {
+    async fn background(&self, turn: &Snapshot) -> Result<(), Failure> {
+        let messages = turn.messages().len();
+        self.seen.lock().unwrap().push(format!("background {} of {messages} messages", turn.turn()));
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        let left = self.failures.load(Ordering::Relaxed);
+        if left > 0 {
+            self.failures.store(left - 1, Ordering::Relaxed);
+            return Err("no luck".into());
+        }
+        turn.leave_note("a note");
+        Ok(())
+    }
+    async fn on_ended(&self, ended: &Ended) -> Result<(), Failure> {
+        self.seen.lock().unwrap().push(format!("ended {} {}", ended.turn, ended.text()));
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+fn agent(worker: &Worker) -> AgentBuilder {
+    Agent::builder("a", Script::says(["one", "two"])).hook(worker.clone().named("worker"))
+}
+
+async fn jobs(rig: &Rig) -> Vec<(JobKind, u32, bool)> {
+    let jobs = rig.conversations.jobs(&rig.id, Scope::local()).await.unwrap();
+    jobs.into_iter().map(|job| (job.kind, job.tries, job.due.is_some())).collect()
+}
+
+#[tokio::test]
+async fn what_is_done_leaves_the_outbox_and_its_note_joins_the_log_in_the_same_write() {
+    let (worker, store) = (Worker::default(), Meddled::shared());
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), store);
+    rig.ended("go").await.unwrap();
+    rig.settle().await;
+    assert_eq!(worker.saw(), ["ended t_1 one", "background t_1 of 2 messages"]);
+    assert!(jobs(&rig).await.is_empty());
+    let log = rig.log().await.unwrap();
+    assert!(matches!(&log.last().unwrap().kind, EventKind::Injection { hook, .. } if &**hook == "worker"));
+}
+
+#[tokio::test]
+async fn a_poisoned_job_is_tried_with_growing_waits_then_parked_with_its_error() {
+    let worker = Worker { failures: Arc::new(AtomicU32::new(99)), ..Worker::default() };
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), Meddled::shared());
+    rig.ended("go").await.unwrap();
+    rig.settle().await;
+    assert_eq!(jobs(&rig).await, [(JobKind::Background, 1, true)]);
+    for (wait, tries) in [(999, 1), (1, 2), (1999, 2), (1, 3), (3_600_000, 3)] {
+        rig.clock.advance(Duration::from_millis(wait));
+        rig.settle().await;
+        assert_eq!(jobs(&rig).await, [(JobKind::Background, tries, tries < 3)], "after {wait} ms more");
+    }
+    let parked = rig.conversations.jobs(&rig.id, Scope::local()).await.unwrap().remove(0);
+    assert_eq!(parked.error.as_deref(), Some("no luck"));
+    assert_eq!(rig.conversations.take_up_due().await.unwrap(), 0, "a parked job is nobody's work");
+    rig.ended("again").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_failed_once_is_done_at_the_next_try() {
+    let worker = Worker { failures: Arc::new(AtomicU32::new(1)), ..Worker::default() };
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), Meddled::shared());
+    rig.ended("go").await.unwrap();
+    rig.settle().await;
+    rig.clock.advance(Duration::from_secs(1));
+    rig.settle().await;
+    assert!(jobs(&rig).await.is_empty());
+    assert_eq!(worker.saw().len(), 3);
+}
+
+/// A process that dies while its hooks work after the turn.
+fn dead_process(store: &Meddled) {
+    let process = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let worker = Worker { hangs: true, ..Worker::default() };
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), store.clone());
+    let turn = process.block_on(async {
+        let turn = rig.send("go").await.unwrap();
+        rig.settle().await;
+        turn
+    });
+    assert_eq!(worker.saw(), ["ended t_1 one"]);
+    drop((process, turn));
+}
+
+#[test]
+fn jobs_that_a_crash_left_are_taken_up_when_nobody_holds_them() {
+    let store = Meddled::shared();
+    dead_process(&store);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        let worker = Worker::default();
+        let mut rig = Rig::with(agent(&worker).build().unwrap(), store.clone(), |builder| {
+            builder.ids(Arc::new(SystemIds::default()))
+        });
+        rig.listen().await.unwrap();
+        assert_eq!(rig.conversations.take_up_due().await.unwrap(), 0, "the dead process still holds them");
+        // Two hooks at a minute each, and a lease.
+        rig.clock.advance(Duration::from_secs(135));
+        assert_eq!(rig.conversations.take_up_due().await.unwrap(), 1);
+        rig.conversations.drain(Duration::from_secs(9)).await;
+        rig.settle().await;
+        assert_eq!(worker.saw(), ["ended t_1 one", "background t_1 of 2 messages"]);
+        assert!(store.jobs(&rig.id).await.unwrap().is_empty());
+        assert_eq!(rig.conversations.take_up_due().await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn jobs_of_a_conversation_are_taken_up_with_its_next_message() {
+    let store = Meddled::shared();
+    dead_process(&store);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        let (worker, model) = (Worker::default(), Recorder::of(Script::says(["one", "two"])));
+        let agent = Agent::builder("a", model.clone()).hook(worker.clone().named("worker"));
+        let mut rig = Rig::with(agent.build().unwrap(), store, |builder| builder.ids(Arc::new(SystemIds::default())));
+        rig.clock.advance(Duration::from_secs(135));
+        rig.ended("again").await.unwrap();
+        rig.conversations.drain(Duration::from_secs(9)).await;
+        rig.settle().await;
+        let saw = worker.saw();
+        assert!(saw.contains(&"ended t_1 one".to_owned()), "{saw:?}");
+        assert!(saw.contains(&"background t_1 of 2 messages".to_owned()), "the turn as it was then: {saw:?}");
+        assert_eq!(saw.len(), 4);
+    });
+}
+
+#[tokio::test]
+async fn a_job_of_a_hook_that_is_gone_is_parked_and_says_so() {
+    let (worker, store) = (Worker { failures: Arc::new(AtomicU32::new(1)), ..Worker::default() }, Meddled::shared());
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), store.clone());
+    rig.ended("go").await.unwrap();
+    rig.settle().await;
+    let other = Agent::builder("a", Script::says(["x"])).hook(Worker::default().named("other")).build().unwrap();
+    let clock = rig.clock.clone();
+    let door = Conversations::builder(other, store).clock(Arc::new(clock.clone())).ids(Arc::new(SystemIds::default()));
+    let door = door.build();
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(9));
+        // The first process is not polled in between: it would take its job itself.
+        door.take_up_due().await.unwrap();
+        door.drain(Duration::ZERO).await;
+    }
+    rig.settle().await;
+    let jobs = door.jobs(&rig.id, Scope::local()).await.unwrap();
+    assert!(jobs.is_empty() || jobs[0].error.is_some(), "{jobs:?}");
+}
