@@ -206,8 +206,9 @@ fn in_a_terminal_a_message_is_queued_and_ctrl_c_cancels_and_leaves() {
     screen.shows("end       cancelled by user local");
     screen.shows("agent     second answer");
     screen.shows("end       completed (1 model call");
+    screen.shows("\n› ");
     screen.interrupt();
-    screen.shows("Ctrl-C again leaves");
+    screen.shows("\n          Ctrl-C again leaves");
     screen.interrupt();
     screen.exits(130);
     let events = folder.run(&["show", "w", "--json"]).exits(0).types();
