@@ -27,6 +27,8 @@ use crate::signals::{Heard, Signals};
 
 /// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
+/// How long a turn that was cancelled may take to close its books when the person does not want to wait.
+const CLOSING: Duration = Duration::from_secs(1);
 /// How often it is looked whether another process wrote to the conversation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -101,7 +103,7 @@ impl Session {
         let mut upkeep = pin!(conversations.keep_house());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone()));
         let mut broken = pin!(self.face.output.broken());
-        let (mut keeps, mut keys) = (true, Keys::default());
+        let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
         let exit = loop {
             self.ask();
             self.draw_foot();
@@ -111,10 +113,13 @@ impl Session {
             tokio::select! {
                 biased;
                 heard = signals.next() => if let Some(exit) = self.heard(heard) { break exit },
-                () = &mut broken => break Exit::Cancelled,
-                bytes = terminal.bytes.recv() => match bytes {
+                () = &mut broken, if !gone => {
+                    gone = true;
+                    self.heard(Heard::Leave);
+                }
+                bytes = terminal.bytes.recv(), if self.leaving.is_none() => match bytes {
                     Some(bytes) => keys.feed(&bytes).into_iter().for_each(|key| self.pressed(key)),
-                    None => self.leaving = Some(Exit::Completed),
+                    None => self.quit(),
                 },
                 told = self.tail.next() => self.told(told).await,
                 Some(report) = self.office.reports.recv() => self.reported(report),
@@ -321,6 +326,14 @@ impl Session {
 
     /// The terminal is given back by whoever called.
     async fn leave(mut self, exit: Exit, mut signals: Signals) -> Exit {
+        let books = async {
+            while !self.rests() {
+                let told = self.tail.next().await;
+                self.told(told).await;
+            }
+        };
+        // Whoever leaves in a hurry leaves the rest to the next who goes on.
+        let _ = tokio::time::timeout(CLOSING, books).await;
         self.face.take_foot_away();
         let (id, options, palette) = (&self.id, &self.answering.options, LEAVE_PASTES);
         let mut words = palette.to_owned();

@@ -147,14 +147,24 @@ impl Screen {
     }
 
     fn interrupt(&self) {
+        self.signal("-INT");
+    }
+
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(
-            std::process::Command::new("kill").args(["-INT", &pid]).stdin(Stdio::null()).status().unwrap().success()
-        );
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     #[track_caller]
     fn exits(mut self, code: i32) {
+        let patience = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() {
+            if Instant::now() > patience {
+                self.child.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.pieces.try_iter().for_each(|piece| self.rows.write(&String::from_utf8_lossy(&piece)));
         assert_eq!(self.child.wait().unwrap().code(), Some(code), "{}", self.rows.text());
     }
 }
@@ -196,12 +206,43 @@ fn in_a_terminal_a_message_is_queued_and_ctrl_c_cancels_and_leaves() {
     screen.shows("end       cancelled by user local");
     screen.shows("agent     second answer");
     screen.shows("end       completed (1 model call");
+    screen.shows("\n› ");
     screen.interrupt();
-    screen.shows("Ctrl-C again leaves");
+    screen.shows("\n          Ctrl-C again leaves");
     screen.interrupt();
     screen.exits(130);
     let events = folder.run(&["show", "w", "--json"]).exits(0).types();
     assert_eq!(events.iter().filter(|kind| *kind == "turn_ended").count(), 2);
+}
+
+#[test]
+fn a_terminal_that_goes_away_cancels_the_turn_and_closes_its_books() {
+    for signal in ["-HUP", "-TERM"] {
+        let folder =
+            Folder::with_script(&format!(r#"{{ "chunks": [{}"x"], "delay_ms": 50 }}"#, "\"x \",".repeat(2000)));
+        let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+        screen.shows("› ");
+        screen.types("first\r");
+        screen.shows("agent     x x x");
+        screen.signal(signal);
+        screen.exits(130);
+        assert_eq!(folder.run(&["show", "w", "--json"]).exits(0).event("turn_ended")["outcome"], "cancelled");
+    }
+}
+
+#[test]
+fn an_answer_given_elsewhere_takes_the_question_off_the_screen() {
+    let folder = Folder::with_script(WRITE);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("write it\r");
+    screen.shows("y, n, or why not › ");
+    folder.run(&["resolve", "w", "c1", "--approve"]).exits(0).prints("done\n");
+    screen.shows("resolve   c1: approved by user local");
+    screen.shows("agent     done");
+    screen.shows("\n› ");
+    screen.types("/quit\r");
+    screen.exits(0);
 }
 
 #[test]
