@@ -58,8 +58,11 @@ fn must_be_regular(path: &Path, kind: FileType) -> Result<(), Refusal> {
     }
 }
 
-/// A path as the model gave it: relative, never upwards. `.` and doubled slashes are taken out; the folder itself is
-/// the empty path.
+/// Where Turnbuckle keeps conversations, approvals among them: no tool of a model reaches it.
+const OWN: &str = ".turnbuckle";
+
+/// A path as the model gave it: relative, never upwards, and not into Turnbuckle's own folder. `.` and doubled slashes are
+/// taken out; the folder itself is the empty path.
 pub(super) fn below(given: &str) -> Result<PathBuf, Refusal> {
     let refused = || Refusal::NotBelow { path: given.to_owned() };
     if given.contains('\0') {
@@ -68,6 +71,9 @@ pub(super) fn below(given: &str) -> Result<PathBuf, Refusal> {
     let mut path = PathBuf::new();
     for component in Path::new(given).components() {
         match component {
+            Component::Normal(name) if name.eq_ignore_ascii_case(OWN) => {
+                return Err(Refusal::Own { path: given.to_owned() });
+            }
             Component::Normal(name) => path.push(name),
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(refused()),
@@ -95,6 +101,9 @@ mod tests {
         assert_eq!(below("").ok(), Some(PathBuf::new()));
         for bad in ["/etc/passwd", "..", "a/../b", "a/..", "a\0b"] {
             assert!(matches!(below(bad), Err(Refusal::NotBelow { .. })), "{bad:?}");
+        }
+        for own in [".turnbuckle", ".turnbuckle/turnbuckle.db", "./.Turnbuckle/x", "a/.turnbuckle/x"] {
+            assert!(matches!(below(own), Err(Refusal::Own { .. })), "{own:?}");
         }
     }
 }

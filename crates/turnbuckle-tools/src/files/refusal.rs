@@ -8,6 +8,8 @@ use std::path::Path;
 pub(super) enum Refusal {
     #[error("{path:?} is not a path below the folder: give it relative to the folder, without `..`")]
     NotBelow { path: String },
+    #[error("{path:?} is where Turnbuckle keeps its conversations; tools do not go there")]
+    Own { path: String },
     #[error("{path} leads out of the folder (a symbolic link does); only files inside it can be used")]
     Outside { path: String },
     #[error("there is no {path}; list_files shows what there is")]

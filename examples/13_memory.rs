@@ -1,7 +1,7 @@
 //! Memory over conversations: a model says what to keep, and a later conversation finds it, fenced.
 //!
 //! ```sh
-//! cargo run --example 22_memory
+//! cargo run --example 13_memory
 //! ```
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Tower's own layers around the model: a rate limit and a retry that keep their state over calls.
 //!
 //! ```sh
-//! cargo run --example 20_tower_layer
+//! cargo run --example 11_tower_layer
 //! ```
 
 use std::future::{Ready, ready};

@@ -1,7 +1,7 @@
 //! OpenTelemetry on the console: a turn as a tree of spans, named by the GenAI conventions.
 //!
 //! ```sh
-//! cargo run --example 21_telemetry_console
+//! cargo run --example 12_telemetry_console
 //! ```
 
 use std::sync::{Arc, Mutex};

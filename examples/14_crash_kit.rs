@@ -1,7 +1,7 @@
 //! The crash kit: a tool that says it is idempotent and is not books twice, and the kit says where. Then it is mended.
 //!
 //! ```sh
-//! cargo run --example 30_crash_kit
+//! cargo run --example 14_crash_kit
 //! ```
 
 use serde_json::json;
