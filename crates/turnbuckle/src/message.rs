@@ -227,6 +227,18 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
+/// A call that the model's host ran by itself, before the reply came. The log tells of it; what the provider wants back of
+/// it stands in the content.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hosted {
+    /// What was called.
+    pub call: ToolCall,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What came of it, for people.
+    pub content: Content,
+}
+
 /// A complete reply of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
@@ -235,6 +247,9 @@ pub struct Reply {
     /// What it called.
     #[serde(default)]
     pub calls: Vec<ToolCall>,
+    /// What its host called and answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosted: Vec<Hosted>,
     /// Why it stopped.
     pub stop_reason: StopReason,
     /// What it cost.

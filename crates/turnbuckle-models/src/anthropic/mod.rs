@@ -3,6 +3,7 @@
 mod block;
 mod body;
 mod event;
+mod hosted;
 mod reply;
 
 use std::fmt;

@@ -9,6 +9,7 @@ use super::ObjectBy;
 use super::block::{Block, whole_input};
 use super::body::OBJECT_TOOL;
 use super::event::{Delta, Event, WireUsage};
+use super::hosted::hosted;
 use crate::events::{Events, GRACE};
 use crate::failure::{cut_off, garbled, in_stream};
 use crate::key::Key;
@@ -207,6 +208,7 @@ impl<'a> Folding<'a> {
         };
         let mut usage = self.spent;
         usage += self.usage.total();
-        Reply { content: content.into(), calls, stop_reason, usage, object }
+        let hosted = hosted(&content);
+        Reply { content: content.into(), calls, hosted, stop_reason, usage, object }
     }
 }

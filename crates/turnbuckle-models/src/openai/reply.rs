@@ -205,7 +205,7 @@ impl<'a> Folding<'a> {
             _ if !calls.is_empty() => StopReason::ToolCalls,
             _ => StopReason::End,
         };
-        Reply { content: content.into(), calls, stop_reason, usage: self.usage, object }
+        Reply { content: content.into(), calls, stop_reason, usage: self.usage, object, ..Reply::default() }
     }
 }
 

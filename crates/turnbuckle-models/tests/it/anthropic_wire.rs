@@ -250,6 +250,9 @@ async fn what_the_provider_ran_itself_goes_back_unchanged_and_in_its_place() {
     let model = anthropic(&server.url).server_tool(json!({ "type": "web_search_20250305", "name": "web_search" }));
     let reply = ask(&model, &asking("rope?")).await.unwrap();
     assert!(reply.calls.is_empty(), "nobody here runs it");
+    let [hosted] = &reply.hosted[..] else { panic!("{:?}", reply.hosted) };
+    assert_eq!((hosted.call.name.as_ref(), &*hosted.call.arguments), ("web_search", &json!({ "query": "rope" })));
+    assert_eq!((hosted.ok, hosted.content.text().as_str()), (true, "T https://example.com\n"));
     assert_eq!(reply.content.text(), "Rope is strong.");
     let kept = serde_json::to_string(&reply.content).unwrap();
     let content = serde_json::from_str(&kept).unwrap();

@@ -11,6 +11,7 @@ use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
 use crate::model::{SegmentEnd, Segments};
 use crate::store::Regeneration;
+use crate::tool::Executor;
 
 /// What the next turn's model sees of a turn that somebody stopped.
 const INTERRUPTED: &str = "[interrupted]";
@@ -138,6 +139,8 @@ impl Pen<'_> {
                 self.finish_results();
                 self.messages.push(Message::Assistant { content: content.clone(), calls: Vec::new() });
             }
+            // Its provider reads of it in the reply's own parts.
+            EventKind::ToolCall { executor: Executor::Provider, .. } => {}
             EventKind::ToolCall { call, name, arguments, .. } => self.call(call, name, arguments),
             EventKind::ToolResult { call, ok, content } => {
                 if let Some(open) = self.results.iter_mut().find(|open| open.0 == *call) {

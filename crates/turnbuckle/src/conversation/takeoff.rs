@@ -117,6 +117,7 @@ fn last_reply(state: &State) -> Option<Arc<Reply>> {
         EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Arc::new(Reply {
             content: content.clone(),
             calls: Vec::new(),
+            hosted: Vec::new(),
             stop_reason: *stop_reason,
             usage: *usage,
             object: object.clone(),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::flight::{Flight, Interrupt, With};
 use super::outlet::Outlet;
 use super::seen::Frame;
@@ -12,7 +14,7 @@ use crate::event::{EventKind, Outcome, Prompt};
 use crate::hook::run::Run;
 use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
-use crate::message::{Reply, Text, ToolCall};
+use crate::message::{Hosted, Reply, Text, ToolCall};
 use crate::model::ModelError;
 use crate::scope::{By, System};
 use crate::store::{Asked, Regeneration};
@@ -117,17 +119,18 @@ async fn let_through(
 async fn make_ids_unique(flight: &mut Flight, reply: &mut Reply) -> Result<(), Interrupt> {
     let Flight { state, turn, .. } = &*flight;
     let (state, frame) = (&**state, &turn.frame);
-    for index in 0..reply.calls.len() {
-        let id = reply.calls[index].call.clone();
-        let unique = free_id(state, frame, &id, &reply.calls[..index]).await?;
-        reply.calls[index].call = unique;
+    let mut given: SmallVec<[CallId; 1]> = SmallVec::new();
+    let hosted = reply.hosted.iter_mut().map(|hosted| &mut hosted.call);
+    for call in hosted.chain(&mut reply.calls) {
+        call.call = free_id(state, frame, &call.call, &given).await?;
+        given.push(call.call.clone());
     }
     Ok(())
 }
 
 /// The id itself, or with the lowest number that is free: found by doubling and then halving, since a long conversation
 /// may have used thousands.
-async fn free_id(state: &State, frame: &Frame, id: &CallId, before: &[ToolCall]) -> Result<CallId, Interrupt> {
+async fn free_id(state: &State, frame: &Frame, id: &CallId, before: &[CallId]) -> Result<CallId, Interrupt> {
     let numbered = |number: u64| CallId::from(format!("{id}~{number}"));
     if !is_taken(state, frame, id, before).await? {
         return Ok(id.clone());
@@ -146,8 +149,8 @@ async fn free_id(state: &State, frame: &Frame, id: &CallId, before: &[ToolCall])
     Ok(numbered(free))
 }
 
-async fn is_taken(state: &State, frame: &Frame, id: &CallId, before: &[ToolCall]) -> Result<bool, Interrupt> {
-    if state.has_call(id) || before.iter().any(|call| call.call == *id) {
+async fn is_taken(state: &State, frame: &Frame, id: &CallId, before: &[CallId]) -> Result<bool, Interrupt> {
+    if state.has_call(id) || before.contains(id) {
         return Ok(true);
     }
     if state.is_whole() {
@@ -297,11 +300,18 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         arguments: call.arguments.clone(),
         executor: frame.agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
     });
-    let kinds = [message].into_iter().chain(calls);
+    let kinds = reply.hosted.iter().flat_map(ran_elsewhere).chain([message]).chain(calls);
     let with = if changed { With::BESIDE } else { With::NOTHING };
     flight.write(kinds, with).await?;
     flight.outlet = None;
     Ok(())
+}
+
+/// A call of the provider's own stands before the reply: it was made, and answered, before that was whole.
+fn ran_elsewhere(hosted: &Hosted) -> [EventKind; 2] {
+    let Hosted { call: ToolCall { call, name, arguments }, ok, content } = hosted.clone();
+    let result = EventKind::ToolResult { call: call.clone(), ok, content };
+    [EventKind::ToolCall { call, name, arguments, executor: Executor::Provider }, result]
 }
 
 /// A person decides over the whole reply: it waits beside the log, since it may never become history.

@@ -6,11 +6,11 @@ use serde_json::json;
 use turnbuckle::event::EventKind;
 use turnbuckle::hook::{Incoming, Outgoing, pre};
 use turnbuckle::hooks::Redact;
-use turnbuckle::message::{Content, Part, Reply};
+use turnbuckle::message::{Content, Hosted, Part, Reply, ToolCall};
 use turnbuckle::model::{Model, ModelError, Request, Segments, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::tool::Effect;
+use turnbuckle::tool::{Effect, Executor};
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, AgentBuilder, Boxed, Limits, Message, Outcome};
 
@@ -154,4 +154,41 @@ async fn what_a_turn_cost_stands_in_its_log_and_its_trace_if_a_price_is_known() 
     free.run("go").await.unwrap();
     let last = serde_json::to_value(&free.log().await.unwrap().last().unwrap().kind).unwrap();
     assert_eq!(last.get("cost"), None, "what nobody knows is not told");
+}
+
+/// Its host searched before it answered, under an id that repeats.
+struct Searches;
+
+impl Model for Searches {
+    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+        let call =
+            ToolCall { call: "s1".into(), name: "web_search".into(), arguments: Arc::new(json!({ "q": "rope" })) };
+        let hosted = vec![Hosted { call, ok: true, content: "found".into() }];
+        let content = vec![sealed("server_tool_use"), Part::text("Rope is strong.")];
+        Box::pin(async move { Ok(Reply { content: content.into(), hosted, ..Reply::default() }) })
+    }
+}
+
+#[tokio::test]
+async fn what_the_models_host_ran_is_in_the_log_with_its_result_and_is_not_run_or_sent_again() {
+    let model = Recorder::of(Searches);
+    let mut rig = Rig::new(Agent::builder("a", model.clone()).build().unwrap());
+    let told = rig.trace("rope?").await;
+    rig.ended("more").await.unwrap();
+    let log = rig.log().await.unwrap();
+    crate::kit::assert_valid(&log);
+    let calls: Vec<_> = log
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::ToolCall { call, executor, .. } => Some((call.to_string(), *executor)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(calls, [("s1".to_owned(), Executor::Provider), ("s1~2".to_owned(), Executor::Provider)]);
+    assert!(told.contains("Rope is strong.") && told.ends_with("end       completed\n"), "{told}");
+    let sent = model.requests()[1].messages.to_vec();
+    assert!(
+        matches!(&sent[1], Message::Assistant { calls, content } if calls.is_empty() && content.parts().len() == 2)
+    );
+    assert_eq!(sent.len(), 3, "{sent:?}");
 }

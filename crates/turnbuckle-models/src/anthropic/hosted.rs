@@ -1,0 +1,48 @@
+//! Tools that Anthropic's servers ran themselves, as the log tells of them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use turnbuckle::ToolCall;
+use turnbuckle::message::{Hosted, Part};
+
+/// A result is for people here; the provider gets its own block back. What is longer is cut.
+const SHOWN: usize = 4000;
+
+/// Each `server_tool_use` with the block that answers it. One without an answer is still running: a paused turn has it.
+pub(super) fn hosted(content: &[Part]) -> Vec<Hosted> {
+    let blocks = || {
+        content.iter().filter_map(|part| match part {
+            Part::Provider { block, .. } => Some(block),
+            _ => None,
+        })
+    };
+    let calls = blocks().filter(|block| text(block, "type") == Some("server_tool_use"));
+    calls
+        .filter_map(|call| {
+            let id = text(call, "id")?;
+            let answer = blocks().find(|block| text(block, "tool_use_id") == Some(id))?.get("content")?;
+            let arguments = Arc::new(call.get("input").cloned().unwrap_or_default());
+            let call = ToolCall { call: id.into(), name: text(call, "name")?.into(), arguments };
+            let ok = text(answer, "error_code").is_none();
+            Some(Hosted { call, ok, content: shown(answer).into() })
+        })
+        .collect()
+}
+
+fn text<'b>(block: &'b Value, key: &str) -> Option<&'b str> {
+    block.get(key)?.as_str()
+}
+
+/// Of pages found their titles and addresses; else the block as it is.
+fn shown(answer: &Value) -> String {
+    let line = |page: &Value| Some(format!("{} {}\n", text(page, "title")?, text(page, "url")?));
+    let pages: Option<String> =
+        answer.as_array().filter(|pages| !pages.is_empty()).and_then(|pages| pages.iter().map(line).collect());
+    let mut all = pages.unwrap_or_else(|| answer.to_string());
+    if all.len() > SHOWN {
+        all.truncate(all.floor_char_boundary(SHOWN));
+        all.push('…');
+    }
+    all
+}
