@@ -100,6 +100,12 @@ impl Redact {
         Self::builder().emails().cards().keys().build()
     }
 
+    /// What is looked for, in the syntax of the `regex` crate. What may stand before a match, a card's check and how far a
+    /// match goes on are not in it.
+    pub fn patterns(&self) -> impl Iterator<Item = String> {
+        self.engine.patterns.iter().map(|pattern| pattern.hir.to_string())
+    }
+
     /// For one stream of text.
     pub fn redactor(&self) -> Redactor {
         Redactor { caches: Some(self.engine.lend()), engine: Arc::clone(&self.engine), scan: Scan::default() }
