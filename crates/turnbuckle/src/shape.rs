@@ -55,17 +55,15 @@ impl Shape {
         &self.0.schema
     }
 
-    /// The object of a reply: as the provider gave it, or as it stands in the text. Else what is wrong, for the model.
+    /// The object that stands in a reply's text: what transformers and hooks let through, whatever a provider gave beside
+    /// it. Else what is wrong, for the model.
     pub(crate) fn object_of(&self, reply: &Reply) -> Result<Arc<Value>, Text> {
         if !reply.calls.is_empty() {
             return Err("answer with the object; there are no tools to call".into());
         }
-        let object = match &reply.object {
-            Some(object) => object.clone(),
-            None => match serde_json::from_str(unfenced(&reply.content.text())) {
-                Ok(object) => Arc::new(object),
-                Err(error) => return Err(format!("the answer must be JSON and nothing else: {error}").into()),
-            },
+        let object = match serde_json::from_str(unfenced(&reply.content.text())) {
+            Ok(object) => Arc::new(object),
+            Err(error) => return Err(format!("the answer must be JSON and nothing else: {error}").into()),
         };
         let errors: Vec<String> = self.0.validator.iter_errors(&object).take(COMPLAINTS).map(complaint).collect();
         match errors.is_empty() {

@@ -19,7 +19,7 @@ use crate::id::{ConversationId, TurnId};
 use crate::live::Plane;
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
-use crate::store::StoreError;
+use crate::store::{Job, StoreError};
 use crate::turn::{Cut, CutToken, Frame, State};
 
 /// What carries commands out, until nothing is left to do.
@@ -70,6 +70,8 @@ struct Inner {
     swept: bool,
     /// When it last came to rest, counted.
     rested: u64,
+    /// Jobs done or being done here whose end is not written.
+    doing: Vec<Job>,
     /// Letters of other processes that the turn under way was told of and that are still in the inbox.
     heard: Vec<Text>,
 }
@@ -104,13 +106,15 @@ impl Inner {
         matches!(self.seat, Seat::Driving) && (self.flying.is_some() || self.expecting)
     }
 
-    fn vacate(&mut self, state: Option<Box<State>>) {
+    /// What it gives back must be dropped without the lock: whoever gave a command is told by the drop, and a command may
+    /// hold what looks into this cell. Only a driver that died leaves some.
+    #[must_use]
+    fn vacate(&mut self, state: Option<Box<State>>) -> VecDeque<Command> {
         static RESTS: AtomicU64 = AtomicU64::new(0);
         self.seat = Seat::Resting(state);
         self.rested = RESTS.fetch_add(1, Ordering::Relaxed);
         (self.flying, self.cut_next, self.expecting) = (None, None, false);
-        // Only a driver that died leaves some: whoever gave them is told by the drop.
-        self.commands.clear();
+        std::mem::take(&mut self.commands)
     }
 }
 
@@ -149,6 +153,7 @@ impl Cell {
             met: false,
             swept: false,
             rested: 0,
+            doing: Vec::new(),
             heard: Vec::new(),
         };
         Self { id, agent, parent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
@@ -245,7 +250,9 @@ impl Cell {
         let mut inner = self.lock();
         let command = inner.commands.pop_front();
         if command.is_none() {
-            inner.vacate(state.take());
+            let left = inner.vacate(state.take());
+            drop(inner);
+            drop(left);
             self.begun.notify_waiters();
         }
         command
@@ -261,6 +268,13 @@ impl Cell {
         if let Some(why) = inner.cut_next.take() {
             cut.cut(why);
         }
+        // A cancellation that came while the driver was on its way to this turn means this turn.
+        while let Some(place) = inner.commands.iter().position(|command| matches!(command, Command::Cancel(..))) {
+            if let Some(Command::Cancel(why, done)) = inner.commands.remove(place) {
+                cut.cut(why);
+                let _ = done.send(Ok(()));
+            }
+        }
         cut
     }
 
@@ -271,7 +285,8 @@ impl Cell {
 
     /// The driver goes without its state: the next one reads the log.
     pub(crate) fn vacate(&self) {
-        self.lock().vacate(None);
+        let left = self.lock().vacate(None);
+        drop(left);
         self.begun.notify_waiters();
     }
 
@@ -352,6 +367,23 @@ impl Cell {
             inner.heard.push(letter.clone());
         }
         new
+    }
+
+    pub(crate) fn do_jobs(&self, jobs: &[Job]) {
+        self.lock().doing.extend_from_slice(jobs);
+    }
+
+    pub(crate) fn did_jobs(&self, jobs: &[Job]) {
+        self.lock().doing.retain(|doing| !jobs.iter().any(|job| job.is(doing)));
+    }
+
+    pub(crate) fn is_doing(&self, job: &Job) -> bool {
+        self.lock().doing.iter().any(|doing| doing.is(job))
+    }
+
+    /// What cuts the turn under way.
+    pub(crate) fn flying(&self) -> Option<CutToken> {
+        self.lock().flying.clone()
     }
 
     /// Letters that the turn was told of.

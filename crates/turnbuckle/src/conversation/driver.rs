@@ -105,7 +105,11 @@ impl Sitting {
             Command::Message(message) => return self.take(message).await,
             Command::Resolve(resolve) => self.resolve = Some(resolve),
             Command::Cancel(cut, done) => {
-                self.cut = Some(cut);
+                match self.stage() {
+                    // A message that a crash left in the inbox: its turn is cut when it begins.
+                    Stage::Idle if !self.inbox.is_empty() => self.cell.cut(cut),
+                    _ => self.cut = Some(cut),
+                }
                 let _ = done.send(Ok(()));
             }
             Command::Resume(found, waiter) => {
@@ -132,15 +136,16 @@ impl Sitting {
     /// Stores a message, by what the caller wants if a turn waits.
     async fn take(&mut self, message: NewMessage) -> Result<(), StoreError> {
         let NewMessage { turn, say, scope, while_busy, done } = message;
-        if self.stage() == Stage::Waiting {
+        if self.stage() != Stage::Idle && while_busy == WhileBusy::Interrupt {
+            self.cut = Some(Cut::Cancelled(scope.by()));
+        } else if self.stage() == Stage::Waiting {
             match while_busy {
                 WhileBusy::Reject => {
                     let pending = self.pending().into_iter().map(|pending| pending.call).collect::<Vec<CallId>>();
                     NewMessage { turn, say, scope, while_busy, done }.refuse(&self.cell.id, pending);
                     return Ok(());
                 }
-                WhileBusy::Queue => {}
-                WhileBusy::Interrupt => self.cut = Some(Cut::Cancelled(scope.by())),
+                WhileBusy::Queue | WhileBusy::Interrupt => {}
             }
         }
         let letter = say.letter(&turn, &scope, self.house.clock.now());

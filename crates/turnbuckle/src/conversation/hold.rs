@@ -77,7 +77,7 @@ impl Sitting {
 
     /// What jobs came to: their notes become history for the turn that comes next, in the write that removes them.
     pub(super) async fn note(&mut self, turn: TurnId, yielded: Yield) -> Result<(), StoreError> {
-        let Yield { notes, records, done, failed: _ } = yielded;
+        let Yield { notes, records, done, failed: _, doing: _doing } = yielded;
         let (Some(epoch), Some(mut state)) = (self.epoch, self.state.take()) else { return Ok(()) };
         let at = self.house.clock.now();
         let stamp = |((hook, content), seq)| {

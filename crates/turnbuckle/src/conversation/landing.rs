@@ -1,5 +1,7 @@
 //! A turn that is over: whoever waits is told, and what it left to be done is done.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::House;
@@ -13,7 +15,7 @@ use crate::event::{Event, EventKind};
 use crate::hook::Snapshot;
 use crate::id::TurnId;
 use crate::message::Reply;
-use crate::store::{Batch, Hold, Job, JobDone, JobKind, LEASE, Lease, Standing, StoreError};
+use crate::store::{Batch, Hold, Job, JobDone, JobKind, LEASE, Lease, RENEW_EVERY, Standing, StoreError};
 use crate::turn::{Aftermath, BackgroundDesk, CutToken, Flight, Frame, FrameParts, Meter, Spent, Stage, State};
 
 impl Sitting {
@@ -23,8 +25,10 @@ impl Sitting {
         flight: Box<Flight>,
         done: Result<Stage, StoreError>,
     ) -> Result<(), StoreError> {
-        let Flight { turn, state, beside, ended, released, jobs, .. } = *flight;
+        let Flight { turn, state, beside, ended, released, jobs, taking, .. } = *flight;
         done?;
+        // Letters that came to nothing, in a turn that wrote nothing behind them.
+        self.read.extend(taking);
         if released {
             self.epoch = None;
         }
@@ -49,7 +53,7 @@ impl Sitting {
         let snapshot = snapshot(&frame, &ended, messages.unwrap_or_default());
         let after = Aftermath { frame, ended, snapshot };
         let (observers, aside): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.kind == JobKind::Ended);
-        let told = after.attempt(observers).await;
+        let told = self.renewing(after.attempt(observers)).await;
         let released = match (self.epoch.take(), &self.state) {
             (Some(epoch), Some(state)) => {
                 let batch = Batch::new(&self.cell.id, epoch, state.seq);
@@ -67,6 +71,22 @@ impl Sitting {
         // The turn is over and written, whatever becomes of the claim.
         self.tell_ended(&turn, ended);
         released
+    }
+
+    /// Keeps the claim while hooks run under it.
+    async fn renewing<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = self.house.clock.sleep(RENEW_EVERY) => {}
+            }
+            if let Some(epoch) = self.epoch {
+                // A claim that is lost is found out by the next write.
+                let _ = self.house.store.renew(&self.cell.id, epoch, self.house.clock.now()).await;
+            }
+        }
     }
 
     fn tell_ended(&self, turn: &TurnId, ended: Ended) {
@@ -107,9 +127,11 @@ pub(super) fn take_up_jobs(cell: Arc<Cell>, house: Arc<House>) {
     });
 }
 
+/// Those that are due, but for what this process has done and not yet written.
 async fn take_jobs(cell: &Cell, house: &House) -> Result<Vec<Job>, StoreError> {
     let (writer, from, lasts) = (&house.writer, house.clock.now(), cell.agent.time_for_jobs() + LEASE);
-    house.store.take_jobs(&cell.id, Hold { writer, from, lasts }).await
+    let taken = house.store.take_jobs(&cell.id, Hold { writer, from, lasts }).await?;
+    Ok(taken.into_iter().filter(|job| !cell.is_doing(job)).collect())
 }
 
 /// Background hooks run beside whatever comes next.
@@ -121,25 +143,42 @@ fn work_aside(cell: Arc<Cell>, house: Arc<House>, after: Aftermath, jobs: Vec<Jo
     });
 }
 
-/// Until each job is done or parked.
-async fn work(cell: &Arc<Cell>, house: &Arc<House>, after: Aftermath, mut jobs: Vec<Job>) {
-    while !jobs.is_empty() {
-        let watching = Watching::of(cell, house);
-        let mut yielded = after.attempt(jobs).await;
-        drop(watching);
-        let failed = std::mem::take(&mut yielded.failed);
-        let turn = after.frame.id.clone();
-        if !yielded.records.is_empty() || !yielded.done.is_empty() {
-            cell.command(house, Command::Notes(turn, Box::new(yielded)));
-        }
-        for job in &failed {
-            // One whose failure cannot be stored is held a while and then due again.
-            let _ = house.store.settle_job(&cell.id, job.clone(), JobDone::Kept).await;
-        }
-        let Some(due) = failed.iter().filter_map(|job| job.due).max() else { return };
-        house.clock.sleep(due.since(house.clock.now())).await;
-        let taken = take_jobs(cell, house).await.unwrap_or_default();
-        jobs = taken.into_iter().filter(|job| job.turn == after.frame.id).collect();
+/// One try at each. Those that failed are taken up again, with whatever else is due then.
+async fn work(cell: &Arc<Cell>, house: &Arc<House>, after: Aftermath, jobs: Vec<Job>) {
+    let doing = Doing::of(cell, &jobs);
+    let watching = Watching::of(cell, house);
+    let mut yielded = after.attempt(jobs).await;
+    drop(watching);
+    let failed = std::mem::take(&mut yielded.failed);
+    yielded.doing = Some(doing);
+    if !yielded.records.is_empty() || !yielded.done.is_empty() {
+        cell.command(house, Command::Notes(after.frame.id.clone(), Box::new(yielded)));
+    }
+    for job in &failed {
+        // One whose failure cannot be stored is held a while and then due again.
+        let _ = house.store.settle_job(&cell.id, job.clone(), JobDone::Kept).await;
+    }
+    let Some(due) = failed.iter().filter_map(|job| job.due).max() else { return };
+    house.clock.sleep(due.since(house.clock.now())).await;
+    take_up_jobs(cell.clone(), house.clone());
+}
+
+/// Jobs that this process works on, until what they came to is written: their hold may lapse before a long turn lets it.
+pub(crate) struct Doing {
+    cell: Arc<Cell>,
+    jobs: Vec<Job>,
+}
+
+impl Doing {
+    fn of(cell: &Arc<Cell>, jobs: &[Job]) -> Self {
+        cell.do_jobs(jobs);
+        Self { cell: cell.clone(), jobs: jobs.to_vec() }
+    }
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        self.cell.did_jobs(&self.jobs);
     }
 }
 

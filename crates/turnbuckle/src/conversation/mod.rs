@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use builder::ConversationsBuilder;
 pub(crate) use cell::Cell;
 pub(crate) use command::Command;
+pub(crate) use landing::Doing;
 pub use outcome::{Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
 pub use talk::Say;
 

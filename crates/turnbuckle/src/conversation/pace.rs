@@ -33,7 +33,13 @@ pub(super) async fn paced(flight: &mut Flight) -> Result<Stage, StoreError> {
         loop {
             if let Some(waiting) = &mut gate {
                 if waiting.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
+                    // The lease and the deadline do not wait for a viewer.
+                    let errands = errands.get_or_insert_with(|| Errands::new(&frame, &cell, epoch, left));
+                    match errands.poll(cx) {
+                        Poll::Ready(Ok(())) => continue,
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Pending => return Poll::Pending,
+                    }
                 }
                 gate = None;
             }

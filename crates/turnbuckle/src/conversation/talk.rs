@@ -138,12 +138,16 @@ impl Conversations {
     /// The driver is at work: the message is stored here, and taken up when the turn is over.
     async fn send_to_busy(&self, cell: &Arc<Cell>, message: NewMessage) -> Result<(), SendError> {
         let NewMessage { turn, say, scope, while_busy, .. } = message;
-        let letter = say.letter(&turn, &scope, self.house.clock.now());
-        self.house.store.deliver(&cell.id, letter).await?;
-        let by = scope.by();
+        let (letter, by) = (say.letter(&turn, &scope, self.house.clock.now()), scope.by());
+        // The turn that is meant: when the message is stored, another may be under way, its own even.
+        let flying = cell.flying().filter(|_| while_busy == WhileBusy::Interrupt);
         cell.keep_scope(&turn, scope);
-        if while_busy == WhileBusy::Interrupt {
-            cell.cut(Cut::Cancelled(by));
+        if let Err(error) = self.house.store.deliver(&cell.id, letter).await {
+            cell.drop_scope(&turn);
+            return Err(error.into());
+        }
+        if let Some(token) = flying {
+            token.cut(Cut::Cancelled(by));
         }
         cell.command(&self.house, Command::Wake);
         Ok(())

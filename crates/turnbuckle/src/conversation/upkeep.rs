@@ -9,6 +9,8 @@ use crate::store::StoreError;
 
 /// How often [`Conversations::keep_house`] looks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How many looks may fail in a row.
+const PATIENCE: u32 = 12;
 /// How many conversations one look takes up at most.
 const AT_ONCE: usize = 64;
 
@@ -27,12 +29,15 @@ impl Conversations {
         Ok(due.len())
     }
 
-    /// Does [`take_up_due`](Self::take_up_due) again and again, until it is dropped or the store fails. Programs that
-    /// stay run it in a task of its own.
+    /// Does [`take_up_due`](Self::take_up_due) again and again, until it is dropped or the store has failed for a minute.
+    /// Programs that stay run it in a task of its own.
     pub async fn keep_house(&self) -> StoreError {
+        let mut failures = 0;
         loop {
-            if let Err(error) = self.take_up_due().await {
-                return error;
+            match self.take_up_due().await {
+                Ok(_) => failures = 0,
+                Err(error) if failures >= PATIENCE => return error,
+                Err(_) => failures += 1,
             }
             self.house.clock.sleep(LOOK_EVERY).await;
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::seen::Frame;
-use crate::conversation::Ended;
+use crate::conversation::{Doing, Ended};
 use crate::hook::run::Run;
 use crate::hook::{HookEntry, HookFailure, Point, Record, Snapshot};
 use crate::id::TurnId;
@@ -61,6 +61,8 @@ pub(crate) struct Yield {
     pub(crate) done: Vec<Job>,
     /// They failed, with the error, and are due again or parked.
     pub(crate) failed: Vec<Job>,
+    /// Held until all of this is written.
+    pub(crate) doing: Option<Doing>,
 }
 
 impl Aftermath {

@@ -53,12 +53,7 @@ fn shaped(flight: &mut Flight, reply: Arc<Reply>) -> Result<Arc<Reply>, (Arc<Rep
     match shape.object_of(&reply) {
         Err(complaint) => Err((reply, complaint)),
         Ok(object) => {
-            // Later contexts show what was said, and a provider may have given the object alone.
-            let content = match reply.content.is_blank() {
-                true => object.to_string().into(),
-                false => reply.content.clone(),
-            };
-            let reply = Arc::new(Reply { content, object: Some(object), ..(*reply).clone() });
+            let reply = Arc::new(Reply { object: Some(object), ..(*reply).clone() });
             flight.turn.change().assistant_message = Some(reply.clone());
             Ok(reply)
         }
@@ -96,6 +91,10 @@ async fn let_through(
     mut reply: Reply,
     modified_by: Option<&Text>,
 ) -> Result<Arc<Reply>, Interrupt> {
+    // A provider may give the object alone: it passes the transformers as text like everything else that is said.
+    if let (true, Some(object), true) = (flight.shape.is_some(), &reply.object, reply.content.is_blank()) {
+        reply.content = object.to_string().into();
+    }
     if let Some(outlet) = &mut flight.outlet {
         if let Some(hook) = modified_by {
             outlet.discard(Some(By::hook(hook)), Some(MODIFIED.into()));

@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -12,12 +13,14 @@ use super::decide::{Decided, Going, decide};
 use super::flight::{Flight, Interrupt, With};
 use super::perform::{Performed, perform};
 use super::resolve;
+use super::seen::Frame;
 use super::state::{OpenCall, Verdict};
 use crate::clock::Boxed;
 use crate::conversation::Command;
 use crate::event::{EventKind, Outcome, Prompt};
 use crate::id::CallId;
 use crate::scope::By;
+use crate::store::LEASE;
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     let mut running = Running::default();
@@ -98,9 +101,19 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
     }
     let suspends = kinds.iter().any(|kind| matches!(kind, EventKind::Suspension { .. }));
     if !kinds.is_empty() {
+        let began = flight.frame().clock.elapsed();
         flight.write(kinds, if suspends { With::BESIDE } else { With::NOTHING }).await?;
+        still_ours(&flight.frame().clone(), flight.epoch, began).await?;
     }
     Ok(runs)
+}
+
+/// A process that was stopped in the middle of a write may wake up long after it: by then another may have the turn.
+async fn still_ours(frame: &Frame, epoch: u64, began: Duration) -> Result<(), Interrupt> {
+    if frame.clock.elapsed().saturating_sub(began) < LEASE {
+        return Ok(());
+    }
+    Ok(frame.house.store.renew(&frame.conversation, epoch, frame.clock.now()).await?)
 }
 
 async fn write_result(flight: &mut Flight, performed: Performed) -> Result<(), Interrupt> {

@@ -12,7 +12,7 @@ use crate::id::{CallId, TurnId};
 use crate::live::Live;
 use crate::message::Text;
 use crate::scope::{By, System};
-use crate::store::{Answer, StoreError};
+use crate::store::{Answer, Standing, StoreError};
 
 /// An answer on its way in.
 pub(crate) struct Resolve {
@@ -70,7 +70,8 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
     let kinds = events(flight, &question, decision, &answer, by);
     flight.beside.answers.retain(|(answered, _)| *answered != call);
     flight.beside.answers.push((call, answer));
-    let written = flight.write(kinds, With::BESIDE).await;
+    // From here on the turn has something to do: a crash leaves it due, not waiting.
+    let written = flight.write(kinds, With { standing: Some(Standing::Running), ..With::BESIDE }).await;
     let turn = flight.frame().id.clone();
     if written.is_ok() {
         flight.cell.add_waiter(Some(turn.clone()), rest);
@@ -100,7 +101,7 @@ pub(crate) async fn expire(flight: &mut Flight) -> Result<(), StoreError> {
     }
     match kinds.is_empty() {
         true => Ok(()),
-        false => flight.write(kinds, With::NOTHING).await,
+        false => flight.write(kinds, With { standing: Some(Standing::Running), ..With::NOTHING }).await,
     }
 }
 

@@ -34,6 +34,7 @@ mod provider_parts;
 mod races;
 mod redact_stream;
 mod revival;
+mod second_looks;
 mod shapes;
 mod stopping;
 mod stores;

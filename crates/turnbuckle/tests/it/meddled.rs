@@ -22,7 +22,7 @@ pub enum Meddling {
 type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
 
 #[derive(Clone)]
-pub struct Meddled(MemoryStore, Arc<Meddle>);
+pub struct Meddled(MemoryStore, Arc<Meddle>, bool);
 
 impl Meddled {
     /// Several houses may share it, as processes share a file.
@@ -30,8 +30,12 @@ impl Meddled {
         Self::with(|_| Meddling::Nothing)
     }
 
+    pub fn slow_deliver() -> Self {
+        Self { 2: true, ..Self::shared() }
+    }
+
     pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
-        Self(MemoryStore::default(), Arc::new(meddle))
+        Self(MemoryStore::default(), Arc::new(meddle), false)
     }
 }
 
@@ -57,7 +61,16 @@ impl Store for Meddled {
         self.0.owner(id)
     }
     fn deliver<'a>(&'a self, id: &'a Id, message: Letter) -> Stored<'a, ()> {
-        self.0.deliver(id, message)
+        if !self.2 {
+            return self.0.deliver(id, message);
+        }
+        Stored::later(async move {
+            self.0.deliver(id, message).await?;
+            for _ in 0..60 {
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        })
     }
     fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
         self.0.claim(id, writer, now)
