@@ -82,8 +82,10 @@ fn start(args: Args) -> Result<Exit, Stopped> {
     }
 }
 
-/// How long the store may take to tidy up.
-const CLOSING: Duration = Duration::from_millis(250);
+/// How long the store may take to tidy up when somebody wants to leave.
+const LEAVING: Duration = Duration::from_millis(250);
+/// How long hooks may take to give out what they still hold: a webhook, an audit log, a trace.
+const CLOSING: Duration = Duration::from_secs(6);
 
 /// Two workers: a tool that blocks one does not keep a signal from being heard.
 fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
@@ -92,8 +94,9 @@ fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stop
     let done = runtime.block_on(work);
     // What is not over by now is not waited for, and its program does not live on.
     turnbuckle_tools::kill_all_groups();
-    // The books are closed: a tool that still reads a slow disk is not waited for. The store is, for a moment: whoever
-    // lets go of it last tidies up its file.
-    runtime.shutdown_timeout(CLOSING);
+    // The books are closed. Whoever lets go of the store and of the hooks last tidies up, and is waited for; but not for
+    // long by somebody who interrupted: a tool may still read a slow disk.
+    let interrupted = matches!(done, Ok(Exit::Cancelled) | Err(_));
+    runtime.shutdown_timeout(if interrupted { LEAVING } else { CLOSING });
     done
 }

@@ -9,7 +9,7 @@ mod face;
 mod keys;
 mod office;
 mod piped;
-mod question;
+pub(crate) mod question;
 mod session;
 mod terminal;
 

@@ -12,7 +12,7 @@ use crate::show::{Line, Tone, clean, in_order};
 const LINES: usize = 60;
 
 /// What is asked, for a person who decides about it.
-pub(super) fn shown(pending: &Pending) -> Vec<Line> {
+pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = |label, tone, text: &str| lines.push(Line { label, tone, text: clean(text) });
     let call = &pending.call;

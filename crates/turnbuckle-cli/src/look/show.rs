@@ -13,6 +13,7 @@ use turnbuckle_stores::SqliteStore;
 use super::{check_owner, failed, looked_for, print, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
+use crate::chat::question;
 use crate::exit::Exit;
 use crate::run::Answering;
 use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, pending, terminal_width};
@@ -126,6 +127,10 @@ impl Reading {
         let mut line = |label, tone, line: String| text += &self.screen.line(&Line { label, tone, text: clean(&line) });
         for open in &self.pending {
             line("open", Tone::Hook, format!("{}, until {}", pending(open), open.expires));
+            // Whoever answers must have seen all of it.
+            for shown in question::shown(open).into_iter().skip(1) {
+                line("", Tone::Plain, shown.text);
+            }
             line("", Tone::Plain, self.answering.command(open));
         }
         if self.open && self.pending.is_empty() {

@@ -120,6 +120,8 @@ pub(crate) fn clean(text: &str) -> String {
     let safe = |letter: char| match letter {
         '\n' | '\t' => letter,
         letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
+        // They turn text around: what is shown would not be what is approved.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
         letter => letter,
     };
     text.chars().map(safe).collect()
