@@ -62,7 +62,7 @@ impl Options<'_> {
         let causes = with_causes(error);
         let why = causes.strip_prefix(&format!("`{}` ", error.option)).unwrap_or(&causes);
         let problem = Problem::error(format!("`{}` in {} {why}", error.option, self.title));
-        let hint = format!("docs/catalogue.md has the options of `{}`", row.name);
+        let hint = format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name);
         self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));
     }
 
@@ -82,7 +82,8 @@ impl Options<'_> {
         } else if let Some((name, _)) = named(message, "missing field ") {
             (format!("`{name}` in {} is missing", self.title), format!("write `{name} = …`"), None)
         } else {
-            let hint = format!("docs/catalogue.md has the options of `{}`", row.name);
+            let hint =
+                format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name);
             (format!("{} {}", self.named(&span), complaint(message)), hint, None)
         };
         self.source.tell(Problem::error(what).at(&self.source.place(span.start)).hint(hint));
