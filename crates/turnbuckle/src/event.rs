@@ -128,6 +128,22 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Its `type` in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::UserMessage { .. } => "user_message",
+            Self::Injection { .. } => "injection",
+            Self::AssistantMessage { .. } => "assistant_message",
+            Self::ToolCall { .. } => "tool_call",
+            Self::ToolStarted { .. } => "tool_started",
+            Self::ToolResult { .. } => "tool_result",
+            Self::Suspension { .. } => "suspension",
+            Self::Resolution { .. } => "resolution",
+            Self::StopFeedback { .. } => "stop_feedback",
+            Self::TurnEnded(_) => "turn_ended",
+        }
+    }
+
     /// The id that it brings into the conversation: of a tool call, or of a question.
     pub fn names_call(&self) -> Option<&CallId> {
         match self {

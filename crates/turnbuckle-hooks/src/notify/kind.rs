@@ -1,6 +1,5 @@
 //! Events by the names that people choose them by: their `type` in JSON.
 
-use turnbuckle::event::EventKind;
 use turnbuckle::live::{Live, Telling};
 
 /// What may be chosen. Pieces of text are not: there are too many.
@@ -24,19 +23,7 @@ pub(super) const NAMES: &[&str] = &[
 /// The event's name, if it may be chosen.
 pub(super) fn of(what: &Telling) -> Option<&'static str> {
     Some(match what {
-        Telling::Log(event) => match event.kind {
-            EventKind::UserMessage { .. } => "user_message",
-            EventKind::Injection { .. } => "injection",
-            EventKind::AssistantMessage { .. } => "assistant_message",
-            EventKind::ToolCall { .. } => "tool_call",
-            EventKind::ToolStarted { .. } => "tool_started",
-            EventKind::ToolResult { .. } => "tool_result",
-            EventKind::Suspension { .. } => "suspension",
-            EventKind::Resolution { .. } => "resolution",
-            EventKind::StopFeedback { .. } => "stop_feedback",
-            EventKind::TurnEnded(_) => "turn_ended",
-            _ => return None,
-        },
+        Telling::Log(event) => event.kind.name(),
         Telling::Live(live) => match live {
             Live::Notice { .. } => "notice",
             Live::HookFinished { .. } => "hook_finished",

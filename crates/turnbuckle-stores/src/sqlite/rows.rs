@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use turnbuckle::context::tokens;
-use turnbuckle::event::{Event, EventKind};
+use turnbuckle::event::Event;
 use turnbuckle::message::Text;
 use turnbuckle::store::{Batch, BesideWrite, Lease, Letter, Standing, StoreError, Totals};
 use turnbuckle::{CallId, ConversationId, TurnId};
@@ -66,7 +66,7 @@ impl EventRow {
             seq: event.seq,
             turn: event.turn.clone(),
             at: number(event.at.as_millis()),
-            kind: name(&event.kind),
+            kind: event.kind.name(),
             call: event.kind.names_call().cloned(),
             tokens: number(tokens::of_event(event)),
             body: json(event, "writing an event as JSON")?,
@@ -103,23 +103,6 @@ impl Owned {
     /// Whether the events follow each other and the log as the writer knows it.
     pub(super) fn is_gapless(&self) -> bool {
         self.events.iter().zip(1..).all(|(row, past)| row.seq == self.expected_seq.saturating_add(past))
-    }
-}
-
-/// The event's `type`.
-fn name(kind: &EventKind) -> &'static str {
-    match kind {
-        EventKind::UserMessage { .. } => "user_message",
-        EventKind::Injection { .. } => "injection",
-        EventKind::AssistantMessage { .. } => "assistant_message",
-        EventKind::ToolCall { .. } => "tool_call",
-        EventKind::ToolStarted { .. } => "tool_started",
-        EventKind::ToolResult { .. } => "tool_result",
-        EventKind::Suspension { .. } => "suspension",
-        EventKind::Resolution { .. } => "resolution",
-        EventKind::StopFeedback { .. } => "stop_feedback",
-        EventKind::TurnEnded(_) => "turn_ended",
-        _ => "other",
     }
 }
 

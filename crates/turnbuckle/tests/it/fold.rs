@@ -352,3 +352,10 @@ fn what_each_log_ends_in_says_what_comes_next() {
     assert_eq!(stage(&[&pause[..], &[resolved("p", Resolved::Approved)]].concat()), Stage::End);
     assert_eq!(stage(&[user(), ended(Outcome::Halted, 0)]), Stage::Idle);
 }
+
+#[test]
+fn an_event_is_called_in_code_what_json_calls_it() {
+    for event in STORIES.iter().flat_map(|story| &story.log) {
+        assert_eq!(serde_json::to_value(event).unwrap()["type"], event.kind.name());
+    }
+}
