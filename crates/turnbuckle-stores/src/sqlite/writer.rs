@@ -1,5 +1,6 @@
 //! The one writer: a thread with a connection of its own. All writes that wait are done in one transaction, each in a
-//! savepoint so that a refused one takes only itself back, and are answered when the transaction is on disk.
+//! savepoint so that a refused one takes only itself back, and are answered when the transaction is on disk. A write that
+//! is alone needs no savepoint: it takes the transaction back.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,8 +116,8 @@ impl Drop for Writer {
 
 /// A write, whatever it returns.
 trait Write: Send {
-    /// Whether the transaction may go on.
-    fn perform(&mut self, db: &Connection, shared: &Shared) -> Result<(), Fault>;
+    /// Whether the transaction may go on. If this is the only write of it, a refusal takes it back and ends it.
+    fn perform(&mut self, db: &Connection, shared: &Shared, alone: bool) -> Result<(), Fault>;
     fn doing(&self) -> &'static str;
     /// Tells the caller; with an error if nothing was committed.
     fn answer(self: Box<Self>, committed: Result<(), SqliteError>);
@@ -130,18 +131,23 @@ struct Task<T, F> {
 }
 
 impl<T: Send, F: FnOnce(&Connection) -> Result<T, Fault> + Send> Write for Task<T, F> {
-    fn perform(&mut self, db: &Connection, shared: &Shared) -> Result<(), Fault> {
+    fn perform(&mut self, db: &Connection, shared: &Shared, alone: bool) -> Result<(), Fault> {
         let Some(work) = self.work.take() else { return Ok(()) };
-        db.prepare_cached("SAVEPOINT one")?.execute([])?;
+        let run = |sql| db.prepare_cached(sql)?.execute([]).map(drop);
+        if !alone {
+            run("SAVEPOINT one")?;
+        }
         let done = work(db);
         // Some errors (no room, a failing disk) make SQLite take back the whole transaction.
         if db.is_autocommit() {
             return done.map(drop);
         }
-        if done.is_err() {
-            db.prepare_cached("ROLLBACK TO one")?.execute([])?;
+        match (alone, done.is_err()) {
+            (true, true) => run("ROLLBACK")?,
+            (true, false) => {}
+            (false, true) => run("ROLLBACK TO one").and_then(|()| run("RELEASE one"))?,
+            (false, false) => run("RELEASE one")?,
         }
-        db.prepare_cached("RELEASE one")?.execute([])?;
         self.done = Some(done.map_err(|fault| shared.explain(fault, self.doing)));
         Ok(())
     }
@@ -195,13 +201,14 @@ fn commit(
         .map_err(failed("beginning a transaction"))?;
     let before = db.total_changes();
     let mut written = schema::still_ours(path, db);
+    let alone = group.len() == 1;
     for write in group {
         // One of them may have found damage.
         written = written.and_then(|()| shared.go_on());
         if written.is_err() {
             break;
         }
-        if let Err(fault) = write.perform(db, shared) {
+        if let Err(fault) = write.perform(db, shared, alone) {
             written = Err(shared.name(fault, write.doing()));
         }
     }
@@ -210,8 +217,10 @@ fn commit(
     if written.is_ok() && file.is_some_and(|file| !file.is_at(path)) {
         written = Err(SqliteError::Moved { path: path.to_owned(), doing: COMMITTING });
     }
-    let committed = written.and_then(|()| {
-        db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(failed(COMMITTING))
+    let committed = written.and_then(|()| match db.is_autocommit() {
+        // The only write was refused, and has taken everything back.
+        true => Ok(0),
+        false => db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(failed(COMMITTING)),
     });
     if committed.is_err() && !db.is_autocommit() {
         let _the_first_error_counts = db.execute_batch("ROLLBACK");

@@ -19,7 +19,7 @@ impl Sitting {
         let current = self.state.as_ref().is_some_and(|state| state.seq == claim.seq);
         if !current || !self.cell.is_shown() {
             let (state, log) = self.revive(&claim).await?;
-            self.state = Some(Box::new(state));
+            self.state = Some(state);
             self.cell.show(claim.epoch, &log);
         } else {
             self.cell.plane.begin_epoch(claim.epoch, None);
@@ -39,7 +39,7 @@ impl Sitting {
     }
 
     /// Reads the log backwards until it tells the state: the window and all of the open turn, however long the log is.
-    async fn revive(&self, claim: &Claim) -> Result<(State, Vec<Arc<Event>>), StoreError> {
+    async fn revive(&self, claim: &Claim) -> Result<(Box<State>, Vec<Arc<Event>>), StoreError> {
         let room = self.cell.agent.limits().room();
         let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), room);
         loop {

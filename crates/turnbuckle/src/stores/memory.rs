@@ -108,7 +108,7 @@ impl Store for MemoryStore {
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.with(id, |row| {
-            Ok(row.records.iter().filter(|(of, _)| of == turn).map(|(_, record)| record.clone()).collect())
+            Ok(row.records.iter().filter(|(of, _)| of == turn).flat_map(|(_, records)| records).cloned().collect())
         })
     }
 

@@ -233,11 +233,11 @@ impl State {
     /// The state whose log ends in `log` and comes to `totals`; `None` if more of the log is needed to tell.
     ///
     /// It is the very state that a fold over the whole log has.
-    pub fn revive(room: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Self> {
+    pub fn revive(room: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Box<Self>> {
         let whole = log.first().is_none_or(|first| first.seq == 1);
         let end_of_a_turn = || log.iter().position(|event| matches!(event.kind, EventKind::TurnEnded(_)));
         let begin = if whole { 0 } else { end_of_a_turn()? + 1 };
-        let mut state = Self::new(u64::MAX);
+        let mut state = Box::new(Self::new(u64::MAX));
         log[begin..].iter().for_each(|event| state.apply(event));
         state.seq = log.last().map_or(0, |last| last.seq);
         (state.room, state.totals) = (room, totals);

@@ -265,7 +265,7 @@ proptest! {
             let revived = State::revive(room, whole.totals(), &log[begin..]);
             prop_assert!(begin > 0 || revived.is_some());
             if let Some(revived) = revived.filter(|_| begin < log.len()) {
-                prop_assert_eq!(&revived, &whole, "from event {} on", begin + 1);
+                prop_assert_eq!(&*revived, &whole, "from event {} on", begin + 1);
             }
         }
     }

@@ -19,7 +19,8 @@ pub(super) struct Row {
     pub(super) totals: Totals,
     pub(super) inbox: Vec<Letter>,
     pub(super) beside: Option<Beside>,
-    pub(super) records: Vec<(TurnId, Record)>,
+    /// By write.
+    pub(super) records: Vec<(TurnId, Vec<Record>)>,
     pub(super) jobs: Vec<HeldJob>,
     pub(super) epoch: u64,
     /// Who writes, and until when nobody else may.
@@ -92,8 +93,8 @@ impl Row {
             BesideWrite::Put(beside) => self.beside = Some(beside.clone()),
             BesideWrite::Delete => self.beside = None,
         }
-        if let Some(turn) = batch.turn {
-            self.records.extend(batch.records.into_iter().map(|record| (turn.clone(), record)));
+        if let (Some(turn), false) = (batch.turn, batch.records.is_empty()) {
+            self.records.push((turn.clone(), batch.records));
         }
         self.jobs.retain(|held| !batch.done.iter().any(|done| done.is(&held.job)));
         let held = Some(self.written.after(batch.hold));
