@@ -9,7 +9,7 @@ use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
-    Batch, BesideWrite, Claim, Hold, Job, JobDone, Lease, Letter, Listed, Standing, Store, Stored,
+    Batch, BesideWrite, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Standing, Store, Stored,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -231,8 +231,8 @@ impl<S: Store> Store for Taped<S> {
         self.note(Step::Deliver { letter: letter.id.to_string(), body: text(&letter) });
         self.store.deliver(id, letter)
     }
-    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
-        self.store.letters(id)
+    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
+        self.store.letters(id, which)
     }
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
         self.note(Step::Claim { writer: writer.to_string(), until: number(now.as_millis()) + 15_000 });
@@ -260,14 +260,19 @@ impl<S: Store> Store for Taped<S> {
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
         self.store.jobs(id)
     }
-    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
-        self.store.take_jobs(id, hold)
+    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+        self.store.take_job(id, hooks, hold)
     }
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
         self.store.settle_job(id, job, done)
     }
-    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
-        self.store.due(now, most)
+    fn due<'a>(
+        &'a self,
+        now: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> Stored<'a, Vec<ConversationId>> {
+        self.store.due(now, after, most)
     }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.store.list()

@@ -19,6 +19,7 @@ use crate::message::{Content, Text};
 use crate::model::Model;
 use crate::scope::Scope;
 use crate::shape::Shape;
+use crate::store::{JobHook, JobKind};
 use crate::tool::{Definition, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
@@ -165,6 +166,21 @@ impl Agent {
     pub(crate) fn time_for_jobs(&self) -> Duration {
         let Chains { on_ended, background, .. } = self.chains();
         on_ended.iter().chain(background).map(HookEntry::time_limit).sum()
+    }
+
+    /// How long one of them may take.
+    pub(crate) fn time_for_a_job(&self) -> Duration {
+        let Chains { on_ended, background, .. } = self.chains();
+        on_ended.iter().chain(background).map(HookEntry::time_limit).max().unwrap_or_default()
+    }
+
+    /// The jobs that its hooks do.
+    pub(crate) fn job_hooks(&self) -> Vec<JobHook> {
+        let Chains { on_ended, background, .. } = self.chains();
+        let hooks = |chain: &[HookEntry], kind| -> Vec<JobHook> {
+            chain.iter().map(|entry| JobHook { hook: entry.name.clone(), kind }).collect()
+        };
+        [hooks(on_ended, JobKind::Ended), hooks(background, JobKind::Background)].concat()
     }
 
     /// Its limits.

@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use beside::{Answer, Asked, Beside, Regeneration, TransientInjection};
-pub use job::{Hold, Job, JobDone, JobKind};
-pub use letter::{Letter, Says};
+pub use job::{Hold, Job, JobDone, JobHook, JobKind};
+pub use letter::{Letter, Mail, Says};
 
 use crate::clock::{Boxed, Timestamp};
 use crate::event::Event;
@@ -79,8 +79,8 @@ pub trait Store: Send + Sync + 'static {
     /// Puts a letter into the inbox. Once this returned, it survives.
     fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()>;
 
-    /// Letters not yet taken up, oldest first.
-    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>>;
+    /// Letters not yet taken up, oldest first: all of them, or those that somebody at work must look at again and again.
+    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>>;
 
     /// Makes `writer` the one writer; [`StoreError::InUse`] while another's lease holds.
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim>;
@@ -107,16 +107,23 @@ pub trait Store: Send + Sync + 'static {
     /// Work that turns left to be done, oldest first; parked jobs too.
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>>;
 
-    /// Jobs that are due and that nobody holds, oldest first. From now on the caller holds them.
-    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>>;
+    /// The oldest job that is due, that nobody holds, and that one of `hooks` does. From now on the caller holds it, and
+    /// it has one try more: it is counted before it is begun, so that one that takes its process down is counted, too.
+    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>>;
 
     /// Removes a job that is done, or stores how it failed. One that is gone stays gone.
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()>;
 
     /// Conversations in which something is to be done and nobody does it, at most `most`: a turn that a crash left, a
-    /// letter, a question that lapsed, a job. Those that have waited longest come first. Conversations of sub-agents
-    /// are their parents' concern, and never due.
-    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>>;
+    /// letter, a question that lapsed, a job. In the order of their ids, and only those behind `after`: whoever goes on
+    /// behind the last one comes to all of them, also if some stay due whatever is done. Conversations of sub-agents are
+    /// their parents' concern, and never due.
+    fn due<'a>(
+        &'a self,
+        now: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> Stored<'a, Vec<ConversationId>>;
 
     /// All conversations, the newest first.
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>>;
@@ -168,7 +175,7 @@ pub struct Batch<'a> {
     pub records: Vec<Record>,
     /// The turn that writes; none between turns.
     pub turn: Option<&'a TurnId>,
-    /// Work for later. The writer holds it for `hold`, as by [`Store::take_jobs`].
+    /// Work for later. The writer holds it for `hold`, as by [`Store::take_job`]; its try is counted already.
     pub jobs: Vec<Job>,
     /// See `jobs`.
     pub hold: Duration,

@@ -145,9 +145,9 @@ impl Reading {
                 None => line(
                     "parked",
                     Tone::Bad,
-                    format!("{hook} ({kind}, turn {turn}): failed {} times{error}", job.tries),
+                    format!("{hook} ({kind}, turn {turn}): given up after {} tries{error}", job.tries),
                 ),
-                Some(_) if job.tries > 0 => {
+                Some(_) if job.error.is_some() => {
                     line(
                         "outbox",
                         Tone::Hook,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use turnbuckle::conversation::SendError;
 use turnbuckle::event::{EventKind, TurnEnded};
-use turnbuckle::store::{Letter, Store as _, StoreError};
+use turnbuckle::store::{Letter, Mail, Store as _, StoreError};
 use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnId};
 use turnbuckle_stores::SqliteStore;
 
@@ -64,7 +64,7 @@ async fn open_turn(
     let last = view.events.iter().rev().find(|event| !matches!(event.kind, EventKind::Injection { .. }));
     match last {
         Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
-        _ => Ok(store.letters(id).await.map_err(SendError::Store)?.iter().find_map(Letter::opens)),
+        _ => Ok(store.letters(id, Mail::All).await.map_err(SendError::Store)?.iter().find_map(Letter::opens)),
     }
 }
 

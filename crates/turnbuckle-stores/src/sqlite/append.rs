@@ -49,7 +49,7 @@ impl Owned {
             let until = number(Timestamp::from_millis(written.unsigned_abs()).after(self.hold).as_millis());
             let me = me.map(ToString::to_string);
             for job in &self.jobs {
-                job.add(db, key, until, me.as_deref())?;
+                job.add(db, key, (written, until), me.as_deref())?;
             }
         }
         Ok(())

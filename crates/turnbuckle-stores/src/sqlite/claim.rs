@@ -1,7 +1,7 @@
 //! Claims: who may write, enforced by the rows themselves.
 
 use rusqlite::{Connection, OptionalExtension};
-use turnbuckle::store::{Claim, LEASE, StoreError, Totals};
+use turnbuckle::store::{Claim, LEASE, Mail, StoreError, Totals};
 use turnbuckle::{ConversationId, Timestamp};
 
 use super::error::Fault;
@@ -12,6 +12,8 @@ use super::read::{body, key, letters};
 /// Who holds something, and until when.
 #[derive(Debug)]
 pub(super) struct Held {
+    /// `None`: not known.
+    pub(super) from: Option<i64>,
     /// `None`: nobody.
     pub(super) until: Option<i64>,
     /// The holder's; `None`: not known.
@@ -19,9 +21,17 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Whether the time is over, or the holder is gone.
+    /// Whether the time is over, or the holder is gone. What begins in the future was taken before the clock was set
+    /// back, and counts only for a process that is known to live.
     pub(super) fn is_over(&self, me: Option<&Process>, now: i64) -> bool {
-        self.until.is_none_or(|until| until <= now) || self.fate(me) == Fate::Gone
+        let soon = now.saturating_add(number(LEASE.as_millis() as u64));
+        let in_time = self.until.is_some_and(|until| until > now);
+        match self.fate(me) {
+            _ if !in_time => true,
+            Fate::Gone => true,
+            Fate::Lives => false,
+            Fate::Unknown => self.from.is_some_and(|from| from > soon),
+        }
     }
 
     /// The same of a claim, which is never given for longer than [`LEASE`]: one that lies further ahead was given before
@@ -70,7 +80,7 @@ pub(super) fn claim(
         granted => granted,
     };
     let Some((key, claim)) = granted else { return Err(StoreError::InUse { id: id.clone() }.into()) };
-    Ok(Claim { inbox: letters(db, key)?, ..claim })
+    Ok(Claim { inbox: letters(db, key, Mail::All)?, ..claim })
 }
 
 /// The epoch of an owner that is replaced without waiting for its lease.
@@ -82,7 +92,9 @@ fn epoch_of_a_lapsed_owner(
 ) -> Result<Option<i64>, Fault> {
     let mut owner = db.prepare_cached("SELECT epoch, lease_until, process FROM conversation WHERE id = ?")?;
     let owner = owner
-        .query_row([id.as_str()], |row| Ok((row.get(0)?, Held { until: row.get(1)?, process: row.get(2)? })))
+        .query_row([id.as_str()], |row| {
+            Ok((row.get(0)?, Held { from: None, until: row.get(1)?, process: row.get(2)? }))
+        })
         .optional()?;
     let Some((epoch, held)) = owner else { return Err(StoreError::NotFound { id: id.clone() }.into()) };
     Ok(held.is_lapsed(me, now).then_some(epoch))

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use turnbuckle::ConversationId;
 use turnbuckle::event::FORMAT;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Job, JobDone, StoreError};
+use turnbuckle::store::{Job, JobDone, JobHook, StoreError};
 
 use super::claim::Held;
 use super::error::Fault;
@@ -50,15 +50,16 @@ impl JobRow {
         &self,
         db: &Connection,
         conversation: i64,
-        held_until: i64,
+        (held_from, held_until): (i64, i64),
         me: Option<&str>,
     ) -> Result<(), Fault> {
         let JobKey { turn, hook, kind } = &self.key;
         db.prepare_cached(
-            "INSERT INTO job (conversation, turn, hook, kind, due, held_until, process, format, body)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-             ON CONFLICT DO UPDATE SET due = excluded.due, held_until = excluded.held_until,
-                process = excluded.process, format = excluded.format, body = excluded.body",
+            "INSERT INTO job (conversation, turn, hook, kind, due, held_from, held_until, process, format, body)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+             ON CONFLICT DO UPDATE SET due = excluded.due, held_from = excluded.held_from,
+                held_until = excluded.held_until, process = excluded.process, format = excluded.format,
+                body = excluded.body",
         )?
         .execute((
             conversation,
@@ -66,6 +67,7 @@ impl JobRow {
             &**hook,
             kind,
             self.due,
+            held_from,
             held_until,
             me,
             FORMAT,
@@ -78,7 +80,7 @@ impl JobRow {
     fn replace(&self, db: &Connection, conversation: i64) -> Result<(), Fault> {
         let JobKey { turn, hook, kind } = &self.key;
         db.prepare_cached(
-            "UPDATE job SET due = ?5, held_until = NULL, process = NULL, format = ?6, body = ?7
+            "UPDATE job SET due = ?5, held_from = NULL, held_until = NULL, process = NULL, format = ?6, body = ?7
               WHERE conversation = ?1 AND turn = ?2 AND hook = ?3 AND kind = ?4",
         )?
         .execute((conversation, turn.as_str(), &**hook, kind, self.due, FORMAT, &self.body))?;
@@ -90,31 +92,36 @@ pub(super) fn jobs(db: &Connection, id: &ConversationId) -> Result<Vec<Job>, Fau
     bodies(db, "SELECT format, body FROM job WHERE conversation = ? ORDER BY place", [key(db, id)?])
 }
 
-/// Jobs that are due and that nobody holds any more: from now on this process does.
+/// The oldest job that is due, that one of `hooks` does and that nobody holds any more: from now on this process does, and
+/// it has one try more.
 pub(super) fn take(
     db: &Connection,
     id: &ConversationId,
+    hooks: &[JobHook],
     me: Option<&Process>,
-    now: i64,
-    until: i64,
-) -> Result<Vec<Job>, Fault> {
+    (now, until): (i64, i64),
+) -> Result<Option<Job>, Fault> {
     let mut due = db.prepare_cached(
-        "SELECT format, body, place, held_until, process FROM job WHERE conversation = ? AND due <= ? ORDER BY place",
+        "SELECT format, body, place, held_from, held_until, process FROM job
+          WHERE conversation = ? AND due <= ? ORDER BY place",
     )?;
     let mut rows = due.query((key(db, id)?, now))?;
-    let (mut places, mut taken) = (Vec::<i64>::new(), Vec::new());
     while let Some(row) = rows.next()? {
-        if (Held { until: row.get(3)?, process: row.get(4)? }).is_over(me, now) {
-            places.push(row.get(2)?);
-            taken.push(body(row)?);
+        if !(Held { from: row.get(3)?, until: row.get(4)?, process: row.get(5)? }).is_over(me, now) {
+            continue;
+        }
+        let mut job: Job = body(row)?;
+        if hooks.iter().any(|hook| hook.does(&job)) {
+            job.tries = job.tries.saturating_add(1);
+            let (process, text) = (me.map(ToString::to_string), json(&job, "writing a job as JSON")?);
+            db.prepare_cached(
+                "UPDATE job SET held_from = ?, held_until = ?, process = ?, format = ?, body = ? WHERE place = ?",
+            )?
+            .execute((now, until, process, FORMAT, text, row.get::<_, i64>(2)?))?;
+            return Ok(Some(job));
         }
     }
-    let process = me.map(ToString::to_string);
-    let mut hold = db.prepare_cached("UPDATE job SET held_until = ?, process = ? WHERE place = ?")?;
-    for place in places {
-        hold.execute((until, &process, place))?;
-    }
-    Ok(taken)
+    Ok(None)
 }
 
 /// The job goes, or stays as it is now.

@@ -39,7 +39,7 @@ use std::sync::atomic::Ordering;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, Letter, Listed, Store, StoreError, Stored};
+use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use error::Fault;
@@ -174,8 +174,8 @@ impl Store for SqliteStore {
         })
     }
 
-    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
-        self.read("reading an inbox", id, |db, id| read::letters(db, read::key(db, id)?))
+    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
+        self.read("reading an inbox", id, move |db, id| read::letters(db, read::key(db, id)?, which))
     }
 
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
@@ -219,11 +219,11 @@ impl Store for SqliteStore {
         self.read("reading jobs", id, jobs::jobs)
     }
 
-    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
-        let (id, me) = (id.clone(), self.inner.process.clone());
-        let (now, until) = (number(hold.from.as_millis()), number(hold.until().as_millis()));
-        let work = move |db: &_| jobs::take(db, &id, me.as_deref(), now, until);
-        Stored::later(self.write("taking jobs", work))
+    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+        let (id, hooks, me) = (id.clone(), hooks.to_vec(), self.inner.process.clone());
+        let held = (number(hold.from.as_millis()), number(hold.until().as_millis()));
+        let work = move |db: &_| jobs::take(db, &id, &hooks, me.as_deref(), held);
+        Stored::later(self.write("taking a job", work))
     }
 
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
@@ -233,9 +233,14 @@ impl Store for SqliteStore {
         })
     }
 
-    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
-        let me = self.inner.process.clone();
-        let work = move |db: &_| due::due(db, me.as_deref(), now, most);
+    fn due<'a>(
+        &'a self,
+        now: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> Stored<'a, Vec<ConversationId>> {
+        let (me, after) = (self.inner.process.clone(), after.map_or_else(String::new, ToString::to_string));
+        let work = move |db: &_| due::due(db, me.as_deref(), now, &after, most);
         Stored::later(self.inner.readers.read("looking for what is due", work))
     }
 

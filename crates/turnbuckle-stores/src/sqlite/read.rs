@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
 use turnbuckle::event::{Event, EventKind, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{Letter, Listed, Standing, StoreError};
+use turnbuckle::store::{Letter, Listed, Mail, Standing, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use super::error::Fault;
@@ -50,8 +50,12 @@ pub(super) fn owner(db: &Connection, id: &ConversationId) -> Result<Option<Actor
 }
 
 /// Of the conversation with this key.
-pub(super) fn letters(db: &Connection, key: i64) -> Result<Vec<Letter>, Fault> {
-    bodies(db, "SELECT format, body FROM inbox WHERE conversation = ? ORDER BY place", [key])
+pub(super) fn letters(db: &Connection, key: i64, which: Mail) -> Result<Vec<Letter>, Fault> {
+    let query = match which {
+        Mail::All => "SELECT format, body FROM inbox WHERE conversation = ? ORDER BY place",
+        Mail::Orders => "SELECT format, body FROM inbox WHERE conversation = ? AND opens = 0 ORDER BY place",
+    };
+    bodies(db, query, [key])
 }
 
 pub(super) fn log(db: &Connection, id: &ConversationId, from: u64, most: usize) -> Result<Vec<Arc<Event>>, Fault> {

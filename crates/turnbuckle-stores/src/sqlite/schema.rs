@@ -17,7 +17,7 @@ const APPLICATION: i32 = 0x5462_4B6C;
 /// How long a write waits for another process's.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Each brings the schema from its position to the next version; never edited once released.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
 
 const OPENING: &str = "opening it";
 const MIGRATING: &str = "making or migrating its tables";

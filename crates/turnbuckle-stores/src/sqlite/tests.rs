@@ -54,7 +54,8 @@ fn what_is_due_is_found_without_looking_at_what_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let db = schema::prepare(&folder.path().join("a.db")).unwrap();
     let plan = |query: &str| -> Vec<String> {
-        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {}", query.replace("?1", "1"))).unwrap();
+        let mut plan =
+            db.prepare(&format!("EXPLAIN QUERY PLAN {}", query.replace("?1", "1").replace("?2", "''"))).unwrap();
         plan.query_map([], |row| row.get("detail")).unwrap().map(Result::unwrap).collect()
     };
     let due = plan(super::due::CANDIDATES);

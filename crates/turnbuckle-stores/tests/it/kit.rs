@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::scope::By;
-use turnbuckle::store::{Batch, Claim, Job, JobKind, Letter, Store, StoreError};
+use turnbuckle::store::{Batch, Claim, Job, JobHook, JobKind, Letter, Store, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
@@ -48,7 +48,12 @@ pub fn message(turn: &str) -> Letter {
 
 pub fn job(hook: &str) -> Job {
     let (turn, hook, kind, actor) = ("t1".into(), hook.into(), JobKind::Background, Actor::System);
-    Job { turn, seq: 1, hook, kind, actor, tries: 0, error: None, due: Some(NOW) }
+    Job { turn, seq: 1, hook, kind, actor, tries: 1, error: None, due: Some(NOW) }
+}
+
+/// What does [`job`].
+pub fn hooks(hook: &str) -> [JobHook; 1] {
+    [JobHook { hook: hook.into(), kind: JobKind::Background }]
 }
 
 pub async fn claim(

@@ -39,7 +39,7 @@ async fn looking_leaves_the_folder_as_it_was() {
     let store = SqliteStore::open_read_only(place.file()).unwrap();
     assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
     assert_eq!(store.list().await.unwrap().len(), 1);
-    assert_eq!(store.due(NOW.after(LEASE), 9).await.unwrap().len(), 0);
+    assert_eq!(store.due(NOW.after(LEASE), None, 9).await.unwrap().len(), 0);
     drop(store);
     assert!(listing(place.folder.path()) == before, "something was written");
 }
@@ -69,7 +69,7 @@ async fn whatever_would_write_is_refused() {
     refused(store.claim(&id, &"w".into(), NOW).await);
     refused(store.renew(&id, 1, NOW).await);
     refused(store.append(batch(&id, 1, 1, &[said(2, "two")])).await);
-    refused(store.take_jobs(&id, Hold { writer: &"w".into(), from: NOW, lasts: LEASE }).await);
+    refused(store.take_job(&id, &[], Hold { writer: &"w".into(), from: NOW, lasts: LEASE }).await);
     let job = crate::kit::job("memory");
     refused(store.settle_job(&id, job, JobDone::Removed).await);
     assert_eq!(store.commits(), 0);

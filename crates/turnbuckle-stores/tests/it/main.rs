@@ -11,6 +11,7 @@ mod kit;
 mod lapsing;
 mod long_logs;
 mod looking;
+mod migrating;
 mod reopening;
 mod sharing;
 mod two_processes;

@@ -11,7 +11,7 @@ use crate::event::EventKind;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Scope;
-use crate::store::{Answer, Letter, Says, StoreError};
+use crate::store::{Answer, Letter, Mail, Says, StoreError};
 use crate::turn::{Cut, Resolve, resolve};
 
 impl Conversations {
@@ -142,7 +142,7 @@ impl Conversations {
             .find(|event| matches!(event.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_)));
         match bound.or(tail.last()) {
             Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
-            _ => Ok(self.house.store.letters(id).await?.iter().find_map(Letter::opens)),
+            _ => Ok(self.house.store.letters(id, Mail::All).await?.iter().find_map(Letter::opens)),
         }
     }
 }

@@ -67,6 +67,7 @@ impl ConversationsBuilder {
             scope_source: self.scope_source.unwrap_or_else(|| Arc::new(|actor| Scope::of(actor.clone()))),
             most_at_rest: self.most_at_rest,
             cells: Mutex::default(),
+            looked_at: Mutex::default(),
             aside: tokio::sync::watch::Sender::new(0),
         };
         Conversations { house: Arc::new(house), agent: self.agent, parent: None }

@@ -1,4 +1,8 @@
-//! A conversation at rest or being driven.
+//! A conversation at rest or being driven: who has the seat, and what waits for whoever has it.
+
+mod chores;
+mod view;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +13,7 @@ use futures_util::task::AtomicWaker;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
+use self::chores::Jobs;
 use super::command::{Command, NewMessage};
 use super::observers::Watching;
 use super::outcome::{Rest, TurnError};
@@ -72,6 +77,7 @@ struct Inner {
     rested: u64,
     /// Jobs done or being done here whose end is not written.
     doing: Vec<Job>,
+    jobs: Jobs,
     /// Letters of other processes that the turn under way was told of and that are still in the inbox.
     heard: Vec<Text>,
 }
@@ -154,6 +160,7 @@ impl Cell {
             swept: false,
             rested: 0,
             doing: Vec::new(),
+            jobs: Jobs::Left,
             heard: Vec::new(),
         };
         Self { id, agent, parent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
@@ -290,105 +297,9 @@ impl Cell {
         self.begun.notify_waiters();
     }
 
-    pub(crate) fn wait_for(&self, turn: &TurnId) -> oneshot::Receiver<Result<Rest, TurnError>> {
-        let (sender, receiver) = oneshot::channel();
-        self.lock().waiters.push((Some(turn.clone()), sender));
-        receiver
-    }
-
-    pub(crate) fn add_waiter(&self, turn: Option<TurnId>, waiter: Waiter) {
-        self.lock().waiters.push((turn, waiter));
-    }
-
-    /// Tells those who wait for this turn.
-    pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: Result<Rest, TurnError>) {
-        let mut inner = self.lock();
-        let waits = |wanted: &Option<TurnId>| turn.is_none() || wanted.is_none() || wanted.as_ref() == turn;
-        let all = std::mem::take(&mut inner.waiters);
-        let mut told: SmallVec<[_; 1]> = SmallVec::new();
-        for (wanted, waiter) in all {
-            if waits(&wanted) {
-                told.push(waiter);
-            } else if !waiter.is_closed() {
-                inner.waiters.push((wanted, waiter));
-            }
-        }
-        drop(inner);
-        let last = told.pop();
-        // Whoever waited may have gone.
-        for waiter in told {
-            let _ = waiter.send(rest.clone());
-        }
-        if let Some(waiter) = last {
-            let _ = waiter.send(rest);
-        }
-    }
-
-    pub(crate) fn keep_scope(&self, turn: &TurnId, scope: Scope) {
-        self.lock().scopes.push((turn.clone(), scope));
-    }
-
-    pub(crate) fn scope_of(&self, turn: &TurnId) -> Option<Scope> {
-        self.lock().scopes.iter().find(|(of, _)| of == turn).map(|(_, scope)| scope.clone())
-    }
-
-    pub(crate) fn drop_scope(&self, turn: &TurnId) {
-        self.lock().scopes.retain(|(of, _)| of != turn);
-    }
-
-    /// Brings the view up to what is stored, unless a driver does.
-    pub(crate) async fn show_log(&self, house: &House) -> Result<(), StoreError> {
-        if matches!(self.lock().seat, Seat::Driving) {
-            return Ok(());
-        }
-        let shown = self.is_shown().then(|| self.plane.last_seq());
-        let log = match shown {
-            Some(last) => house.store.log(&self.id, last + 1, usize::MAX).await?,
-            None => house.store.tail(&self.id, u64::MAX, self.agent.limits().room()).await?,
-        };
-        if matches!(self.lock().seat, Seat::Driving) {
-            return Ok(());
-        }
-        match shown {
-            None => self.show(0, &log),
-            Some(_) => log
-                .iter()
-                .filter(|event| event.seq > self.plane.last_seq())
-                .for_each(|event| self.plane.tell_log(event)),
-        }
-        Ok(())
-    }
-
-    /// Notes a letter that the turn under way is told of; false if it was noted before.
-    pub(crate) fn hear(&self, letter: &Text) -> bool {
-        let mut inner = self.lock();
-        let new = !inner.heard.contains(letter);
-        if new {
-            inner.heard.push(letter.clone());
-        }
-        new
-    }
-
-    pub(crate) fn do_jobs(&self, jobs: &[Job]) {
-        self.lock().doing.extend_from_slice(jobs);
-    }
-
-    pub(crate) fn did_jobs(&self, jobs: &[Job]) {
-        self.lock().doing.retain(|doing| !jobs.iter().any(|job| job.is(doing)));
-    }
-
-    pub(crate) fn is_doing(&self, job: &Job) -> bool {
-        self.lock().doing.iter().any(|doing| doing.is(job))
-    }
-
     /// What cuts the turn under way.
     pub(crate) fn flying(&self) -> Option<CutToken> {
         self.lock().flying.clone()
-    }
-
-    /// Letters that the turn was told of.
-    pub(crate) fn take_heard(&self) -> Vec<Text> {
-        std::mem::take(&mut self.lock().heard)
     }
 
     /// Whether nothing is lost when the cell goes; asked while nobody can get hold of it.
@@ -405,41 +316,11 @@ impl Cell {
         self.lock().rested
     }
 
-    /// True once.
-    pub(crate) fn sweeps_first(&self) -> bool {
-        !std::mem::replace(&mut self.lock().swept, true)
-    }
-
-    pub(crate) fn show(&self, epoch: u64, log: &[Arc<crate::event::Event>]) {
-        self.lock().shown = true;
-        self.plane.begin_epoch(epoch, Some(log));
-    }
-
-    /// The one watch there is, or a new one.
-    pub(super) fn watch(&self, make: impl FnOnce() -> Arc<Watching>) -> Arc<Watching> {
-        let mut inner = self.lock();
-        if let Some(watching) = inner.watching.upgrade() {
-            return watching;
-        }
-        let watching = make();
-        inner.watching = Arc::downgrade(&watching);
-        watching
-    }
-
     pub(crate) fn owner(&self) -> Option<Actor> {
         self.lock().owner.clone()
     }
 
     pub(crate) fn owned_by(&self, owner: Actor) {
         self.lock().owner = Some(owner);
-    }
-
-    /// True once.
-    pub(crate) fn meets_first_turn(&self) -> bool {
-        !std::mem::replace(&mut self.lock().met, true)
-    }
-
-    pub(crate) fn is_shown(&self) -> bool {
-        self.lock().shown
     }
 }

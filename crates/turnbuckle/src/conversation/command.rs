@@ -20,8 +20,8 @@ pub(crate) enum Command {
     /// Finish a turn that a crash left open; says which.
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
-    /// What jobs of this turn came to.
-    Notes(TurnId, Box<Yield>),
+    /// What jobs of this turn came to. Given back if nobody here can write it.
+    Notes(TurnId, Box<Yield>, oneshot::Sender<Box<Yield>>),
     /// Something may be due: a letter, a turn that a crash left, a question that lapsed.
     Wake,
 }
@@ -53,7 +53,8 @@ impl Command {
             }))),
             Self::Resume(found, _) => drop(found.send(Err(SendError::Store(failed())))),
             Self::Close(_, done) | Self::Cancel(_, done) => drop(done.send(Err(SendError::Store(failed())))),
-            Self::Notes(..) | Self::Wake => {}
+            Self::Notes(_, yielded, back) => drop(back.send(yielded)),
+            Self::Wake => {}
         }
     }
 }

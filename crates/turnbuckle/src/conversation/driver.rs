@@ -17,7 +17,7 @@ use crate::live::{ConversationState, Live};
 use crate::message::Text;
 use crate::projection::Pending;
 use crate::scope::Scope;
-use crate::store::{Beside, Letter, Says, StoreError};
+use crate::store::{Beside, Letter, Mail, Says, StoreError};
 use crate::turn::{Cut, Resolve, Stage, State, next, resolve};
 
 /// From the first command until nothing is left to do.
@@ -119,7 +119,8 @@ impl Sitting {
                 }
                 let _ = found.send(Ok(open));
             }
-            Command::Notes(turn, yielded) => return self.note(turn, *yielded).await,
+            // Whoever did the jobs is told by the drop of `_written`.
+            Command::Notes(turn, yielded, _written) => return self.note(turn, *yielded, &[]).await,
             Command::Wake => {}
             Command::Close(_, done) if self.stage() != Stage::Idle => {
                 let pending = self.pending().into_iter().map(|pending| pending.call).collect();
@@ -254,9 +255,9 @@ impl Sitting {
         if !self.house.store.is_durable() || self.cell.parent.is_some() {
             return false;
         }
-        let waits = self.stage() == Stage::Waiting;
-        let letters = self.house.store.letters(&self.cell.id).await.unwrap_or_default();
-        letters.iter().any(|letter| !waits || letter.opens().is_none())
+        // A message behind a turn that waits must wait as well.
+        let which = if self.stage() == Stage::Waiting { Mail::Orders } else { Mail::All };
+        self.house.store.letters(&self.cell.id, which).await.is_ok_and(|letters| !letters.is_empty())
     }
 
     /// Nothing more to do here, unless a command came in meanwhile.

@@ -6,8 +6,9 @@ use super::driver::Sitting;
 use crate::event::{Event, EventKind, Place};
 use crate::hook::{Meeting, Moment};
 use crate::id::TurnId;
+use crate::message::Text;
 use crate::scope::Scope;
-use crate::store::{Batch, Claim, Lease, Standing, StoreError};
+use crate::store::{Batch, Claim, Lease, Says, Standing, StoreError};
 use crate::turn::{State, Yield};
 
 impl Sitting {
@@ -27,13 +28,20 @@ impl Sitting {
         (self.epoch, self.beside) = (Some(claim.epoch), claim.beside);
         self.inbox.clear();
         self.orders.clear();
+        let mut noted = Vec::new();
         for letter in claim.inbox {
-            match letter.opens() {
-                Some(_) => self.inbox.push(letter),
-                None => self.orders.push_back(letter),
+            match letter.says {
+                Says::Message { .. } => self.inbox.push(letter),
+                Says::Notes { turn, notes, records, done } => {
+                    noted.push((letter.id, turn, Yield { notes, records, done, ..Yield::default() }));
+                }
+                _ => self.orders.push_back(letter),
             }
         }
         self.cell.take_heard();
+        for (letter, turn, yielded) in noted {
+            self.note(turn, yielded, &[letter]).await?;
+        }
         self.sweep();
         Ok(())
     }
@@ -76,7 +84,7 @@ impl Sitting {
     }
 
     /// What jobs came to: their notes become history for the turn that comes next, in the write that removes them.
-    pub(super) async fn note(&mut self, turn: TurnId, yielded: Yield) -> Result<(), StoreError> {
+    pub(super) async fn note(&mut self, turn: TurnId, yielded: Yield, take: &[Text]) -> Result<(), StoreError> {
         let Yield { notes, records, done, failed: _, doing: _doing } = yielded;
         let (Some(epoch), Some(mut state)) = (self.epoch, self.state.take()) else { return Ok(()) };
         let at = self.house.clock.now();
@@ -86,7 +94,7 @@ impl Sitting {
         };
         let events: Vec<_> = notes.into_iter().zip(state.seq + 1..).map(stamp).collect();
         let batch = Batch::new(&self.cell.id, epoch, state.seq);
-        let batch = Batch { events: &events, records, turn: Some(&turn), done: &done, ..batch };
+        let batch = Batch { events: &events, take, records, turn: Some(&turn), done: &done, ..batch };
         let written = self.house.store.append(batch).await;
         if written.is_ok() {
             for event in &events {
@@ -113,7 +121,7 @@ impl Sitting {
         }
         match notes.is_empty() {
             true => Ok(()),
-            false => self.note("".into(), Yield { notes, ..Yield::default() }).await,
+            false => self.note("".into(), Yield { notes, ..Yield::default() }, &[]).await,
         }
     }
 }

@@ -13,6 +13,7 @@ mod inline;
 mod landing;
 mod look;
 mod observers;
+mod outbox;
 mod outcome;
 mod pace;
 mod takeoff;
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use builder::ConversationsBuilder;
 pub(crate) use cell::Cell;
 pub(crate) use command::Command;
-pub(crate) use landing::Doing;
+pub(crate) use outbox::Doing;
 pub use outcome::{Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
 pub use talk::Say;
 
@@ -58,6 +59,8 @@ pub(crate) struct House {
     /// By which the store knows this process.
     pub(crate) writer: Text,
     pub(crate) cells: Mutex<HashMap<ConversationId, Arc<Cell>>>,
+    /// Where the last look for what is due ended.
+    pub(crate) looked_at: Mutex<Option<ConversationId>>,
     /// Background work under way, for [`Conversations::drain`].
     pub(crate) aside: tokio::sync::watch::Sender<usize>,
 }

@@ -13,7 +13,7 @@ use super::command::Command;
 use crate::clock::Boxed;
 use crate::live::Queue;
 use crate::scope::Scope;
-use crate::store::{Letter, RENEW_EVERY, Says, StoreError, Stored};
+use crate::store::{Letter, Mail, RENEW_EVERY, Says, StoreError, Stored};
 use crate::turn::{Cut, Flight, Frame, Resolve, Stage, drive};
 
 /// How long a turn waits for a lossless viewer.
@@ -116,7 +116,7 @@ impl<'a> Errands<'a> {
         let Some(look) = &mut self.look else { return Poll::Pending };
         while self.letters.is_none() && look.as_mut().poll(cx).is_ready() {
             *look = self.frame.clock.sleep(LOOK_EVERY);
-            self.letters = Some(self.frame.house.store.letters(&self.frame.conversation));
+            self.letters = Some(self.frame.house.store.letters(&self.frame.conversation, Mail::Orders));
         }
         let Some(reading) = &mut self.letters else { return Poll::Pending };
         let Poll::Ready(letters) = Pin::new(reading).poll(cx) else { return Poll::Pending };

@@ -4,7 +4,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::command::Command;
-use super::{Conversations, House, landing};
+use super::{Conversations, House, outbox};
+use crate::id::ConversationId;
 use crate::store::StoreError;
 
 /// How often [`Conversations::keep_house`] looks.
@@ -16,13 +17,20 @@ const AT_ONCE: usize = 64;
 
 impl Conversations {
     /// Takes up what is due in the whole store and nobody does: turns that a crash left, letters, questions that lapsed,
-    /// jobs. Returns how many conversations it found; the work goes on beside the caller.
+    /// jobs. Returns how many conversations it found; the work goes on beside the caller. At most 64 at once: the next
+    /// look goes on behind them, so that those that stay due whatever is done keep nobody else waiting.
     pub async fn take_up_due(&self) -> Result<usize, StoreError> {
-        let due = self.house.store.due(self.house.clock.now(), AT_ONCE).await?;
+        let (now, last) = (self.house.clock.now(), self.house.looked_at());
+        let mut due = self.house.store.due(now, last.as_ref(), AT_ONCE).await?;
+        if let (Some(last), true) = (&last, due.len() < AT_ONCE) {
+            let from_the_start = self.house.store.due(now, None, AT_ONCE - due.len()).await?;
+            due.extend(from_the_start.into_iter().take_while(|id| id <= last));
+        }
+        self.house.look_on_behind(due.last().filter(|_| due.len() == AT_ONCE));
         for id in &due {
             let cell = self.cell(id);
             if !self.house.bare {
-                landing::take_up_jobs(cell.clone(), self.house.clone());
+                outbox::take_up_jobs(cell.clone(), self.house.clone());
             }
             cell.command(&self.house, Command::Wake);
         }
@@ -61,6 +69,15 @@ impl Conversations {
 }
 
 impl House {
+    /// The last conversation of the look before, if there may be more behind it.
+    fn looked_at(&self) -> Option<ConversationId> {
+        self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn look_on_behind(&self, last: Option<&ConversationId>) {
+        *self.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = last.cloned();
+    }
+
     /// Work begins that [`Conversations::drain`] waits for.
     pub(crate) fn begin_aside(&self) {
         self.aside.send_modify(|count| *count += 1);

@@ -22,7 +22,7 @@ pub struct Job {
     pub kind: JobKind,
     /// Who sent the message.
     pub actor: Actor,
-    /// How often it failed.
+    /// How often it was begun. Whoever writes a job has begun it; after that the store counts.
     pub tries: u32,
     /// How it failed last.
     pub error: Option<String>,
@@ -57,6 +57,22 @@ impl JobKind {
     }
 }
 
+/// What does jobs of one kind. A job of a hook that nobody here has waits for somebody who has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobHook {
+    /// The hook's name.
+    pub hook: Text,
+    /// At which point.
+    pub kind: JobKind,
+}
+
+impl JobHook {
+    /// Whether it does this job.
+    pub fn does(&self, job: &Job) -> bool {
+        self.kind == job.kind && self.hook == job.hook
+    }
+}
+
 /// Who works on jobs, and how long nobody else may.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold<'a> {
@@ -69,7 +85,7 @@ pub struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    /// When others may take the jobs.
+    /// When others may take them.
     pub fn until(&self) -> Timestamp {
         self.from.after(self.lasts)
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Answer;
+use super::{Answer, Job};
 use crate::clock::Timestamp;
+use crate::hook::Record;
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Text};
 use crate::scope::Actor;
@@ -22,6 +23,15 @@ pub struct Letter {
     pub at: Timestamp,
     /// What it says.
     pub says: Says,
+}
+
+/// Which letters of an inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mail {
+    /// All.
+    All,
+    /// What is asked of the writer. Messages, of which many may wait and which may be long, are left out.
+    Orders,
 }
 
 /// What a [`Letter`] says.
@@ -45,6 +55,17 @@ pub enum Says {
         answer: Answer,
         /// What the person was shown, if they say so.
         digest: Option<Text>,
+    },
+    /// What jobs of a turn came to, in a process that does not have the conversation.
+    Notes {
+        /// Whose jobs.
+        turn: TurnId,
+        /// What they leave for the next turn, by hook.
+        notes: Vec<(Text, Content)>,
+        /// How their hooks ran.
+        records: Vec<Record>,
+        /// The jobs, which are done.
+        done: Vec<Job>,
     },
     /// The turn is to be cancelled.
     Cancel {

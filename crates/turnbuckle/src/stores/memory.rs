@@ -12,7 +12,7 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Claim, Hold, Job, JobDone, LEASE, Letter, Listed, Store, StoreError, Stored};
+use crate::store::{Batch, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, Mail, Store, StoreError, Stored};
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
@@ -58,8 +58,9 @@ impl Store for MemoryStore {
         })
     }
 
-    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
-        self.with(id, |row| Ok(row.inbox.clone()))
+    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
+        let wanted = |letter: &&Letter| which == Mail::All || letter.opens().is_none();
+        self.with(id, |row| Ok(row.inbox.iter().filter(wanted).cloned().collect()))
     }
 
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
@@ -116,8 +117,8 @@ impl Store for MemoryStore {
         self.with(id, |row| Ok(row.jobs.iter().map(|held| held.job.clone()).collect()))
     }
 
-    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
-        self.with(id, |row| Ok(row.take_jobs(hold)))
+    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+        self.with(id, |row| Ok(row.take_job(hooks, hold)))
     }
 
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
@@ -127,11 +128,19 @@ impl Store for MemoryStore {
         })
     }
 
-    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
+    fn due<'a>(
+        &'a self,
+        now: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> Stored<'a, Vec<ConversationId>> {
         let rows = self.lock();
-        let mut due: Vec<_> = rows.iter().filter(|(id, row)| !id.is_of_a_sub_agent() && row.is_due(now)).collect();
-        due.sort_by_key(|(_, row)| (row.written, row.made));
-        Stored::now(Ok(due.into_iter().take(most).map(|(id, _)| id.clone()).collect()))
+        let wanted = |id: &ConversationId| !id.is_of_a_sub_agent() && after.is_none_or(|after| id > after);
+        let due = rows.iter().filter(|(id, row)| wanted(id) && row.is_due(now));
+        let mut due: Vec<_> = due.map(|(id, _)| id.clone()).collect();
+        due.sort_unstable();
+        due.truncate(most);
+        Stored::now(Ok(due))
     }
 
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {

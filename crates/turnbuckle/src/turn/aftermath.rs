@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::seen::Frame;
+use crate::clock::Timestamp;
 use crate::conversation::{Doing, Ended};
 use crate::hook::run::Run;
 use crate::hook::{HookEntry, HookFailure, Point, Record, Snapshot};
@@ -77,7 +78,7 @@ impl Aftermath {
                 }
                 // An observer's failure is in its record; it is not told again.
                 Err(_) if job.kind == JobKind::Ended => all.done.push(job),
-                Err(failure) => all.failed.push(self.failed(job, &failure)),
+                Err(failure) => all.failed.push(after_failure(job, failure.to_string(), self.frame.clock.now())),
             }
         }
         all
@@ -115,13 +116,25 @@ impl Aftermath {
         self.frame.tell(Live::BackgroundFinished { hook: entry.name.clone(), error });
         result.map(|()| self.snapshot.desk.take())
     }
+}
 
-    /// Due again after a while that doubles; after the last try it is parked with its error.
-    fn failed(&self, mut job: Job, failure: &HookFailure) -> Job {
-        job.tries = job.tries.saturating_add(1);
-        job.error = Some(failure.to_string());
-        let wait = FIRST_WAIT * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
-        job.due = (job.tries < MOST_TRIES).then(|| self.frame.clock.now().after(wait));
-        job
+/// A job whose try failed: due again after a while that doubles; after the last try it is parked with its error.
+pub(crate) fn after_failure(mut job: Job, error: String, now: Timestamp) -> Job {
+    job.error = Some(error);
+    let wait = FIRST_WAIT * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
+    job.due = (job.tries < MOST_TRIES).then(|| now.after(wait));
+    job
+}
+
+/// A job that was begun as often as it may and of which nothing was heard: its process ended each time, and the job may
+/// well be why. It is parked, and says so.
+pub(crate) fn given_up(job: &Job) -> Option<Job> {
+    if job.tries <= MOST_TRIES {
+        return None;
     }
+    let mut error = format!("it was begun {MOST_TRIES} times, and the process ended before it did");
+    if let Some(before) = &job.error {
+        error = format!("{error}; it had failed before: {before}");
+    }
+    Some(Job { tries: MOST_TRIES, error: Some(error), due: None, ..job.clone() })
 }

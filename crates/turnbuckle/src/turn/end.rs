@@ -286,7 +286,8 @@ fn jobs(flight: &Flight, outcome: Outcome, seq: u64) -> Vec<Job> {
             hook: entry.name.clone(),
             kind,
             actor: actor.clone(),
-            tries: 0,
+            // The writer begins it: if that is the end of the process, it counts.
+            tries: 1,
             error: None,
             due,
         }

@@ -19,7 +19,7 @@ pub(crate) mod resolve;
 mod seen;
 mod state;
 
-pub(crate) use aftermath::{Aftermath, BackgroundDesk, Yield};
+pub(crate) use aftermath::{Aftermath, BackgroundDesk, Yield, after_failure, given_up};
 pub(crate) use build::look_back;
 pub(crate) use call::MODIFIED;
 pub(crate) use cut::{Cut, CutToken};

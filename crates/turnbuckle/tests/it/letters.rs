@@ -10,7 +10,7 @@ use turnbuckle::conversation::{ResolveError, SendError, TurnError};
 use turnbuckle::event::EventKind;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, Letter, Says, Store};
+use turnbuckle::store::{Answer, Letter, Mail, Says, Store};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
@@ -75,7 +75,7 @@ async fn an_answer_is_handed_over_to_the_process_that_has_the_turn() {
     let ran =
         |event: &EventKind| matches!(event, EventKind::ToolResult { call, ok: true, .. } if call.as_str() == "c2");
     assert!(log.iter().any(|event| ran(&event.kind)), "carried out while the other tool runs: {log:#?}");
-    assert!(store.letters(&here.id).await.unwrap().is_empty(), "and its letter is gone");
+    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty(), "and its letter is gone");
     go.notify_one();
     let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.text(), "done");
@@ -92,7 +92,7 @@ async fn an_answer_that_is_stale_or_does_not_fit_is_refused_before_it_is_handed_
     assert!(matches!(resolve("c1", Answer::Approve, None).await, Err(ResolveError::Stale { .. })));
     assert!(matches!(resolve("c2", Answer::Approve, Some("other")).await, Err(ResolveError::Stale { .. })));
     assert!(matches!(resolve("c2", Answer::Result(json!(4)), None).await, Err(ResolveError::Unfit { .. })));
-    assert!(store.letters(&here.id).await.unwrap().is_empty());
+    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_turn_is_cancelled_from_another_process() {
     a_second(&mut here).await;
     let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
-    assert!(store.letters(&here.id).await.unwrap().is_empty());
+    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty());
     assert_valid(&here.log().await.unwrap());
 }
 
@@ -124,7 +124,7 @@ async fn letters_that_come_too_late_change_nothing_and_go() {
     }
     let Rest::Ended(ended) = here.run("again").await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Completed);
-    assert!(store.letters(&here.id).await.unwrap().is_empty());
+    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty());
     assert_valid(&here.log().await.unwrap());
 }
 

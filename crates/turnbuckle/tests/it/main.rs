@@ -30,6 +30,7 @@ mod letters;
 mod live;
 mod meddled;
 mod outbox;
+mod outbox_crashes;
 mod provider_parts;
 mod races;
 mod redact_stream;

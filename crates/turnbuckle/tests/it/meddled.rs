@@ -1,12 +1,13 @@
 //! A memory store that passes for a durable one, and that somebody may meddle with: it delays writes, or refuses them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use turnbuckle::clock::Timestamp;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Actor;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, Letter, Listed, Store, StoreError, Stored};
+use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
 
@@ -22,7 +23,7 @@ pub enum Meddling {
 type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
 
 #[derive(Clone)]
-pub struct Meddled(MemoryStore, Arc<Meddle>, bool);
+pub struct Meddled(MemoryStore, Arc<Meddle>, bool, Arc<AtomicUsize>);
 
 impl Meddled {
     /// Several houses may share it, as processes share a file.
@@ -35,7 +36,19 @@ impl Meddled {
     }
 
     pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
-        Self(MemoryStore::default(), Arc::new(meddle), false)
+        Self(MemoryStore::default(), Arc::new(meddle), false, Arc::default())
+    }
+
+    /// How many events were read backwards, and how many letters, since this was asked last.
+    pub fn were_read(&self) -> usize {
+        self.3.swap(0, Ordering::Relaxed)
+    }
+
+    fn counted<'a, T: Send>(&'a self, read: Stored<'a, Vec<T>>) -> Stored<'a, Vec<T>> {
+        let Stored::Now(read) = read else { return read };
+        let read = read.into_inner();
+        self.3.fetch_add(read.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
+        Stored::now(read)
     }
 }
 
@@ -82,19 +95,19 @@ impl Store for Meddled {
         self.0.log(id, from, most)
     }
     fn tail<'a>(&'a self, id: &'a Id, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
-        self.0.tail(id, before, tokens)
+        self.counted(self.0.tail(id, before, tokens))
     }
     fn has_call<'a>(&'a self, id: &'a Id, call: &'a CallId) -> Stored<'a, bool> {
         self.0.has_call(id, call)
     }
-    fn letters<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Letter>> {
-        self.0.letters(id)
+    fn letters<'a>(&'a self, id: &'a Id, which: Mail) -> Stored<'a, Vec<Letter>> {
+        self.counted(self.0.letters(id, which))
     }
-    fn take_jobs<'a>(&'a self, id: &'a Id, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
-        self.0.take_jobs(id, hold)
+    fn take_job<'a>(&'a self, id: &'a Id, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+        self.0.take_job(id, hooks, hold)
     }
-    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<Id>> {
-        self.0.due(now, most)
+    fn due<'a>(&'a self, now: Timestamp, after: Option<&'a Id>, most: usize) -> Stored<'a, Vec<Id>> {
+        self.0.due(now, after, most)
     }
     fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.0.records(id, turn)

@@ -14,7 +14,7 @@ use turnbuckle::id::SystemIds;
 use turnbuckle::message::Reply;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, LEASE, Letter, Says, Store};
+use turnbuckle::store::{Answer, LEASE, Letter, Mail, Says, Store};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
@@ -73,7 +73,7 @@ async fn a_letter_that_comes_to_nothing_is_read_once() {
     rig.settle().await;
     println!("appends {}", count.load(Relaxed) - before);
     assert!(count.load(Relaxed) - before < 20, "spins");
-    assert!(store.letters(&rig.id).await.unwrap().is_empty());
+    assert!(store.letters(&rig.id, Mail::All).await.unwrap().is_empty());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_turn_that_died_behind_an_approval_is_due_at_once() {
     drop(process);
     rig.clock.advance(LEASE * 2);
     let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let due = other.block_on(store.due(rig.clock.now(), 9)).unwrap();
+    let due = other.block_on(store.due(rig.clock.now(), None, 9)).unwrap();
     assert_eq!(due.len(), 1, "a dead turn after an approval is not found");
 }
 

@@ -10,7 +10,7 @@ use crate::id::{ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::{
-    Batch, Beside, BesideWrite, Hold, Job, JobDone, Lease, Letter, Listed, Standing, StoreError, Totals,
+    Batch, Beside, BesideWrite, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Standing, StoreError, Totals,
 };
 
 pub(super) struct Row {
@@ -117,13 +117,12 @@ impl Row {
         self.log[begin..end].to_vec()
     }
 
-    pub(super) fn take_jobs(&mut self, hold: Hold<'_>) -> Vec<Job> {
-        let due = self.jobs.iter_mut().filter(|held| held.is_due(hold.from));
-        due.map(|held| {
-            held.held = Some(hold.until());
-            held.job.clone()
-        })
-        .collect()
+    pub(super) fn take_job(&mut self, hooks: &[JobHook], hold: Hold<'_>) -> Option<Job> {
+        let fits = |held: &&mut HeldJob| held.is_due(hold.from) && hooks.iter().any(|hook| hook.does(&held.job));
+        let taken = self.jobs.iter_mut().find(fits)?;
+        taken.held = Some(hold.until());
+        taken.job.tries = taken.job.tries.saturating_add(1);
+        Some(taken.job.clone())
     }
 
     pub(super) fn settle(&mut self, job: Job, done: JobDone) {

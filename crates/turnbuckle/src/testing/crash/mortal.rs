@@ -9,7 +9,7 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Claim, Hold, Job, JobDone, Lease, Letter, Listed, Store, Stored};
+use crate::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Store, Stored};
 
 /// `store`, for one life.
 pub(super) struct Mortal<S> {
@@ -78,8 +78,8 @@ impl<S: Store> Store for Mortal<S> {
     fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
         self.ask("deliver", Some(id), move || self.store.deliver(id, letter))
     }
-    fn letters<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Letter>> {
-        self.ask("letters", Some(id), move || self.store.letters(id))
+    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
+        self.ask("letters", Some(id), move || self.store.letters(id, which))
     }
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
         self.ask("claim", Some(id), move || self.store.claim(id, writer, now))
@@ -102,14 +102,19 @@ impl<S: Store> Store for Mortal<S> {
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
         self.ask("jobs", Some(id), move || self.store.jobs(id))
     }
-    fn take_jobs<'a>(&'a self, id: &'a ConversationId, hold: Hold<'a>) -> Stored<'a, Vec<Job>> {
-        self.ask("take_jobs", Some(id), move || self.store.take_jobs(id, hold))
+    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+        self.ask("take_job", Some(id), move || self.store.take_job(id, hooks, hold))
     }
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
         self.ask("settle_job", Some(id), move || self.store.settle_job(id, job, done))
     }
-    fn due<'a>(&'a self, now: Timestamp, most: usize) -> Stored<'a, Vec<ConversationId>> {
-        self.ask("due", None, move || self.store.due(now, most))
+    fn due<'a>(
+        &'a self,
+        now: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> Stored<'a, Vec<ConversationId>> {
+        self.ask("due", None, move || self.store.due(now, after, most))
     }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.ask("list", None, move || self.store.list())

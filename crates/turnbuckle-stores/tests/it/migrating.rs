@@ -1,0 +1,64 @@
+//! Files of older versions: brought up to date with everything in them.
+
+use turnbuckle::ConversationId;
+use turnbuckle::store::{Hold, Job, LEASE, Mail, Store};
+use turnbuckle_stores::{SqliteError, SqliteStore};
+
+use crate::kit::{NOW, Place, claim, hooks, job, message, said};
+
+/// A file as the first version left it: a conversation with an event, a letter, and a job that a lost process holds.
+fn first_version(place: &Place) -> ConversationId {
+    let db = rusqlite::Connection::open(place.file()).unwrap();
+    db.execute_batch(include_str!("../../src/sqlite/v1.sql")).unwrap();
+    let json = |value: serde_json::Value| value.to_string();
+    let owner = json(serde_json::to_value(turnbuckle::Actor::System).unwrap());
+    let now = i64::try_from(NOW.as_millis()).unwrap();
+    db.execute(
+        "INSERT INTO conversation (id, format, owner, opened, written, seq) VALUES ('c', 1, ?, ?2, ?2, 1)",
+        (owner, now),
+    )
+    .unwrap();
+    let event = json(serde_json::to_value(&*said(1, "one")).unwrap());
+    db.execute(
+        "INSERT INTO event (conversation, seq, turn, at, type, format, tokens, body) VALUES (1, 1, 't1', ?, 'user_message', 1, 9, ?)",
+        (now, event),
+    )
+    .unwrap();
+    let letter = json(serde_json::to_value(message("t2")).unwrap());
+    db.execute("INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, 't2', 1, 1, ?)", [letter])
+        .unwrap();
+    let left = json(serde_json::to_value(Job { tries: 0, ..job("memory") }).unwrap());
+    db.execute(
+        "INSERT INTO job (conversation, turn, hook, kind, due, held_until, process, format, body)
+         VALUES (1, 't1', 'memory', 'background', ?1, ?2, 'elsewhere 7 7', 1, ?3)",
+        (now, now + 15_000, left),
+    )
+    .unwrap();
+    db.execute_batch("PRAGMA application_id = 0x54624B6C; PRAGMA user_version = 1;").unwrap();
+    "c".into()
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
+    let place = Place::new();
+    let id = first_version(&place);
+    let looked = SqliteStore::open_read_only(place.file()).unwrap_err();
+    assert!(matches!(looked, SqliteError::Older { found: 1, known: 2, .. }), "{looked:?}");
+    let store = place.store();
+    assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
+    assert_eq!(store.letters(&id, Mail::All).await.unwrap(), [message("t2")]);
+    let take = async |from| {
+        let hold = Hold { writer: &"w".into(), from, lasts: LEASE };
+        store.take_job(&id, &hooks("memory"), hold).await.unwrap()
+    };
+    assert_eq!(take(NOW).await, None, "the hold of the older program counts");
+    assert_eq!(take(NOW.after(LEASE)).await.unwrap().tries, 1);
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().seq, 1);
+    drop(store);
+    assert_eq!(place.store().log(&id, 1, 9).await.unwrap().len(), 1, "and once is enough");
+    let version: i64 = rusqlite::Connection::open(place.file())
+        .unwrap()
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 2);
+}

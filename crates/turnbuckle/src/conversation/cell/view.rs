@@ -1,0 +1,59 @@
+//! What this process shows of a conversation, and to whom.
+
+use std::sync::Arc;
+
+use super::{Cell, Seat};
+use crate::conversation::House;
+use crate::conversation::observers::Watching;
+use crate::event::Event;
+use crate::store::StoreError;
+
+impl Cell {
+    /// Brings the view up to what is stored, unless a driver does.
+    pub(crate) async fn show_log(&self, house: &House) -> Result<(), StoreError> {
+        if matches!(self.lock().seat, Seat::Driving) {
+            return Ok(());
+        }
+        let shown = self.is_shown().then(|| self.plane.last_seq());
+        let log = match shown {
+            Some(last) => house.store.log(&self.id, last + 1, usize::MAX).await?,
+            None => house.store.tail(&self.id, u64::MAX, self.agent.limits().room()).await?,
+        };
+        if matches!(self.lock().seat, Seat::Driving) {
+            return Ok(());
+        }
+        match shown {
+            None => self.show(0, &log),
+            Some(_) => log
+                .iter()
+                .filter(|event| event.seq > self.plane.last_seq())
+                .for_each(|event| self.plane.tell_log(event)),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn show(&self, epoch: u64, log: &[Arc<Event>]) {
+        self.lock().shown = true;
+        self.plane.begin_epoch(epoch, Some(log));
+    }
+
+    pub(crate) fn is_shown(&self) -> bool {
+        self.lock().shown
+    }
+
+    /// The one watch there is, or a new one.
+    pub(in crate::conversation) fn watch(&self, make: impl FnOnce() -> Arc<Watching>) -> Arc<Watching> {
+        let mut inner = self.lock();
+        if let Some(watching) = inner.watching.upgrade() {
+            return watching;
+        }
+        let watching = make();
+        inner.watching = Arc::downgrade(&watching);
+        watching
+    }
+
+    /// True once.
+    pub(crate) fn meets_first_turn(&self) -> bool {
+        !std::mem::replace(&mut self.lock().met, true)
+    }
+}

@@ -1,0 +1,250 @@
+//! The outbox: what turns left to be done. One job is taken at a time, so that a hold is never longer than one hook may
+//! work, and so that a try is counted for the job that was begun and for no other.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::House;
+use super::cell::Cell;
+use super::command::Command;
+use super::landing::snapshot;
+use super::observers::Watching;
+use super::outcome::Ended;
+use crate::clock::Timestamp;
+use crate::context::layout::{self, Beyond};
+use crate::event::{Event, EventKind};
+use crate::id::TurnId;
+use crate::message::Reply;
+use crate::store::{Hold, Job, JobDone, JobHook, LEASE, Letter, Says, StoreError};
+use crate::turn::{Aftermath, CutToken, Frame, FrameParts, Meter, Spent, State, Yield, after_failure, given_up};
+
+/// Takes up the jobs of a conversation that are due, beside whatever else happens.
+pub(super) fn take_up_jobs(cell: Arc<Cell>, house: Arc<House>) {
+    house.begin_aside();
+    tokio::spawn(async move {
+        take_up(&cell, &house).await;
+        house.end_aside();
+    });
+}
+
+/// Background hooks of a turn that has just ended run beside whatever comes next.
+pub(super) fn work_aside(cell: Arc<Cell>, house: Arc<House>, after: Aftermath, jobs: Vec<Job>) {
+    house.begin_aside();
+    tokio::spawn(async move {
+        if let Some(due) = work(&cell, &house, &after, jobs).await {
+            house.clock.sleep(due.since(house.clock.now())).await;
+            take_up(&cell, &house).await;
+        }
+        house.end_aside();
+    });
+}
+
+/// Round by round, until nothing is left that failed and may be tried again. One task at a time does this for a
+/// conversation; another that comes along has it look once more.
+async fn take_up(cell: &Arc<Cell>, house: &Arc<House>) {
+    let Some(mut work) = AtWork::begin(cell) else { return };
+    loop {
+        match take_all(cell, house).await {
+            Some(due) => house.clock.sleep(due.since(house.clock.now())).await,
+            None if work.goes_on() => {}
+            None => return,
+        }
+    }
+}
+
+/// Held by the task that takes up a conversation's jobs; `None` once it has left them.
+struct AtWork(Option<Arc<Cell>>);
+
+impl AtWork {
+    fn begin(cell: &Arc<Cell>) -> Option<Self> {
+        cell.begin_jobs().then(|| Self(Some(cell.clone())))
+    }
+
+    fn goes_on(&mut self) -> bool {
+        let on = self.0.as_ref().is_some_and(|cell| cell.jobs_go_on());
+        if !on {
+            self.0 = None;
+        }
+        on
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        if let Some(cell) = &self.0 {
+            cell.leave_jobs();
+        }
+    }
+}
+
+/// One try at each job that is due. When the last of those that failed may be tried again.
+async fn take_all(cell: &Arc<Cell>, house: &Arc<House>) -> Option<Timestamp> {
+    let hooks = cell.agent.job_hooks();
+    let (mut again, mut turn) = (None, None::<Aftermath>);
+    // A store that cannot be read now is asked again when the conversation is next taken up.
+    while let Ok(Some(job)) = take(cell, house, &hooks).await {
+        // Done here, and not yet written.
+        if cell.is_doing(&job) {
+            continue;
+        }
+        if let Some(parked) = given_up(&job) {
+            settle(cell, house, parked).await;
+            continue;
+        }
+        let same = turn.take().filter(|turn| turn.frame.id == job.turn);
+        let read = match same {
+            Some(after) => Ok(after),
+            None => read_back(cell, house, &job).await,
+        };
+        let due = match read {
+            Ok(after) => work(cell, house, turn.insert(after), vec![job]).await,
+            Err(error) => settle(cell, house, after_failure(job, said_in_full(&error), house.clock.now())).await,
+        };
+        again = again.max(due);
+    }
+    again
+}
+
+async fn take(cell: &Cell, house: &House, hooks: &[JobHook]) -> Result<Option<Job>, StoreError> {
+    let (writer, from, lasts) = (&house.writer, house.clock.now(), cell.agent.time_for_a_job() + LEASE);
+    house.store.take_job(&cell.id, hooks, Hold { writer, from, lasts }).await
+}
+
+/// Stores how a try failed. When there may be another.
+async fn settle(cell: &Cell, house: &House, job: Job) -> Option<Timestamp> {
+    let due = job.due;
+    // One whose failure cannot be stored is held a while and then due again, and its try is counted.
+    let _ = house.store.settle_job(&cell.id, job, JobDone::Kept).await;
+    due
+}
+
+/// One try at each of these. When the last of those that failed may be tried again.
+async fn work(cell: &Arc<Cell>, house: &Arc<House>, after: &Aftermath, jobs: Vec<Job>) -> Option<Timestamp> {
+    let doing = Doing::of(cell, &jobs);
+    let watching = Watching::of(cell, house);
+    let mut yielded = after.attempt(jobs).await;
+    drop(watching);
+    let mut again = None;
+    for job in std::mem::take(&mut yielded.failed) {
+        again = again.max(settle(cell, house, job).await);
+    }
+    yielded.doing = Some(doing);
+    if !yielded.records.is_empty() || !yielded.done.is_empty() {
+        note(cell, house, after.frame.id.clone(), yielded).await;
+    }
+    again
+}
+
+/// What jobs came to is written by whoever has the conversation: here, or by letter.
+async fn note(cell: &Arc<Cell>, house: &Arc<House>, turn: TurnId, yielded: Yield) {
+    let (refused, back) = oneshot::channel();
+    cell.command(house, Command::Notes(turn.clone(), Box::new(yielded), refused));
+    let Ok(yielded) = back.await else { return };
+    let Yield { notes, records, done, doing: _doing, .. } = *yielded;
+    let Some(from) = done.first().map(|job| job.actor.clone()) else { return };
+    let says = Says::Notes { turn, notes, records, done: done.clone() };
+    let letter = Letter { id: house.ids.mint("l_"), from, at: house.clock.now(), says };
+    // What cannot be delivered is done again when the hold is over.
+    if house.store.deliver(&cell.id, letter).await.is_ok() {
+        for job in done {
+            let _ = house.store.settle_job(&cell.id, job, JobDone::Removed).await;
+        }
+        // Whoever had the conversation may have left it meanwhile.
+        cell.command(house, Command::Wake);
+    }
+}
+
+/// Jobs that this process works on, until what they came to is written: their hold may lapse before a long turn lets it.
+pub(crate) struct Doing {
+    cell: Arc<Cell>,
+    jobs: Vec<Job>,
+}
+
+impl Doing {
+    fn of(cell: &Arc<Cell>, jobs: &[Job]) -> Self {
+        cell.do_jobs(jobs);
+        Self { cell: cell.clone(), jobs: jobs.to_vec() }
+    }
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        self.cell.did_jobs(&self.jobs);
+    }
+}
+
+/// The turn of a job, as the log has it.
+async fn read_back(cell: &Arc<Cell>, house: &Arc<House>, job: &Job) -> Result<Aftermath, StoreError> {
+    let log = log_of(cell, house, job).await?;
+    let ended = log.last().and_then(|event| match &event.kind {
+        EventKind::TurnEnded(ended) if event.turn == job.turn => Some(ended.clone()),
+        _ => None,
+    });
+    let Some(ended) = ended else {
+        let doing = format!("reading back turn {} of conversation {}", job.turn, cell.id);
+        return Err(StoreError::Failed { doing, source: "its end is not where the job says".into() });
+    };
+    let agent = cell.agent.clone();
+    let mut state = State::new(agent.limits().room());
+    log.iter().for_each(|event| state.apply(event));
+    let frame = Arc::new(Frame::new(FrameParts {
+        conversation: cell.id.clone(),
+        id: job.turn.clone(),
+        scope: (house.scope_source)(&job.actor),
+        limits: agent.limits().clone(),
+        agent,
+        parent: cell.parent.clone(),
+        plane: cell.plane.clone(),
+        house: house.clone(),
+        cut: CutToken::new(),
+        meter: Meter::new(0, Spent::default(), None),
+        touched: Vec::new(),
+    }));
+    let name = frame.agent.shared_name().clone();
+    let reply = last_words(&log, &job.turn);
+    let ended = Ended::new(cell.id.clone(), job.turn.clone(), name, frame.mode, ended, reply);
+    let messages = layout::messages(&state.history, &Beyond::default());
+    let snapshot = snapshot(&frame, &ended, messages);
+    Ok(Aftermath { frame, ended, snapshot })
+}
+
+/// The log up to the turn's end: as much as a window holds, and all of the turn. It begins behind the end of a turn before
+/// it; its message does not tell, for that of an erased turn is not in the log.
+async fn log_of(cell: &Cell, house: &House, job: &Job) -> Result<Vec<Arc<Event>>, StoreError> {
+    let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), cell.agent.limits().room());
+    let has_turn = |log: &[Arc<Event>]| {
+        log.iter().any(|event| event.seq < job.seq && matches!(event.kind, EventKind::TurnEnded(_)))
+    };
+    while !has_turn(&log) {
+        let before = log.first().map_or(job.seq.saturating_add(1), |first| first.seq);
+        let mut older = house.store.tail(&cell.id, before, enough).await?;
+        if older.is_empty() {
+            break;
+        }
+        older.append(&mut log);
+        (log, enough) = (older, enough.saturating_mul(2));
+    }
+    Ok(log)
+}
+
+fn last_words(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
+    let of_turn = log.iter().rev().filter(|event| event.turn == *turn);
+    let mut said = of_turn.filter_map(|event| match &event.kind {
+        EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Reply {
+            content: content.clone(),
+            stop_reason: *stop_reason,
+            usage: *usage,
+            object: object.clone(),
+            ..Reply::default()
+        }),
+        _ => None,
+    });
+    said.next().map(Arc::new)
+}
+
+/// An error with its causes: a parked job shows it to a person who has nothing else.
+fn said_in_full(error: &StoreError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,135 @@
+//! Promises about what is written: all of it or nothing, in order, and read back as it was.
+
+use super::*;
+
+pub(super) async fn a_write_at_a_wrong_seq_is_refused(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    store.append(batch(&id, epoch, 0, &[said("t1", 1), said("t1", 2)])).await.unwrap();
+    for (expected, seq) in [(0, 1), (1, 2), (3, 4)] {
+        let wrong = store.append(batch(&id, epoch, expected, &[said("t1", seq)])).await;
+        assert!(matches!(wrong, Err(StoreError::WrongSeq { actual: 2, .. })), "{wrong:?}");
+    }
+    assert!(matches!(store.append(batch(&id, epoch, 1, &[])).await, Err(StoreError::WrongSeq { .. })));
+    store.append(batch(&id, epoch, 2, &[said("t1", 3)])).await.unwrap();
+}
+
+pub(super) async fn a_write_with_a_gap_is_refused(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    for events in [vec![said("t1", 2)], vec![said("t1", 1), said("t1", 3)], vec![said("t1", 1), said("t1", 1)]] {
+        let gap = store.append(batch(&id, epoch, 0, &events)).await;
+        assert!(matches!(gap, Err(StoreError::WrongSeq { .. })), "{gap:?}");
+    }
+    assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
+}
+
+pub(super) async fn the_log_is_read_back_from_any_seq(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let events: Vec<_> = (1..=5).map(|seq| said("t1", seq)).collect();
+    store.append(batch(&id, epoch, 0, &events[..2])).await.unwrap();
+    store.append(batch(&id, epoch, 2, &events[2..])).await.unwrap();
+    assert_eq!(store.log(&id, 0, 99).await.unwrap(), events);
+    for from in 1..=6 {
+        assert_eq!(store.log(&id, from as u64, 99).await.unwrap(), events[from - 1..]);
+    }
+    assert!(store.log(&id, 99, 99).await.unwrap().is_empty());
+}
+
+pub(super) async fn the_end_of_the_log_is_read_backwards_by_tokens(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let events: Vec<_> = (1..=9).map(|seq| said("t1", seq)).collect();
+    store.append(batch(&id, epoch, 0, &events)).await.unwrap();
+    let each = crate::context::tokens::of_event(&events[0]);
+    for (before, tokens, range) in [
+        (u64::MAX, u64::MAX, 0..9),
+        (10, each, 8..9),
+        (10, each + 1, 7..9),
+        (10, 0, 9..9),
+        (5, 2 * each, 2..4),
+        (3, 99 * each, 0..2),
+        (1, each, 0..0),
+    ] {
+        let tail = store.tail(&id, before, tokens).await.unwrap();
+        assert_eq!(tail, events[range.clone()], "before {before}, {tokens} tokens");
+    }
+}
+
+pub(super) async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let called = |seq, call: &str| {
+        let kind = EventKind::ToolCall {
+            call: call.into(),
+            name: "add".into(),
+            arguments: Arc::default(),
+            executor: crate::tool::Executor::Server,
+        };
+        Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind })
+    };
+    let events = [called(1, "c1"), said("t1", 2), called(3, "c1~2")];
+    store.append(batch(&id, epoch, 0, &events)).await.unwrap();
+    for (call, there) in [("c1", true), ("c1~2", true), ("c1~3", false), ("c", false), ("", false)] {
+        assert_eq!(store.has_call(&id, &call.into()).await.unwrap(), there, "{call:?}");
+    }
+}
+
+pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Shelf) {
+    let (id, mut epoch) = opened(&store).await;
+    let (first, second) = (beside("t1"), Beside { touched: Vec::new(), ..beside("t1") });
+    let writes = [
+        (BesideWrite::Keep, None),
+        (BesideWrite::Put(&first), Some(&first)),
+        (BesideWrite::Keep, Some(&first)),
+        (BesideWrite::Put(&second), Some(&second)),
+        (BesideWrite::Delete, None),
+    ];
+    for (write, expected) in writes {
+        store.append(Batch { beside: write, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+        let claim = claim(&store, &id, "w", NOW).await.unwrap();
+        assert_eq!(claim.beside.as_ref(), expected, "after {write:?}");
+        epoch = claim.epoch;
+    }
+}
+
+pub(super) async fn totals_come_back_with_the_claim(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let totals = Totals { model_calls: 7, tokens: 1 << 40 };
+    store.append(Batch { totals: Some(totals), ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    store.append(batch(&id, epoch, 0, &[])).await.unwrap();
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().totals, totals);
+}
+
+pub(super) async fn records_are_kept_by_turn_in_order(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    for (turn, hooks) in [("t1", vec!["a", "c"]), ("t2", vec!["b"]), ("t1", vec!["a"])] {
+        let (turn, records) = (TurnId::from(turn), hooks.into_iter().map(record).collect::<Vec<_>>());
+        let batch = Batch { turn: Some(&turn), records, ..batch(&id, epoch, 0, &[]) };
+        store.append(batch).await.unwrap();
+    }
+    assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("a"), record("c"), record("a")]);
+    assert_eq!(store.records(&id, &"t2".into()).await.unwrap(), [record("b")]);
+    assert!(store.records(&id, &"t9".into()).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    store.deliver(&id, message("t1")).await.unwrap();
+    let (turn, put) = (TurnId::from("t1"), beside("t1"));
+    let events = [said("t1", 1), said("t1", 3)];
+    for (epoch, expected_seq) in [(epoch + 1, 0), (epoch, 7), (epoch, 0)] {
+        let everything = Batch {
+            take: &[turn.shared()],
+            beside: BesideWrite::Put(&put),
+            records: vec![record("a")],
+            turn: Some(&turn),
+            jobs: vec![job("memory", JobKind::Ended)],
+            lease: Lease::Release,
+            ..batch(&id, epoch, expected_seq, &events)
+        };
+        assert!(store.append(everything).await.is_err());
+    }
+    assert!(matches!(claim(&store, &id, "other", NOW).await, Err(StoreError::InUse { .. })), "the claim was released");
+    assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
+    assert!(store.records(&id, &turn).await.unwrap().is_empty());
+    assert!(store.jobs(&id).await.unwrap().is_empty());
+    let claim = claim(&store, &id, "w", NOW).await.unwrap();
+    assert_eq!((claim.seq, claim.inbox.len(), claim.beside), (0, 1, None));
+}

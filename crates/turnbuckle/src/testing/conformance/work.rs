@@ -1,0 +1,159 @@
+//! Promises about what is left to be done: letters, jobs, and what is due.
+
+use super::*;
+
+/// The next job for a process that has all hooks of these tests.
+async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
+    let hooks = ["now", "soon", "parked", "memory"]
+        .map(|hook| [JobKind::Ended, JobKind::Background].map(|kind| JobHook { hook: hook.into(), kind }));
+    let hold = Hold { writer: &"w2".into(), from: at, lasts: LEASE };
+    store.take_job(id, hooks.as_flattened(), hold).await.unwrap()
+}
+
+pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    for turn in ["t1", "t2", "t3"] {
+        store.deliver(&id, message(turn)).await.unwrap();
+    }
+    let taken = ["t2".into()];
+    store.append(Batch { take: &taken, ..batch(&id, epoch, 0, &[said("t2", 1)]) }).await.unwrap();
+    let claim = claim(&store, &id, "w", NOW).await.unwrap();
+    assert_eq!(claim.inbox, [message("t1"), message("t3")]);
+    assert_eq!(store.letters(&id, Mail::All).await.unwrap(), claim.inbox);
+}
+
+pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let (ended, aside, other) =
+        (job("memory", JobKind::Ended), job("memory", JobKind::Background), job("other", JobKind::Background));
+    let jobs = vec![ended.clone(), aside.clone(), other.clone()];
+    let events = [said("t1", 1)];
+    store.append(Batch { jobs, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap(), [ended.clone(), aside.clone(), other.clone()]);
+    store.settle_job(&id, ended.clone(), JobDone::Removed).await.unwrap();
+    let failed = Job { tries: 3, error: Some("no luck".to_owned()), due: None, ..aside };
+    store.settle_job(&id, failed.clone(), JobDone::Kept).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap(), [failed.clone(), other.clone()]);
+    store.settle_job(&id, ended, JobDone::Kept).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap(), [failed.clone(), other.clone()], "what is gone stays gone");
+    store.append(Batch { done: &[other], ..batch(&id, epoch, 1, &[]) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap(), [failed]);
+}
+
+pub(super) async fn a_job_is_taken_by_one_until_its_hold_lapses(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let (now, soon) = (job("now", JobKind::Background), Job { due: Some(later(LEASE)), ..job("soon", JobKind::Ended) });
+    let parked = Job { due: None, ..job("parked", JobKind::Background) };
+    let (jobs, hold, events) = (vec![now.clone(), soon, parked], LEASE / 3, [said("t1", 1)]);
+    store.append(Batch { jobs, hold, lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    let take = async |at| taken(&store, &id, at).await.map(|job| (job.hook.to_string(), job.tries));
+    assert_eq!(take(NOW).await, None, "whoever wrote them holds them");
+    assert_eq!(take(later(LEASE / 3)).await, Some(("now".to_owned(), 2)));
+    assert_eq!(take(later(LEASE / 2)).await, None);
+    assert_eq!(take(later(LEASE * 2)).await, Some(("now".to_owned(), 3)), "the oldest first");
+    assert_eq!(take(later(LEASE * 2)).await, Some(("soon".to_owned(), 2)));
+    assert_eq!(take(later(LEASE * 2)).await, None);
+    store.settle_job(&id, Job { due: Some(later(LEASE * 2)), ..now.clone() }, JobDone::Kept).await.unwrap();
+    assert!(take(later(LEASE * 2)).await.is_some(), "whoever settles a job no longer holds it");
+}
+
+pub(super) async fn what_nobody_does_is_due(store: Shelf) {
+    let due = async |at| store.due(at, None, 9).await.unwrap();
+    let (id, mut epoch) = opened(&store).await;
+    let until = later(LEASE * 2);
+    for (standing, now, then) in
+        [(Standing::Idle, false, false), (Standing::Running, true, true), (Standing::Waiting { until }, false, true)]
+    {
+        let batch = Batch { standing: Some(standing), lease: Lease::Release, ..batch(&id, epoch, 0, &[]) };
+        store.append(batch).await.unwrap();
+        assert_eq!(due(NOW).await.len(), usize::from(now), "{standing:?}");
+        assert_eq!(due(until).await.len(), usize::from(then), "{standing:?}");
+        assert_eq!(store.list().await.unwrap()[0].standing, standing);
+        epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
+        assert!(due(NOW).await.is_empty(), "somebody does it");
+    }
+    assert_eq!(due(until).await, [id], "its writer is gone");
+}
+
+pub(super) async fn letters_and_jobs_are_due(store: Shelf) {
+    let due = async |at| store.due(at, None, 9).await.unwrap().len();
+    let (id, epoch) = opened(&store).await;
+    let waiting = Some(Standing::Waiting { until: later(LEASE * 9) });
+    let batch = batch(&id, epoch, 0, &[]);
+    store.append(Batch { standing: waiting, lease: Lease::Release, ..batch }).await.unwrap();
+    store.deliver(&id, message("t2")).await.unwrap();
+    assert_eq!(due(NOW).await, 0, "a message behind a turn that waits must wait");
+    let says = Says::Cancel { turn: "t1".into() };
+    store.deliver(&id, Letter { id: "l_1".into(), from: ann(), at: NOW, says }).await.unwrap();
+    assert_eq!(due(NOW).await, 1);
+    let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
+    let (jobs, take) = (vec![job("memory", JobKind::Background)], ["t2".into(), "l_1".into()]);
+    let (standing, lease, events) = (Some(Standing::Idle), Lease::Release, [said("t1", 1)]);
+    let batch = Batch { jobs, take: &take, standing, lease, hold: LEASE, ..self::batch(&id, epoch, 0, &events) };
+    store.append(batch).await.unwrap();
+    assert_eq!(due(NOW).await, 0, "whoever wrote the job holds it");
+    assert_eq!(due(later(LEASE)).await, 1);
+}
+
+pub(super) async fn of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents(store: Shelf) {
+    for name in ["a", "b", "c", "a/c1"] {
+        store.open(&id(name), &ann(), NOW).await.unwrap();
+        store.deliver(&id(name), message("t1")).await.unwrap();
+    }
+    assert_eq!(store.due(NOW, None, 2).await.unwrap().len(), 2);
+    assert_eq!(store.due(NOW, None, 9).await.unwrap().len(), 3);
+}
+
+pub(super) async fn orders_are_read_without_the_messages_among_them(store: Shelf) {
+    let (id, _) = opened(&store).await;
+    let order = Letter { id: "l_1".into(), from: ann(), at: NOW, says: Says::Cancel { turn: "t1".into() } };
+    for letter in [message("t1"), order.clone(), message("t2")] {
+        store.deliver(&id, letter).await.unwrap();
+    }
+    assert_eq!(store.letters(&id, Mail::Orders).await.unwrap(), [order]);
+    assert_eq!(store.letters(&id, Mail::All).await.unwrap().len(), 3);
+}
+
+pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let events = [said("t1", 1)];
+    let batch = Batch { jobs: vec![job("memory", JobKind::Background)], ..batch(&id, epoch, 0, &events) };
+    store.append(batch).await.unwrap();
+    // Whoever took it before was never heard of again.
+    for (number, tries) in (2..6).enumerate() {
+        let at = later(LEASE * u32::try_from(number + 1).unwrap());
+        assert_eq!(taken(&store, &id, at).await.unwrap().tries, tries);
+        assert_eq!(store.jobs(&id).await.unwrap()[0].tries, tries, "and it stands in the store");
+    }
+}
+
+pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let (first, second) = (job("other", JobKind::Background), job("memory", JobKind::Background));
+    let events = [said("t1", 1)];
+    store.append(Batch { jobs: vec![first.clone(), second], ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    let hold = Hold { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
+    let hook = |hook: &str, kind| JobHook { hook: hook.into(), kind };
+    assert!(store.take_job(&id, &[], hold).await.unwrap().is_none());
+    let wrong_kind = [hook("other", JobKind::Ended), hook("memory", JobKind::Ended)];
+    assert!(store.take_job(&id, &wrong_kind, hold).await.unwrap().is_none());
+    let taken = store.take_job(&id, &[hook("memory", JobKind::Background)], hold).await.unwrap();
+    assert_eq!(taken.unwrap().hook, "memory".into());
+    assert_eq!(store.jobs(&id).await.unwrap()[0], first, "neither counted nor held");
+    assert!(store.take_job(&id, &[hook("other", JobKind::Background)], hold).await.unwrap().is_some());
+}
+
+pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
+    for name in ["b", "e", "a", "d", "c"] {
+        store.open(&id(name), &ann(), NOW).await.unwrap();
+        store.deliver(&id(name), message("t1")).await.unwrap();
+    }
+    let (mut last, mut seen) = (None, Vec::new());
+    loop {
+        let due = store.due(NOW, last.as_ref(), 2).await.unwrap();
+        let Some(end) = due.last() else { break };
+        last = Some(end.clone());
+        seen.extend(due.into_iter().map(|id| id.to_string()));
+    }
+    assert_eq!(seen, ["a", "b", "c", "d", "e"]);
+}
