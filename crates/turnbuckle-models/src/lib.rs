@@ -10,7 +10,7 @@
 //! use turnbuckle::Agent;
 //! use turnbuckle_models::{Anthropic, Key};
 //!
-//! let model = Anthropic::new("claude-sonnet-4-5", Key::from_env("ANTHROPIC_API_KEY")?)?;
+//! let model = Anthropic::new("claude-sonnet-5-5", Key::from_env("ANTHROPIC_API_KEY")?)?;
 //! let agent = Agent::builder("writer", model).build()?;
 //! println!("{}", agent.run("Write a haiku.").await?.text());
 //! # Ok(()) }
@@ -20,9 +20,11 @@
 
 mod anthropic;
 mod arguments;
+mod client;
 mod endpoint;
 mod events;
 mod failure;
+mod generation;
 mod key;
 mod named;
 mod openai;
@@ -32,12 +34,13 @@ mod ruler;
 mod sse;
 mod wire;
 
-pub use anthropic::{Anthropic, ObjectBy};
+pub use anthropic::{Anthropic, Messages, ObjectBy};
+pub use client::{Client, Wire};
 pub use endpoint::{Patience, SetupError};
 pub use key::{Key, NoKey};
 pub use named::{Environment, Name, NameError, first_found, open};
-pub use openai::OpenAi;
-pub use prices::{Price, Prices, PricesError};
+pub use openai::{ChatCompletions, OpenAi};
+pub use prices::{LongPrice, Price, Prices, PricesError};
 pub use probe::{ProbeError, models_at};
 
 /// The guide's code compiles.

@@ -27,21 +27,56 @@ pub struct Price {
     /// How many tokens a reply may have.
     #[serde(default)]
     pub max_output: Option<u32>,
+    /// What a request with a long input costs instead, as a whole.
+    #[serde(default)]
+    pub long: Option<LongPrice>,
+}
+
+/// Dollars for a million tokens of a request whose input is long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongPrice {
+    /// Longer than so many tokens.
+    pub above: u64,
+    /// Read.
+    pub input: f64,
+    /// Written.
+    pub output: f64,
+    /// Read from the cache; if it is not given, it costs what all input costs.
+    #[serde(default)]
+    pub cache_read: Option<f64>,
+    /// Written to the cache; if it is not given, it costs what all input costs.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
 }
 
 impl Price {
     /// Nothing.
-    pub const FREE: Self = Self { input: 0.0, output: 0.0, cache_read: None, cache_write: None, max_output: None };
+    pub const FREE: Self =
+        Self { input: 0.0, output: 0.0, cache_read: None, cache_write: None, max_output: None, long: None };
 
-    /// What this usage costs, in dollars.
+    /// What the usage of one request costs, in dollars.
     pub fn cost(&self, usage: &Usage) -> f64 {
+        let price = self.at(usage.input);
         let fresh = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_write);
         // Sums of tokens are far below what a float holds exactly.
         let of = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
-        of(fresh, self.input)
-            + of(usage.cache_read, self.cache_read.unwrap_or(self.input))
-            + of(usage.cache_write, self.cache_write.unwrap_or(self.input))
-            + of(usage.output, self.output)
+        of(fresh, price.input)
+            + of(usage.cache_read, price.cache_read.unwrap_or(price.input))
+            + of(usage.cache_write, price.cache_write.unwrap_or(price.input))
+            + of(usage.output, price.output)
+    }
+
+    /// What holds for an input of so many tokens.
+    fn at(&self, input: u64) -> LongPrice {
+        let Self { input: fresh, output, cache_read, cache_write, .. } = *self;
+        let usual = LongPrice { above: 0, input: fresh, output, cache_read, cache_write };
+        self.long.filter(|long| input > long.above).unwrap_or(usual)
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = f64> {
+        let given = |price: LongPrice| [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
+        given(self.at(0)).into_iter().chain(self.long.into_iter().flat_map(given)).flatten()
     }
 }
 
@@ -75,8 +110,7 @@ impl Prices {
         let prices: Self = toml::from_str(text)?;
         let sound = |number: f64| number.is_finite() && number >= 0.0;
         for (name, price) in &prices.models {
-            let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
-            if !numbers.into_iter().flatten().all(sound) {
+            if !price.numbers().all(sound) {
                 return Err(PricesError::Number(name.clone()));
             }
         }
@@ -91,10 +125,14 @@ impl Prices {
         self
     }
 
-    /// Of a model, by its name or the name that it is a dated version of. Gateways put the maker in front: `openai/gpt-5`.
+    /// Of a model, by its name or the name that it is a dated version of. Gateways put the maker in front, and write a number in
+    /// their own way: `anthropic/claude-sonnet-5.5`.
     pub fn of(&self, model: &str) -> Option<&Price> {
         let exact = |model: &str| self.models.get(model).or_else(|| self.models.get(undated(model)));
-        exact(model).or_else(|| exact(model.rsplit_once('/')?.1))
+        exact(model).or_else(|| {
+            let (_, name) = model.rsplit_once('/')?;
+            exact(name).or_else(|| exact(&name.replace('.', "-")))
+        })
     }
 }
 
@@ -136,6 +174,7 @@ mod tests {
             "claude-3-7-sonnet-latest",
             "claude-opus-4-20250514",
             "anthropic/claude-haiku-4-5-20251001",
+            "anthropic/claude-sonnet-5.5",
         ] {
             assert!(prices.of(known).is_some(), "{known}");
         }
@@ -154,6 +193,14 @@ mod tests {
     }
 
     #[test]
+    fn a_long_input_makes_the_whole_request_dearer() {
+        let price = *Prices::builtin().of("claude-haiku-5-5").unwrap();
+        let of = |input| price.cost(&Usage { input, output: 1_000_000, ..Usage::default() });
+        assert!((of(100_000) - 0.51).abs() < 1e-9, "{}", of(100_000));
+        assert!((of(200_000) - 2.6).abs() < 1e-9, "{}", of(200_000));
+    }
+
+    #[test]
     fn an_own_table_wins_and_a_bad_one_is_refused() {
         let own = Prices::parse("[models]\ngpt-5 = { input = 1.0, output = 2.0 }").unwrap().over(&Prices::builtin());
         assert_eq!(own.of("gpt-5").map(|price| price.output), Some(2.0));
@@ -165,6 +212,8 @@ mod tests {
             "[models]\nx = { input = -1.0, output = 0.0 }",
             "[models]\nx = { input = nan, output = 0.0 }",
             "[models]\nx = { input = 1.0, output = 1.0, ouput = 2.0 }",
+            "[models]\nx = { input = 1.0, output = 1.0, long = { above = 9, input = -1.0, output = 1.0 } }",
+            "[models]\nx = { input = 1.0, output = 1.0, long = { input = 1.0, output = 1.0 } }",
         ] {
             assert!(Prices::parse(bad).is_err(), "{bad}");
         }

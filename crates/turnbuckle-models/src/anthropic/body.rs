@@ -34,6 +34,8 @@ struct Body<'a> {
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -91,7 +93,7 @@ impl Asked<'_> {
         if !request.system.trim().is_empty() {
             system.push(Block::text(&request.system));
         }
-        let mut tools: Vec<Cow<'_, Value>> = model.server_tools.iter().map(Cow::Borrowed).collect();
+        let mut tools: Vec<Cow<'_, Value>> = model.wire.server_tools.iter().map(Cow::Borrowed).collect();
         tools.extend(request.tools().iter().map(|tool| {
             let parameters = &*tool.parameters;
             Cow::Owned(json!({ "name": tool.name, "description": tool.description, "input_schema": parameters }))
@@ -103,7 +105,7 @@ impl Asked<'_> {
             (None, None) => {}
         }
         let (mut tool_choice, mut output_config) = (None, None);
-        match (&request.schema, model.object_by) {
+        match (&request.schema, model.wire.object_by) {
             (Some(schema), ObjectBy::Format) => {
                 output_config = Some(json!({ "format": { "type": "json_schema", "schema": **schema } }));
             }
@@ -115,11 +117,25 @@ impl Asked<'_> {
             }
             (None, _) => {}
         }
-        let (max_tokens, messages) = (model.max_tokens, page.messages);
-        let body =
-            Body { model: &model.model, max_tokens, stream: true, system, messages, tools, tool_choice, output_config };
+        let body = Body {
+            model: &model.model,
+            max_tokens: model.room(),
+            stream: true,
+            system,
+            messages: page.messages,
+            tools,
+            tool_choice,
+            output_config,
+            thinking: model.wire.binds_thoughts.then(forgiving),
+        };
         written(&body, &model.options)
     }
+}
+
+/// A thought is bound to all that stood before it, and a context does change: what a hook added to one call is gone in the next,
+/// and the oldest turns make room. Then the thought is to be left out; else the provider would refuse every further call.
+fn forgiving() -> Value {
+    json!({ "type": "adaptive", "block_binding": { "prefix_mismatch_behavior": "drop_block" } })
 }
 
 fn ephemeral() -> Value {

@@ -6,19 +6,16 @@ mod event;
 mod hosted;
 mod reply;
 
-use std::fmt;
-use std::sync::Arc;
-
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use serde_json::{Map, Value};
-use turnbuckle::clock::Clock;
-use turnbuckle::message::{Text, Usage};
-use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::{Boxed, Reply};
+use serde_json::Value;
+use turnbuckle::Reply;
+use turnbuckle::message::Text;
+use turnbuckle::model::{ModelError, Request, Sink};
 
+use crate::client::{Client, Wire, sealed::Sealed};
 use crate::endpoint::{Endpoint, Patience, SetupError};
+use crate::generation::{Generation, generation};
 use crate::key::Key;
-use crate::prices::Prices;
 use crate::ruler::Ruler;
 use body::Asked;
 use reply::Folding;
@@ -34,31 +31,36 @@ const USUAL_MOST: u32 = 32_000;
 const MOST_PAUSES: usize = 10;
 /// Whose parts these are.
 pub(crate) const WIRE: &str = "anthropic";
+/// The first models with a native way to an object.
+const NATIVE_OBJECTS: Generation = (4, 1);
+/// The first models that refuse a forced tool, and whose thoughts are bound to what stood before them.
+const BOUND_THOUGHTS: Generation = (5, 1);
+/// Lets a request say what is to become of a thought whose context has changed.
+const BINDING_CONTROLS: &str = "thinking-binding-controls-2026-08-01";
 
 /// How an object that must fit a schema is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectBy {
     /// `output_config.format`: what Anthropic itself offers for models since Claude Sonnet 4.5 and Opus 4.1.
     Format,
-    /// A tool that the model must call, and whose arguments are the object: works everywhere.
+    /// A tool that the model must call, and whose arguments are the object. Works everywhere but with Claude since 5.1,
+    /// which refuses it.
     ForcedTool,
 }
 
 /// A model behind Anthropic's Messages: Anthropic itself, or whoever speaks the same (llama.cpp, gateways).
-#[derive(Clone)]
-pub struct Anthropic {
-    name: Text,
-    model: Text,
-    endpoint: Endpoint,
-    max_tokens: u32,
+pub type Anthropic = Client<Messages>;
+
+/// Anthropic's Messages, and what only they have.
+#[derive(Clone, Debug)]
+pub struct Messages {
     object_by: ObjectBy,
     server_tools: Vec<Value>,
-    options: Map<String, Value>,
-    prices: Arc<Prices>,
-    ruler: Arc<Ruler>,
+    /// Whether the model's thoughts are bound to what stood before them.
+    binds_thoughts: bool,
 }
 
-impl Anthropic {
+impl Client<Messages> {
     /// A model of Anthropic's.
     pub fn new(model: impl Into<Text>, key: Key) -> Result<Self, SetupError> {
         Self::at(BASE, model, Some(key))
@@ -66,7 +68,7 @@ impl Anthropic {
 
     /// A model at another address, which is what stands in front of `/v1/messages`.
     pub fn at(base: &str, model: impl Into<Text>, key: Option<Key>) -> Result<Self, SetupError> {
-        let endpoint = endpoint(base, Patience::default())?;
+        let endpoint = endpoint(base)?;
         let endpoint = match key {
             Some(key) => endpoint.key(HeaderName::from_static("x-api-key"), "", key)?,
             None => endpoint,
@@ -76,77 +78,54 @@ impl Anthropic {
 
     /// A model at another address, with a token as gateways want it: `authorization: Bearer …`.
     pub fn with_token(base: &str, model: impl Into<Text>, token: Key) -> Result<Self, SetupError> {
-        let endpoint = endpoint(base, Patience::default())?.key(AUTHORIZATION, "Bearer ", token)?;
-        Ok(Self::with(endpoint, model.into()))
+        Ok(Self::with(endpoint(base)?.key(AUTHORIZATION, "Bearer ", token)?, model.into()))
     }
 
     fn with(endpoint: Endpoint, model: Text) -> Self {
-        let prices = Prices::builtin();
-        let most = prices.of(&model).and_then(|price| price.max_output);
-        let native = endpoint.host() == "api.anthropic.com" && !is_older(&model);
-        Self {
-            name: format!("anthropic:{model}").into(),
-            max_tokens: most.map_or(MAX_TOKENS, |most| most.min(USUAL_MOST)),
-            object_by: if native { ObjectBy::Format } else { ObjectBy::ForcedTool },
-            server_tools: Vec::new(),
-            options: Map::new(),
-            prices,
-            ruler: Arc::default(),
-            model,
-            endpoint,
-        }
-    }
-
-    /// How many tokens a reply may have.
-    pub fn max_tokens(mut self, tokens: u32) -> Self {
-        self.max_tokens = tokens;
-        self
+        let generation = generation("claude", &model);
+        let binds_thoughts = generation >= Some(BOUND_THOUGHTS);
+        // A name without a number is newer than all that have one.
+        let is_native = generation.is_none_or(|generation| generation >= NATIVE_OBJECTS);
+        let native = binds_thoughts || endpoint.host() == "api.anthropic.com" && is_native;
+        let object_by = if native { ObjectBy::Format } else { ObjectBy::ForcedTool };
+        let endpoint = match binds_thoughts {
+            true => endpoint.header("anthropic-beta", HeaderValue::from_static(BINDING_CONTROLS)),
+            false => endpoint,
+        };
+        let wire = Messages { object_by, server_tools: Vec::new(), binds_thoughts };
+        Self::over(wire, "anthropic", model, endpoint, Ruler::default())
     }
 
     /// A tool that Anthropic runs itself, for example `{"type": "web_search_20250305", "name": "web_search"}`. What it did
     /// stands in the reply as parts that only Anthropic reads.
     pub fn server_tool(mut self, tool: Value) -> Self {
-        self.server_tools.push(tool);
-        self
-    }
-
-    /// Any other field of the request: `thinking`, `temperature`, `metadata`. It wins over what stands there by itself.
-    pub fn option(mut self, name: &str, value: Value) -> Self {
-        self.options.insert(name.to_owned(), value);
+        self.wire.server_tools.push(tool);
         self
     }
 
     /// How objects are asked for, if not as the address and the model suggest.
     pub fn object_by(mut self, way: ObjectBy) -> Self {
-        self.object_by = way;
+        self.wire.object_by = way;
         self
     }
 
-    /// How long it may be silent. (The time to connect is fixed when the client is made.)
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.endpoint.patience = patience;
-        self
+    /// How many tokens a reply may have: a request has to say so.
+    fn room(&self) -> u32 {
+        let usual = || self.prices.of(&self.model).and_then(|price| price.max_output);
+        self.max_tokens.unwrap_or_else(|| usual().map_or(MAX_TOKENS, |most| most.min(USUAL_MOST)))
     }
+}
 
-    /// With other prices than those that come along.
-    pub fn prices(mut self, prices: Arc<Prices>) -> Self {
-        self.prices = prices;
-        self
-    }
+impl Sealed for Messages {}
 
-    /// With another source of time.
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.endpoint.clock = clock;
-        self
-    }
-
-    async fn answer(&self, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
-        let asked = Asked { model: self, request };
-        let mut folding = Folding::new(request, self.object_by, self.endpoint.the_key());
+impl Wire for Messages {
+    async fn answer(client: &Anthropic, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
+        let asked = Asked { model: client, request };
+        let mut folding = Folding::new(request, client.wire.object_by, client.endpoint.the_key());
         for _ in 0..=MOST_PAUSES {
             let body = asked.body(&folding.so_far())?;
             let length = body.len();
-            let mut events = self.endpoint.ask(body).await?;
+            let mut events = client.endpoint.ask(body).await?;
             folding.begin();
             while !folding.is_over() && folding.advance(&mut events).await? {
                 folding.take(events.data(), out)?;
@@ -155,7 +134,7 @@ impl Anthropic {
             events.close().await;
             if !folding.is_paused() {
                 let reply = folding.reply();
-                self.ruler.learn(request, length, reply.usage.input);
+                client.ruler.learn(request, length, reply.usage.input);
                 return Ok(reply);
             }
         }
@@ -163,40 +142,10 @@ impl Anthropic {
     }
 }
 
-fn endpoint(base: &str, patience: Patience) -> Result<Endpoint, SetupError> {
+fn endpoint(base: &str) -> Result<Endpoint, SetupError> {
     // Both forms are in use; the official clients want it without.
     let base = base.trim().trim_end_matches('/');
     let base = base.strip_suffix("/v1").unwrap_or(base);
-    let endpoint = Endpoint::new(base, "v1/messages", patience)?;
+    let endpoint = Endpoint::new(base, "v1/messages", Patience::default())?;
     Ok(endpoint.header("anthropic-version", HeaderValue::from_static(VERSION)))
-}
-
-/// Models that have no native way to an object.
-fn is_older(model: &str) -> bool {
-    let exact = ["claude-sonnet-4-0", "claude-opus-4-0", "claude-sonnet-4-20250514", "claude-opus-4-20250514"];
-    model.starts_with("claude-3") || model.starts_with("claude-2") || exact.contains(&model)
-}
-
-impl Model for Anthropic {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
-        Box::pin(self.answer(request, out))
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn price(&self, usage: &Usage) -> Option<f64> {
-        self.prices.of(&self.model).map(|price| price.cost(usage))
-    }
-    fn count_tokens(&self, text: &str) -> Option<u64> {
-        self.ruler.count(text)
-    }
-}
-
-impl fmt::Debug for Anthropic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Anthropic")
-            .field("model", &self.model)
-            .field("endpoint", &self.endpoint)
-            .finish_non_exhaustive()
-    }
 }

@@ -5,28 +5,38 @@ mod name;
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use turnbuckle::model::Model;
 
+use crate::client::{Client, Wire};
 use crate::key::Key;
 use crate::prices::Prices;
 use crate::{Anthropic, OpenAi, anthropic, openai};
 pub use environment::Environment;
 pub use name::{Name, NameError};
 
-const OPENROUTER: &str = "https://openrouter.ai/api/v1";
+/// Which model a key chooses if nobody does.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Choice {
+    variables: Vec<String>,
+    model: String,
+}
+
+/// The choices that come along. A test holds them to be readable.
+fn choices() -> Vec<Choice> {
+    #[derive(Deserialize)]
+    struct Defaults {
+        choices: Vec<Choice>,
+    }
+    toml::from_str(include_str!("defaults.toml")).map_or_else(|_| Vec::new(), |defaults: Defaults| defaults.choices)
+}
 
 /// The model that the first key found gives, for people who name none.
 pub fn first_found(environment: &Environment) -> Option<Name> {
-    let has = |variable: &str| environment.get(variable).is_some();
-    if has("ANTHROPIC_API_KEY") || has("ANTHROPIC_AUTH_TOKEN") {
-        Some(Name::Anthropic("claude-sonnet-4-5".to_owned()))
-    } else if has("OPENAI_API_KEY") {
-        Some(Name::OpenAi("gpt-5-mini".to_owned()))
-    } else if has("OPENROUTER_API_KEY") {
-        Some(Name::At { url: OPENROUTER.to_owned(), model: "openrouter/auto".to_owned() })
-    } else {
-        None
-    }
+    let is_set = |variable: &String| environment.get(variable).is_some();
+    let choice = choices().into_iter().find(|choice| choice.variables.iter().any(is_set))?;
+    Name::parse(&choice.model).ok()
 }
 
 /// The model of this name. `prices` are for those who have their own. `max_tokens`: how long a reply may be, if not as long as
@@ -38,21 +48,17 @@ pub fn open(
     max_tokens: Option<u32>,
 ) -> Result<Arc<dyn Model>, NameError> {
     match name {
-        Name::Anthropic(model) => {
-            let opened = open_anthropic(model, environment)?.prices(prices.clone());
-            Ok(Arc::new(match max_tokens {
-                Some(most) => opened.max_tokens(most),
-                None => opened,
-            }))
-        }
-        other => {
-            let opened = open_openai(other, environment)?.prices(prices.clone());
-            Ok(Arc::new(match max_tokens {
-                Some(most) => opened.max_tokens(most),
-                None => opened,
-            }))
-        }
+        Name::Anthropic(model) => Ok(ready(open_anthropic(model, environment)?, prices, max_tokens)),
+        other => Ok(ready(open_openai(other, environment)?, prices, max_tokens)),
     }
+}
+
+fn ready<W: Wire>(client: Client<W>, prices: &Arc<Prices>, max_tokens: Option<u32>) -> Arc<dyn Model> {
+    let client = client.prices(prices.clone());
+    Arc::new(match max_tokens {
+        Some(most) => client.max_tokens(most),
+        None => client,
+    })
 }
 
 fn open_anthropic(model: &str, environment: &Environment) -> Result<Anthropic, NameError> {
@@ -127,6 +133,22 @@ mod tests {
     }
 
     #[test]
+    fn every_default_has_a_name_that_is_understood_a_price_and_a_place_in_the_guide() {
+        let guide = include_str!("../../../../docs/models.md");
+        assert!(choices().len() >= 3);
+        for Choice { model, .. } in choices() {
+            let model = match Name::parse(&model).unwrap() {
+                Name::Anthropic(model) | Name::OpenAi(model) => {
+                    assert!(Prices::builtin().of(&model).is_some(), "{model} has no price");
+                    model
+                }
+                Name::Ollama(model) | Name::At { model, .. } => model,
+            };
+            assert!(guide.contains(&format!("(`{model}`)")), "the guide does not say that {model} is a default");
+        }
+    }
+
+    #[test]
     fn the_first_key_decides_and_without_one_there_is_no_model() {
         let with = |variable: &'static str| {
             first_found(&Environment::of(move |name| (name == variable).then(|| "k".to_owned())))
@@ -135,6 +157,7 @@ mod tests {
         assert!(matches!(with("OPENAI_API_KEY"), Some(Name::OpenAi(_))));
         assert!(matches!(with("OPENROUTER_API_KEY"), Some(Name::At { .. })));
         assert_eq!(with("OTHER"), None);
+        assert_eq!(with("ANTHROPIC_AUTH_TOKEN"), with("ANTHROPIC_API_KEY"));
         assert_eq!(first_found(&Environment::of(|_| Some("  ".to_owned()))), None);
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use turnbuckle::message::{Message, Part, ToolCall};
 use turnbuckle::model::{ModelError, Request};
+use turnbuckle::tool::Definition;
 
 use super::{OpenAi, WIRE};
 use crate::arguments;
@@ -25,23 +26,27 @@ struct Body<'a> {
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
 }
 
 /// The body of a request.
 pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelError> {
-    let tools = request.tools().iter().map(|tool| {
+    let tool = |tool: &Definition| {
         let (name, description, parameters) = (&tool.name, &tool.description, &*tool.parameters);
         json!({ "type": "function",
                 "function": { "name": name, "description": description, "parameters": parameters } })
-    });
+    };
+    let tools: Vec<Value> = request.tools().iter().map(tool).collect();
     // The copies know the older name only.
-    let (original, copy) = if model.is_original { (model.max_tokens, None) } else { (None, model.max_tokens) };
+    let (original, copy) = if model.wire.is_original { (model.max_tokens, None) } else { (None, model.max_tokens) };
     let body = Body {
         model: &model.model,
         messages: Page::of(model, request).messages,
         stream: true,
         stream_options: json!({ "include_usage": true }),
-        tools: tools.collect(),
+        reasoning_effort: (model.wire.tools_or_reasoning && !tools.is_empty()).then_some("none"),
+        tools,
         response_format: request.schema.as_ref().map(|schema| format(schema)),
         max_tokens: copy,
         max_completion_tokens: original,
@@ -99,7 +104,7 @@ impl Page {
                 page.show_pictures();
             }
             // Thoughts lead to the calls of their own turn; those of earlier turns are refused by some and read by none.
-            let thoughts = index > opening && !model.is_original;
+            let thoughts = index > opening && !model.wire.is_original;
             page.message(message, thoughts);
         }
         page.show_pictures();
@@ -226,6 +231,29 @@ fn called(call: &ToolCall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn openais_newer_models_are_asked_not_to_reason_where_they_are_offered_tools() {
+        let tool = Definition { name: "f".into(), description: "F.".into(), parameters: json!({}).into() };
+        let offered = || Request::of("a", vec![Message::User("hi".into())], [tool.clone()]);
+        let bare = || Request::of("a", vec![Message::User("hi".into())], []);
+        let effort = |model: OpenAi, request: Request| -> Value {
+            let body: Value = serde_json::from_slice(&of(&model, &request).unwrap()).unwrap();
+            body["reasoning_effort"].clone()
+        };
+        let openai = |model: &str| OpenAi::new(model, crate::Key::new("k")).unwrap();
+        for model in ["gpt-5.6", "gpt-5.6-luna", "gpt-6-sol", "gpt-6.1-terra"] {
+            assert_eq!(effort(openai(model), offered()), "none", "{model}");
+            assert_eq!(effort(openai(model), bare()), Value::Null, "{model} may reason without tools");
+            let own = openai(model).option("reasoning_effort", "low".into());
+            assert_eq!(effort(own, offered()), "low", "what the caller says wins");
+        }
+        for model in ["gpt-5.4", "gpt-5-mini", "gpt-4o", "o3"] {
+            assert_eq!(effort(openai(model), offered()), Value::Null, "{model}");
+        }
+        let copy = OpenAi::at("http://127.0.0.1:1/v1", "gpt-6-sol", None).unwrap();
+        assert_eq!(effort(copy, offered()), Value::Null, "copies know no such rule");
+    }
 
     #[test]
     fn strictness_is_asked_for_only_where_it_can_be_had() {

@@ -4,19 +4,15 @@ mod body;
 mod calls;
 mod reply;
 
-use std::fmt;
-use std::sync::Arc;
-
 use reqwest::header::AUTHORIZATION;
-use serde_json::{Map, Value};
-use turnbuckle::clock::Clock;
-use turnbuckle::message::{Text, Usage};
-use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::{Boxed, Reply};
+use turnbuckle::Reply;
+use turnbuckle::message::Text;
+use turnbuckle::model::{ModelError, Request, Sink};
 
+use crate::client::{Client, Wire, sealed::Sealed};
 use crate::endpoint::{Endpoint, Patience, SetupError};
+use crate::generation::{Generation, generation};
 use crate::key::Key;
-use crate::prices::{Price, Prices};
 use crate::ruler::Ruler;
 use reply::Folding;
 
@@ -24,23 +20,22 @@ use reply::Folding;
 pub(crate) const BASE: &str = "https://api.openai.com/v1";
 /// Whose parts these are.
 pub(crate) const WIRE: &str = "openai";
+/// The first models that OpenAI lets call tools over chat completions only if they do not reason.
+const TOOLS_OR_REASONING: Generation = (5, 6);
 
 /// A model behind chat completions.
-#[derive(Clone)]
-pub struct OpenAi {
-    name: Text,
-    model: Text,
-    endpoint: Endpoint,
+pub type OpenAi = Client<ChatCompletions>;
+
+/// Chat completions, and what differs between those who speak them.
+#[derive(Clone, Debug)]
+pub struct ChatCompletions {
     /// OpenAI itself takes no field that it does not know, and names some in its own way.
     is_original: bool,
-    max_tokens: Option<u32>,
-    options: Map<String, Value>,
-    prices: Arc<Prices>,
-    free: bool,
-    ruler: Arc<Ruler>,
+    /// Whether the model refuses tools while it reasons.
+    tools_or_reasoning: bool,
 }
 
-impl OpenAi {
+impl Client<ChatCompletions> {
     /// A model of OpenAI's.
     pub fn new(model: impl Into<Text>, key: Key) -> Result<Self, SetupError> {
         Self::at(BASE, model, Some(key))
@@ -55,17 +50,9 @@ impl OpenAi {
         };
         let model = model.into();
         let is_original = endpoint.host() == "api.openai.com";
-        Ok(Self {
-            name: format!("openai:{model}").into(),
-            ruler: Arc::new(Ruler::for_openai(&model)),
-            model,
-            endpoint,
-            is_original,
-            max_tokens: None,
-            options: Map::new(),
-            prices: Prices::builtin(),
-            free: false,
-        })
+        let tools_or_reasoning = is_original && generation("gpt", &model) >= Some(TOOLS_OR_REASONING);
+        let ruler = Ruler::for_openai(&model);
+        Ok(Self::over(ChatCompletions { is_original, tools_or_reasoning }, "openai", model, endpoint, ruler))
     }
 
     /// A model of Ollama's, at `host` (for example `http://127.0.0.1:11434`). It costs nothing.
@@ -75,74 +62,23 @@ impl OpenAi {
         (ollama.name, ollama.free) = (format!("ollama:{}", ollama.model).into(), true);
         Ok(ollama)
     }
+}
 
-    /// How many tokens a reply may have.
-    pub fn max_tokens(mut self, tokens: u32) -> Self {
-        self.max_tokens = Some(tokens);
-        self
-    }
+impl Sealed for ChatCompletions {}
 
-    /// Any other field of the request: `temperature`, `reasoning_effort`, `provider`. It wins over what stands there by
-    /// itself.
-    pub fn option(mut self, name: &str, value: Value) -> Self {
-        self.options.insert(name.to_owned(), value);
-        self
-    }
-
-    /// How long it may be silent. (The time to connect is fixed when the client is made.)
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.endpoint.patience = patience;
-        self
-    }
-
-    /// With other prices than those that come along.
-    pub fn prices(mut self, prices: Arc<Prices>) -> Self {
-        self.prices = prices;
-        self
-    }
-
-    /// With another source of time.
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.endpoint.clock = clock;
-        self
-    }
-
-    async fn answer(&self, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
-        let body = body::of(self, request)?;
+impl Wire for ChatCompletions {
+    async fn answer(client: &OpenAi, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
+        let body = body::of(client, request)?;
         let length = body.len();
-        let mut events = self.endpoint.ask(body).await?;
-        let mut folding = Folding::new(request, self.endpoint.the_key());
+        let mut events = client.endpoint.ask(body).await?;
+        let mut folding = Folding::new(request, client.endpoint.the_key());
         while !folding.is_over() && folding.advance(&mut events).await? {
             folding.take(events.data(), out)?;
         }
         folding.must_be_whole(&events)?;
         events.close().await;
         let reply = folding.reply();
-        self.ruler.learn(request, length, reply.usage.input);
+        client.ruler.learn(request, length, reply.usage.input);
         Ok(reply)
-    }
-}
-
-impl Model for OpenAi {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
-        Box::pin(self.answer(request, out))
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn price(&self, usage: &Usage) -> Option<f64> {
-        if self.free {
-            return Some(Price::FREE.cost(usage));
-        }
-        self.prices.of(&self.model).map(|price| price.cost(usage))
-    }
-    fn count_tokens(&self, text: &str) -> Option<u64> {
-        self.ruler.count(text)
-    }
-}
-
-impl fmt::Debug for OpenAi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAi").field("model", &self.model).field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }

@@ -1,11 +1,11 @@
 //! Anthropic's streams as they come, the replies they make, and what goes back.
 
 use expect_test::expect;
-use serde_json::json;
+use serde_json::{Value, json};
 use turnbuckle::message::{Part, StopReason, Usage};
 use turnbuckle::model::Request;
 use turnbuckle::{Message, ToolCall};
-use turnbuckle_models::ObjectBy;
+use turnbuckle_models::{Anthropic, ObjectBy};
 
 use crate::kit::{anthropic, anthropic_events, ask, asking, tool};
 use crate::stand_in::{StandIn, streaming};
@@ -319,6 +319,38 @@ async fn an_object_is_asked_for_natively_or_by_a_tool_and_is_the_text_either_way
     let body = &forced.bodies()[0];
     assert_eq!(body["tool_choice"], json!({ "type": "tool", "name": "reply_with_object" }));
     assert_eq!(body["tools"][0]["input_schema"], schema);
+}
+
+#[tokio::test]
+async fn models_that_bind_thoughts_are_asked_to_leave_a_stale_one_out_and_are_never_forced_to_a_tool() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let mut request = asking("a number");
+    request.schema = Some(schema.into());
+    let made = |url: &str, model: &str| Anthropic::at(url, model, None).unwrap();
+    for model in
+        ["claude-sonnet-5-5", "claude-opus-5-5-20260922", "claude-haiku-5-5", "claude-fable-5-2", "claude-opus-6"]
+    {
+        let server = StandIn::playing(vec![streaming(TEXT)]).await;
+        ask(&made(&server.url, model), &request).await.unwrap();
+        let body = &server.bodies()[0];
+        let binding = json!({ "type": "adaptive", "block_binding": { "prefix_mismatch_behavior": "drop_block" } });
+        assert_eq!(body["thinking"], binding, "{model}");
+        assert!(server.head().contains("anthropic-beta: thinking-binding-controls-2026-08-01"), "{}", server.head());
+        assert_eq!(
+            (&body["tool_choice"], &body["output_config"]["format"]["type"]),
+            (&Value::Null, &json!("json_schema"))
+        );
+        let own = json!({ "type": "adaptive", "display": "summarized" });
+        ask(&made(&server.url, model).option("thinking", own.clone()), &request).await.unwrap();
+        assert_eq!(server.bodies()[1]["thinking"], own, "what the caller says wins");
+    }
+    for model in ["claude-opus-5", "claude-sonnet-4-5-20250929", "claude-3-haiku-20240307", "claude-test"] {
+        let server = StandIn::playing(vec![streaming(TEXT)]).await;
+        ask(&made(&server.url, model), &request).await.unwrap();
+        assert_eq!(server.bodies()[0]["thinking"], Value::Null, "{model}");
+        assert!(!server.head().contains("anthropic-beta"), "{}", server.head());
+        assert_eq!(server.bodies()[0]["tool_choice"]["type"], "tool", "{model}");
+    }
 }
 
 #[tokio::test]
