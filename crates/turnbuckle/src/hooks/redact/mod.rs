@@ -5,7 +5,7 @@
 //!
 //! Looks for e-mail addresses, payment cards, API keys and patterns of your own in streamed text, and puts something
 //! else in their place. A match that is spread over chunks is found all the same; how the text was cut never changes
-//! the result. Only what may be the beginning of a match is held back: in prose, the current word.
+//! the result. Held back is what may be the beginning of a match, with the word it stands in: in prose, the current word.
 //!
 //! - The leftmost match counts; of those that begin at the same place the longest; of those the pattern that was
 //!   declared first. What was replaced is not looked at again.
@@ -364,6 +364,6 @@ impl Drop for Redactor {
 /// Tells how much is held back, not what.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redactor").field("held", &self.scan.held.len()).field("found", &self.scan.found).finish()
+        f.debug_struct("Redactor").field("held", &self.scan.waiting()).field("found", &self.scan.found).finish()
     }
 }

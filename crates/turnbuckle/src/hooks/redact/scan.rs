@@ -3,7 +3,7 @@
 //! Two lazy automata share the work. The *scout* looks for the looser twins of the patterns at every place at once: one
 //! table lookup for a byte, and while it is in its first state nothing can be under way, so all before passes. The
 //! *judge* runs from one place and knows the patterns exactly; it is asked only about text in which the scout saw
-//! something, and about the few bytes at the end of a chunk that are still held back.
+//! something, and about what is still held back at the end of a chunk, unless that is a part of one word.
 
 use regex_automata::Anchored;
 use regex_automata::hybrid::LazyStateID;
@@ -20,10 +20,16 @@ use crate::hook::Passed;
 const PIECE: usize = 8192;
 /// How many steps the judge may take at the end of a chunk, to let text go that the scout would still keep.
 const SETTLE: usize = 128;
+/// A word so long is judged before it is over.
+const WORD: usize = 64;
+/// How much decided text is kept before it is forgotten: to move what is held back for every chunk would cost as much as
+/// to look at it.
+const DECIDED: usize = 1024;
+
 /// Where one stream of text stands.
 #[derive(Default)]
 pub(super) struct Scan {
-    /// Text from the first byte that is not decided on, and what is decided on in the chunk at hand.
+    /// Text that is decided on and not forgotten yet, and what is not decided on.
     pub(super) held: String,
     /// How much of it is decided on, and passed or replaced.
     done: usize,
@@ -32,7 +38,7 @@ pub(super) struct Scan {
     /// How far the scout has come, and in what state it is.
     scouted: usize,
     state: Option<LazyStateID>,
-    /// Where nothing was under way when the scout was last there.
+    /// Where nothing was under way and nothing had been seen when the scout was last there: all before it is plain.
     rest: usize,
     /// Whether the scout saw a match since.
     seen: bool,
@@ -103,27 +109,39 @@ impl Scan {
             return Ok(());
         }
         while self.scout(tools)? {
+            self.pass(self.rest, tools);
             self.judge(self.scouted, usize::MAX, false, tools)?;
             if self.open.is_some() {
                 return Ok(());
             }
-            self.seen = self.done < self.rest;
+            self.seen = self.done < self.scouted;
         }
-        if !self.seen {
-            self.pass(self.rest, tools);
-        }
+        self.pass(self.rest, tools);
         // What began further back than the longest match is decided, wherever the scout is.
-        let decided = self.held.floor_char_boundary(self.held.len().saturating_sub(longest));
-        if !self.seen {
-            self.pass(decided, tools);
-        } else if self.held.len() - self.done > 2 * longest + SETTLE {
-            self.judge(decided, usize::MAX, false, tools)?;
+        if self.waiting() > longest {
+            let decided = self.held.floor_char_boundary(self.held.len() - longest);
+            if !self.seen {
+                self.pass(decided, tools);
+            } else if self.waiting() > 2 * longest + SETTLE {
+                self.judge(decided, usize::MAX, false, tools)?;
+            }
         }
-        if self.open.is_none() && self.done < self.held.len() {
+        if self.open.is_none() && !self.is_part_of_a_word() {
             self.judge(self.held.len(), SETTLE, false, tools)?;
         }
         self.seen &= self.done < self.held.len();
         Ok(())
+    }
+
+    /// Whether nothing is held back but a part of one word: the judge is not asked to let that go in parts.
+    fn is_part_of_a_word(&self) -> bool {
+        let waiting = &self.held.as_bytes()[self.done..];
+        waiting.len() < WORD && !waiting.iter().any(u8::is_ascii_whitespace)
+    }
+
+    /// How many bytes are held back.
+    pub(super) fn waiting(&self) -> usize {
+        self.held.len() - self.done
     }
 
     /// Runs the scout on; true when it came to rest after it had seen something.
@@ -136,18 +154,23 @@ impl Scan {
             None => dfa.start_state(cache, &start::Config::new().look_behind(self.byte_before(self.scouted)))?,
         };
         for (at, byte) in bytes.iter().enumerate().skip(self.scouted) {
-            state = dfa.next_state(cache, state, *byte)?;
+            // Within a word most steps are known, from a state that means nothing to one that means nothing.
             if !state.is_tagged() {
-                continue;
+                let next = dfa.next_state_untagged(cache, state, *byte);
+                if !next.is_tagged() {
+                    state = next;
+                    continue;
+                }
             }
+            state = dfa.next_state(cache, state, *byte)?;
             if state.is_match() {
                 self.seen = true;
             } else if state.is_dead() || (state.is_start() && rests) {
-                self.rest = at + 1;
                 if self.seen {
                     (self.scouted, self.state) = (at + 1, Some(state));
                     return Ok(true);
                 }
+                self.rest = at + 1;
             } else if state.is_quit() {
                 return Err("the automaton gave up".into());
             }
@@ -248,11 +271,12 @@ impl Scan {
 
     /// Lets plain text through, up to here.
     fn pass(&mut self, to: usize, tools: &mut Tools<'_, '_>) {
-        let to = self.held.floor_char_boundary(to);
-        if to > self.done {
-            tools.out.push(&self.held[self.done..to]);
-            self.done = to;
+        if to <= self.done {
+            return;
         }
+        let to = self.held.floor_char_boundary(to);
+        tools.out.push(&self.held[self.done..to]);
+        self.done = to;
         if self.trial.as_ref().is_some_and(|trial| trial.start < self.done) {
             self.trial = None;
         }
@@ -266,13 +290,13 @@ impl Scan {
         }
     }
 
-    /// Forgets what is decided on.
+    /// Forgets what is decided on, when it is much or all there is.
     fn trim(&mut self) {
-        let done = std::mem::take(&mut self.done);
-        if done == 0 {
+        if self.done < DECIDED && self.done < self.held.len() {
             return;
         }
-        self.before = self.held.as_bytes().get(done - 1).copied();
+        let done = std::mem::take(&mut self.done);
+        self.before = done.checked_sub(1).and_then(|last| self.held.as_bytes().get(last).copied()).or(self.before);
         self.held.drain(..done);
         self.scouted = self.scouted.saturating_sub(done);
         self.rest = self.rest.saturating_sub(done);
