@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use turnbuckle::event::{Event, EventKind};
+use turnbuckle::hook::{Point, Record};
 use turnbuckle::scope::By;
 use turnbuckle::store::{Batch, Claim, Job, JobHook, JobKind, Letter, Store, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
@@ -49,6 +51,19 @@ pub fn message(turn: &str) -> Letter {
 pub fn job(hook: &str) -> Job {
     let (turn, hook, kind, actor) = ("t1".into(), hook.into(), JobKind::Background, Actor::System);
     Job { turn, seq: 1, hook, kind, actor, tries: 1, error: None, due: Some(NOW) }
+}
+
+pub fn record(hook: &str) -> Record {
+    Record {
+        point: Point::OnStop,
+        hook: hook.into(),
+        decision: "accept".into(),
+        took: Duration::from_nanos(1501),
+        tokens: 3,
+        shed: 1,
+        call: None,
+        failure: Some("none".to_owned()),
+    }
 }
 
 /// What does [`job`].

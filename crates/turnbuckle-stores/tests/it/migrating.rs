@@ -4,9 +4,9 @@ use turnbuckle::ConversationId;
 use turnbuckle::store::{Hold, Job, LEASE, Mail, Store};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
-use crate::kit::{NOW, Place, claim, hooks, job, message, said};
+use crate::kit::{NOW, Place, claim, hooks, job, message, record, said};
 
-/// A file as the first version left it: a conversation with an event, a letter, and a job that a lost process holds.
+/// A file as the first version left it: a conversation with an event, a letter, hook records, and a job that a lost process holds.
 fn first_version(place: &Place) -> ConversationId {
     let db = rusqlite::Connection::open(place.file()).unwrap();
     db.execute_batch(include_str!("../../src/sqlite/v1.sql")).unwrap();
@@ -27,6 +27,10 @@ fn first_version(place: &Place) -> ConversationId {
     let letter = json(serde_json::to_value(message("t2")).unwrap());
     db.execute("INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, 't2', 1, 1, ?)", [letter])
         .unwrap();
+    for hook in ["first", "second"] {
+        let record = json(serde_json::to_value([record(hook)]).unwrap());
+        db.execute("INSERT INTO record (conversation, turn, format, body) VALUES (1, 't1', 1, ?)", [record]).unwrap();
+    }
     let left = json(serde_json::to_value(Job { tries: 0, ..job("memory") }).unwrap());
     db.execute(
         "INSERT INTO job (conversation, turn, hook, kind, due, held_until, process, format, body)
@@ -47,6 +51,7 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
     let store = place.store();
     assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
     assert_eq!(store.letters(&id, Mail::All).await.unwrap(), [message("t2")]);
+    assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("first"), record("second")]);
     let take = async |from| {
         let hold = Hold { writer: &"w".into(), from, lasts: LEASE };
         store.take_job(&id, &hooks("memory"), hold).await.unwrap()

@@ -1,13 +1,11 @@
 //! What was written is there when the file is opened again.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use turnbuckle::hook::{Point, Record};
 use turnbuckle::store::{Batch, Beside, BesideWrite, Job, JobKind, LEASE, Letter, Standing, Store, StoreError, Totals};
 use turnbuckle::{ConversationId, Limits, Scope, TurnId};
 
-use crate::kit::{NOW, Place, batch, said};
+use crate::kit::{NOW, Place, batch, record, said};
 
 #[tokio::test]
 async fn everything_is_kept() {
@@ -33,16 +31,7 @@ async fn everything_is_kept() {
         advice: Vec::new(),
         warnings: Vec::new(),
     };
-    let record = Record {
-        point: Point::OnStop,
-        hook: "lint".into(),
-        decision: Cow::Borrowed("accept"),
-        took: Duration::from_nanos(1501),
-        tokens: 3,
-        shed: 1,
-        call: None,
-        failure: Some("none".to_owned()),
-    };
+    let record = record("lint");
     let job = Job {
         turn: turn.clone(),
         hook: "lint".into(),
