@@ -107,20 +107,21 @@ pub trait Ids: Send + Sync + 'static {
 /// Ids that sort by time and do not collide between processes: milliseconds, process, counter.
 #[derive(Debug)]
 pub struct SystemIds {
-    count: AtomicU64,
     /// Read once: asking costs a system call.
     process: u32,
 }
 
 impl Default for SystemIds {
     fn default() -> Self {
-        Self { count: AtomicU64::new(0), process: std::process::id() }
+        Self { process: std::process::id() }
     }
 }
 
 impl Ids for SystemIds {
     fn mint(&self, prefix: &str) -> Arc<str> {
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        // One for the whole process: two sources must not give out the same id in the same millisecond.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64);
         let mut text = SmallVec::<[u8; 64]>::new();
         // Writing to a vector cannot fail.
@@ -157,9 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_one_source_are_unique() {
-        let ids = SystemIds::default();
-        let minted: std::collections::BTreeSet<_> = (0..1000).map(|_| ids.mint("t_")).collect();
-        assert_eq!(minted.len(), 1000);
+    fn ids_of_one_source_and_of_several_are_unique() {
+        let sources = [SystemIds::default(), SystemIds::default()];
+        let mint = |_| [sources[0].mint("t_"), sources[1].mint("t_")];
+        let minted: std::collections::BTreeSet<_> = (0..1000).flat_map(mint).collect();
+        assert_eq!(minted.len(), 2000);
     }
 }

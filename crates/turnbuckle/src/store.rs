@@ -307,3 +307,18 @@ pub enum StoreError {
         source: crate::Failure,
     },
 }
+
+impl StoreError {
+    /// The same for a second listener: the cause of a failure is told as text.
+    pub(crate) fn retold(&self) -> Self {
+        match self {
+            Self::InUse { id } => Self::InUse { id: id.clone() },
+            Self::Fenced { id, epoch } => Self::Fenced { id: id.clone(), epoch: *epoch },
+            Self::WrongSeq { id, expected, actual } => {
+                Self::WrongSeq { id: id.clone(), expected: *expected, actual: *actual }
+            }
+            Self::NotFound { id } => Self::NotFound { id: id.clone() },
+            Self::Failed { doing, source } => Self::Failed { doing: doing.clone(), source: source.to_string().into() },
+        }
+    }
+}

@@ -79,7 +79,7 @@ async fn carry_out(conversations: &Conversations, id: &ConversationId, order: Or
             Err(error) => Some(Report::Trouble(trouble(error))),
         },
         Order::Cancel => match conversations.cancel(id, Scope::local()).await {
-            Ok(()) => None,
+            Ok(_) => None,
             Err(error) => Some(Report::Trouble(trouble(error))),
         },
     }

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use turnbuckle::conversation::SendError;
+use turnbuckle::conversation::{Cancelled, SendError};
 use turnbuckle::event::{EventKind, TurnEnded};
-use turnbuckle::store::{Letter, Mail, Store as _, StoreError};
 use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnId};
-use turnbuckle_stores::SqliteStore;
 
 use super::{Ready, named, refused};
 use crate::Stopped;
@@ -24,24 +22,21 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
     let id = named(&args.id)?;
     let refuse = |error| refused(error, common);
     let ready = Ready::of(prepare(common))?;
-    let store = ready.store.existing()?;
-    let conversations = Conversations::builder(ready.agent.clone(), store.clone()).build();
-    let Some(turn) = open_turn(&conversations, &store, &id).await.map_err(refuse)? else {
-        output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
-        return Ok(Exit::Completed);
+    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?).build();
+    let (turn, by) = match conversations.cancel(&id, Scope::local()).await.map_err(refuse)? {
+        Cancelled::Nothing => {
+            output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
+            return Ok(Exit::Completed);
+        }
+        Cancelled::Here { turn } => {
+            // Commands are taken in order: once this is answered, the turn that was here is over.
+            conversations.resume(&id, Scope::local()).await.map_err(refuse)?;
+            (turn, "")
+        }
+        Cancelled::ByLetter { turn } => (turn, " by the process that has it"),
     };
-    conversations.cancel(&id, Scope::local()).await.map_err(refuse)?;
-    // Commands are taken in order: once this is answered, the turn that was here is over.
-    let elsewhere = match conversations.resume(&id, Scope::local()).await {
-        Ok(_) => false,
-        Err(SendError::Store(StoreError::InUse { .. })) => true,
-        Err(error) => return Err(refuse(error)),
-    };
-    let ended = match elsewhere {
-        true => tokio::time::timeout(PATIENCE, wait_for_end(&conversations, &id, &turn)).await.unwrap_or(Ok(None)),
-        false => end(&conversations, &id, &turn).await,
-    };
-    let by = if elsewhere { " by the process that has it" } else { "" };
+    let wait = wait_for_end(&conversations, &id, &turn);
+    let ended = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Ok(None));
     output::say(&match ended.map_err(refuse)? {
         Some(ended) if ended.outcome == Outcome::Cancelled => {
             format!("turn {turn} of conversation {id} was cancelled{by}")
@@ -52,20 +47,6 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
         }
     });
     Ok(Exit::Completed)
-}
-
-/// The turn that is under way, or that a message in the inbox will open.
-async fn open_turn(
-    conversations: &Conversations,
-    store: &SqliteStore,
-    id: &ConversationId,
-) -> Result<Option<TurnId>, SendError> {
-    let view = conversations.snapshot(id, Scope::local()).await?;
-    let last = view.events.iter().rev().find(|event| !matches!(event.kind, EventKind::Injection { .. }));
-    match last {
-        Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
-        _ => Ok(store.letters(id, Mail::All).await.map_err(SendError::Store)?.iter().find_map(Letter::opens)),
-    }
 }
 
 async fn wait_for_end(

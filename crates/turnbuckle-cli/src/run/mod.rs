@@ -142,6 +142,7 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
             problem.hint(format!("`turnbuckle show {id}{options}` says how to answer what it waits for")),
         ),
         SendError::NotFound { .. } => Stopped::failed(problem.hint(KNOWN)),
+        SendError::Full { .. } => Stopped::failed(problem.hint("try again in a moment")),
         _ => Stopped::failed(problem),
     }
 }

@@ -58,6 +58,8 @@ impl Watch {
             ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
             ResolveError::Unfit { .. } => "`turnbuckle resolve --help` has the kinds of answers".to_owned(),
             ResolveError::NotFound { .. } => KNOWN.to_owned(),
+            ResolveError::TooLong { .. } => "put it into a file, and answer with its path".to_owned(),
+            ResolveError::Full { .. } => "nothing was answered: try again in a moment".to_owned(),
             _ => format!("nothing was answered: try again; `turnbuckle show {id}{options}` says where it stands"),
         };
         self.output.problem(&Problem::error(error.to_string()).hint(hint));

@@ -1,13 +1,15 @@
 //! Answering, cancelling, finishing: what is asked of a turn that is open. If another process has it, it is asked by
 //! letter.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use super::Conversations;
 use super::cell::Given;
-use super::command::Command;
-use super::outcome::{ResolveError, SendError, TurnHandle};
-use crate::event::EventKind;
+use super::command::{Cancel, Command};
+use super::outcome::{Cancelled, ResolveError, SendError, TurnHandle};
+use crate::event::{Event, EventKind, Place};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Scope;
@@ -27,9 +29,11 @@ impl Conversations {
         digest: Option<Text>,
         scope: Scope,
     ) -> Result<TurnHandle, ResolveError> {
-        self.owned(id, &scope).await.map_err(|_| ResolveError::NotFound { id: id.clone() })?;
+        resolve::measure(call, &answer)?;
+        self.owned(id, &scope).await?;
         let cell = self.cell(id);
-        if cell.is_busy() && !cell.plane.is_pending(call) {
+        // A turn that is about to be is waited for: until its driver has claimed the conversation, nothing is shown.
+        if cell.flies().await && !cell.plane.is_pending(call) {
             return Err(ResolveError::Stale { call: call.clone(), why: "nothing is asked under this id".into() });
         }
         let (done, written) = oneshot::channel();
@@ -49,7 +53,7 @@ impl Conversations {
             Ok(Ok(turn)) => Ok(TurnHandle::new(turn, rested)),
             Ok(Err(ResolveError::InUse { .. })) => self.hand_over(id, call, answer, digest, scope).await,
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(ResolveError::Store("the conversation could not be claimed".into())),
+            Err(_) => Err(ResolveError::Gone),
         }
     }
 
@@ -62,40 +66,56 @@ impl Conversations {
         digest: Option<Text>,
         scope: Scope,
     ) -> Result<TurnHandle, ResolveError> {
-        let failed = |error: SendError| ResolveError::Store(error.to_string());
-        let pending = self.snapshot(id, scope.clone()).await.map_err(failed)?.pending;
+        let pending = self.snapshot(id, scope.clone()).await?.pending;
         let Some(pending) = pending.into_iter().find(|pending| pending.call == call) else {
             return Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() });
         };
         resolve::check(&call, &pending.prompt, &answer, digest.as_ref())?;
-        let turn = self.open_turn(id).await.map_err(|error| ResolveError::Store(error.to_string()))?;
-        let says = Says::Answer { call, answer, digest };
-        self.post(id, says, &scope).await.map_err(|error| ResolveError::Store(error.to_string()))?;
+        let turn = self.open_turn(id).await?;
+        self.post(id, Says::Answer { call, answer, digest }, &scope).await?;
         Ok(TurnHandle::elsewhere(turn.unwrap_or_else(|| "".into())))
     }
 
-    /// Cancels the turn under way, from whatever stage. Nothing happens if none is. If another process has the
-    /// conversation, it is asked to.
-    pub async fn cancel(&self, id: &ConversationId, scope: Scope) -> Result<(), SendError> {
+    /// Cancels the turn under way, from whatever stage, and says who does. The order is stored before this returns, where
+    /// the store is durable. If another process has the conversation, it finds the order in the inbox.
+    pub async fn cancel(&self, id: &ConversationId, scope: Scope) -> Result<Cancelled, SendError> {
         self.owned(id, &scope).await?;
-        let (cell, cut) = (self.cell(id), Cut::Cancelled(scope.by()));
-        if cell.is_busy() {
-            cell.cut(cut);
-            return Ok(());
+        let cell = self.cell(id);
+        let turn = match cell.turn_under_way() {
+            Some(turn) => turn,
+            None => match self.open_turn(id).await? {
+                Some(turn) => turn,
+                None => return Ok(Cancelled::Nothing),
+            },
+        };
+        let says = || Says::Cancel { turn: turn.clone() };
+        let letter = match self.is_durable() && cell.parent.is_none() {
+            true => Some(self.deliver(id, says(), &scope).await?),
+            false => None,
+        };
+        let cut = Cut::Cancelled(scope.by());
+        if cell.cut(&turn, cut.clone(), letter.as_ref()) {
+            return Ok(Cancelled::Here { turn });
         }
-        let (done, cancelled) = oneshot::channel();
-        match cell.give(&self.house, Command::Cancel(cut, done)) {
+        let (done, obeyed) = oneshot::channel();
+        let cancel = Cancel { turn: turn.clone(), cut, letter: letter.clone(), done };
+        match cell.give(&self.house, Command::Cancel(cancel)) {
             Given::Driver(driver) => drop(tokio::spawn(driver)),
             // A driver is at work here and will see it: nobody waits for what it is doing.
-            Given::Sent | Given::Busy(_) => return Ok(()),
+            Given::Sent | Given::Busy(_) if obeyed.is_empty() => return Ok(Cancelled::Here { turn }),
+            Given::Sent | Given::Busy(_) => {}
         }
-        match cancelled.await {
-            Ok(Err(SendError::Store(StoreError::InUse { .. }))) => match self.open_turn(id).await? {
-                Some(turn) => Ok(self.post(id, Says::Cancel { turn }, &scope).await?),
-                None => Ok(()),
-            },
-            Ok(done) => done,
-            Err(_) => Err(SendError::Gone),
+        match (obeyed.await.map_err(|_| SendError::Gone)?, letter) {
+            (Ok(true), _) => Ok(Cancelled::Here { turn }),
+            (Ok(false), _) => Ok(Cancelled::Nothing),
+            (Err(SendError::Store(StoreError::InUse { .. }) | SendError::Full { .. }), Some(_)) => {
+                Ok(Cancelled::ByLetter { turn })
+            }
+            (Err(SendError::Store(StoreError::InUse { .. })), None) => {
+                self.post(id, says(), &scope).await?;
+                Ok(Cancelled::ByLetter { turn })
+            }
+            (Err(error), _) => Err(error),
         }
     }
 
@@ -120,29 +140,45 @@ impl Conversations {
         let (done, closed) = oneshot::channel();
         cell.command(&self.house, Command::Close(scope, done));
         closed.await.map_err(|_| SendError::Gone)??;
-        self.house.forget(id);
+        // Its driver lets go of it when it rests, if it does not rest already.
+        self.house.forget(&cell);
         Ok(())
     }
 
     /// Delivers a letter, and looks whether its receiver has left meanwhile: then it is taken up here.
     pub(super) async fn post(&self, id: &ConversationId, says: Says, scope: &Scope) -> Result<(), StoreError> {
-        let (letter, at) = (self.house.ids.mint("l_"), self.house.clock.now());
-        let letter = Letter { id: letter, from: scope.actor().clone(), at, says };
-        self.house.store.deliver(id, letter).await?;
+        self.deliver(id, says, scope).await?;
         self.cell(id).command(&self.house, Command::Wake);
         Ok(())
     }
 
-    /// The turn that another process has under way, as far as it is stored.
+    async fn deliver(&self, id: &ConversationId, says: Says, scope: &Scope) -> Result<Text, StoreError> {
+        let (letter, at) = (self.house.ids.mint("l_"), self.house.clock.now());
+        let delivered = Letter { id: letter.clone(), from: scope.actor().clone(), at, says };
+        self.house.store.deliver(id, delivered).await?;
+        Ok(letter)
+    }
+
+    /// The turn that is under way, as far as it is stored, or that the next message opens.
     pub(super) async fn open_turn(&self, id: &ConversationId) -> Result<Option<TurnId>, StoreError> {
-        let tail = self.house.store.tail(id, u64::MAX, self.agent.limits().room()).await?;
-        let bound = tail
-            .iter()
-            .rev()
-            .find(|event| matches!(event.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_)));
-        match bound.or(tail.last()) {
+        match self.last_word(id).await? {
             Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
             _ => Ok(self.house.store.letters(id, Mail::All).await?.iter().find_map(Letter::opens)),
+        }
+    }
+
+    /// The last event that belongs to the turn it stands in: notes of an earlier one may stand behind it. Read backwards,
+    /// a little more each time, for the open turn may be huge.
+    async fn last_word(&self, id: &ConversationId) -> Result<Option<Arc<Event>>, StoreError> {
+        let (mut before, mut tokens) = (u64::MAX, 1);
+        loop {
+            let events = self.house.store.tail(id, before, tokens).await?;
+            let is_note = |event: &Event| matches!(event.kind, EventKind::Injection { place: Place::NextTurn, .. });
+            let word = events.iter().rev().find(|event| !is_note(event));
+            match (word, events.first()) {
+                (None, Some(first)) => (before, tokens) = (first.seq, tokens.saturating_mul(4)),
+                (word, _) => return Ok(word.cloned()),
+            }
         }
     }
 }

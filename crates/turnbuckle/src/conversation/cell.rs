@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
 use self::chores::Jobs;
-use super::command::{Command, NewMessage};
+use self::waiting::KeptScope;
+use super::command::{Command, NewMessage, Refused};
 use super::observers::Watching;
 use super::outcome::{Rest, TurnError};
 use super::{House, driver};
@@ -23,8 +24,8 @@ use crate::clock::{Boxed, Clock};
 use crate::id::{ConversationId, TurnId};
 use crate::live::Plane;
 use crate::message::Text;
-use crate::scope::{Actor, Scope};
-use crate::store::{Job, StoreError};
+use crate::scope::Actor;
+use crate::store::Job;
 use crate::turn::{Cut, CutToken, Frame, State};
 
 /// What carries commands out, until nothing is left to do.
@@ -53,16 +54,16 @@ struct Inner {
     seat: Seat,
     /// For the driver, at most [`COMMANDS`].
     commands: VecDeque<Command>,
-    /// Cuts the turn under way; set while one flies.
-    flying: Option<CutToken>,
-    /// Whether a driver has a message whose turn has not begun.
-    expecting: bool,
-    /// Cuts the turn that a driver is about to begin.
-    cut_next: Option<Cut>,
+    /// The turn under way, and what cuts it.
+    flying: Option<(TurnId, CutToken)>,
+    /// The turn of a message that a driver has, until one begins.
+    expecting: Option<TurnId>,
+    /// Cuts a turn that a driver is about to begin.
+    cut_next: Option<(TurnId, Cut)>,
     /// Those who want to know when a turn rests; `None` means the open one.
     waiters: SmallVec<[(Option<TurnId>, Waiter); 1]>,
     /// Scopes of queued and open turns: the bag is not stored.
-    scopes: SmallVec<[(TurnId, Scope); 1]>,
+    scopes: SmallVec<[KeptScope; 1]>,
     /// Those who keep the observers at work.
     watching: Weak<Watching>,
     /// Whose conversation it is, once known.
@@ -80,6 +81,8 @@ struct Inner {
     jobs: Jobs,
     /// Letters of other processes that the turn under way was told of and that are still in the inbox.
     heard: Vec<Text>,
+    /// Whether nothing of it is to stay in memory once it rests.
+    leaving: bool,
 }
 
 /// A driver that panics or is dropped leaves the seat to the next one; the log stands.
@@ -108,8 +111,9 @@ impl Drop for SeatGuard {
 }
 
 impl Inner {
+    /// Whether a turn is under way or about to be.
     fn is_busy(&self) -> bool {
-        matches!(self.seat, Seat::Driving) && (self.flying.is_some() || self.expecting)
+        matches!(self.seat, Seat::Driving) && (self.flying.is_some() || self.expecting.is_some())
     }
 
     /// What it gives back must be dropped without the lock: whoever gave a command is told by the drop, and a command may
@@ -119,7 +123,7 @@ impl Inner {
         static RESTS: AtomicU64 = AtomicU64::new(0);
         self.seat = Seat::Resting(state);
         self.rested = RESTS.fetch_add(1, Ordering::Relaxed);
-        (self.flying, self.cut_next, self.expecting) = (None, None, false);
+        (self.flying, self.cut_next, self.expecting) = (None, None, None);
         std::mem::take(&mut self.commands)
     }
 }
@@ -149,7 +153,7 @@ impl Cell {
             seat: Seat::Resting(None),
             commands: VecDeque::new(),
             flying: None,
-            expecting: false,
+            expecting: None,
             cut_next: None,
             waiters: SmallVec::new(),
             scopes: SmallVec::new(),
@@ -162,6 +166,7 @@ impl Cell {
             doing: Vec::new(),
             jobs: Jobs::Left,
             heard: Vec::new(),
+            leaving: false,
         };
         Self { id, agent, parent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
     }
@@ -185,11 +190,14 @@ impl Cell {
             Command::Message(message) if inner.is_busy() => return Given::Busy(message),
             command => command,
         };
-        inner.expecting |= matches!(command, Command::Message(_));
+        if let Command::Message(message) = &command {
+            inner.expecting = Some(message.turn.clone());
+            inner.leaving = false;
+        }
         match std::mem::replace(&mut inner.seat, Seat::Driving) {
             Seat::Driving if inner.commands.len() >= COMMANDS => {
                 drop(inner);
-                command.fail(&Arc::new(StoreError::InUse { id: self.id.clone() }));
+                command.refuse(&Refused::Full(self.id.clone()));
                 Given::Sent
             }
             Seat::Driving => {
@@ -204,11 +212,6 @@ impl Cell {
                 Given::Driver(Box::pin(driver::run(seat, house.clone(), state, command)))
             }
         }
-    }
-
-    /// Whether a turn is under way or about to be.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.lock().is_busy()
     }
 
     /// Waits until the turn that is about to be has begun, or is none; says which.
@@ -228,23 +231,37 @@ impl Cell {
     /// Whether a turn is about to be, and whether one is under way.
     fn prospects(&self) -> (bool, bool) {
         let inner = self.lock();
-        (inner.expecting, inner.flying.is_some())
+        (inner.expecting.is_some(), inner.flying.is_some())
     }
 
-    /// Cuts the turn under way, or the one that is about to be.
-    pub(crate) fn cut(&self, cut: Cut) {
+    /// The turn under way, or the one that is about to be.
+    pub(crate) fn turn_under_way(&self) -> Option<TurnId> {
+        let inner = self.lock();
+        inner.flying.as_ref().map(|(turn, _)| turn).or(inner.expecting.as_ref()).cloned()
+    }
+
+    /// Cuts this turn if it is under way or about to be, and notes the letter that says so. False if nobody here has it.
+    pub(crate) fn cut(&self, turn: &TurnId, cut: Cut, letter: Option<&Text>) -> bool {
         let mut inner = self.lock();
-        match &inner.flying {
-            Some(token) => token.cut(cut),
-            None => inner.cut_next = Some(cut),
+        match (&inner.flying, &inner.expecting) {
+            (Some((flying, token)), _) if flying == turn => token.cut(cut),
+            (None, Some(expected)) if expected == turn => inner.cut_next = Some((turn.clone(), cut)),
+            _ => return false,
         }
+        inner.heard.extend(letter.cloned());
+        true
+    }
+
+    /// Cuts this turn as soon as it begins.
+    pub(crate) fn cut_when_begun(&self, turn: TurnId, cut: Cut) {
+        self.lock().cut_next = Some((turn, cut));
     }
 
     /// The next command that a turn can carry out while its tools run: an answer or a cancellation.
     pub(crate) fn poll_command(&self, cx: &mut Context<'_>) -> Poll<Command> {
         self.arrived.register(cx.waker());
         let mut inner = self.lock();
-        let fits = |command: &Command| matches!(command, Command::Resolve(_) | Command::Cancel(..));
+        let fits = |command: &Command| matches!(command, Command::Resolve(_) | Command::Cancel(_));
         let place = inner.commands.iter().position(fits);
         match place.and_then(|place| inner.commands.remove(place)) {
             Some(command) => Poll::Ready(command),
@@ -266,20 +283,22 @@ impl Cell {
     }
 
     /// A new turn begins or an old one goes on: what cuts it.
-    pub(crate) fn begin(&self) -> CutToken {
+    pub(crate) fn begin(&self, turn: &TurnId) -> CutToken {
         let cut = self.parent.as_ref().map_or_else(CutToken::new, |parent| parent.cut.child());
         let mut inner = self.lock();
-        inner.flying = Some(cut.clone());
-        inner.expecting = false;
+        inner.flying = Some((turn.clone(), cut.clone()));
+        inner.expecting = None;
         self.begun.notify_waiters();
-        if let Some(why) = inner.cut_next.take() {
+        if let Some((_, why)) = inner.cut_next.take().filter(|(meant, _)| meant == turn) {
             cut.cut(why);
         }
-        // A cancellation that came while the driver was on its way to this turn means this turn.
-        while let Some(place) = inner.commands.iter().position(|command| matches!(command, Command::Cancel(..))) {
-            if let Some(Command::Cancel(why, done)) = inner.commands.remove(place) {
-                cut.cut(why);
-                let _ = done.send(Ok(()));
+        // Cancellations that came while the driver was on its way to this turn.
+        let meant = |command: &Command| matches!(command, Command::Cancel(cancel) if cancel.turn == *turn);
+        while let Some(place) = inner.commands.iter().position(meant) {
+            if let Some(Command::Cancel(cancel)) = inner.commands.remove(place) {
+                cut.cut(cancel.cut);
+                inner.heard.extend(cancel.letter);
+                let _ = cancel.done.send(Ok(true));
             }
         }
         cut
@@ -297,9 +316,20 @@ impl Cell {
         self.begun.notify_waiters();
     }
 
-    /// What cuts the turn under way.
-    pub(crate) fn flying(&self) -> Option<CutToken> {
-        self.lock().flying.clone()
+    /// The turn under way.
+    pub(crate) fn flying(&self) -> Option<TurnId> {
+        self.lock().flying.as_ref().map(|(turn, _)| turn.clone())
+    }
+
+    /// Nothing of the conversation is to stay in memory once it rests, unless somebody speaks to it again.
+    pub(crate) fn leave(&self) {
+        self.lock().leaving = true;
+    }
+
+    /// Whether it is at rest and was left.
+    pub(crate) fn is_left(&self) -> bool {
+        let inner = self.lock();
+        inner.leaving && matches!(inner.seat, Seat::Resting(_))
     }
 
     /// Whether nothing is lost when the cell goes; asked while nobody can get hold of it.

@@ -8,6 +8,7 @@ use super::cell::Waiter;
 use super::outcome::{ResolveError, SendError};
 use super::{Say, WhileBusy};
 use crate::id::{CallId, ConversationId, TurnId};
+use crate::message::Text;
 use crate::scope::Scope;
 use crate::store::StoreError;
 use crate::turn::{Cut, Resolve, Yield};
@@ -16,7 +17,7 @@ use crate::turn::{Cut, Resolve, Yield};
 pub(crate) enum Command {
     Message(NewMessage),
     Resolve(Resolve),
-    Cancel(Cut, oneshot::Sender<Result<(), SendError>>),
+    Cancel(Cancel),
     /// Finish a turn that a crash left open; says which.
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
@@ -24,6 +25,50 @@ pub(crate) enum Command {
     Notes(TurnId, Box<Yield>, oneshot::Sender<Box<Yield>>),
     /// Something may be due: a letter, a turn that a crash left, a question that lapsed.
     Wake,
+}
+
+/// A turn is to be cancelled.
+pub(crate) struct Cancel {
+    /// Which: one that came after it is not meant.
+    pub(crate) turn: TurnId,
+    pub(crate) cut: Cut,
+    /// The letter that says so, if it was stored.
+    pub(crate) letter: Option<Text>,
+    /// Told whether the turn was open.
+    pub(crate) done: oneshot::Sender<Result<bool, SendError>>,
+}
+
+/// Why nobody carries a command out.
+pub(crate) enum Refused {
+    /// The conversation could not be claimed, read or written.
+    Store(Arc<StoreError>),
+    /// Too many wait already.
+    Full(ConversationId),
+}
+
+impl Refused {
+    fn of_sender(&self) -> SendError {
+        match self {
+            Self::Full(id) => SendError::Full { id: id.clone() },
+            Self::Store(error) => SendError::Store(match &**error {
+                StoreError::InUse { id } => StoreError::InUse { id: id.clone() },
+                _ => StoreError::Failed {
+                    doing: "opening the conversation".into(),
+                    source: Box::new(Shared(error.clone())),
+                },
+            }),
+        }
+    }
+
+    fn of_answer(&self) -> ResolveError {
+        match self {
+            Self::Full(id) => ResolveError::Full { id: id.clone() },
+            Self::Store(error) => match &**error {
+                StoreError::InUse { id } => ResolveError::InUse { id: id.clone() },
+                _ => ResolveError::Store(error.clone()),
+            },
+        }
+    }
 }
 
 /// A message on its way in.
@@ -37,22 +82,14 @@ pub(crate) struct NewMessage {
 }
 
 impl Command {
-    /// Nobody can carry it out: the conversation cannot be claimed. Whoever asked may have gone.
-    pub(crate) fn fail(self, error: &Arc<StoreError>) {
-        let failed = || match &**error {
-            StoreError::InUse { id } => StoreError::InUse { id: id.clone() },
-            _ => {
-                StoreError::Failed { doing: "opening the conversation".into(), source: Box::new(Shared(error.clone())) }
-            }
-        };
+    /// Nobody carries it out. Whoever asked may have gone.
+    pub(crate) fn refuse(self, why: &Refused) {
         match self {
-            Self::Message(message) => drop(message.done.send(Err(SendError::Store(failed())))),
-            Self::Resolve(resolve) => drop(resolve.done.send(Err(match &**error {
-                StoreError::InUse { id } => ResolveError::InUse { id: id.clone() },
-                _ => ResolveError::Store(error.to_string()),
-            }))),
-            Self::Resume(found, _) => drop(found.send(Err(SendError::Store(failed())))),
-            Self::Close(_, done) | Self::Cancel(_, done) => drop(done.send(Err(SendError::Store(failed())))),
+            Self::Message(message) => drop(message.done.send(Err(why.of_sender()))),
+            Self::Resolve(resolve) => drop(resolve.done.send(Err(why.of_answer()))),
+            Self::Resume(found, _) => drop(found.send(Err(why.of_sender()))),
+            Self::Close(_, done) => drop(done.send(Err(why.of_sender()))),
+            Self::Cancel(cancel) => drop(cancel.done.send(Err(why.of_sender()))),
             Self::Notes(_, yielded, back) => drop(back.send(yielded)),
             Self::Wake => {}
         }

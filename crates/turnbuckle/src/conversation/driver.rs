@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::cell::{Cell, SeatGuard};
-use super::command::{Command, NewMessage};
+use super::command::{Cancel, Command, NewMessage, Refused};
 use super::observers::Watching;
 use super::outcome::{ResolveError, Rest, SendError, TurnError};
 use super::pace::paced;
@@ -22,7 +22,12 @@ use crate::turn::{Cut, Resolve, Stage, State, next, resolve};
 
 /// From the first command until nothing is left to do.
 pub(super) async fn run(seat: SeatGuard, house: Arc<House>, state: Option<Box<State>>, first: Command) {
+    let cell = seat.cell.clone();
     sit(seat, house.clone(), state, first).await;
+    if cell.is_left() {
+        house.forget(&cell);
+    }
+    drop(cell);
     house.evict();
 }
 
@@ -80,7 +85,7 @@ impl Sitting {
     async fn carry_out(&mut self, command: Command) -> Result<(), Arc<StoreError>> {
         if let Err(error) = self.claim().await {
             let error = Arc::new(error);
-            command.fail(&error);
+            command.refuse(&Refused::Store(error.clone()));
             return Err(error);
         }
         self.obey(command).await?;
@@ -104,13 +109,12 @@ impl Sitting {
         match command {
             Command::Message(message) => return self.take(message).await,
             Command::Resolve(resolve) => self.resolve = Some(resolve),
-            Command::Cancel(cut, done) => {
-                match self.stage() {
-                    // A message that a crash left in the inbox: its turn is cut when it begins.
-                    Stage::Idle if !self.inbox.is_empty() => self.cell.cut(cut),
-                    _ => self.cut = Some(cut),
+            Command::Cancel(Cancel { turn, cut, letter, done }) => {
+                let open = self.open_turn().as_ref() == Some(&turn);
+                if open {
+                    self.cut_open_turn(turn, cut, letter);
                 }
-                let _ = done.send(Ok(()));
+                let _ = done.send(Ok(open));
             }
             Command::Resume(found, waiter) => {
                 let open = self.open_turn();
@@ -128,10 +132,22 @@ impl Sitting {
             }
             Command::Close(scope, done) => {
                 self.end_conversation(scope).await?;
+                self.cell.leave();
                 let _ = done.send(Ok(()));
             }
         }
         Ok(())
+    }
+
+    /// Cuts the open turn, or the one that the next message opens, which is cut when it begins.
+    fn cut_open_turn(&mut self, turn: TurnId, cut: Cut, letter: Option<Text>) {
+        if let Some(letter) = letter {
+            self.cell.hear(&letter);
+        }
+        match self.stage() {
+            Stage::Idle => self.cell.cut_when_begun(turn, cut),
+            _ => self.cut = Some(cut),
+        }
     }
 
     /// Stores a message, by what the caller wants if a turn waits.
@@ -156,6 +172,7 @@ impl Sitting {
         }
         self.inbox.push(letter);
         self.cell.keep_scope(&turn, scope);
+        self.cell.scope_is_stored(&turn);
         // The sender may have gone: the message is stored, and its turn runs.
         let _ = done.send(Ok(()));
         Ok(())
@@ -194,12 +211,7 @@ impl Sitting {
             let by = Scope::of(letter.from).by();
             match letter.says {
                 Says::Cancel { turn } if self.open_turn().as_ref() == Some(&turn) => {
-                    self.cell.hear(&letter.id);
-                    match self.stage() {
-                        // Its message is still in the inbox: it is cut when it begins.
-                        Stage::Idle => self.cell.cut(Cut::Cancelled(by)),
-                        _ => self.cut = Some(Cut::Cancelled(by)),
-                    }
+                    self.cut_open_turn(turn, Cut::Cancelled(by), Some(letter.id));
                 }
                 Says::Answer { call, answer, digest } if self.stage() != Stage::Idle => {
                     // Nobody here waits for it.
@@ -277,7 +289,7 @@ impl Sitting {
     fn give_up(self, error: Arc<StoreError>) {
         self.cell.tell_rest(None, Err(TurnError::Store(error.clone())));
         while let Some(command) = self.cell.rest(&mut None) {
-            command.fail(&error);
+            command.refuse(&Refused::Store(error.clone()));
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::driver::Sitting;
+use super::outbox::last_words;
+use super::outcome::{Ended, Rest, TurnError};
 use crate::event::{Event, EventKind, Place};
 use crate::hook::{Meeting, Moment};
 use crate::id::TurnId;
@@ -39,11 +41,35 @@ impl Sitting {
             }
         }
         self.cell.take_heard();
+        self.tell_of_turns_elsewhere();
         for (letter, turn, yielded) in noted {
             self.note(turn, yielded, &[letter]).await?;
         }
         self.sweep();
         Ok(())
+    }
+
+    /// Turns that were queued here and that another process took up: whoever waits for them is told, as far as the log
+    /// tells it.
+    fn tell_of_turns_elsewhere(&self) {
+        let Some(state) = &self.state else { return };
+        let is_left = |turn: &TurnId| {
+            let open = state.turn.as_ref().is_some_and(|open| open.id == *turn);
+            open || self.inbox.iter().any(|letter| *letter.id == *turn.as_str())
+        };
+        for turn in self.cell.taken_elsewhere(is_left) {
+            let ended = state.history.iter().rev().find_map(|event| match &event.kind {
+                EventKind::TurnEnded(ended) if event.turn == turn => Some(ended.clone()),
+                _ => None,
+            });
+            let rest = ended.map(|ended| {
+                let (reply, agent) = (last_words(&state.history, &turn), self.cell.agent.shared_name().clone());
+                let ended = Ended::new(self.cell.id.clone(), turn.clone(), agent, self.house.mode, ended, reply);
+                Rest::Ended(Box::new(ended))
+            });
+            self.cell.drop_scope(&turn);
+            self.cell.tell_rest(Some(&turn), rest.ok_or(TurnError::Elsewhere));
+        }
     }
 
     /// Reads the log backwards until it tells the state: the window and all of the open turn, however long the log is.

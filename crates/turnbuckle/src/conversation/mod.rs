@@ -26,9 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use builder::ConversationsBuilder;
 pub(crate) use cell::Cell;
-pub(crate) use command::Command;
+pub(crate) use command::{Cancel, Command, Refused};
 pub(crate) use outbox::Doing;
-pub use outcome::{Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
+pub use outcome::{Cancelled, Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
 pub use talk::Say;
 
 use crate::agent::Agent;
@@ -99,7 +99,9 @@ impl Conversations {
 
     /// Nothing of a sub-agent's conversation stays in memory once it is over.
     pub(crate) fn forget(&self, id: &ConversationId) {
-        self.house.forget(id);
+        let cell = self.cell(id);
+        cell.leave();
+        self.house.forget(&cell);
     }
 
     /// Whether conversations outlive the process.
@@ -157,8 +159,13 @@ impl House {
         cell
     }
 
-    pub(crate) fn forget(&self, id: &ConversationId) {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    /// Lets go of a conversation that was left, if it is at rest and still the one that is known by its id: whoever asks
+    /// for it meanwhile must not get a second one.
+    pub(crate) fn forget(&self, cell: &Arc<Cell>) {
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        if cells.get(&cell.id).is_some_and(|known| Arc::ptr_eq(known, cell)) && cell.is_left() {
+            cells.remove(&cell.id);
+        }
     }
 }
 

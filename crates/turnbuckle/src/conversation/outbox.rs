@@ -228,7 +228,8 @@ async fn log_of(cell: &Cell, house: &House, job: &Job) -> Result<Vec<Arc<Event>>
     Ok(log)
 }
 
-fn last_words(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
+/// What the model said last in this turn.
+pub(super) fn last_words(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
     let of_turn = log.iter().rev().filter(|event| event.turn == *turn);
     let mut said = of_turn.filter_map(|event| match &event.kind {
         EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Reply {

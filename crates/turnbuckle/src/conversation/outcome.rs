@@ -183,6 +183,12 @@ pub enum SendError {
         /// Which.
         id: ConversationId,
     },
+    /// More is asked of the conversation at once than may wait.
+    #[error("too much is asked of conversation {id} at once")]
+    Full {
+        /// Which.
+        id: ConversationId,
+    },
     /// The store refused.
     #[error(transparent)]
     Store(StoreError),
@@ -212,7 +218,7 @@ fn waiting_for(pending: &[CallId]) -> String {
 }
 
 /// Why an answer was not taken.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
     /// Unknown, answered, expired, or about other arguments than those shown.
@@ -243,9 +249,63 @@ pub enum ResolveError {
         /// Which.
         id: ConversationId,
     },
-    /// The answer could not be written.
+    /// It is longer than an answer may be.
+    #[error("the answer to call {call} is too long: it has {size} bytes, and {most} are the most")]
+    TooLong {
+        /// Which call.
+        call: CallId,
+        /// In bytes.
+        size: usize,
+        /// In bytes.
+        most: usize,
+    },
+    /// More is asked of the conversation at once than may wait.
+    #[error("too much is asked of conversation {id} at once")]
+    Full {
+        /// Which.
+        id: ConversationId,
+    },
+    /// The conversation could not be read, or the answer could not be written.
     #[error("the answer could not be written: {0}")]
-    Store(String),
+    Store(#[source] Arc<StoreError>),
+    /// The runtime was shut down.
+    #[error("the conversation's driver is gone")]
+    Gone,
+}
+
+impl From<StoreError> for ResolveError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl From<SendError> for ResolveError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotFound { id } => Self::NotFound { id },
+            SendError::Full { id } => Self::Full { id },
+            SendError::Store(error) => error.into(),
+            // Nothing is said here that could be empty or meet a turn.
+            SendError::Gone | SendError::Empty | SendError::Busy { .. } => Self::Gone,
+        }
+    }
+}
+
+/// What became of a cancellation. It is stored before this is told: a turn that a crash revives stays cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// This process has the turn, and ends it.
+    Here {
+        /// Which.
+        turn: TurnId,
+    },
+    /// Another process has the turn, and finds the order in its inbox.
+    ByLetter {
+        /// Which.
+        turn: TurnId,
+    },
+    /// No turn was open.
+    Nothing,
 }
 
 /// Why [`Agent::run`](crate::Agent::run) has no outcome.

@@ -55,7 +55,7 @@ impl Sitting {
             limits: beside.limits.clone(),
             plane: self.cell.plane.clone(),
             house: self.house.clone(),
-            cut: self.cell.begin(),
+            cut: self.cell.begin(&id),
             meter,
             touched: beside.touched.clone(),
             id,

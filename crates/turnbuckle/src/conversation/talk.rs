@@ -140,14 +140,15 @@ impl Conversations {
         let NewMessage { turn, say, scope, while_busy, .. } = message;
         let (letter, by) = (say.letter(&turn, &scope, self.house.clock.now()), scope.by());
         // The turn that is meant: when the message is stored, another may be under way, its own even.
-        let flying = cell.flying().filter(|_| while_busy == WhileBusy::Interrupt);
+        let meant = cell.flying().filter(|_| while_busy == WhileBusy::Interrupt);
         cell.keep_scope(&turn, scope);
         if let Err(error) = self.house.store.deliver(&cell.id, letter).await {
             cell.drop_scope(&turn);
             return Err(error.into());
         }
-        if let Some(token) = flying {
-            token.cut(Cut::Cancelled(by));
+        cell.scope_is_stored(&turn);
+        if let Some(meant) = meant {
+            cell.cut(&meant, Cut::Cancelled(by), None);
         }
         cell.command(&self.house, Command::Wake);
         Ok(())

@@ -137,6 +137,16 @@ impl Plane {
         self.tell_all(std::slice::from_ref(event));
     }
 
+    /// Tells those of these events that were not told yet.
+    pub(crate) fn catch_up(&self, events: &[Arc<Event>]) {
+        let mut inner = self.lock();
+        let last = inner.view.events.last().map_or(0, |event| event.seq);
+        for event in events.iter().filter(|event| event.seq > last) {
+            inner.tell_log(&self.conversation, event);
+        }
+        release(inner);
+    }
+
     /// Tells what one write added.
     pub(crate) fn tell_all(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();

@@ -204,6 +204,10 @@ impl<'a> Desk<'a> {
                 let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 Ok(Decided::Finish(Output::error(format!("[denied by {by}]{why}"))))
             }
+            // Evidence expires, also once it was given: the process may have died before it could be used.
+            Resolved::Approved if question.expires <= self.turn.frame.clock.now() => {
+                Ok(Decided::Finish(Output::error("[expired] the approval lapsed before the call could run")))
+            }
             Resolved::Approved if self.evidence_fits(&question.prompt) => Ok(self.go(equipped, Some(by))),
             Resolved::Approved => Ok(Decided::Finish(Output::error("[stale] the approval was for other arguments"))),
             Resolved::Answered => self.finish(self.given()).await,

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::flight::{Flight, Interrupt, With};
 use super::state::Question;
-use crate::conversation::{Command, ResolveError, Rest, TurnError};
+use crate::conversation::{Cancel, Command, Refused, ResolveError, Rest, TurnError};
 use crate::event::{EventKind, Prompt, Refusal, Resolved};
 use crate::id::{CallId, TurnId};
 use crate::live::Live;
@@ -33,13 +33,19 @@ pub(crate) struct Resolve {
 pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), Interrupt> {
     match command {
         Command::Resolve(resolve) => Ok(answer(flight, resolve).await?),
-        Command::Cancel(cut, done) => {
-            let _ = done.send(Ok(()));
+        Command::Cancel(Cancel { turn, cut, letter, done }) => {
+            let meant = turn == flight.frame().id;
+            let _ = done.send(Ok(meant));
+            if !meant {
+                return Ok(());
+            }
+            flight.taking.extend(letter);
             Err(cut.into())
         }
         // No other command is taken while a turn runs.
         other => {
-            other.fail(&Arc::new(StoreError::InUse { id: flight.frame().conversation.clone() }));
+            let error = StoreError::InUse { id: flight.frame().conversation.clone() };
+            other.refuse(&Refused::Store(Arc::new(error)));
             Ok(())
         }
     }
@@ -77,8 +83,27 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
         flight.cell.add_waiter(Some(turn.clone()), rest);
     }
     // Whoever asked may have gone; the answer stands all the same.
-    let _ = done.send(written.as_ref().map(|()| turn).map_err(|error| ResolveError::Store(error.to_string())));
+    let _ = done.send(written.as_ref().map(|()| turn).map_err(|error| error.retold().into()));
     written
+}
+
+/// The longest reason of a denial: it is shown to people and to the model.
+const LONGEST_REASON: usize = 16 << 10;
+/// The longest result or error. What of it the model sees is cut like any tool's result.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Refuses an answer that is too long to be kept.
+pub(crate) fn measure(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {
+    let (size, most) = match answer {
+        Answer::Approve => return Ok(()),
+        Answer::Deny(reason) => (reason.as_ref().map_or(0, |reason| reason.len()), LONGEST_REASON),
+        Answer::Error(text) => (text.len(), LONGEST_ANSWER),
+        Answer::Result(value) => (value.to_string().len(), LONGEST_ANSWER),
+    };
+    match size > most {
+        true => Err(ResolveError::TooLong { call: call.clone(), size, most }),
+        false => Ok(()),
+    }
 }
 
 /// Questions that nobody answered in time are answered by the system.

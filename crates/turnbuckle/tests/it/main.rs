@@ -1,6 +1,7 @@
 //! Promises of the runtime, one file each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+mod asking;
 mod at_rest;
 mod attempts;
 mod bad_input;

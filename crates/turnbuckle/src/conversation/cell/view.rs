@@ -19,15 +19,15 @@ impl Cell {
             Some(last) => house.store.log(&self.id, last + 1, usize::MAX).await?,
             None => house.store.tail(&self.id, u64::MAX, self.agent.limits().room()).await?,
         };
-        if matches!(self.lock().seat, Seat::Driving) {
-            return Ok(());
-        }
-        match shown {
-            None => self.show(0, &log),
-            Some(_) => log
-                .iter()
-                .filter(|event| event.seq > self.plane.last_seq())
-                .for_each(|event| self.plane.tell_log(event)),
+        // In one step with the look at the seat: a driver that takes it shows more than this.
+        let mut inner = self.lock();
+        match (&inner.seat, inner.shown) {
+            (Seat::Driving, _) => {}
+            (Seat::Resting(_), true) => self.plane.catch_up(&log),
+            (Seat::Resting(_), false) => {
+                inner.shown = true;
+                self.plane.begin_epoch(0, Some(&log));
+            }
         }
         Ok(())
     }
