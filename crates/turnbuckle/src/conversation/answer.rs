@@ -135,7 +135,7 @@ impl Conversations {
 
     /// The turn that another process has under way, as far as it is stored.
     pub(super) async fn open_turn(&self, id: &ConversationId) -> Result<Option<TurnId>, StoreError> {
-        let tail = self.house.store.tail(id, u64::MAX, self.agent.limits().room()).await?;
+        let tail = self.house.store.tail(id, u64::MAX, self.agent.room()).await?;
         let bound = tail
             .iter()
             .rev()
