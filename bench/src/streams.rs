@@ -27,7 +27,7 @@ pub enum Pace {
 }
 
 /// What it says in a chunk.
-const WORD: &str = "rope ";
+pub const WORD: &str = "rope ";
 
 fn events(wire: Wire, chunks: usize) -> Vec<String> {
     let named = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());

@@ -14,7 +14,7 @@ use turnbuckle::{Agent, ConversationId, Conversations, Rest, Scope};
 use turnbuckle_bench::Failure;
 use turnbuckle_bench::measure::{cpu_ns, median};
 use turnbuckle_bench::report::Report;
-use turnbuckle_bench::streams::{Pace, Wire, serve};
+use turnbuckle_bench::streams::{Pace, WORD, Wire, serve};
 use turnbuckle_models::{Anthropic, OpenAi};
 
 /// Chunks of a stream.
@@ -76,31 +76,32 @@ impl<'a> Bench<'a> {
         Ok(first.ok_or("nothing came")?)
     }
 
-    /// A turn with one viewer; gives back when the viewer saw the first text, and how many pieces it saw.
+    /// A turn with one viewer; gives back when the viewer saw the first text, and how many bytes of it in all: what one read
+    /// brings is told in one piece.
     async fn turn(&self) -> Result<(Instant, usize), Failure> {
         let conversations = Conversations::in_memory(self.agent.clone());
         let id = ConversationId::from("c");
         let mut tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
         let viewer = tokio::spawn(async move {
-            let (mut first, mut pieces) = (None, 0);
+            let (mut first, mut bytes) = (None, 0);
             while let Some(told) = tail.next().await {
                 match &told.what {
-                    Telling::Live(Live::TextDelta { .. }) => {
+                    Telling::Live(Live::TextDelta { text, .. }) => {
                         first.get_or_insert_with(Instant::now);
-                        pieces += 1;
+                        bytes += text.len();
                     }
                     Telling::Log(event) if matches!(event.kind, turnbuckle::event::EventKind::TurnEnded(_)) => break,
                     _ => {}
                 }
             }
-            (first, pieces)
+            (first, bytes)
         });
         match conversations.turn(&id, "Speak.", Scope::local()).await? {
             Rest::Ended(ended) if ended.is_completed() => {}
             other => return Err(format!("the turn did not complete: {other:?}").into()),
         }
-        let (first, pieces) = viewer.await?;
-        Ok((first.ok_or("nothing was told")?, pieces))
+        let (first, bytes) = viewer.await?;
+        Ok((first.ok_or("nothing was told")?, bytes))
     }
 
     fn chunks(&self, report: &mut Report, name: &str, promise: bool) -> Result<(), Failure> {
@@ -109,8 +110,8 @@ impl<'a> Bench<'a> {
             bare.push(cpu_ns(self.runtime, self.bare())? / CHUNKS as f64);
             let began = Instant::now();
             let turn = async {
-                let (_, pieces) = self.turn().await?;
-                if pieces == CHUNKS { Ok(()) } else { Err(format!("{pieces} of {CHUNKS} chunks were told").into()) }
+                let (said, (_, told)) = (CHUNKS * WORD.len(), self.turn().await?);
+                if told == said { Ok(()) } else { Err(format!("{told} of {said} bytes were told").into()) }
             };
             turns.push(cpu_ns(self.runtime, turn)? / CHUNKS as f64);
             walls.push(CHUNKS as f64 / began.elapsed().as_secs_f64());

@@ -8,9 +8,14 @@ use serde_json::{Map, Value, json};
 /// As received. Nothing at all is what a tool without parameters is sent by some servers; what is no JSON object stays a
 /// string, so that the runtime can tell the model.
 pub(crate) fn received(text: &str) -> Arc<Value> {
-    if text.trim().is_empty() {
-        return Arc::new(Value::Object(Map::new()));
+    match text.trim().is_empty() {
+        true => Arc::new(Value::Object(Map::new())),
+        false => cut(text),
     }
+}
+
+/// As received by a reply that reached its length: there nothing at all is no arguments yet.
+pub(crate) fn cut(text: &str) -> Arc<Value> {
     let parsed = serde_json::from_str(text).ok().filter(Value::is_object);
     Arc::new(parsed.unwrap_or_else(|| Value::String(text.to_owned())))
 }
@@ -34,6 +39,7 @@ mod tests {
         assert_eq!(*received("{\"a\":1}"), json!({ "a": 1 }));
         assert_eq!(*received("{\"a\":"), json!("{\"a\":"));
         assert_eq!(*received("[1]"), json!("[1]"));
+        assert_eq!((&*cut(""), &*cut("{\"a\":1}")), (&json!(""), &json!({ "a": 1 })));
         assert_eq!(*sent(&json!("{\"a\":")), json!({ "invalid_arguments": "{\"a\":" }));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use rustls_platform_verifier::BuilderVerifierExt as _;
@@ -12,7 +12,7 @@ use turnbuckle::clock::{Clock, SystemClock};
 use turnbuckle::model::ModelError;
 
 use crate::events::{Events, within};
-use crate::failure::{broken, not_a_stream, of_response};
+use crate::failure::{a_page, broken, compressed, not_a_stream, of_response};
 use crate::key::Key;
 
 /// How long a model may be silent.
@@ -108,16 +108,25 @@ impl Endpoint {
     /// Asks, and gives back the events of the answer.
     pub(crate) async fn ask(&self, body: Vec<u8>) -> Result<Events, ModelError> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let sent = within(&*self.clock, self.patience.first_byte, request.send()).await?;
+        let sent = within(&self.clock, self.patience.first_byte, request.send()).await?;
         let doing = || format!("asking {}", self.place());
         let response = sent.map_err(|error| broken(&doing(), error))?;
         if !response.status().is_success() {
             let failure = of_response(response, self.key.as_ref(), self.clock.now());
-            return Err(within(&*self.clock, self.patience.idle, failure).await?);
+            return Err(within(&self.clock, self.patience.idle, failure).await?);
         }
-        if is_json(&response) {
-            let failure = not_a_stream(response, self.key.as_ref());
-            return Err(within(&*self.clock, self.patience.idle, failure).await?);
+        match header(&response, CONTENT_ENCODING) {
+            Some(coding) if coding != "identity" => return Err(compressed(&coding)),
+            _ => {}
+        }
+        match header(&response, CONTENT_TYPE) {
+            // Some servers say 200 to what they refuse, and some do not stream though they are asked to.
+            Some(kind) if kind.starts_with("application/json") => {
+                let failure = not_a_stream(response, self.key.as_ref());
+                return Err(within(&self.clock, self.patience.idle, failure).await?);
+            }
+            Some(kind) if kind.starts_with("text/html") => return Err(a_page(&self.place())),
+            _ => {}
         }
         Ok(Events::of(response, self.clock.clone(), self.patience.idle))
     }
@@ -129,10 +138,9 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Some servers say 200 to what they refuse, and some do not stream though they are asked to.
-fn is_json(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with("application/json"))
+/// A header's value in small letters.
+fn header(response: &Response, name: HeaderName) -> Option<String> {
+    Some(response.headers().get(name)?.to_str().ok()?.trim().to_ascii_lowercase())
 }
 
 fn address(base: &str, path: &str) -> Result<Url, SetupError> {

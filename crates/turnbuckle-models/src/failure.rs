@@ -74,6 +74,17 @@ pub(crate) async fn not_a_stream(response: Response, key: Option<&Key>) -> Model
     }
 }
 
+/// The error that a page for people is where a stream should be: somebody else's address, or only half of the right one.
+pub(crate) fn a_page(place: &str) -> ModelError {
+    ModelError::Protocol(format!("{place} answers with a web page, not with a model's stream: is the base URL right?"))
+}
+
+/// The error that a compressed answer is: nobody asked for it, and a stream would come in lumps.
+pub(crate) fn compressed(coding: &str) -> ModelError {
+    let coding: String = coding.chars().filter(|c| c.is_ascii_graphic()).take(20).collect();
+    ModelError::Protocol(format!("the answer is compressed ({coding}), and nobody asked for that"))
+}
+
 /// The first bytes of a body; one that breaks off is still worth reading.
 pub(crate) async fn start_of(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();

@@ -12,6 +12,9 @@ pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
+/// What a stream may begin with, and means nothing.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Cuts bytes into events.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
@@ -21,51 +24,95 @@ pub(crate) struct Parser {
     /// Up to where no line end was found.
     searched: usize,
     /// The data of the event under way, or of the one just given out.
-    data: Vec<u8>,
-    /// Whether the event under way has data; an event without is none.
-    has_data: bool,
+    data: Data,
     /// Whether `data` was given out and the next line begins another event.
     given: bool,
     /// Whether the last line ended in a carriage return: a line feed behind it belongs to it.
     after_return: bool,
+    /// Whether the first bytes were looked at.
+    begun: bool,
+    /// Whether no more will come.
+    ended: bool,
+}
+
+/// An event's data. Nearly all events have one line of it, which stays where it is.
+#[derive(Debug, Default)]
+enum Data {
+    /// An event without data is none.
+    #[default]
+    Nothing,
+    /// In the buffer.
+    Line(Range<usize>),
+    Lines(Vec<u8>),
 }
 
 impl Parser {
     /// More bytes. All events of the bytes before should have been taken.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.buffer.drain(..self.taken);
-        self.searched -= self.taken;
-        self.taken = 0;
+        let mut done = self.taken;
+        if let Data::Line(line) = &mut self.data {
+            match self.given {
+                true => *line = 0..0,
+                // Its event has not ended yet.
+                false => {
+                    done = line.start;
+                    *line = 0..line.len();
+                }
+            }
+        }
+        self.buffer.drain(..done);
+        (self.taken, self.searched) = (self.taken - done, self.searched - done);
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Goes on to the next event whose end is here; whether there was one.
     pub(crate) fn advance(&mut self) -> Result<bool, TooLong> {
-        while let Some(line) = self.line()? {
-            if std::mem::take(&mut self.given) {
-                self.data.clear();
-            }
-            if line.is_empty() {
-                if std::mem::take(&mut self.has_data) {
-                    self.given = true;
-                    return Ok(true);
-                }
-                continue;
-            }
-            self.field(line)?;
+        if std::mem::take(&mut self.given) {
+            self.data = Data::Nothing;
         }
-        Ok(false)
+        if !self.begun && !self.begin() {
+            return Ok(false);
+        }
+        while let Some(line) = self.line()? {
+            if !line.is_empty() {
+                self.field(line)?;
+            } else if self.has_data() {
+                self.given = true;
+                return Ok(true);
+            }
+        }
+        // Of a stream that is over an event counts that only lacks its empty line.
+        self.given = self.ended && self.has_data();
+        Ok(self.given)
     }
 
-    /// The stream is over: an event that only lacks its empty line counts.
-    pub(crate) fn finish(&mut self) -> bool {
-        self.given = std::mem::take(&mut self.has_data);
-        self.given
+    /// The stream is over.
+    pub(crate) fn finish(&mut self) {
+        (self.begun, self.ended) = (true, true);
     }
 
     /// The data of the event just reached.
     pub(crate) fn data(&self) -> &[u8] {
-        &self.data
+        match &self.data {
+            Data::Nothing => &[],
+            Data::Line(line) => &self.buffer[line.clone()],
+            Data::Lines(lines) => lines,
+        }
+    }
+
+    fn has_data(&self) -> bool {
+        !matches!(self.data, Data::Nothing)
+    }
+
+    /// Passes over a byte order mark; whether enough is here to know.
+    fn begin(&mut self) -> bool {
+        if self.buffer.starts_with(BYTE_ORDER_MARK) {
+            (self.taken, self.searched) = (BYTE_ORDER_MARK.len(), BYTE_ORDER_MARK.len());
+        } else if BYTE_ORDER_MARK.starts_with(&self.buffer) {
+            return false;
+        }
+        self.begun = true;
+        true
     }
 
     fn line(&mut self) -> Result<Option<Range<usize>>, TooLong> {
@@ -93,20 +140,27 @@ impl Parser {
 
     /// `data: …` is kept; comments and every other field say nothing to us.
     fn field(&mut self, line: Range<usize>) -> Result<(), TooLong> {
-        let Some(value) = self.buffer[line].strip_prefix(b"data") else { return Ok(()) };
-        let value = match value {
-            [] => value,
-            [b':', b' ', value @ ..] | [b':', value @ ..] => value,
+        let skipped = match &self.buffer[line.clone()] {
+            [b'd', b'a', b't', b'a', b':', b' ', ..] => 6,
+            [b'd', b'a', b't', b'a', b':', ..] => 5,
+            b"data" => 4,
             _ => return Ok(()),
         };
-        if self.has_data {
-            self.data.push(b'\n');
-        }
-        if self.data.len() + value.len() > LONGEST {
+        let value = line.start + skipped..line.end;
+        if self.data().len() + value.len() > LONGEST {
             return Err(TooLong);
         }
-        self.has_data = true;
-        self.data.extend_from_slice(value);
+        match std::mem::take(&mut self.data) {
+            Data::Nothing => self.data = Data::Line(value),
+            Data::Line(first) => {
+                self.data = Data::Lines([&self.buffer[first], b"\n", &self.buffer[value]].concat());
+            }
+            Data::Lines(mut lines) => {
+                lines.push(b'\n');
+                lines.extend_from_slice(&self.buffer[value]);
+                self.data = Data::Lines(lines);
+            }
+        }
         Ok(())
     }
 }
@@ -123,7 +177,8 @@ mod tests {
                 events.push(String::from_utf8(parser.data().to_vec()).unwrap());
             }
         }
-        if parser.finish() {
+        parser.finish();
+        while parser.advance().unwrap() {
             events.push(String::from_utf8(parser.data().to_vec()).unwrap());
         }
         events
@@ -142,6 +197,16 @@ mod tests {
         }
         let single: Vec<&[u8]> = STREAM.as_bytes().chunks(1).collect();
         assert_eq!(events(&single), expected);
+    }
+
+    #[test]
+    fn a_byte_order_mark_in_front_hides_nothing() {
+        let stream = "\u{feff}data: one\n\ndata: \u{feff}two\n\n".as_bytes();
+        for cut in 0..stream.len() {
+            let (before, after) = stream.split_at(cut);
+            assert_eq!(events(&[before, after]), ["one", "\u{feff}two"], "cut at {cut}");
+        }
+        assert_eq!(events(&["\u{feff}".as_bytes()]), [""; 0]);
     }
 
     #[test]

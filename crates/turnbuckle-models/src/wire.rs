@@ -66,6 +66,12 @@ impl<'de> Visitor<'de> for StrVisitor {
     }
 }
 
+/// A count as it should be; what is no whole number has some servers' way of writing one, and the rest is none.
+pub(crate) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(value.as_u64().or_else(|| value.as_f64().map(|number| number as u64)))
+}
+
 /// What a provider says about an error: in a body, or in the middle of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Complaint {

@@ -40,6 +40,8 @@ struct Inner {
     model: Arc<dyn Model>,
     system: Text,
     definitions: Arc<[Definition]>,
+    /// Tokens of system prompt and tools, which stand in every context.
+    standing: u64,
     tools: HashMap<Text, Equipped>,
     hooks: Vec<HookEntry>,
     chains: Chains,
@@ -188,6 +190,20 @@ impl Agent {
         &self.0.limits
     }
 
+    /// Tokens of system prompt and tools: estimated once, since they never change.
+    pub(crate) fn standing(&self) -> u64 {
+        self.0.standing
+    }
+
+    /// Tokens left for history and the turn itself, within these limits: those of an agent, or of a turn that began under others.
+    pub(crate) fn room_within(&self, limits: &Limits) -> u64 {
+        limits.room().saturating_sub(self.standing()).max(1)
+    }
+
+    pub(crate) fn room(&self) -> u64 {
+        self.room_within(self.limits())
+    }
+
     pub(crate) fn shape(&self) -> Option<&Shape> {
         self.0.shape.as_ref()
     }
@@ -221,6 +237,7 @@ impl Agent {
             model,
             system: inner.system.clone(),
             definitions: inner.definitions.clone(),
+            standing: inner.standing,
             tools: inner.tools.iter().map(|(name, equipped)| (name.clone(), equip(equipped))).collect(),
             chains: Chains::of(&hooks),
             hooks,

@@ -7,7 +7,6 @@ use turnbuckle::message::Part;
 
 use super::WIRE;
 use super::body::CITATIONS;
-use crate::arguments;
 
 /// A block of the reply under way.
 pub(super) enum Block {
@@ -36,7 +35,23 @@ pub(super) enum Block {
     },
 }
 
+/// What kind of thing is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    Text,
+    Thinking,
+}
+
 impl Block {
+    /// What it tells people so far.
+    pub(super) fn said(&self) -> Option<(Lane, &str)> {
+        match self {
+            Self::Text { text, .. } | Self::Object { json: text } => Some((Lane::Text, text)),
+            Self::Thinking { text, .. } => Some((Lane::Thinking, text)),
+            Self::Call { .. } | Self::Sealed { .. } => None,
+        }
+    }
+
     /// What stands in the content for it.
     pub(super) fn parts(&self) -> Vec<Part> {
         let sealed = |block: Value| Part::Provider { provider: WIRE.into(), block: Arc::new(block) };
@@ -66,11 +81,12 @@ impl Block {
         }
     }
 
-    pub(super) fn call(&mut self) -> Option<(String, String, Arc<Value>)> {
+    /// The call that it is; `read` makes arguments of its text.
+    pub(super) fn call(&mut self, read: fn(&str) -> Arc<Value>) -> Option<(String, String, Arc<Value>)> {
         let Self::Call { id, name, json, whole } = self else { return None };
         let arguments = match (json.is_empty(), whole.take()) {
             (true, Some(input)) => Arc::new(input),
-            _ => arguments::received(json),
+            _ => read(json),
         };
         Some((std::mem::take(id), std::mem::take(name), arguments))
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use turnbuckle::message::Usage;
 
-use crate::wire::Str;
+use crate::wire::{Str, count};
 
 #[derive(Deserialize)]
 pub(super) struct Event<'a> {
@@ -51,13 +51,13 @@ pub(super) struct Opening {
 /// Counts so far; what is not said has not changed.
 #[derive(Clone, Copy, Default, Deserialize)]
 pub(super) struct WireUsage {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) output_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cache_read_input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     pub(super) cache_creation_input_tokens: Option<u64>,
 }
 

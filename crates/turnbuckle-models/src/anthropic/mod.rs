@@ -125,15 +125,11 @@ impl Wire for Messages {
         for _ in 0..=MOST_PAUSES {
             let body = asked.body(&folding.so_far())?;
             let length = body.len();
-            let mut events = client.endpoint.ask(body).await?;
+            let events = client.endpoint.ask(body).await?;
             folding.begin();
-            while !folding.is_over() && folding.advance(&mut events).await? {
-                folding.take(events.data(), out)?;
-            }
-            folding.must_be_whole(&events)?;
-            events.close().await;
+            events.fold(&mut folding, out).await?;
             if !folding.is_paused() {
-                let reply = folding.reply();
+                let reply = folding.reply(out);
                 client.ruler.learn(request, length, reply.usage.input);
                 return Ok(reply);
             }

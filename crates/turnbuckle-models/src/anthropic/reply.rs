@@ -6,12 +6,13 @@ use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::ObjectBy;
-use super::block::{Block, whole_input};
+use super::block::{Block, Lane, whole_input};
 use super::body::OBJECT_TOOL;
 use super::event::{Delta, Event, WireUsage};
 use super::hosted::hosted;
-use crate::events::{Events, GRACE};
-use crate::failure::{cut_off, garbled, in_stream};
+use crate::arguments;
+use crate::events::Fold;
+use crate::failure::{garbled, in_stream};
 use crate::key::Key;
 use crate::wire::{Complaint, object};
 
@@ -20,6 +21,8 @@ pub(super) struct Folding<'a> {
     blocks: Vec<(u64, Block)>,
     /// How many blocks came before the last pause.
     paused_at: usize,
+    /// The block that says something, and up to where that was told.
+    told: (usize, usize),
     stop: Option<String>,
     usage: WireUsage,
     /// Of the answers before the last pause.
@@ -37,6 +40,7 @@ impl<'a> Folding<'a> {
         Self {
             blocks: Vec::new(),
             paused_at: 0,
+            told: (0, 0),
             stop: None,
             usage: WireUsage::default(),
             spent: Usage::default(),
@@ -55,33 +59,114 @@ impl<'a> Folding<'a> {
         (self.stop, self.over) = (None, false);
     }
 
-    /// Goes on to the next event. Once the reply is whole nothing that happens to the connection matters.
-    pub(super) async fn advance(&self, events: &mut Events) -> Result<bool, ModelError> {
-        if self.stop.is_some() {
-            return Ok(events.advance_within(GRACE).await.unwrap_or(false));
-        }
-        events.advance().await
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.over
-    }
-
     pub(super) fn is_paused(&self) -> bool {
         self.stop.as_deref() == Some("pause_turn")
     }
 
-    /// The stream is over; if the reply is not, it was cut off.
-    pub(super) fn must_be_whole(&self, events: &Events) -> Result<(), ModelError> {
-        match self.stop {
-            Some(_) => Ok(()),
-            None if events.is_empty() => Err(cut_off("the answer is empty")),
-            None => Err(cut_off("the answer broke off before its end")),
+    fn start(&mut self, index: u64, block: Value, out: &mut dyn Sink) {
+        if !block.is_object() {
+            return;
+        }
+        self.tell(out);
+        self.told = (self.blocks.len(), 0);
+        let text = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let started = match block.get("type").and_then(Value::as_str) {
+            Some("text") => Block::Text { text: text("text"), citations: Vec::new() },
+            Some("thinking") => Block::Thinking { text: text("thinking"), signature: text("signature") },
+            Some("tool_use") if self.forced && text("name") == OBJECT_TOOL => {
+                Block::Object { json: whole_input(&block).map(|input| input.to_string()).unwrap_or_default() }
+            }
+            Some("tool_use") => {
+                let whole = whole_input(&block).cloned();
+                Block::Call { id: text("id"), name: text("name"), json: String::new(), whole }
+            }
+            _ => Block::Sealed { block, json: String::new() },
+        };
+        self.blocks.push((index, started));
+    }
+
+    fn add(&mut self, index: u64, delta: Delta<'_>, out: &mut dyn Sink) {
+        let blocks = &self.blocks[self.paused_at..];
+        let Some(at) = blocks.iter().rposition(|(number, _)| *number == index) else { return };
+        let at = self.paused_at + at;
+        if self.told.0 != at {
+            self.tell(out);
+            self.told = (at, self.blocks[at].1.said().map_or(0, |(_, said)| said.len()));
+        }
+        match (&mut self.blocks[at].1, &*delta.r#type) {
+            (Block::Text { text, .. }, "text_delta") => text.push_str(&delta.text),
+            (Block::Text { citations, .. }, "citations_delta") => citations.extend(delta.citation),
+            (Block::Thinking { text, .. }, "thinking_delta") => text.push_str(&delta.thinking),
+            (Block::Thinking { signature, .. }, "signature_delta") => signature.push_str(&delta.signature),
+            (Block::Call { json, .. } | Block::Sealed { json, .. } | Block::Object { json }, "input_json_delta") => {
+                json.push_str(&delta.partial_json);
+            }
+            _ => {}
         }
     }
 
+    /// Where an object is forced, what is said around it is not the answer. Only if none came is it told after all: then it is
+    /// for the runtime to find that it does not fit.
+    fn settle_object(&mut self, out: &mut dyn Sink) {
+        let Some(object) = self.blocks.iter().position(|(_, block)| matches!(block, Block::Object { .. })) else {
+            for (_, block) in &self.blocks {
+                if let Block::Text { text, .. } = block {
+                    out.text(text);
+                }
+            }
+            return;
+        };
+        let mut at = 0;
+        self.blocks.retain(|(_, block)| {
+            at += 1;
+            at == object + 1 || !matches!(block, Block::Text { .. } | Block::Object { .. })
+        });
+    }
+
+    /// What a paused reply holds: sent back, so that it is gone on with.
+    pub(super) fn so_far(&self) -> Vec<Part> {
+        self.blocks.iter().flat_map(|(_, block)| block.parts()).collect()
+    }
+
+    pub(super) fn reply(mut self, out: &mut dyn Sink) -> Reply {
+        if self.forced {
+            self.settle_object(out);
+        }
+        let content: Vec<Part> = self.so_far();
+        let ordinal = self.ordinal;
+        let cut = matches!(self.stop.as_deref(), Some("max_tokens" | "model_context_window_exceeded"));
+        let last = self.blocks.len().saturating_sub(1);
+        let calls: Vec<ToolCall> = self
+            .blocks
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, (_, block))| {
+                block.call(if cut && at == last { arguments::cut } else { arguments::received })
+            })
+            .enumerate()
+            .map(|(index, (id, name, arguments))| ToolCall {
+                call: if id.is_empty() { format!("call_{ordinal}_{}", index + 1) } else { id }.into(),
+                name: name.into(),
+                arguments,
+            })
+            .collect();
+        let object = self.wants_object.then(|| object(&content)).flatten();
+        let stop_reason = match self.stop.as_deref() {
+            Some("refusal") => StopReason::Refusal,
+            _ if cut => StopReason::Length,
+            _ if !calls.is_empty() => StopReason::ToolCalls,
+            _ => StopReason::End,
+        };
+        let mut usage = self.spent;
+        usage += self.usage.total();
+        let hosted = hosted(&content);
+        Reply { content: content.into(), calls, hosted, stop_reason, usage, object }
+    }
+}
+
+impl Fold for Folding<'_> {
     /// One event. Kinds that are not known are skipped: there will be new ones.
-    pub(super) fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+    fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
         // Gateways that know the other wire better end with its last word.
         if data.trim_ascii() == b"[DONE]" {
             self.over = true;
@@ -116,7 +201,8 @@ impl<'a> Folding<'a> {
                 self.over = true;
                 self.stop.get_or_insert_with(|| "end_turn".to_owned());
             }
-            "error" => {
+            // Gateways that know the other wire better leave the type out.
+            kind if kind == "error" || kind.is_empty() && event.error.is_some() => {
                 let complaint = event.error.as_ref().and_then(Complaint::read).unwrap_or_default();
                 return Err(in_stream(&complaint, self.key));
             }
@@ -125,90 +211,23 @@ impl<'a> Folding<'a> {
         Ok(())
     }
 
-    fn start(&mut self, index: u64, block: Value, out: &mut dyn Sink) {
-        if !block.is_object() {
-            return;
-        }
-        let text = |key: &str| block.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let started = match block.get("type").and_then(Value::as_str) {
-            Some("text") => {
-                let text = text("text");
-                out.text(&text);
-                Block::Text { text, citations: Vec::new() }
-            }
-            Some("thinking") => {
-                let (text, signature) = (text("thinking"), text("signature"));
-                out.thinking(&text);
-                Block::Thinking { text, signature }
-            }
-            Some("tool_use") if self.forced && text("name") == OBJECT_TOOL => {
-                let json = whole_input(&block).map(|input| input.to_string()).unwrap_or_default();
-                out.text(&json);
-                Block::Object { json }
-            }
-            Some("tool_use") => {
-                let whole = whole_input(&block).cloned();
-                Block::Call { id: text("id"), name: text("name"), json: String::new(), whole }
-            }
-            _ => Block::Sealed { block, json: String::new() },
-        };
-        self.blocks.push((index, started));
-    }
-
-    fn add(&mut self, index: u64, delta: Delta<'_>, out: &mut dyn Sink) {
-        let blocks = &mut self.blocks[self.paused_at..];
-        let Some((_, block)) = blocks.iter_mut().rev().find(|(at, _)| *at == index) else { return };
-        match (block, &*delta.r#type) {
-            (Block::Text { text, .. }, "text_delta") => {
-                out.text(&delta.text);
-                text.push_str(&delta.text);
-            }
-            (Block::Text { citations, .. }, "citations_delta") => citations.extend(delta.citation),
-            (Block::Thinking { text, .. }, "thinking_delta") => {
-                out.thinking(&delta.thinking);
-                text.push_str(&delta.thinking);
-            }
-            (Block::Thinking { signature, .. }, "signature_delta") => signature.push_str(&delta.signature),
-            (Block::Object { json }, "input_json_delta") => {
-                out.text(&delta.partial_json);
-                json.push_str(&delta.partial_json);
-            }
-            (Block::Call { json, .. } | Block::Sealed { json, .. }, "input_json_delta") => {
-                json.push_str(&delta.partial_json);
-            }
-            _ => {}
+    fn tell(&mut self, out: &mut dyn Sink) {
+        let (at, told) = self.told;
+        let Some((lane, said)) = self.blocks.get(at).and_then(|(_, block)| block.said()) else { return };
+        self.told.1 = said.len();
+        match (lane, &said[told..]) {
+            (_, "") => {}
+            (Lane::Thinking, more) => out.thinking(more),
+            (Lane::Text, more) if !self.forced || matches!(self.blocks[at].1, Block::Object { .. }) => out.text(more),
+            (Lane::Text, _) => {}
         }
     }
 
-    /// What a paused reply holds: sent back, so that it is gone on with.
-    pub(super) fn so_far(&self) -> Vec<Part> {
-        self.blocks.iter().flat_map(|(_, block)| block.parts()).collect()
+    fn is_whole(&self) -> bool {
+        self.stop.is_some()
     }
 
-    pub(super) fn reply(mut self) -> Reply {
-        let content: Vec<Part> = self.so_far();
-        let ordinal = self.ordinal;
-        let calls: Vec<ToolCall> = self
-            .blocks
-            .iter_mut()
-            .filter_map(|(_, block)| block.call())
-            .enumerate()
-            .map(|(index, (id, name, arguments))| ToolCall {
-                call: if id.is_empty() { format!("call_{ordinal}_{}", index + 1) } else { id }.into(),
-                name: name.into(),
-                arguments,
-            })
-            .collect();
-        let object = self.wants_object.then(|| object(&content)).flatten();
-        let stop_reason = match self.stop.as_deref() {
-            Some("refusal") => StopReason::Refusal,
-            Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
-            _ if !calls.is_empty() => StopReason::ToolCalls,
-            _ => StopReason::End,
-        };
-        let mut usage = self.spent;
-        usage += self.usage.total();
-        let hosted = hosted(&content);
-        Reply { content: content.into(), calls, hosted, stop_reason, usage, object }
+    fn is_over(&self) -> bool {
+        self.over
     }
 }

@@ -1,5 +1,7 @@
 //! Tool calls that come in pieces, from servers that differ in what a piece holds.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 use turnbuckle::ToolCall;
@@ -41,7 +43,10 @@ pub(super) struct Calls(Vec<Call>);
 
 impl Calls {
     pub(super) fn take(&mut self, delta: CallDelta<'_>) {
-        let at = self.place(delta.index, &delta.id);
+        let is_named = delta.function.as_ref().is_some_and(|function| !function.name.is_empty());
+        // A server that makes up a new id for every piece names the tool in the first one only.
+        let id = if is_named || delta.index.is_none() { &*delta.id } else { "" };
+        let at = self.place(delta.index, id);
         let call = &mut self.0[at];
         // Some servers say id and name in every piece: they are said once.
         if call.id.is_empty() {
@@ -73,14 +78,19 @@ impl Calls {
         })
     }
 
-    /// The calls, each with an id.
-    pub(super) fn finish(self, ordinal: u64) -> Vec<ToolCall> {
-        let make = |(at, call): (usize, Call)| ToolCall {
-            call: if call.id.is_empty() { format!("call_{ordinal}_{}", at + 1) } else { call.id }.into(),
-            name: call.name.into(),
-            arguments: arguments::received(&call.arguments),
+    /// The calls, each with an id; `read_last` makes arguments of the last one's text.
+    pub(super) fn finish(self, ordinal: u64, read_last: fn(&str) -> Arc<Value>) -> Vec<ToolCall> {
+        let named: Vec<Call> = self.0.into_iter().filter(|call| !call.name.is_empty()).collect();
+        let count = named.len();
+        let make = |(at, call): (usize, Call)| {
+            let read = if at + 1 == count { read_last } else { arguments::received };
+            ToolCall {
+                call: if call.id.is_empty() { format!("call_{ordinal}_{}", at + 1) } else { call.id }.into(),
+                name: call.name.into(),
+                arguments: read(&call.arguments),
+            }
         };
-        self.0.into_iter().filter(|call| !call.name.is_empty()).enumerate().map(make).collect()
+        named.into_iter().enumerate().map(make).collect()
     }
 }
 
@@ -96,7 +106,7 @@ mod tests {
             calls.take(serde_json::from_str(&text).unwrap());
         }
         let shown = |call: ToolCall| (call.call.to_string(), call.name.to_string(), (*call.arguments).clone());
-        calls.finish(3).into_iter().map(shown).collect()
+        calls.finish(3, arguments::received).into_iter().map(shown).collect()
     }
 
     fn piece(index: u64, id: &str, name: &str, arguments: &str) -> Value {
@@ -110,6 +120,12 @@ mod tests {
     #[test]
     fn pieces_that_repeat_id_and_name_are_one_call() {
         let pieces = [piece(0, "a", "f", "{\"x\""), piece(0, "a", "f", ":1}"), piece(0, "a", "f", "")];
+        assert_eq!(calls(&pieces), [call("a", "f", json!({ "x": 1 }))]);
+    }
+
+    #[test]
+    fn an_id_made_up_anew_for_every_piece_makes_no_new_call() {
+        let pieces = [piece(0, "a", "f", "{\"x\""), piece(0, "b", "", ":1"), piece(0, "c", "", "}")];
         assert_eq!(calls(&pieces), [call("a", "f", json!({ "x": 1 }))]);
     }
 

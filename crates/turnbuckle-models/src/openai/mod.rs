@@ -70,13 +70,9 @@ impl Wire for ChatCompletions {
     async fn answer(client: &OpenAi, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
         let body = body::of(client, request)?;
         let length = body.len();
-        let mut events = client.endpoint.ask(body).await?;
+        let events = client.endpoint.ask(body).await?;
         let mut folding = Folding::new(request, client.endpoint.the_key());
-        while !folding.is_over() && folding.advance(&mut events).await? {
-            folding.take(events.data(), out)?;
-        }
-        folding.must_be_whole(&events)?;
-        events.close().await;
+        events.fold(&mut folding, out).await?;
         let reply = folding.reply();
         client.ruler.learn(request, length, reply.usage.input);
         Ok(reply)

@@ -1,23 +1,26 @@
 //! What a server of chat completions says, folded into a reply as it comes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::{Value, json};
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
 use super::calls::{CallDelta, Calls};
-use crate::events::{Events, GRACE};
-use crate::failure::{cut_off, garbled, in_stream};
+use crate::arguments;
+use crate::events::Fold;
+use crate::failure::{garbled, in_stream};
 use crate::key::Key;
-use crate::wire::{Complaint, Str};
+use crate::wire::{Complaint, Str, count};
 
 #[derive(Deserialize)]
 struct Chunk<'a> {
-    #[serde(borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
+    #[serde(borrow, default, deserialize_with = "first")]
+    choices: Option<Choice<'a>>,
     #[serde(default)]
     usage: Option<WireUsage>,
     #[serde(default)]
@@ -27,11 +30,38 @@ struct Chunk<'a> {
 #[derive(Deserialize)]
 struct Choice<'a> {
     #[serde(default)]
-    index: u64,
+    index: Option<u64>,
     #[serde(borrow, default)]
     delta: Option<Delta<'a>>,
     #[serde(borrow, default)]
     finish_reason: Str<'a>,
+}
+
+/// The first choice: nobody asked for others. Read without a list, since nearly every chunk has exactly one.
+fn first<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice<'a>>, D::Error> {
+    deserializer.deserialize_any(FirstVisitor)
+}
+
+struct FirstVisitor;
+
+impl<'de> Visitor<'de> for FirstVisitor {
+    type Value = Option<Choice<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("choices")
+    }
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut choices: A) -> Result<Self::Value, A::Error> {
+        let mut first = None;
+        while let Some(choice) = choices.next_element::<Choice<'de>>()? {
+            if first.is_none() && choice.index.unwrap_or(0) == 0 {
+                first = Some(choice);
+            }
+        }
+        Ok(first)
+    }
 }
 
 #[derive(Deserialize)]
@@ -55,22 +85,22 @@ struct Delta<'a> {
 
 #[derive(Clone, Copy, Default, Deserialize)]
 struct WireUsage {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     prompt_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<Details>,
     /// DeepSeek.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     prompt_cache_hit_tokens: Option<u64>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 struct Details {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     cached_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
     cache_write_tokens: Option<u64>,
 }
 
@@ -90,6 +120,8 @@ impl From<WireUsage> for Usage {
 pub(super) struct Folding<'a> {
     text: String,
     thinking: String,
+    /// Up to where text and thinking were told.
+    told: (usize, usize),
     /// What OpenRouter sealed, piece by piece.
     sealed: Vec<Value>,
     calls: Calls,
@@ -107,6 +139,7 @@ impl<'a> Folding<'a> {
         Self {
             text: String::new(),
             thinking: String::new(),
+            told: (0, 0),
             sealed: Vec::new(),
             calls: Calls::default(),
             finish: None,
@@ -119,67 +152,36 @@ impl<'a> Folding<'a> {
         }
     }
 
-    /// Goes on to the next event. Once the reply has said why it ends, only its usage can follow: then nothing that happens to
-    /// the connection matters.
-    pub(super) async fn advance(&self, events: &mut Events) -> Result<bool, ModelError> {
-        if self.finish.is_some() {
-            return Ok(events.advance_within(GRACE).await.unwrap_or(false));
-        }
-        events.advance().await
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.over
-    }
-
-    /// The stream is over, with or without `[DONE]`; if the reply did not say why it ends, it was cut off.
-    pub(super) fn must_be_whole(&self, events: &Events) -> Result<(), ModelError> {
-        match self.finish {
-            Some(_) => Ok(()),
-            None if events.is_empty() => Err(cut_off("the answer is empty")),
-            None => Err(cut_off("the answer broke off before its end")),
-        }
-    }
-
-    pub(super) fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
-        if data.trim_ascii() == b"[DONE]" {
-            self.over = true;
-            return Ok(());
-        }
-        let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(garbled)?;
-        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
-        }
-        if let Some(usage) = chunk.usage {
-            self.usage = usage.into();
-        }
-        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index == 0) {
-            if !choice.finish_reason.is_empty() {
-                self.finish = Some(choice.finish_reason.to_string());
-            }
-            if let Some(delta) = choice.delta {
-                self.add(delta, out);
-            }
-        }
-        Ok(())
-    }
-
     fn add(&mut self, delta: Delta<'_>, out: &mut dyn Sink) {
         let thought = if delta.reasoning_content.is_empty() { &delta.reasoning } else { &delta.reasoning_content };
         if !thought.is_empty() {
-            out.thinking(thought);
+            self.tell_text(out);
             self.thinking.push_str(thought);
         }
         self.sealed.extend(delta.reasoning_details.into_iter().flatten());
         for text in [&delta.content, &delta.refusal] {
             if !text.is_empty() {
-                out.text(text);
+                self.tell_thinking(out);
                 self.text.push_str(text);
             }
         }
         self.refused |= !delta.refusal.is_empty();
         for call in delta.tool_calls.into_iter().flatten() {
             self.calls.take(call);
+        }
+    }
+
+    fn tell_text(&mut self, out: &mut dyn Sink) {
+        let told = std::mem::replace(&mut self.told.0, self.text.len());
+        if told < self.text.len() {
+            out.text(&self.text[told..]);
+        }
+    }
+
+    fn tell_thinking(&mut self, out: &mut dyn Sink) {
+        let told = std::mem::replace(&mut self.told.1, self.thinking.len());
+        if told < self.thinking.len() {
+            out.thinking(&self.thinking[told..]);
         }
     }
 
@@ -195,17 +197,56 @@ impl<'a> Folding<'a> {
         if !self.text.is_empty() {
             content.push(Part::text(self.text));
         }
-        let calls = self.calls.finish(self.ordinal);
+        let cut = self.finish.as_deref() == Some("length");
+        let calls = self.calls.finish(self.ordinal, if cut { arguments::cut } else { arguments::received });
         let object = self.wants_object.then(|| crate::wire::object(&content)).flatten();
         let stop_reason = match self.finish.as_deref() {
             Some("content_filter") => StopReason::Refusal,
             _ if self.refused => StopReason::Refusal,
-            Some("length") => StopReason::Length,
+            _ if cut => StopReason::Length,
             // Some say `stop` though they call.
             _ if !calls.is_empty() => StopReason::ToolCalls,
             _ => StopReason::End,
         };
         Reply { content: content.into(), calls, stop_reason, usage: self.usage, object, ..Reply::default() }
+    }
+}
+
+impl Fold for Folding<'_> {
+    fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+        if data.trim_ascii() == b"[DONE]" {
+            self.over = true;
+            return Ok(());
+        }
+        let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(garbled)?;
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
+        }
+        if let Some(usage) = chunk.usage {
+            self.usage = usage.into();
+        }
+        if let Some(choice) = chunk.choices {
+            if !choice.finish_reason.is_empty() {
+                self.finish = Some(choice.finish_reason.to_string());
+            }
+            if let Some(delta) = choice.delta {
+                self.add(delta, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, out: &mut dyn Sink) {
+        self.tell_thinking(out);
+        self.tell_text(out);
+    }
+
+    fn is_whole(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
     }
 }
 

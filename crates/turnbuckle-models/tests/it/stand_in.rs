@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 pub enum Step {
     /// Writes these bytes.
     Write(Vec<u8>),
+    /// Writes these bytes again and again until the client has closed, and says so.
+    Flood(Vec<u8>),
     /// Waits until the client has closed, and says so.
     AwaitClose,
 }
@@ -83,6 +85,12 @@ async fn serve(
                 if stream.write_all(&bytes).await.is_err() || stream.flush().await.is_err() {
                     break;
                 }
+            }
+            Step::Flood(bytes) => {
+                while stream.write_all(&bytes).await.is_ok() {
+                    tokio::task::yield_now().await;
+                }
+                let _ = closing.send(()).await;
             }
             Step::AwaitClose => {
                 let mut rest = [0; 64];

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Agent, Chains, Equipped, Inner, Limits};
+use crate::context::tokens;
 use crate::hook::{HookEntry, Point, Release};
 use crate::message::Text;
 use crate::model::Model;
@@ -189,8 +190,10 @@ impl AgentBuilder {
         let shape = self.schema.clone().map(Shape::new).transpose();
         let shape = shape.map_err(|source| BuildError::BadAnswerSchema { source })?;
         let definitions: Arc<[Definition]> = self.tools.iter().map(|tool| tool.spec().definition.clone()).collect();
+        let offered: u64 = definitions.iter().map(tokens::of_definition).sum();
         Ok(Agent(Arc::new(Inner {
             digest: self.digest(&definitions),
+            standing: tokens::of_text(&self.system) + offered,
             chains: Chains::of(&self.hooks),
             name: self.name,
             model: self.model,

@@ -45,7 +45,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Tokens left for history and the turn itself.
+    /// Tokens left for what no hook adds: system prompt, tools, history and the turn itself.
     pub(crate) fn room(&self) -> u64 {
         self.context_tokens.saturating_sub(self.injection_reserve)
     }

@@ -2,6 +2,7 @@
 
 use crate::event::{Event, EventKind};
 use crate::message::{Content, Message, Part, ToolCall};
+use crate::tool::Definition;
 
 /// What a picture or a document is taken to cost.
 const ATTACHMENT: u64 = 1500;
@@ -31,8 +32,18 @@ fn of_call(call: &ToolCall) -> u64 {
     of_text(&call.name) + of_json(&call.arguments) + FRAME
 }
 
+/// Of a tool as a model is told of it.
+pub fn of_definition(tool: &Definition) -> u64 {
+    of_text(&tool.name) + of_text(&tool.description) + of_json(&tool.parameters) + FRAME
+}
+
+/// Of a tool, its texts counted by somebody who knows better.
+pub fn of_definition_by(tool: &Definition, of_text: &dyn Fn(&str) -> u64) -> u64 {
+    of_text(&tool.name) + of_text(&tool.description) + of_text(&tool.parameters.to_string()) + FRAME
+}
+
 /// Of a JSON value, without writing it out.
-fn of_json(value: &serde_json::Value) -> u64 {
+pub(crate) fn of_json(value: &serde_json::Value) -> u64 {
     fn bytes(value: &serde_json::Value) -> usize {
         use serde_json::Value::{Array, Bool, Null, Number, Object, String};
         match value {

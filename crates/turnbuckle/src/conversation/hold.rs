@@ -74,7 +74,7 @@ impl Sitting {
 
     /// Reads the log backwards until it tells the state: the window and all of the open turn, however long the log is.
     async fn revive(&self, claim: &Claim) -> Result<(Box<State>, Vec<Arc<Event>>), StoreError> {
-        let room = self.cell.agent.limits().room();
+        let room = self.cell.agent.room();
         let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), room);
         loop {
             if let Some(state) = State::revive(room, claim.totals, &log).filter(|state| state.seq == claim.seq) {

@@ -186,7 +186,7 @@ async fn read_back(cell: &Arc<Cell>, house: &Arc<House>, job: &Job) -> Result<Af
         return Err(StoreError::Failed { doing, source: "its end is not where the job says".into() });
     };
     let agent = cell.agent.clone();
-    let mut state = State::new(agent.limits().room());
+    let mut state = State::new(agent.room());
     log.iter().for_each(|event| state.apply(event));
     let frame = Arc::new(Frame::new(FrameParts {
         conversation: cell.id.clone(),
@@ -212,7 +212,7 @@ async fn read_back(cell: &Arc<Cell>, house: &Arc<House>, job: &Job) -> Result<Af
 /// The log up to the turn's end: as much as a window holds, and all of the turn. It begins behind the end of a turn before
 /// it; its message does not tell, for that of an erased turn is not in the log.
 async fn log_of(cell: &Cell, house: &House, job: &Job) -> Result<Vec<Arc<Event>>, StoreError> {
-    let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), cell.agent.limits().room());
+    let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), cell.agent.room());
     let has_turn = |log: &[Arc<Event>]| {
         log.iter().any(|event| event.seq < job.seq && matches!(event.kind, EventKind::TurnEnded(_)))
     };

@@ -16,6 +16,7 @@ use crate::hook::{BeforeModel, Code, HookEntry, Outgoing, Point};
 use crate::message::{Content, Message, Part, Text};
 use crate::model::{Request, Segments};
 use crate::scope::By;
+use crate::shape::Shape;
 
 pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
     flight.frame().cut.check()?;
@@ -67,7 +68,8 @@ pub(crate) fn look_back(flight: &mut Flight) {
 fn assemble(flight: &mut Flight) -> (Arc<Vec<Message>>, Segments) {
     // The request before this one is gone, so that its messages can be written on.
     flight.turn.change().context = None;
-    let room = flight.frame().limits.room();
+    let frame = flight.frame();
+    let room = frame.agent.room_within(&frame.limits);
     flight.state.make_room(room);
     let parts: Vec<Part> = transient_parts(&flight.injected);
     let beyond =
@@ -196,13 +198,21 @@ fn tokens_of(candidates: &[Candidate]) -> u64 {
 /// Once, over the final context. What does not fit is not cut: the turn fails and says by how much.
 fn count(flight: &Flight) -> Result<(), Interrupt> {
     let Some(request) = flight.turn.context() else { return Ok(()) };
-    let mut size = tokens::of_text(&request.system) + flight.state.page.count(&request.messages);
+    let shape = flight.shape.as_ref().map(Shape::schema);
+    let standing = match shape {
+        // Offered instead of tools.
+        Some(schema) => tokens::of_text(&request.system) + tokens::of_json(schema),
+        None => flight.frame().agent.standing(),
+    };
+    let mut size = standing + flight.state.page.count(&request.messages);
     let most = flight.frame().limits.context_tokens;
     if size > most / 2 {
         // Only near the limit does an exact count change anything, and counting exactly takes its time.
         let model = flight.agent().model().clone();
         let counted = |text: &str| model.count_tokens(text).unwrap_or_else(|| tokens::of_text(text));
-        size = counted(&request.system) + tokens::of_messages_by(&request.messages, &counted);
+        let offered: u64 = request.tools().iter().map(|tool| tokens::of_definition_by(tool, &counted)).sum();
+        let shape = shape.map_or(0, |schema| counted(&schema.to_string()));
+        size = counted(&request.system) + offered + shape + tokens::of_messages_by(&request.messages, &counted);
     }
     if size > most {
         let reason = format!("the context of this call has about {size} tokens, and context_tokens is {most}");

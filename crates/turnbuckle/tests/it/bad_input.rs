@@ -1,9 +1,12 @@
 //! Rubbish in: a clear outcome or error result out. Nothing hangs, nothing is lost, the log stays valid.
 
 use serde_json::json;
+use turnbuckle::context::tokens;
 use turnbuckle::conversation::SendError;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::Rig;
+use turnbuckle::tool::Effect;
+use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Content, ConversationId, Limits, Outcome, Part, Scope};
 
 use crate::kit::{adder, assert_valid};
@@ -101,6 +104,37 @@ async fn long_conversations_lose_whole_old_turns_and_go_on() {
     assert!(matches!(&last.messages[0], turnbuckle::Message::User(_)), "a context begins with a user");
     assert!((5..30).contains(&last.messages.len()), "{}", last.messages.len());
     assert!(last.messages.last().unwrap().content().text().starts_with("message 39"));
+}
+
+/// A tool whose description alone has a thousand tokens.
+fn wordy() -> impl turnbuckle::tool::Tool {
+    let schema = serde_json::json!({"type": "object"});
+    function_with_schema("wordy", "word ".repeat(800), schema, Effect::Pure, |_, _| async { Ok("done") })
+}
+
+#[tokio::test]
+async fn tools_and_system_prompt_count_against_the_context_and_history_makes_room_for_them() {
+    let limits = Limits { context_tokens: 3_000, injection_reserve: 100, ..Limits::default() };
+    let script = || Script::says(["ok"]).when_exhausted(OnExhausted::Repeat);
+    let agent = |model| Agent::builder("a", model).system("s ".repeat(800)).limits(limits.clone());
+    let model = turnbuckle::testing::Recorder::of(script());
+    let mut rig = Rig::new(agent(model.clone()).tool(wordy()).build().unwrap());
+    for turn in 0..40 {
+        let ended = rig.ended(format!("message {turn} {}", "word ".repeat(100))).await.unwrap();
+        assert_eq!(ended.outcome, Outcome::Completed, "{:?}", ended.reason);
+    }
+    let last = model.requests().last().unwrap().clone();
+    let standing = tokens::of_text(&last.system) + tokens::of_definition(&last.tools()[0]);
+    let size = standing + tokens::of_messages(&last.messages);
+    assert!(standing > 1_400 && size <= 3_000, "{standing} of {size}");
+
+    let message = "x ".repeat(3_200);
+    let mut without = Rig::new(agent(turnbuckle::testing::Recorder::of(script())).build().unwrap());
+    assert_eq!(without.ended(message.as_str()).await.unwrap().outcome, Outcome::Completed);
+    let mut with = Rig::new(agent(turnbuckle::testing::Recorder::of(script())).tool(wordy()).build().unwrap());
+    let ended = with.ended(message.as_str()).await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Failed);
+    assert!(ended.reason.unwrap().contains("context_tokens is 3000"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Cell {
         let shown = self.is_shown().then(|| self.plane.last_seq());
         let log = match shown {
             Some(last) => house.store.log(&self.id, last + 1, usize::MAX).await?,
-            None => house.store.tail(&self.id, u64::MAX, self.agent.limits().room()).await?,
+            None => house.store.tail(&self.id, u64::MAX, self.agent.room()).await?,
         };
         // In one step with the look at the seat: a driver that takes it shows more than this.
         let mut inner = self.lock();
