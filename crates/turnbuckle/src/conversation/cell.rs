@@ -426,6 +426,14 @@ impl Cell {
         watching
     }
 
+    /// Ready when every observer has seen what was told so far.
+    pub(crate) async fn observed(&self) {
+        let watching = self.lock().watching.upgrade();
+        if let Some(watching) = watching {
+            watching.has_seen(self.plane.cursor()).await;
+        }
+    }
+
     pub(crate) fn owner(&self) -> Option<Actor> {
         self.lock().owner.clone()
     }
