@@ -40,13 +40,15 @@ impl<T: Send + 'static> Aside<T> {
         Self { name, room, linger, work: Arc::new(work), lost: Arc::default(), desk: OnceLock::new() }
     }
 
-    /// Never waits: what finds no room is lost, and counted.
-    pub(crate) fn give(&self, thing: T) {
+    /// Never waits: what finds no room is lost, and counted. False then.
+    pub(crate) fn give(&self, thing: T) -> bool {
         let desk = self.desk.get_or_init(|| self.open());
         let queue = desk.as_ref().and_then(|desk| desk.queue.as_ref());
-        if queue.is_none_or(|queue| queue.try_send(thing).is_err()) {
+        let taken = queue.is_some_and(|queue| queue.try_send(thing).is_ok());
+        if !taken {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
+        taken
     }
 
     /// How many were lost so far and are not accounted for.

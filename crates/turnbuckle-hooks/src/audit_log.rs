@@ -7,8 +7,10 @@
 //! taken back, how turns ended. A line is the event as `run --json` has it, without what was said: contents, arguments
 //! and results are left out unless `content` is set.
 //!
-//! A turn never waits for the file. Events go to a thread by a queue of bounded length; what finds no room there is
-//! counted, and a line `{"type":"lost","count":3}` says so. When the file would grow beyond `max_bytes`, it becomes
+//! Events go to a thread by a queue of bounded length; what finds no room there is counted, and a line
+//! `{"type":"lost","count":3}` says so. The hook waits for its line to be written, and the turn goes on beside it. A line
+//! that cannot be written (no such folder, a full disk, no room in the queue) is the hook's failure: it is told, and with
+//! `on_failure = "block"` it ends the turn, and no turn completes before its lines are written. When the file would grow beyond `max_bytes`, it becomes
 //! `FILE.1`, what was `FILE.1` becomes `FILE.2`, and the last is removed. On Unix only the owner may read the files.
 //!
 //! # Points
@@ -43,6 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tokio::sync::oneshot;
 use turnbuckle::Failure;
 use turnbuckle::hook::Hook;
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
@@ -79,7 +82,14 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Writes down who decided what. The rules are at the top of its source file.
 #[derive(Debug)]
 pub struct AuditLog {
-    aside: Aside<Arc<Told>>,
+    aside: Aside<Entry>,
+}
+
+/// A line to be written.
+struct Entry {
+    told: Arc<Told>,
+    /// Told what came of it.
+    written: oneshot::Sender<Result<(), Failure>>,
 }
 
 impl AuditLog {
@@ -99,8 +109,7 @@ impl AuditLog {
         if !(1..=1_000_000).contains(&queue) {
             return Err(OptionError::new("queue", format!("must be 1 to 1000000, and is {queue}")));
         }
-        let work =
-            move |inbox: &Inbox<Arc<Told>>| write_all(inbox, &mut Rotating::new(&file, max_bytes, keep), content);
+        let work = move |inbox: &Inbox<Entry>| write_all(inbox, &mut Rotating::new(&file, max_bytes, keep), content);
         Ok(Self { aside: Aside::new("audit_log", queue, LINGER, work) })
     }
 
@@ -110,24 +119,31 @@ impl AuditLog {
     }
 }
 
-fn write_all(inbox: &Inbox<Arc<Told>>, file: &mut Rotating, content: bool) {
-    while let Some(told) = inbox.next() {
+fn write_all(inbox: &Inbox<Entry>, file: &mut Rotating, content: bool) {
+    while let Some(Entry { told, written }) = inbox.next() {
         let lost = inbox.take_lost();
         if lost > 0 && file.write(&line::of_loss(lost, told.at)).is_err() {
             inbox.lose(lost);
         }
-        if file.write(&line::of(&told, content)).is_err() {
+        let result = file.write(&line::of(&told, content)).map_err(|error| {
             inbox.lose(1);
-        }
+            format!("could not write to {}: {error}", file.path().display()).into()
+        });
+        // Its time may have been up.
+        let _ = written.send(result);
     }
 }
 
 impl Hook for AuditLog {
     async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
-        if line::is_decision(&told.what) {
-            self.aside.give(told.clone());
+        if !line::is_decision(&told.what) {
+            return Ok(());
         }
-        Ok(())
+        let (written, result) = oneshot::channel();
+        if !self.aside.give(Entry { told: told.clone(), written }) {
+            return Err("too many events wait to be written, and this one found no room".into());
+        }
+        result.await.unwrap_or_else(|_| Err("the thread that writes is gone".into()))
     }
 }
 

@@ -17,6 +17,10 @@ impl Rotating {
         Self { path: path.to_owned(), max_bytes, keep, open: None }
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Appends a line, whole: a line longer than a file has one to itself.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let (mut file, mut size) = match self.open.take() {

@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use turnbuckle::Agent;
-use turnbuckle::hook::{BeforeTool, gate};
+use turnbuckle::hook::{BeforeTool, HookExt, OnFailure, Point, gate};
+use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
+use turnbuckle::{Agent, Outcome};
 use turnbuckle_hooks::{AuditLog, AuditLogOptions};
 
 use super::kit::{add, adding, built_in};
@@ -91,17 +93,60 @@ async fn a_full_file_makes_room_and_the_oldest_goes() {
     }
 }
 
+/// Its folder is a file: nobody can write there, not even root.
+fn unwritable(folder: &Path) -> AuditLog {
+    fs::write(folder.join("file"), "in the way").unwrap();
+    AuditLog::new(folder.join("file/audit.jsonl"), AuditLogOptions::default()).unwrap()
+}
+
+/// What was told of the hook's failures.
+fn failures(rig: &Rig) -> Vec<String> {
+    let told = rig.told();
+    let finished = told.iter().filter_map(|told| match &told.what {
+        Telling::Live(Live::HookFinished { hook, point: Point::OnEvent, error: Some(error), .. }) => {
+            Some(format!("{hook}: {error}"))
+        }
+        _ => None,
+    });
+    finished.collect()
+}
+
 #[tokio::test]
-async fn a_file_that_cannot_be_written_harms_nobody_and_is_counted() {
+async fn a_file_that_cannot_be_written_is_told_once_a_turn_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("file"), "in the way").unwrap();
-    let hook = Arc::new(AuditLog::new(folder.path().join("file/audit.jsonl"), AuditLogOptions::default()).unwrap());
-    let agent = Agent::builder("a", Script::says(["fine"])).hook(Shared(hook.clone())).build().unwrap();
+    let hook = Arc::new(unwritable(folder.path()));
+    let agent = Agent::builder("a", Script::says(["fine", "again"])).hook(Shared(hook.clone())).build().unwrap();
     let mut rig = Rig::new(agent);
-    assert_eq!(rig.ended("hi").await.unwrap().text(), "fine");
-    while hook.lost() < 3 {
-        std::thread::yield_now();
+    for (nth, answer) in ["fine", "again"].into_iter().enumerate() {
+        assert_eq!(rig.ended("hi").await.unwrap().text(), answer);
+        rig.conversations.drain(std::time::Duration::from_secs(1)).await;
+        rig.settle().await;
+        let failures = failures(&rig);
+        assert_eq!(failures.len(), nth + 1, "{failures:?}");
+        assert!(failures[nth].starts_with("shared: could not write to "), "{failures:?}");
     }
+    assert!(hook.lost() >= 6);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_ends_the_turn_where_that_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = unwritable(folder.path()).on_failure(OnFailure::Block);
+    let mut rig = Rig::new(Agent::builder("a", Script::says(["fine"])).hook(hook).build().unwrap());
+    let ended = rig.ended("hi").await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Failed);
+    let reason = ended.reason.clone().unwrap();
+    assert!(reason.starts_with("hook audit_log failed at on_event: could not write to "), "{reason}");
+}
+
+#[tokio::test]
+async fn where_it_blocks_a_turn_completes_when_its_lines_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let hook = AuditLog::new(&file, AuditLogOptions::default()).unwrap().on_failure(OnFailure::Block);
+    let mut rig = Rig::new(Agent::builder("a", Script::says(["fine"])).hook(hook).build().unwrap());
+    assert_eq!(rig.ended("hi").await.unwrap().outcome, Outcome::Completed);
+    assert_eq!(types(&lines(&file))[..2], ["user_message", "assistant_message"]);
 }
 
 /// A hook that the test holds, too.
@@ -124,14 +169,11 @@ async fn what_finds_no_room_in_the_queue_is_counted_and_a_line_says_so() {
     rig.ended("hi").await.unwrap();
     let told = rig.told().iter().find(|told| format!("{:?}", told.what).contains("TurnEnded")).unwrap().clone();
     use turnbuckle::hook::Hook;
-    for _ in 0..10_000 {
-        hook.on_event(&told).await.unwrap();
-    }
-    // Give it time to take the last of the queue, then one more, before which the loss is told.
-    while hook.lost() > 0 {
-        std::thread::yield_now();
-        hook.on_event(&told).await.unwrap();
-    }
+    let results = join_all((0..10_000).map(|_| hook.on_event(&told))).await;
+    assert!(results.iter().any(Result::is_err));
+    // One more, before which the loss is told.
+    hook.on_event(&told).await.unwrap();
+    assert_eq!(hook.lost(), 0);
     rig.conversations.drain(std::time::Duration::from_secs(1)).await;
     drop((rig, hook));
     let lines = lines(&folder.path().join("a.jsonl"));

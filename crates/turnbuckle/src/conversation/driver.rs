@@ -244,6 +244,9 @@ impl Sitting {
         if self.watching.is_none() {
             self.watching = Watching::of(&self.cell, &self.house);
         }
+        if let Some(watching) = &self.watching {
+            watching.follow(flight.frame());
+        }
         let mut begun = Ok(());
         if let Some(cut) = self.cut.take() {
             flight.settle(cut.verdict());

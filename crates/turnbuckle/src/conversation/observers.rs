@@ -1,21 +1,31 @@
 //! `on_event` hooks: lossless viewers that are driven beside the turn.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::House;
 use super::cell::Cell;
 use crate::Failure;
-use crate::agent::Agent;
 use crate::clock::{Boxed, Clock};
 use crate::hook::run::contained;
-use crate::hook::{HookEntry, HookFailure};
-use crate::live::{Queue, Subscription};
+use crate::hook::{HookEntry, HookFailure, OnFailure, Point, Record};
+use crate::id::TurnId;
+use crate::live::{Cursor, Live, Queue, Subscription};
+use crate::turn::{Cut, CutToken, Frame};
 
-/// While anybody holds it, the conversation's observers are given every event, in order, by one task. They are not told
-/// of: that would have no end.
-pub(super) struct Watching(Arc<Queue>);
+/// While anybody holds it, the conversation's observers are given every event, in order, by one task. Only their failures
+/// are told, of each hook the first of a turn: whatever is told is given to them again, and that must have an end.
+pub(crate) struct Watching {
+    queue: Arc<Queue>,
+    /// How far every observer has come.
+    seen: watch::Sender<Cursor>,
+    /// The turn that a failure can block.
+    flying: Mutex<Option<(TurnId, CutToken)>>,
+}
 
 impl Watching {
     /// Joins those who watch already. `None` if the agent has no observers.
@@ -25,33 +35,106 @@ impl Watching {
         }
         cell.watch(|| {
             let (tail, queue) = cell.plane.subscribe_lossless();
-            let (agent, clock) = (cell.agent.clone(), house.clock.clone());
-            let aside = house.clone();
-            aside.aside.send_modify(|count| *count += 1);
+            let (seen, flying) = (watch::Sender::new(Cursor::default()), Mutex::default());
+            let watching = Arc::new(Self { queue, seen, flying });
+            let (weak, cell, house) = (Arc::downgrade(&watching), cell.clone(), house.clone());
+            house.aside.send_modify(|count| *count += 1);
             tokio::spawn(async move {
-                pump(agent, clock, tail).await;
-                aside.aside.send_modify(|count| *count -= 1);
+                Pump { cell, clock: house.clock.clone(), watching: weak, told: Vec::new() }.run(tail).await;
+                house.aside.send_modify(|count| *count -= 1);
             });
-            Arc::new(Self(queue))
+            watching
         })
         .into()
+    }
+
+    /// From now on a failure that blocks ends this turn.
+    pub(super) fn follow(&self, frame: &Frame) {
+        *self.flying() = Some((frame.id.clone(), frame.cut.clone()));
+    }
+
+    /// Ready when the observers have seen all that was told up to here, or see nothing more.
+    pub(crate) async fn has_seen(&self, cursor: Cursor) {
+        // It cannot fail: this holds the sender.
+        let _ = self.seen.subscribe().wait_for(|seen| *seen >= cursor).await;
+    }
+
+    fn flying(&self) -> MutexGuard<'_, Option<(TurnId, CutToken)>> {
+        self.flying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Watching {
     /// What is in the queue is still given out.
     fn drop(&mut self) {
-        self.0.close();
+        self.queue.close();
     }
 }
 
-async fn pump(agent: Agent, clock: Arc<dyn Clock>, mut tail: Subscription) {
-    while let Some(told) = tail.next().await {
-        for entry in &agent.chains().on_event {
-            let Some(hook) = entry.hook() else { continue };
-            // An observer's failure is its own: it is recorded nowhere but in the hook itself.
-            let _ = within(clock.as_ref(), entry, hook.on_event(&told)).await;
+struct Pump {
+    cell: Arc<Cell>,
+    clock: Arc<dyn Clock>,
+    watching: Weak<Watching>,
+    /// Whose failure was told, and in which turn.
+    told: Vec<(usize, Option<TurnId>)>,
+}
+
+impl Pump {
+    async fn run(mut self, mut tail: Subscription) {
+        let agent = self.cell.agent.clone();
+        let observers = &agent.chains().on_event;
+        let mut turn = None;
+        while let Some(told) = tail.next().await {
+            turn.clone_from(&told.turn);
+            for (nth, entry) in observers.iter().enumerate() {
+                let Some(hook) = entry.hook() else { continue };
+                let began = self.clock.coarse();
+                if let Err(failure) = within(self.clock.as_ref(), entry, hook.on_event(&told)).await {
+                    self.failed(nth, entry, turn.as_ref(), self.clock.coarse().saturating_sub(began), &failure);
+                }
+            }
+            self.saw(told.cursor);
         }
+        // Somebody still wants them to watch: they were too slow, and were cut off.
+        if self.watching.strong_count() > 0 {
+            for (nth, entry) in observers.iter().enumerate() {
+                let failure = HookFailure::Error("the observers were too slow and miss events".into());
+                self.failed(nth, entry, turn.as_ref(), Duration::ZERO, &failure);
+            }
+        }
+        self.saw(Cursor { epoch: u64::MAX, position: u64::MAX });
+    }
+
+    fn saw(&self, cursor: Cursor) {
+        if let Some(watching) = self.watching.upgrade() {
+            watching.seen.send_replace(cursor);
+        }
+    }
+
+    fn failed(&mut self, nth: usize, entry: &HookEntry, turn: Option<&TurnId>, took: Duration, failure: &HookFailure) {
+        if entry.failure_policy(Point::OnEvent) == OnFailure::Block
+            && let Some(watching) = self.watching.upgrade()
+            && let Some((_, cut)) = watching.flying().as_ref().filter(|(flying, _)| Some(flying) == turn)
+        {
+            let why = format!("hook {} failed at {}: {failure}", entry.name, Point::OnEvent).into();
+            cut.cut(Cut::Blocked { hook: entry.name.clone(), why });
+        }
+        match self.told.iter_mut().find(|(told, _)| *told == nth) {
+            Some((_, told)) if told.as_ref() == turn => return,
+            Some((_, told)) => *told = turn.cloned(),
+            None => self.told.push((nth, turn.cloned())),
+        }
+        let record = Record {
+            point: Point::OnEvent,
+            hook: entry.name.clone(),
+            decision: "failed".into(),
+            took,
+            tokens: 0,
+            shed: 0,
+            call: None,
+            failure: Some(failure.to_string()),
+        };
+        self.cell.plane.tell_live(turn, Live::hook_finished(&record));
     }
 }
 

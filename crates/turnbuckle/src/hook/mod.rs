@@ -171,6 +171,9 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// Every event of both planes, in order, beside the turn. A slow observer slows the turn, to a deadline.
+    ///
+    /// Of its failures the first of a turn is told. With [`OnFailure::Block`] one ends the turn, and a turn does not
+    /// complete before the observer has seen what was told of it.
     fn on_event(&self, told: &Arc<Told>) -> impl Future<Output = Result<(), Failure>> + Send {
         let _ = told;
         Unhooked::new(Pass::<()>::new())

@@ -186,6 +186,11 @@ impl Plane {
         inner.lossless.iter().filter(|queue| queue.is_behind()).cloned().collect()
     }
 
+    /// Of the last word told.
+    pub(crate) fn cursor(&self) -> Cursor {
+        self.lock().cursor
+    }
+
     /// Of the last event in view.
     pub(crate) fn last_seq(&self) -> u64 {
         self.lock().view.events.last().map_or(0, |event| event.seq)

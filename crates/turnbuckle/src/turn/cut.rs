@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::state::Verdict;
 use crate::event::Outcome;
+use crate::message::Text;
 use crate::scope::{By, System};
 
 /// Why a turn was cut short.
@@ -16,6 +17,11 @@ use crate::scope::{By, System};
 pub(crate) enum Cut {
     Cancelled(By),
     TimeUp,
+    /// An observer failed whose failure blocks.
+    Blocked {
+        hook: Text,
+        why: Text,
+    },
 }
 
 impl Cut {
@@ -23,6 +29,7 @@ impl Cut {
         match self {
             Self::Cancelled(by) => Verdict { outcome: Outcome::Cancelled, reason: None, by: Some(by.clone()) },
             Self::TimeUp => Verdict::exhausted("turn_timeout"),
+            Self::Blocked { hook, why } => Verdict::failed(why.clone()).by(By::hook(hook)),
         }
     }
 }

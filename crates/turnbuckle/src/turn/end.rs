@@ -9,7 +9,7 @@ use super::flight::{Flight, Interrupt, Keeping, With};
 use super::state::{OpenTurn, Verdict};
 use crate::event::{EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
 use crate::hook::run::Run;
-use crate::hook::{AfterAgent, HookEntry, OnStop, Point, Settled, Stopping, ToolTrace};
+use crate::hook::{AfterAgent, HookEntry, OnFailure, OnStop, Point, Settled, Stopping, ToolTrace};
 use crate::message::{Content, StopReason, Text, Usage};
 use crate::scope::{By, System};
 use crate::store::{Job, JobKind, Lease, Standing};
@@ -24,10 +24,20 @@ pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
                 return Ok(());
             }
             settle(flight, &mut closing).await?;
+            observed(flight).await?;
             Verdict { outcome: Outcome::Completed, reason: None, by: None }
         }
     };
     write(flight, verdict, closing).await
+}
+
+/// No turn completes before those observers have seen it whose failure would end it.
+async fn observed(flight: &mut Flight) -> Result<(), Interrupt> {
+    let blocks = |entry: &HookEntry| entry.failure_policy(Point::OnEvent) == OnFailure::Block;
+    if !flight.frame().agent.chains().on_event.iter().any(blocks) {
+        return Ok(());
+    }
+    Ok(flight.frame().cut.race(flight.cell.observed()).await?)
 }
 
 /// What the hooks of this stage leave for the last append.

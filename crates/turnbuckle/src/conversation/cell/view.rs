@@ -52,6 +52,14 @@ impl Cell {
         watching
     }
 
+    /// Ready when every observer has seen what was told so far.
+    pub(crate) async fn observed(&self) {
+        let watching = self.lock().watching.upgrade();
+        if let Some(watching) = watching {
+            watching.has_seen(self.plane.cursor()).await;
+        }
+    }
+
     /// True once.
     pub(crate) fn meets_first_turn(&self) -> bool {
         !std::mem::replace(&mut self.lock().met, true)
