@@ -58,6 +58,11 @@ async fn settle() {
     }
 }
 
+/// A promise that is broken fails, rather than hangs.
+async fn soon<F: Future>(wanted: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(10), wanted).await.expect("nobody told")
+}
+
 async fn waiting(door: &Conversations) {
     assert!(matches!(door.turn(&id(), "go", Scope::local()).await.unwrap(), Rest::Waiting(_)));
 }
@@ -81,7 +86,7 @@ async fn a_cancellation_says_where_it_is_carried_out() {
     let letter = there.cancel(&id(), Scope::local()).await.unwrap();
     assert_eq!(letter, Cancelled::ByLetter { turn: meant.clone() });
     assert_eq!(here.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Here { turn: meant });
-    turn.rest().await.unwrap();
+    soon(turn.rest()).await.unwrap();
     settle().await;
     assert_eq!(outcome(&here).await, Some(Outcome::Cancelled));
     for door in [&here, &there] {
@@ -126,7 +131,7 @@ async fn a_cancellation_is_not_lost_with_a_claim_that_fails() {
     assert!(resumed.is_err());
     cancelled.unwrap();
     clock.advance(Duration::from_secs(1));
-    let Rest::Ended(ended) = turn.rest().await.unwrap() else { panic!("it waits") };
+    let Rest::Ended(ended) = soon(turn.rest()).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
 }
 
@@ -174,10 +179,10 @@ async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_ran_it() {
     waiting(&here).await;
     let second = here.send_while(&id(), "second", Scope::local(), WhileBusy::Queue).await.unwrap();
     let answer = there.resolve(&id(), &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    answer.rest().await.unwrap();
+    soon(answer.rest()).await.unwrap();
     settle().await;
     here.turn(&id(), "third", Scope::local()).await.unwrap();
-    let rest = tokio::time::timeout(Duration::from_secs(5), second.rest()).await.expect("nobody told");
+    let rest = soon(second.rest()).await;
     match rest {
         Ok(Rest::Ended(ended)) => assert_eq!(ended.text(), "4"),
         other => panic!("{other:?}"),
@@ -200,7 +205,7 @@ async fn a_message_that_meets_a_close_keeps_its_conversation() {
     let third = door.send(&id(), "third", Scope::local()).await;
     assert!(matches!(third, Err(SendError::Busy { .. })), "two would write at once: {third:?}");
     go.notify_one();
-    assert!(matches!(second.rest().await.unwrap(), Rest::Ended(_)));
+    assert!(matches!(soon(second.rest()).await.unwrap(), Rest::Ended(_)));
     door.close(&id(), Scope::local()).await.unwrap();
     settle().await;
     assert_eq!(door.in_memory_now(), 0);
@@ -276,12 +281,12 @@ async fn an_approval_that_could_not_be_used_in_time_is_none() {
     let door = process(asker(), &store, &clock);
     waiting(&door).await;
     let approved = door.resolve(&id(), &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    assert!(matches!(approved.rest().await, Err(TurnError::Store(_))), "the process stops before the tool does");
+    assert!(matches!(soon(approved.rest()).await, Err(TurnError::Store(_))), "the process stops before the tool does");
     dies.store(false, Ordering::Relaxed);
     clock.advance(Duration::from_secs(48 * 3600));
     let door = process(asker(), &store, &clock);
     let handle = door.resume(&id(), Scope::local()).await.unwrap().unwrap();
-    assert!(matches!(handle.rest().await.unwrap(), Rest::Ended(_)));
+    assert!(matches!(soon(handle.rest()).await.unwrap(), Rest::Ended(_)));
     let log = door.log(&id(), Scope::local()).await.unwrap();
     assert!(!log.iter().any(|event| matches!(event.kind, EventKind::ToolStarted { .. })), "it ran: {log:#?}");
     let text = serde_json::to_string(&log).unwrap();

@@ -274,7 +274,7 @@ async fn what_jobs_came_to_while_another_process_had_the_conversation_is_written
     rig.settle().await;
     assert!(store.jobs(&rig.id).await.unwrap().is_empty(), "nobody has to do it again");
     go.notify_one();
-    turn.rest().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), turn.rest()).await.unwrap().unwrap();
     settle().await;
     let log = there.log(&rig.id, Scope::local()).await.unwrap();
     let notes =
