@@ -74,9 +74,7 @@ fn assemble(flight: &mut Flight) -> (Arc<Vec<Message>>, Segments) {
     let parts: Vec<Part> = transient_parts(&flight.injected);
     let beyond =
         Beyond { turn: Some((&flight.turn.frame.id, &parts)), regeneration: flight.beside.regeneration.as_ref() };
-    let state = &mut *flight.state;
-    let open = state.turn.as_ref().map_or(state.history.len(), |turn| turn.first);
-    state.page.show(&state.history, open, &beyond)
+    flight.state.show(&beyond)
 }
 
 /// What is durable stands in the log already.

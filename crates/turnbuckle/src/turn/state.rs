@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 pub use self::open_turn::OpenTurn;
 pub(crate) use self::open_turn::{OpenCall, Question};
-use crate::context::layout::Page;
+use crate::context::layout::{Beyond, Page};
 use crate::context::tokens;
 use crate::event::{Event, EventKind, Outcome, Place, TurnEnded};
 use crate::id::{CallId, TurnId};
 use crate::live::ConversationState;
-use crate::message::Text;
+use crate::message::{Message, Text};
+use crate::model::Segments;
 use crate::scope::{By, System};
 use crate::store::Totals;
 
@@ -111,6 +112,9 @@ pub struct State {
     room: u64,
     /// Tokens of each ended turn in history, with its number of events.
     ended: Vec<(usize, u64)>,
+    /// Events that the contexts of the open turn leave out, so that it finds room. They stay in history until it has
+    /// ended: it may not join, and then the next turn has them again. Not from the log; written by `build`.
+    left_out: usize,
     /// History as messages, as far as it was needed. Written by `build`.
     pub(crate) page: Page,
 }
@@ -119,7 +123,7 @@ impl State {
     /// An empty log; history may hold `room` tokens.
     pub fn new(room: u64) -> Self {
         let (history, ended) = (Vec::with_capacity(8), Vec::new());
-        Self { seq: 0, history, turn: None, totals: Totals::default(), room, ended, page: Page::default() }
+        Self { seq: 0, history, turn: None, totals: Totals::default(), room, ended, left_out: 0, page: Page::default() }
     }
 
     /// The state whose log ends in `log` and comes to `totals`; `None` if more of the log is needed to tell.
@@ -134,7 +138,7 @@ impl State {
         state.seq = log.last().map_or(0, |last| last.seq);
         (state.room, state.totals) = (room, totals);
         let complete = whole || state.gone() <= state.excess(room, 0);
-        state.shorten(room, 0);
+        state.shorten(room);
         complete.then_some(state)
     }
 
@@ -175,6 +179,7 @@ impl State {
 
     fn end(&mut self, event: &Arc<Event>, ended: &TurnEnded) {
         self.totals = self.totals_after(ended, &[]);
+        self.leave_out(0);
         let first = self.turn.take().map_or(self.history.len(), |turn| turn.first);
         let counted = self.counted();
         if ended.outcome.joins_history() {
@@ -187,7 +192,7 @@ impl State {
         if !left.is_empty() {
             self.ended.push((left.len(), left.iter().map(|event| tokens::of_event(event)).sum()));
         }
-        self.shorten(self.room, 0);
+        self.shorten(self.room);
     }
 
     /// What the log comes to when the open turn ends like this, with `more` events before its end.
@@ -213,7 +218,22 @@ impl State {
     pub(crate) fn make_room(&mut self, room: u64) {
         let Some(turn) = &self.turn else { return };
         let open: u64 = self.history[turn.first..].iter().map(|event| tokens::of_event(event)).sum();
-        self.shorten(room, open);
+        let (_, events) = self.superfluous(room, open);
+        self.leave_out(events);
+    }
+
+    fn leave_out(&mut self, events: usize) {
+        if self.left_out != events {
+            self.left_out = events;
+            // What is kept of the page begins with what was shown before.
+            self.page = Page::default();
+        }
+    }
+
+    /// History as messages, for a call of the open turn.
+    pub(crate) fn show(&mut self, beyond: &Beyond<'_>) -> (Arc<Vec<Message>>, Segments) {
+        let open = self.turn.as_ref().map_or(self.history.len(), |turn| turn.first);
+        self.page.show(&self.history[self.left_out..], open - self.left_out, beyond)
     }
 
     /// Tokens of ended turns that have left history.
@@ -230,8 +250,8 @@ impl State {
         self.totals.tokens.saturating_add(open).saturating_sub(room).div_ceil(step).saturating_mul(step)
     }
 
-    /// Whole turns fall out, oldest first.
-    fn shorten(&mut self, room: u64, open: u64) {
+    /// How many turns, and how many events, are too much: whole turns, oldest first.
+    fn superfluous(&self, room: u64, open: u64) -> (usize, usize) {
         let (excess, mut gone) = (self.excess(room, open), self.gone());
         let (mut turns, mut events) = (0, 0);
         for (length, tokens) in &self.ended {
@@ -240,6 +260,12 @@ impl State {
             }
             (turns, events, gone) = (turns + 1, events + length, gone + tokens);
         }
+        (turns, events)
+    }
+
+    /// What is too much falls out.
+    fn shorten(&mut self, room: u64) {
+        let (turns, events) = self.superfluous(room, 0);
         if turns == 0 {
             return;
         }

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use turnbuckle::event::EventKind;
+use turnbuckle::hook::{Outgoing, pre};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Store;
 use turnbuckle::stores::MemoryStore;
@@ -86,4 +87,28 @@ async fn a_revived_conversation_sends_what_a_live_one_would() {
     assert_eq!(sent(&live), sent(&revived));
     assert!(sent(&live).iter().any(|messages| messages.len() < 20 && messages.len() > 3), "nothing fell out");
     assert_valid(&staying.log().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_long_turn_that_was_halted_leaves_the_next_one_the_same_history_live_and_revived() {
+    let limits = || Limits { context_tokens: 600, injection_reserve: 100, ..Limits::default() };
+    let halt = || {
+        pre("halt", |turn: Outgoing| async move {
+            let long = turn.user_message().text().len() > 900;
+            if long { turn.halt("too long") } else { turn.proceed() }
+        })
+        .every_call()
+    };
+    let (live, revived) = (Recorder::of(echo()), Recorder::of(echo()));
+    let agent = |model: &Recorder| Agent::builder("a", model.clone()).limits(limits()).hook(halt()).build().unwrap();
+    let mut staying = Rig::new(agent(&live));
+    let store = MemoryStore::default();
+    for n in 0..40 {
+        let words = format!("{n} {}", "word ".repeat(if n % 4 == 3 { 200 } else { 20 }));
+        staying.ended(words.clone()).await.unwrap();
+        Rig::on(agent(&revived), store.clone()).ended(words).await.unwrap();
+    }
+    let sent = |model: &Recorder| model.requests().iter().map(|request| request.messages.to_vec()).collect::<Vec<_>>();
+    assert_eq!(sent(&live).len(), 30);
+    assert_eq!(sent(&live), sent(&revived));
 }
