@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use turnbuckle::Message;
-use turnbuckle::model::{Request, Retry, Sink};
+use turnbuckle::model::{ModelError, Request, Retry, Sink};
 use turnbuckle_models::{Environment, ProbeError, models_at};
 
 use crate::Stopped;
@@ -14,6 +14,7 @@ use crate::assemble::{By, choose_model};
 use crate::config;
 use crate::exit::Exit;
 use crate::model_name::{ModelName, open_provider};
+use crate::model_trouble;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::show::clean;
@@ -113,11 +114,15 @@ async fn health(name: &str) -> Health {
     let began = Instant::now();
     match tokio::time::timeout(ANSWER, model.stream(&request, &mut Nowhere)).await {
         Err(_) => Health::Fails(Problem::error(format!("{name} said nothing for {} s", ANSWER.as_secs()))),
+        // It thought, and one token was not enough to say anything: that is an answer.
+        Ok(Err(ModelError::Status { status: 400, message, .. })) if message.contains("output limit was reached") => {
+            Health::Answers { took: began.elapsed(), input: 0, output: 0, cost: None }
+        }
         Ok(Err(error)) => {
-            let hint = match error.retry() {
+            let hint = model_trouble::advice(&error.to_string()).unwrap_or(match error.retry() {
                 Retry::Never => "is the key right, and does the provider know the model?",
-                Retry::Soon | Retry::After(_) => "is the server there? It may be worth trying again",
-            };
+                Retry::Soon | Retry::After(_) => "it may be worth trying again",
+            });
             Health::Fails(Problem::error(clean(&with_causes(&error))).hint(hint))
         }
         Ok(Ok(reply)) => {

@@ -16,6 +16,7 @@ mod exit;
 mod hooks;
 mod look;
 mod model_name;
+mod model_trouble;
 mod output;
 mod problem;
 mod run;

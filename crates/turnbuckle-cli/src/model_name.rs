@@ -56,7 +56,9 @@ pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<
     let prices = prices(&environment)?;
     turnbuckle_models::open(name, &environment, &prices, max_tokens).map_err(|error| match &error {
         NameError::NoKey { variable, .. } => {
-            Problem::error(error.to_string()).hint(format!("export {variable}=…, or use another model: {FORMS}"))
+            Problem::error(error.to_string()).hint(format!(
+                "export {variable}=…, or use another model: {FORMS}; `turnbuckle doctor` says which keys and servers are there"
+            ))
         }
         NameError::Variable { .. } | NameError::Setup(SetupError::BaseUrl) => {
             Problem::error(error.to_string()).hint("for example https://api.example.com/v1")

@@ -41,8 +41,8 @@ pub(crate) fn cut_off(what: &str) -> ModelError {
     ModelError::Transport { message: what.to_owned(), source: None }
 }
 
-/// An event that is no JSON: whatever garbled it may leave the next answer alone.
-pub(crate) fn garbled(error: serde_json::Error) -> ModelError {
+/// An event that is no text or no JSON: whatever garbled it may leave the next answer alone.
+pub(crate) fn garbled(error: impl std::error::Error + Send + Sync + 'static) -> ModelError {
     ModelError::Transport { message: format!("an event of the answer is garbled: {error}"), source: Some(error.into()) }
 }
 

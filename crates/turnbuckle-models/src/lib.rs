@@ -32,6 +32,7 @@ mod prices;
 mod probe;
 mod ruler;
 mod sse;
+mod template;
 mod wire;
 
 pub use anthropic::{Anthropic, Messages, ObjectBy};

@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 use turnbuckle::Part;
 use turnbuckle::model::ModelError;
 
+use crate::failure::garbled;
+
 /// A string where one is expected: `null`, and what is no string, count as empty. Borrowed where nothing is escaped.
 #[derive(Debug, Default)]
 pub(crate) struct Str<'a>(Cow<'a, str>);
@@ -18,6 +20,12 @@ impl std::ops::Deref for Str<'_> {
     type Target = str;
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl<'a> From<&'a str> for Str<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
     }
 }
 
@@ -64,6 +72,16 @@ impl<'de> Visitor<'de> for StrVisitor {
         while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Cow::Borrowed(""))
     }
+}
+
+/// An event's JSON. Its bytes are looked at once for being text, not string by string.
+pub(crate) fn parsed<'a, T: Deserialize<'a>>(event: &'a str) -> Result<T, ModelError> {
+    serde_json::from_str(event).map_err(garbled)
+}
+
+/// An event as text.
+pub(crate) fn text(event: &[u8]) -> Result<&str, ModelError> {
+    std::str::from_utf8(event).map_err(garbled)
 }
 
 /// A count as it should be; what is no whole number has some servers' way of writing one, and the rest is none.

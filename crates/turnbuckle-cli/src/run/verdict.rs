@@ -9,6 +9,7 @@ use turnbuckle::{ConversationId, Ended, Outcome, Rest};
 
 use crate::args::Common;
 use crate::exit::Exit;
+use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
 use crate::show;
 
@@ -114,7 +115,15 @@ fn ended_badly(ended: &Ended) -> Option<Problem> {
         Outcome::Failed if reason.contains("context_tokens") => {
             (format!("the turn failed: {reason}"), "send less, or raise `context_tokens` in [limits]")
         }
-        Outcome::Failed => (format!("the turn failed: {reason}"), "`run --json` shows every event of a turn"),
+        Outcome::Failed => {
+            let problem = Problem::error(format!("the turn failed: {reason}"));
+            return Some(match model_trouble::advice(reason) {
+                Some(advice) => problem.hint(format!(
+                    "{advice} (`turnbuckle doctor` says what is there and asks the model for one token)"
+                )),
+                None => problem.hint("`run --json` shows every event of a turn"),
+            });
+        }
     };
     Some(Problem::error(what).hint(hint))
 }

@@ -1,5 +1,8 @@
 //! Providers by name: keys and addresses from the environment, and what is said when something is missing.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use super::program::{Folder, Ran};
 
 fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
@@ -14,7 +17,8 @@ fn without_a_key_it_is_said_which_one() {
     run(&[], &["run", "--model", "anthropic:claude", "hi"])
         .exits(2)
         .says("ANTHROPIC_API_KEY is not set")
-        .says("hint: export");
+        .says("hint: export")
+        .says("`turnbuckle doctor`");
     run(&[], &["run", "--model", "openai:gpt", "hi"]).exits(2).says("OPENAI_API_KEY is not set");
     run(&[("OPENAI_API_KEY", " ")], &["run", "--model", "openai:gpt", "hi"]).exits(2).says("is not set");
     run(&[], &["check", "--model", "anthropic:claude"]).exits(2).says("ANTHROPIC_API_KEY is not set");
@@ -32,8 +36,61 @@ fn a_dead_port_fails_the_turn_and_says_where() {
     run(&[], &["run", "--model", "openai@http://127.0.0.1:9/v1:m", "hi"])
         .exits(1)
         .says("asking 127.0.0.1:9")
-        .says("refused");
+        .says("refused")
+        .says("hint: is the server there")
+        .says("`turnbuckle doctor`");
     run(&[("OLLAMA_HOST", "127.0.0.1:9")], &["run", "--model", "ollama:m", "hi"]).exits(1).says("asking 127.0.0.1:9");
+}
+
+/// A server that gives everybody this answer; what it was asked first comes back.
+fn answering(answer: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (asked, seen) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|length| length == 1) {
+                head.push(byte[0]);
+            }
+            let _ = asked.send(String::from_utf8_lossy(&head).into_owned());
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (address, seen)
+}
+
+const GREETING: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+    data: {\"choices\":[{\"delta\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+#[test]
+fn what_a_person_can_set_right_is_a_hint_and_doctor_is_named() {
+    for (answer, hint) in [
+        ("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>", "end in /v1"),
+        ("HTTP/1.1 401 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", "is the key right"),
+        ("HTTP/1.1 404 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", "does the provider know the model"),
+    ] {
+        let (address, _) = answering(answer);
+        let model = format!("openai@http://{address}:m");
+        run(&[], &["run", "--model", &model, "hi"]).exits(1).says(hint).says("`turnbuckle doctor`");
+        run(&[], &["doctor", "--model", &model]).exits(1).says(hint);
+    }
+}
+
+#[test]
+fn a_proxy_is_taken_from_the_environment_and_this_machine_is_asked_directly() {
+    let (proxy, asked) = answering(GREETING);
+    let by_proxy = format!("http://{proxy}");
+    let variables = [("HTTP_PROXY", by_proxy.as_str()), ("http_proxy", by_proxy.as_str())];
+    let model = "openai@http://models.example.com/v1:m";
+    run(&variables, &["run", "--model", model, "hi"]).exits(0).prints("hello\n");
+    let head = asked.recv().unwrap();
+    assert!(head.starts_with("POST http://models.example.com/v1/chat/completions"), "{head}");
+
+    let (here, _) = answering(GREETING);
+    let nowhere = [("HTTP_PROXY", "http://127.0.0.1:9"), ("http_proxy", "http://127.0.0.1:9")];
+    run(&nowhere, &["run", "--model", &format!("openai@http://{here}/v1:m"), "hi"]).exits(0).prints("hello\n");
 }
 
 #[test]

@@ -24,7 +24,10 @@ pub(super) struct Event<'a> {
     pub(super) error: Option<Value>,
 }
 
-#[derive(Deserialize)]
+/// The kind of delta that nearly all are.
+pub(super) const TEXT_DELTA: &str = "text_delta";
+
+#[derive(Default, Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(borrow, default)]
     pub(super) r#type: Str<'a>,
@@ -40,6 +43,13 @@ pub(super) struct Delta<'a> {
     pub(super) citation: Option<Value>,
     #[serde(borrow, default)]
     pub(super) stop_reason: Str<'a>,
+}
+
+impl<'a> Delta<'a> {
+    /// One that says text.
+    pub(super) fn saying(text: &'a str) -> Self {
+        Self { r#type: TEXT_DELTA.into(), text: text.into(), ..Self::default() }
+    }
 }
 
 #[derive(Deserialize)]

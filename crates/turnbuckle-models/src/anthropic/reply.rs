@@ -8,13 +8,14 @@ use turnbuckle::model::{ModelError, Request, Sink};
 use super::ObjectBy;
 use super::block::{Block, Lane, whole_input};
 use super::body::OBJECT_TOOL;
-use super::event::{Delta, Event, WireUsage};
+use super::event::{Delta, Event, TEXT_DELTA, WireUsage};
 use super::hosted::hosted;
 use crate::arguments;
 use crate::events::Fold;
-use crate::failure::{garbled, in_stream};
+use crate::failure::in_stream;
 use crate::key::Key;
-use crate::wire::{Complaint, object};
+use crate::template::Template;
+use crate::wire::{Complaint, object, parsed, text};
 
 /// A reply under way.
 pub(super) struct Folding<'a> {
@@ -23,6 +24,9 @@ pub(super) struct Folding<'a> {
     paused_at: usize,
     /// The block that says something, and up to where that was told.
     told: (usize, usize),
+    /// Of events that say text, and which block theirs is.
+    template: Template,
+    repeated: u64,
     stop: Option<String>,
     usage: WireUsage,
     /// Of the answers before the last pause.
@@ -41,6 +45,8 @@ impl<'a> Folding<'a> {
             blocks: Vec::new(),
             paused_at: 0,
             told: (0, 0),
+            template: Template::default(),
+            repeated: 0,
             stop: None,
             usage: WireUsage::default(),
             spent: Usage::default(),
@@ -85,7 +91,7 @@ impl<'a> Folding<'a> {
         self.blocks.push((index, started));
     }
 
-    fn add(&mut self, index: u64, delta: Delta<'_>, out: &mut dyn Sink) {
+    fn add(&mut self, index: u64, delta: &Delta<'_>, out: &mut dyn Sink) {
         let blocks = &self.blocks[self.paused_at..];
         let Some(at) = blocks.iter().rposition(|(number, _)| *number == index) else { return };
         let at = self.paused_at + at;
@@ -94,8 +100,8 @@ impl<'a> Folding<'a> {
             self.told = (at, self.blocks[at].1.said().map_or(0, |(_, said)| said.len()));
         }
         match (&mut self.blocks[at].1, &*delta.r#type) {
-            (Block::Text { text, .. }, "text_delta") => text.push_str(&delta.text),
-            (Block::Text { citations, .. }, "citations_delta") => citations.extend(delta.citation),
+            (Block::Text { text, .. }, TEXT_DELTA) => text.push_str(&delta.text),
+            (Block::Text { citations, .. }, "citations_delta") => citations.extend(delta.citation.clone()),
             (Block::Thinking { text, .. }, "thinking_delta") => text.push_str(&delta.thinking),
             (Block::Thinking { signature, .. }, "signature_delta") => signature.push_str(&delta.signature),
             (Block::Call { json, .. } | Block::Sealed { json, .. } | Block::Object { json }, "input_json_delta") => {
@@ -167,16 +173,24 @@ impl<'a> Folding<'a> {
 impl Fold for Folding<'_> {
     /// One event. Kinds that are not known are skipped: there will be new ones.
     fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+        if let Some(text) = self.template.text(data) {
+            self.add(self.repeated, &Delta::saying(text), out);
+            return Ok(());
+        }
         // Gateways that know the other wire better end with its last word.
         if data.trim_ascii() == b"[DONE]" {
             self.over = true;
             return Ok(());
         }
-        let event: Event<'_> = serde_json::from_slice(data).map_err(garbled)?;
+        let data = text(data)?;
+        let event: Event<'_> = parsed(data)?;
         match &*event.r#type {
             "content_block_delta" => {
                 if let Some(delta) = event.delta {
-                    self.add(event.index, delta, out);
+                    if &*delta.r#type == TEXT_DELTA && self.template.learn(data, &delta.text) {
+                        self.repeated = event.index;
+                    }
+                    self.add(event.index, &delta, out);
                 }
             }
             "content_block_start" => {

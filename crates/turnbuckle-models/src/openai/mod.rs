@@ -2,6 +2,7 @@
 
 mod body;
 mod calls;
+mod chunk;
 mod reply;
 
 use reqwest::header::AUTHORIZATION;

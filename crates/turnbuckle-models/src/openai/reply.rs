@@ -1,120 +1,20 @@
 //! What a server of chat completions says, folded into a reply as it comes.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::{Value, json};
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
-use super::calls::{CallDelta, Calls};
+use super::calls::Calls;
+use super::chunk::{Chunk, Delta};
 use crate::arguments;
 use crate::events::Fold;
-use crate::failure::{garbled, in_stream};
+use crate::failure::in_stream;
 use crate::key::Key;
-use crate::wire::{Complaint, Str, count};
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow, default, deserialize_with = "first")]
-    choices: Option<Choice<'a>>,
-    #[serde(default)]
-    usage: Option<WireUsage>,
-    #[serde(default)]
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(default)]
-    index: Option<u64>,
-    #[serde(borrow, default)]
-    delta: Option<Delta<'a>>,
-    #[serde(borrow, default)]
-    finish_reason: Str<'a>,
-}
-
-/// The first choice: nobody asked for others. Read without a list, since nearly every chunk has exactly one.
-fn first<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice<'a>>, D::Error> {
-    deserializer.deserialize_any(FirstVisitor)
-}
-
-struct FirstVisitor;
-
-impl<'de> Visitor<'de> for FirstVisitor {
-    type Value = Option<Choice<'de>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("choices")
-    }
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut choices: A) -> Result<Self::Value, A::Error> {
-        let mut first = None;
-        while let Some(choice) = choices.next_element::<Choice<'de>>()? {
-            if first.is_none() && choice.index.unwrap_or(0) == 0 {
-                first = Some(choice);
-            }
-        }
-        Ok(first)
-    }
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow, default)]
-    content: Str<'a>,
-    #[serde(borrow, default)]
-    refusal: Str<'a>,
-    /// DeepSeek, llama.cpp, vLLM.
-    #[serde(borrow, default)]
-    reasoning_content: Str<'a>,
-    /// OpenRouter, Ollama.
-    #[serde(borrow, default)]
-    reasoning: Str<'a>,
-    /// OpenRouter: what must go back as it came.
-    #[serde(default)]
-    reasoning_details: Option<Vec<Value>>,
-    #[serde(borrow, default)]
-    tool_calls: Option<Vec<CallDelta<'a>>>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-struct WireUsage {
-    #[serde(default, deserialize_with = "count")]
-    prompt_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "count")]
-    completion_tokens: Option<u64>,
-    #[serde(default)]
-    prompt_tokens_details: Option<Details>,
-    /// DeepSeek.
-    #[serde(default, deserialize_with = "count")]
-    prompt_cache_hit_tokens: Option<u64>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-struct Details {
-    #[serde(default, deserialize_with = "count")]
-    cached_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "count")]
-    cache_write_tokens: Option<u64>,
-}
-
-impl From<WireUsage> for Usage {
-    fn from(usage: WireUsage) -> Self {
-        let details = usage.prompt_tokens_details.unwrap_or_default();
-        Self {
-            input: usage.prompt_tokens.unwrap_or_default(),
-            output: usage.completion_tokens.unwrap_or_default(),
-            cache_read: details.cached_tokens.or(usage.prompt_cache_hit_tokens).unwrap_or_default(),
-            cache_write: details.cache_write_tokens.unwrap_or_default(),
-        }
-    }
-}
+use crate::template::Template;
+use crate::wire::{Complaint, parsed, text};
 
 /// A reply under way.
 pub(super) struct Folding<'a> {
@@ -122,6 +22,8 @@ pub(super) struct Folding<'a> {
     thinking: String,
     /// Up to where text and thinking were told.
     told: (usize, usize),
+    /// Of chunks that say text.
+    template: Template,
     /// What OpenRouter sealed, piece by piece.
     sealed: Vec<Value>,
     calls: Calls,
@@ -140,6 +42,7 @@ impl<'a> Folding<'a> {
             text: String::new(),
             thinking: String::new(),
             told: (0, 0),
+            template: Template::default(),
             sealed: Vec::new(),
             calls: Calls::default(),
             finish: None,
@@ -214,11 +117,20 @@ impl<'a> Folding<'a> {
 
 impl Fold for Folding<'_> {
     fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+        if let Some(text) = self.template.text(data) {
+            self.tell_thinking(out);
+            self.text.push_str(text);
+            return Ok(());
+        }
         if data.trim_ascii() == b"[DONE]" {
             self.over = true;
             return Ok(());
         }
-        let chunk: Chunk<'_> = serde_json::from_slice(data).map_err(garbled)?;
+        let data = text(data)?;
+        let chunk: Chunk<'_> = parsed(data)?;
+        if let Some(text) = chunk.only_text() {
+            self.template.learn(data, text);
+        }
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
         }

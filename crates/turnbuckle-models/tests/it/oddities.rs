@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnbuckle::clock::Clock;
-use turnbuckle::message::StopReason;
+use turnbuckle::message::{Part, StopReason};
 use turnbuckle::model::{Model, ModelError, Retry, Sink};
 use turnbuckle::testing::PausedClock;
 
@@ -126,6 +126,34 @@ impl Sink for Pieces {
     fn thinking(&mut self, text: &str) {
         self.0.push(format!("({text})"));
     }
+}
+
+#[tokio::test]
+async fn texts_find_their_places_whatever_is_escaped_and_however_blocks_take_turns() {
+    let words = ["plain", "né 😀", "line\n", "\"quoted\"", "back\\slash", "", "tab\t", "plain", "}}", "\u{1}", "x"];
+    let start = |index: usize| json!({ "type": "content_block_start", "index": index, "content_block": { "type": "text", "text": "" } });
+    let mut events = vec![start(0), start(1), start(2)];
+    let mut expected = [const { String::new() }; 3];
+    // Every word follows every other, in the same block and in another.
+    for step in 0..600 {
+        let (index, word) = (step * 7 % 13 % 3, words[(step * step + step / 11) % words.len()]);
+        expected[index].push_str(word);
+        let delta = json!({ "type": "text_delta", "text": word });
+        events.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+    }
+    events.push(json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" } }));
+    let server = StandIn::playing(vec![streaming(&anthropic_events(&events))]).await;
+    let reply = anthropic(&server.url).stream(&asking("hi"), &mut Ear::default()).await.unwrap();
+    let texts: Vec<_> = reply.content.parts().iter().filter_map(Part::as_text).collect();
+    assert_eq!(texts, expected);
+
+    let chunks: Vec<Value> =
+        (0..300).map(|step| delta(json!({ "content": words[step * step % words.len()] }))).collect();
+    let whole: Vec<Value> = chunks.iter().cloned().chain([finish("stop")]).collect();
+    let server = StandIn::playing(vec![streaming(&openai_chunks(&whole))]).await;
+    let expected: String =
+        chunks.iter().map(|chunk| chunk["choices"][0]["delta"]["content"].as_str().unwrap()).collect();
+    assert_eq!(ask(&openai(&server.url), &asking("hi")).await.unwrap().content.text(), expected);
 }
 
 async fn pieces(model: &dyn Model) -> Vec<String> {
