@@ -39,19 +39,20 @@ pub(super) async fn chat(
     ready: &Ready,
     common: &Common,
 ) -> Result<Exit, Stopped> {
-    let tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await;
+    let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
     let tail = tail.map_err(|error| refused(error, common))?;
     let broken = |error: std::io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
     let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
     let terminal = Terminal::take().map_err(broken)?;
     output.out(MARK_PASTES);
     let mut session = Session {
-        office: office::open(conversations.clone(), id.clone()),
+        office: office::open(conversations.clone(), id.clone(), ready.scope.clone()),
         face: Face::new(output, ready.agent.tools().len()),
         view: tail.snapshot.clone(),
         answering: Answering::new(id.clone(), ready.store.is_durable(), common),
         conversations,
         id,
+        scope: ready.scope.clone(),
         tail,
         question: None,
         answered: Vec::new(),
@@ -65,6 +66,8 @@ pub(super) async fn chat(
 struct Session {
     conversations: Conversations,
     id: ConversationId,
+    /// Who is acting.
+    scope: Scope,
     office: Office,
     tail: Subscription,
     /// Everything told, folded.
@@ -101,7 +104,7 @@ impl Session {
     async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.keep_house());
-        let mut others = pin!(follow_others(conversations.clone(), self.id.clone()));
+        let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
         let mut broken = pin!(self.face.output.broken());
         let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
         let exit = loop {
@@ -290,7 +293,7 @@ impl Session {
         let text =
             format!("something was missed: `turnbuckle show {}{}` has all of it", self.id, self.answering.options);
         self.face.say("warning", Tone::Hook, &text);
-        match self.conversations.subscribe(&self.id, Delivery::Lossless, Scope::local()).await {
+        match self.conversations.subscribe(&self.id, Delivery::Lossless, self.scope.clone()).await {
             Ok(tail) => (self.view, self.tail) = (tail.snapshot.clone(), tail),
             Err(error) => {
                 self.face.say("error", Tone::Bad, &with_causes(&error));
@@ -355,11 +358,11 @@ impl Session {
 }
 
 /// What other processes write to the conversation becomes visible here when somebody looks for it.
-async fn follow_others(conversations: Conversations, id: ConversationId) {
+async fn follow_others(conversations: Conversations, id: ConversationId, scope: Scope) {
     while conversations.is_durable() {
         tokio::time::sleep(LOOK_EVERY).await;
         // What cannot be read now is read the next time.
-        let _ = conversations.snapshot(&id, Scope::local()).await;
+        let _ = conversations.snapshot(&id, scope.clone()).await;
     }
     std::future::pending().await
 }

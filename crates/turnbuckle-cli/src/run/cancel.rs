@@ -26,20 +26,23 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
     let ready = Ready::of(prepare(common))?;
     let store = ready.store.existing()?;
     let conversations = Conversations::builder(ready.agent.clone(), store.clone()).build();
-    let Some(turn) = open_turn(&conversations, &store, &id).await.map_err(refuse)? else {
+    let scope = &ready.scope;
+    let Some(turn) = open_turn(&conversations, &store, &id, scope).await.map_err(refuse)? else {
         output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
         return Ok(Exit::Completed);
     };
-    conversations.cancel(&id, Scope::local()).await.map_err(refuse)?;
+    conversations.cancel(&id, scope.clone()).await.map_err(refuse)?;
     // Commands are taken in order: once this is answered, the turn that was here is over.
-    let elsewhere = match conversations.resume(&id, Scope::local()).await {
+    let elsewhere = match conversations.resume(&id, scope.clone()).await {
         Ok(_) => false,
         Err(SendError::Store(StoreError::InUse { .. })) => true,
         Err(error) => return Err(refuse(error)),
     };
     let ended = match elsewhere {
-        true => tokio::time::timeout(PATIENCE, wait_for_end(&conversations, &id, &turn)).await.unwrap_or(Ok(None)),
-        false => end(&conversations, &id, &turn).await,
+        true => {
+            tokio::time::timeout(PATIENCE, wait_for_end(&conversations, &id, &turn, scope)).await.unwrap_or(Ok(None))
+        }
+        false => end(&conversations, &id, &turn, scope).await,
     };
     let by = if elsewhere { " by the process that has it" } else { "" };
     output::say(&match ended.map_err(refuse)? {
@@ -59,8 +62,9 @@ async fn open_turn(
     conversations: &Conversations,
     store: &SqliteStore,
     id: &ConversationId,
+    scope: &Scope,
 ) -> Result<Option<TurnId>, SendError> {
-    let view = conversations.snapshot(id, Scope::local()).await?;
+    let view = conversations.snapshot(id, scope.clone()).await?;
     let last = view.events.iter().rev().find(|event| !matches!(event.kind, EventKind::Injection { .. }));
     match last {
         Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
@@ -72,9 +76,10 @@ async fn wait_for_end(
     conversations: &Conversations,
     id: &ConversationId,
     turn: &TurnId,
+    scope: &Scope,
 ) -> Result<Option<TurnEnded>, SendError> {
     loop {
-        if let Some(ended) = end(conversations, id, turn).await? {
+        if let Some(ended) = end(conversations, id, turn, scope).await? {
             return Ok(Some(ended));
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -86,8 +91,9 @@ async fn end(
     conversations: &Conversations,
     id: &ConversationId,
     turn: &TurnId,
+    scope: &Scope,
 ) -> Result<Option<TurnEnded>, SendError> {
-    let view = conversations.snapshot(id, Scope::local()).await?;
+    let view = conversations.snapshot(id, scope.clone()).await?;
     Ok(view.events.iter().rev().filter(|event| event.turn == *turn).find_map(|event| match &event.kind {
         EventKind::TurnEnded(ended) => Some(ended.clone()),
         _ => None,
