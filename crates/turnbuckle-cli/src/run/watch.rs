@@ -86,7 +86,9 @@ impl Watch {
         if !looks.quiet {
             output.err(ready.remarks());
         }
-        let mut view = View::new(looks, ready.agent.tools().len());
+        // An answer in a shape is given without tools.
+        let tools = if looks.in_one_piece { 0 } else { ready.agent.tools().len() };
+        let mut view = View::new(looks, tools);
         let tail = conversations
             .subscribe(&id, Delivery::Lossless, ready.scope.clone())
             .await
@@ -110,7 +112,11 @@ impl Watch {
         if let Ok(Rest::Ended(ended)) = rest {
             self.view.answer(ended, &self.output);
         }
-        problems.iter().for_each(|problem| self.output.problem(problem));
+        let blamed = match rest {
+            Ok(Rest::Ended(ended)) => ended.by.as_ref(),
+            _ => None,
+        };
+        self.view.failures(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
         exit
     }
 

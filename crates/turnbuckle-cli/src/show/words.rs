@@ -17,7 +17,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
 }
 
 /// On one line, the beginning.
-pub(super) fn brief(text: &str) -> String {
+pub(crate) fn brief(text: &str) -> String {
     cut(&one_line(text), BRIEF)
 }
 
