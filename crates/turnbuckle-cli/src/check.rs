@@ -153,6 +153,12 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "files     {files}");
     let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), prepared.model);
     let _ = writeln!(text, "store     {}", prepared.store);
+    let scope = &prepared.config.scope;
+    if scope.user.is_some() || scope.roles.is_some() {
+        let roles: Vec<&str> = scope.roles.iter().flat_map(|roles| &roles.value).map(|role| &*role.value).collect();
+        let user = scope.user.as_ref().map_or("local", |user| &user.value);
+        let _ = writeln!(text, "scope     {user}, roles {}", or_none(roles.join(", ")));
+    }
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
     let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
     for point in Point::ALL {

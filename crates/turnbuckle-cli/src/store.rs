@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::stores::MemoryStore;
-use turnbuckle::{Agent, Conversations};
+use turnbuckle::{Agent, Conversations, Scope};
 use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
@@ -115,12 +115,13 @@ impl std::fmt::Display for StoreName {
     }
 }
 
-/// The chosen store for those who only look: of the configuration nothing else matters, but it must be readable.
-pub(crate) fn to_look_at(common: &Common) -> Result<SqliteStore, Stopped> {
+/// The chosen store for those who only look, and who they are: of the configuration nothing else matters, but it must be
+/// readable.
+pub(crate) fn to_look_at(common: &Common) -> Result<(SqliteStore, Scope), Stopped> {
     let config::Loaded { config, mut problems, .. } = config::load(common.config.as_deref());
     problems.retain(Problem::is_error);
     match StoreName::choose(common, &config) {
-        Ok(name) if problems.is_empty() => name.to_look_at(),
+        Ok(name) if problems.is_empty() => Ok((name.to_look_at()?, config.scope.scope())),
         Ok(_) => Err(Stopped { problems, exit: Exit::Usage }),
         Err(problem) => {
             problems.push(problem);

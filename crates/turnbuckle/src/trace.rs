@@ -170,9 +170,18 @@ fn short(text: &str) -> String {
     }
 }
 
+/// The fields of a call in an order to read. JSON objects are kept in the order of their keys; what a call is about comes
+/// first, and what was before what will be.
+pub fn in_order(fields: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
+    let rank = |key: &str| ["path", "old"].iter().position(|first| *first == key).unwrap_or(2);
+    let mut fields: Vec<_> = fields.iter().collect();
+    fields.sort_by_key(|(key, _)| rank(key));
+    fields
+}
+
 fn shown(name: &Text, arguments: &Value) -> String {
     let values: Vec<String> = match arguments {
-        Value::Object(fields) => fields.values().map(Value::to_string).collect(),
+        Value::Object(fields) => in_order(fields).into_iter().map(|(_, value)| value.to_string()).collect(),
         other => vec![other.to_string()],
     };
     short(&format!("{name}({})", values.join(", ")))

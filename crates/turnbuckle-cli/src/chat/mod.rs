@@ -107,7 +107,7 @@ impl<'a> Meant<'a> {
 const HELP: &str = "\
 A line is a message; typed while a turn runs, it is queued. Alt-Enter begins a new line.
 What a turn asks: y approves, n refuses, any other text refuses with that reason.
-Ctrl-C cancels the turn; again leaves. Ctrl-D and /quit leave; a turn that waits goes on waiting.
+Ctrl-C cancels the turn and what is queued; again leaves. Ctrl-D and /quit leave; a turn that waits goes on waiting.
 Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
 
 #[cfg(test)]

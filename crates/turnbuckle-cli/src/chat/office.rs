@@ -44,11 +44,11 @@ pub(super) struct Office {
 }
 
 /// Works until nobody gives orders any more.
-pub(super) fn open(conversations: Conversations, id: ConversationId) -> Office {
+pub(super) fn open(conversations: Conversations, id: ConversationId, scope: Scope) -> Office {
     let ((orders, mut incoming), (tell, reports)) = (channel(ORDERS), channel(ORDERS));
     tokio::spawn(async move {
         while let Some(order) = incoming.recv().await {
-            let report = carry_out(&conversations, &id, order).await;
+            let report = carry_out(&conversations, &id, &scope, order).await;
             if let Some(report) = report
                 && tell.send(report).await.is_err()
             {
@@ -59,26 +59,26 @@ pub(super) fn open(conversations: Conversations, id: ConversationId) -> Office {
     Office { orders, reports }
 }
 
-async fn carry_out(conversations: &Conversations, id: &ConversationId, order: Order) -> Option<Report> {
+async fn carry_out(conversations: &Conversations, id: &ConversationId, scope: &Scope, order: Order) -> Option<Report> {
     let elsewhere = |handle: &TurnHandle| handle.is_elsewhere().then_some(Report::Elsewhere);
     let trouble = |error: SendError| Problem::error(with_causes(&error));
     match order {
-        Order::Say(words) => match conversations.send_while(id, words, Scope::local(), WhileBusy::Queue).await {
+        Order::Say(words) => match conversations.send_while(id, words, scope.clone(), WhileBusy::Queue).await {
             Ok(handle) => elsewhere(&handle),
             Err(error) => Some(Report::Unsaid(trouble(error))),
         },
         Order::Answer { call, answer, digest } => {
-            match conversations.resolve(id, &call, answer, digest, Scope::local()).await {
+            match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
                 Ok(handle) => elsewhere(&handle),
                 Err(error) => Some(Report::Unanswered(call, Problem::error(error.to_string()))),
             }
         }
-        Order::TakeUp => match conversations.resume(id, Scope::local()).await {
+        Order::TakeUp => match conversations.resume(id, scope.clone()).await {
             Ok(_) | Err(SendError::NotFound { .. }) => None,
             Err(SendError::Store(turnbuckle::store::StoreError::InUse { .. })) => Some(Report::Elsewhere),
             Err(error) => Some(Report::Trouble(trouble(error))),
         },
-        Order::Cancel => match conversations.cancel(id, Scope::local()).await {
+        Order::Cancel => match conversations.cancel(id, scope.clone()).await {
             Ok(_) => None,
             Err(error) => Some(Report::Trouble(trouble(error))),
         },

@@ -5,7 +5,7 @@ use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::projection::Pending;
-use turnbuckle::{ConversationId, Outcome, Rest, Scope};
+use turnbuckle::{ConversationId, Outcome, Rest};
 
 use super::{HELP, Meant, conversations, question};
 use crate::Stopped;
@@ -24,7 +24,7 @@ pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> 
     // It ends with the program; a store that fails is told of by the turns themselves.
     tokio::spawn(async move { house.keep_house().await });
     let mut piped = Piped { watch, exit: Exit::Completed, pending: Vec::new(), over: false };
-    let open = piped.watch.conversations.resume(&piped.watch.id, Scope::local()).await;
+    let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
         piped.follow(handle).await;
     }
@@ -63,7 +63,7 @@ struct Piped {
 
 impl Piped {
     async fn line(&mut self, line: &str) {
-        let (id, scope) = (self.watch.id.clone(), Scope::local());
+        let (id, scope) = (self.watch.id.clone(), self.watch.scope.clone());
         let asked = self.pending.first().cloned();
         match (Meant::of(line), asked) {
             (Meant::Quit, _) => self.over = true,

@@ -5,8 +5,9 @@ use turnbuckle::event::Prompt;
 use turnbuckle::message::Text;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::Answer;
+use turnbuckle::trace::in_order;
 
-use crate::show::{Line, Tone, clean, in_order};
+use crate::show::{Line, Tone, clean};
 
 /// The most lines of one argument: what is longer says how much is missing.
 const LINES: usize = 60;

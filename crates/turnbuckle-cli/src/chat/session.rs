@@ -1,5 +1,7 @@
 //! A chat in a terminal: keys, signals and what is told come in, in any order, and the screen never waits.
 
+mod person;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +10,13 @@ use turnbuckle::conversation::Conversations;
 use turnbuckle::event::EventKind;
 use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
 use turnbuckle::projection::{Pending, Projection};
-use turnbuckle::{CallId, ConversationId, Scope};
+use turnbuckle::{CallId, ConversationId, Outcome, Scope};
 
-use super::draft::Typed;
 use super::face::Face;
-use super::keys::{Key, Keys};
+use super::keys::Keys;
 use super::office::{self, Office, Order, Report};
+use super::question;
 use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
-use super::{HELP, Meant, question};
 use crate::Stopped;
 use crate::args::Common;
 use crate::exit::Exit;
@@ -39,23 +40,25 @@ pub(super) async fn chat(
     ready: &Ready,
     common: &Common,
 ) -> Result<Exit, Stopped> {
-    let tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await;
+    let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
     let tail = tail.map_err(|error| refused(error, common))?;
     let broken = |error: std::io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
     let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
     let terminal = Terminal::take().map_err(broken)?;
     output.out(MARK_PASTES);
     let mut session = Session {
-        office: office::open(conversations.clone(), id.clone()),
+        office: office::open(conversations.clone(), id.clone(), ready.scope.clone()),
         face: Face::new(output, ready.agent.tools().len()),
         view: tail.snapshot.clone(),
         answering: Answering::new(id.clone(), ready.store.is_durable(), common),
         conversations,
         id,
+        scope: ready.scope.clone(),
         tail,
         question: None,
         answered: Vec::new(),
         interrupted: false,
+        unwanted: 0,
         leaving: None,
     };
     session.welcome(ready);
@@ -65,6 +68,8 @@ pub(super) async fn chat(
 struct Session {
     conversations: Conversations,
     id: ConversationId,
+    /// Who is acting.
+    scope: Scope,
     office: Office,
     tail: Subscription,
     /// Everything told, folded.
@@ -77,6 +82,8 @@ struct Session {
     answered: Vec<CallId>,
     /// Whether Ctrl-C was the last thing that was pressed.
     interrupted: bool,
+    /// Queued messages that Ctrl-C cancelled, and whose turns are still to come.
+    unwanted: usize,
     /// The person wants to go, as soon as the turn rests.
     leaving: Option<Exit>,
 }
@@ -101,7 +108,7 @@ impl Session {
     async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.keep_house());
-        let mut others = pin!(follow_others(conversations.clone(), self.id.clone()));
+        let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
         let mut broken = pin!(self.face.output.broken());
         let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
         let exit = loop {
@@ -172,108 +179,22 @@ impl Session {
         self.question = Some(pending);
     }
 
-    fn pressed(&mut self, key: Key) {
-        self.interrupted = false;
-        match self.face.draft.press(key) {
-            Typed::Nothing => {}
-            Typed::End => self.quit(),
-            Typed::Line(line) => self.entered(&line),
-        }
-        self.face.redraw();
-    }
-
-    fn entered(&mut self, line: &str) {
-        match (Meant::of(line), self.question.take()) {
-            (Meant::Help, asked) => {
-                self.question = asked;
-                self.face.say("", Tone::Dim, HELP);
-            }
-            (Meant::Quit, asked) => {
-                self.question = asked;
-                self.quit();
-            }
-            (_, Some(asked)) => self.answer(asked, line),
-            (Meant::Nothing, None) => {}
-            (Meant::Unknown(command), None) => {
-                self.face.say("", Tone::Dim, &format!("there is no command {command}; /help says which there are"));
-            }
-            (Meant::Words(words), None) => self.say(words),
-        }
-    }
-
-    fn say(&mut self, words: &str) {
-        let label = if self.rests() { "user" } else { "queued" };
-        if self.order(Order::Say(words.to_owned())) {
-            self.face.say(label, if label == "user" { Tone::Plain } else { Tone::Dim }, words);
-            self.face.sent.push_back(words.to_owned());
-        }
-    }
-
-    fn answer(&mut self, asked: Pending, line: &str) {
-        match question::answer(&asked.prompt, line) {
-            Ok(answer) => {
-                let digest = question::digest(&asked.prompt);
-                if self.order(Order::Answer { call: asked.call.clone(), answer, digest }) {
-                    self.answered.push(asked.call);
-                    self.face.draft.take_up();
-                }
-            }
-            Err(why) => {
-                self.face.say("", Tone::Dim, why);
-                self.question = Some(asked);
-            }
-        }
-    }
-
-    /// Whether the office took it.
-    fn order(&mut self, order: Order) -> bool {
-        let taken = self.office.orders.try_send(order).is_ok();
-        if !taken {
-            self.face.say("warning", Tone::Bad, "too much waits to be taken up: that was not sent");
-        }
-        taken
-    }
-
-    fn quit(&mut self) {
-        self.leaving = Some(Exit::Completed);
-        if !self.rests() {
-            self.face.say("", Tone::Dim, "leaving when the turn rests; Ctrl-C cancels it");
-        }
-    }
-
-    fn heard(&mut self, heard: Heard) -> Option<Exit> {
-        let open = !self.rests() || !self.view.pending.is_empty();
-        if heard == Heard::Leave {
-            self.order(Order::Cancel);
-            self.leaving = Some(Exit::Cancelled);
-            return None;
-        }
-        if std::mem::replace(&mut self.interrupted, true) {
-            return Some(Exit::Cancelled);
-        }
-        if open {
-            self.order(Order::Cancel);
-            self.face.say("", Tone::Dim, "cancelling the turn; Ctrl-C again leaves");
-        } else if self.face.draft.is_empty() {
-            self.face.say("", Tone::Dim, "Ctrl-C again leaves");
-        } else {
-            self.face.draft.clear();
-            self.face.redraw();
-        }
-        None
-    }
-
     async fn told(&mut self, told: Option<Arc<Told>>) {
         let Some(told) = told.filter(|told| !matches!(told.what, Telling::Live(Live::Lagged { .. }))) else {
             return self.catch_up().await;
         };
         self.view.apply(&told);
+        if matches!(told.what, Telling::Live(Live::TurnStarted { .. })) && self.unwanted > 0 {
+            self.unwanted -= 1;
+            self.order(Order::Cancel);
+        }
         if let Telling::Log(event) = &told.what {
             match &event.kind {
                 EventKind::Resolution { call, .. } => self.answered.retain(|answered| answered != call),
-                EventKind::TurnEnded(_) => {
+                EventKind::TurnEnded(ended) => {
                     self.answered.clear();
-                    self.interrupted = false;
+                    // Ctrl-C again leaves, also when the turn that it cancelled is over.
+                    self.interrupted &= ended.outcome == Outcome::Cancelled;
                     // Another process ended what waited here; nobody tells of its stages.
                     if self.view.state == ConversationState::Waiting {
                         self.view.state = ConversationState::Idle;
@@ -290,7 +211,7 @@ impl Session {
         let text =
             format!("something was missed: `turnbuckle show {}{}` has all of it", self.id, self.answering.options);
         self.face.say("warning", Tone::Hook, &text);
-        match self.conversations.subscribe(&self.id, Delivery::Lossless, Scope::local()).await {
+        match self.conversations.subscribe(&self.id, Delivery::Lossless, self.scope.clone()).await {
             Ok(tail) => (self.view, self.tail) = (tail.snapshot.clone(), tail),
             Err(error) => {
                 self.face.say("error", Tone::Bad, &with_causes(&error));
@@ -305,6 +226,7 @@ impl Session {
         let problem = match report {
             Report::Unsaid(problem) => {
                 self.face.sent.pop_back();
+                self.unwanted = self.unwanted.min(self.face.sent.len());
                 problem
             }
             Report::Unanswered(call, problem) => {
@@ -314,6 +236,7 @@ impl Session {
             Report::Trouble(problem) => problem,
             Report::Elsewhere => {
                 self.face.sent.clear();
+                self.unwanted = 0;
                 self.answered.clear();
                 let text = "another process has this conversation and carries it on; what it writes is shown here";
                 return self.face.say("notice", Tone::Hook, text);
@@ -355,11 +278,11 @@ impl Session {
 }
 
 /// What other processes write to the conversation becomes visible here when somebody looks for it.
-async fn follow_others(conversations: Conversations, id: ConversationId) {
+async fn follow_others(conversations: Conversations, id: ConversationId, scope: Scope) {
     while conversations.is_durable() {
         tokio::time::sleep(LOOK_EVERY).await;
         // What cannot be read now is read the next time.
-        let _ = conversations.snapshot(&id, Scope::local()).await;
+        let _ = conversations.snapshot(&id, scope.clone()).await;
     }
     std::future::pending().await
 }

@@ -8,6 +8,7 @@ use toml::de::DeTable;
 use super::file::Source;
 use super::hooks;
 use super::reader::Section;
+use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
 use super::{Config, Loaded, Over};
 use crate::problem::Problem;
@@ -72,6 +73,7 @@ fn parse(source: &Source) -> Config {
         agent: root.section("agent").map(AgentPart::read).unwrap_or_default(),
         limits: root.section("limits").map(LimitsPart::read).unwrap_or_default(),
         store: root.section("store").map(StorePart::read).unwrap_or_default(),
+        scope: root.section("scope").map(ScopePart::read).unwrap_or_default(),
         tools: root.section("tools").map(ToolsPart::read).unwrap_or_default(),
         agents: root.sections("agents").map(sub_agents),
         hooks: root.sections("hooks").map(hooks::read).unwrap_or_default(),

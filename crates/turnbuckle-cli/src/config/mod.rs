@@ -8,11 +8,13 @@ mod load;
 mod nearest;
 mod options;
 mod reader;
+mod scope;
 mod sections;
 
 pub(crate) use hooks::{HookPart, HookSettings};
 pub(crate) use load::load;
 pub(crate) use nearest::nearest;
+pub(crate) use scope::ScopePart;
 pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};
 
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) agent: AgentPart,
     pub(crate) limits: LimitsPart,
     pub(crate) store: StorePart,
+    pub(crate) scope: ScopePart,
     pub(crate) tools: ToolsPart,
     /// The project's, or else the user's: a list is one key.
     pub(crate) agents: Option<Vec<SubAgentPart>>,
@@ -66,6 +69,7 @@ impl Over for Config {
             agent: self.agent.over(base.agent),
             limits: self.limits.over(base.limits),
             store: self.store.over(base.store),
+            scope: self.scope.over(base.scope),
             tools: self.tools.over(base.tools),
             agents: self.agents.over(base.agents),
             hooks,

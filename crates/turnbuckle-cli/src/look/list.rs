@@ -7,11 +7,11 @@ use serde_json::json;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::EventKind;
 use turnbuckle::store::{Listed, Standing, Store as _, StoreError};
-use turnbuckle::{ConversationId, Scope, Timestamp};
+use turnbuckle::{ConversationId, Timestamp};
 use turnbuckle_stores::SqliteStore;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{failed, print_all, unprintable};
+use super::{failed, is_of, print_all, unprintable};
 use crate::Stopped;
 use crate::args::{Common, List};
 use crate::exit::Exit;
@@ -21,9 +21,9 @@ use crate::store::to_look_at;
 
 /// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
-    let store = to_look_at(common)?;
+    let (store, scope) = to_look_at(common)?;
     let mut listed = store.list().await.map_err(failed)?;
-    listed.retain(|one| one.owner == *Scope::local().actor() && !one.id.is_of_a_sub_agent());
+    listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_of_a_sub_agent());
     if listed.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }

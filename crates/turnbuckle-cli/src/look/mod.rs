@@ -6,6 +6,7 @@ mod trace;
 
 use std::io::{self, Write as _};
 
+use turnbuckle::scope::Actor;
 use turnbuckle::store::{Store as _, StoreError};
 use turnbuckle::{ConversationId, Scope};
 use turnbuckle_stores::SqliteStore;
@@ -28,12 +29,17 @@ fn looked_for(given: &str) -> Result<ConversationId, Stopped> {
 }
 
 /// To others than its owner a conversation does not exist.
-async fn check_owner(store: &SqliteStore, id: &ConversationId) -> Result<(), Stopped> {
+async fn check_owner(store: &SqliteStore, id: &ConversationId, scope: &Scope) -> Result<(), Stopped> {
     let owner = store.owner(id).await.map_err(failed)?;
-    match owner.as_ref() == Some(Scope::local().actor()) {
+    match owner.is_some_and(|owner| is_of(&owner, scope)) {
         true => Ok(()),
         false => Err(failed(StoreError::NotFound { id: id.clone() })),
     }
+}
+
+/// Roles come and go; the user stays the owner.
+fn is_of(owner: &Actor, scope: &Scope) -> bool {
+    matches!(owner, Actor::User { id, .. } if Some(id) == scope.user_id())
 }
 
 fn failed(error: StoreError) -> Stopped {

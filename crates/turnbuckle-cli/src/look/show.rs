@@ -25,8 +25,8 @@ const PAGE: usize = 1_000;
 /// Prints it page by page.
 pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let id = looked_for(&args.id)?;
-    let store = to_look_at(common)?;
-    check_owner(&store, &id).await?;
+    let (store, scope) = to_look_at(common)?;
+    check_owner(&store, &id, &scope).await?;
     let mut reading = Reading::new(Answering::new(id.clone(), true, common));
     let mut from = 1;
     loop {

@@ -21,8 +21,8 @@ use crate::store::to_look_at;
 /// All turns, or one.
 pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped> {
     let id = looked_for(&args.id)?;
-    let store = to_look_at(common)?;
-    check_owner(&store, &id).await?;
+    let (store, scope) = to_look_at(common)?;
+    check_owner(&store, &id, &scope).await?;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
     let told: Vec<Telling> = log.iter().cloned().map(Telling::Log).collect();
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.

@@ -23,19 +23,20 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
     let refuse = |error| refused(error, common);
     let ready = Ready::of(prepare(common))?;
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?).build();
-    let (turn, by) = match conversations.cancel(&id, Scope::local()).await.map_err(refuse)? {
+    let scope = &ready.scope;
+    let (turn, by) = match conversations.cancel(&id, scope.clone()).await.map_err(refuse)? {
         Cancelled::Nothing => {
             output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
             return Ok(Exit::Completed);
         }
         Cancelled::Here { turn } => {
             // Commands are taken in order: once this is answered, the turn that was here is over.
-            conversations.resume(&id, Scope::local()).await.map_err(refuse)?;
+            conversations.resume(&id, scope.clone()).await.map_err(refuse)?;
             (turn, "")
         }
         Cancelled::ByLetter { turn } => (turn, " by the process that has it"),
     };
-    let wait = wait_for_end(&conversations, &id, &turn);
+    let wait = wait_for_end(&conversations, &id, &turn, scope);
     let ended = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Ok(None));
     output::say(&match ended.map_err(refuse)? {
         Some(ended) if ended.outcome == Outcome::Cancelled => {
@@ -53,9 +54,10 @@ async fn wait_for_end(
     conversations: &Conversations,
     id: &ConversationId,
     turn: &TurnId,
+    scope: &Scope,
 ) -> Result<Option<TurnEnded>, SendError> {
     loop {
-        if let Some(ended) = end(conversations, id, turn).await? {
+        if let Some(ended) = end(conversations, id, turn, scope).await? {
             return Ok(Some(ended));
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -67,8 +69,9 @@ async fn end(
     conversations: &Conversations,
     id: &ConversationId,
     turn: &TurnId,
+    scope: &Scope,
 ) -> Result<Option<TurnEnded>, SendError> {
-    let view = conversations.snapshot(id, Scope::local()).await?;
+    let view = conversations.snapshot(id, scope.clone()).await?;
     Ok(view.events.iter().rev().filter(|event| event.turn == *turn).find_map(|event| match &event.kind {
         EventKind::TurnEnded(ended) => Some(ended.clone()),
         _ => None,

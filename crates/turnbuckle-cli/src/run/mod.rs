@@ -41,7 +41,9 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let wanted = if message.is_some() { Wanted::PerhapsNew } else { Wanted::Known };
     let mut watch = Watch::begin(conversations, id, looks, &ready, common, wanted).await?;
     let open = match kept {
-        true => watch.conversations.resume(&watch.id, Scope::local()).await.map_err(|error| refused(error, common))?,
+        true => {
+            watch.conversations.resume(&watch.id, ready.scope.clone()).await.map_err(|error| refused(error, common))?
+        }
         false => None,
     };
     let Some(message) = message else {
@@ -63,8 +65,8 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
             rest => return Ok(watch.conclude(rest).await),
         }
     }
-    let handle =
-        watch.conversations.send(&watch.id, message, Scope::local()).await.map_err(|error| refused(error, common))?;
+    let handle = watch.conversations.send(&watch.id, message, ready.scope.clone()).await;
+    let handle = handle.map_err(|error| refused(error, common))?;
     let rest = watch.follow(handle).await;
     Ok(watch.conclude(rest).await)
 }
@@ -73,6 +75,8 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
 pub(crate) struct Ready {
     pub(crate) agent: Agent,
     pub(crate) store: StoreName,
+    /// Who is acting.
+    pub(crate) scope: Scope,
     /// Warnings.
     problems: Vec<Problem>,
     /// The model's name, as given.
@@ -82,11 +86,11 @@ pub(crate) struct Ready {
 
 impl Ready {
     pub(crate) fn of(prepared: Prepared) -> Result<Self, Stopped> {
-        let Prepared { agent: Some(agent), store, model, model_is_default, problems, .. } = prepared else {
+        let Prepared { agent: Some(agent), store, config, model, model_is_default, problems, .. } = prepared else {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
-        Ok(Self { agent, store, problems, model, model_is_default })
+        Ok(Self { agent, store, scope: config.scope.scope(), problems, model, model_is_default })
     }
 
     /// Whether the stand-in answers.

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use turnbuckle::conversation::ResolveError;
 use turnbuckle::store::Answer;
-use turnbuckle::{CallId, Conversations, Rest, Scope};
+use turnbuckle::{CallId, Conversations, Rest};
 
 use super::watch::{Looks, Wanted, Watch};
 use super::{KNOWN, Ready, named};
@@ -27,7 +27,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let mut watch = Watch::begin(conversations, id, looks, &ready, common, Wanted::Known).await?;
     watch.finish_lapsed().await;
     let call = CallId::from(args.call.as_str());
-    let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, Scope::local()).await {
+    let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, watch.scope.clone()).await {
         Ok(handle) => handle,
         Err(error) => return Ok(watch.refuse_answer(&error).await),
     };
@@ -44,7 +44,7 @@ impl Watch {
     /// A question that nobody answered in time is none any more: its turn goes on first, whatever was answered now.
     async fn finish_lapsed(&mut self) {
         // A conversation that another process has is that one's concern; any other trouble meets the answer, too.
-        let Ok(Some(handle)) = self.conversations.resume(&self.id, Scope::local()).await else { return };
+        let Ok(Some(handle)) = self.conversations.resume(&self.id, self.scope.clone()).await else { return };
         if let Ok(Rest::Ended(ended)) = self.follow(handle).await {
             self.settle().await;
             self.view.answer(&ended, &self.output);

@@ -98,13 +98,16 @@ fn ended_badly(ended: &Ended) -> Option<Problem> {
     let (what, hint) = match ended.outcome {
         Outcome::Completed => return None,
         Outcome::Halted => (format!("the turn was halted{by}: {reason}"), "change the message, or the hook"),
-        Outcome::Rejected => {
-            (format!("no reply was let through{by}: {reason}"), "change the message, or raise `max_regenerations`")
-        }
+        Outcome::Rejected => (format!("no reply was let through{by}: {reason}"), after_rejection(hook, reason)),
         Outcome::Exhausted => {
             (format!("the turn reached its limit: {reason}"), "the limits of a turn stand in [limits]")
         }
         Outcome::Cancelled => return Some(Problem::error("the turn was cancelled")),
+        Outcome::Failed if hook.is_some() && reason.contains(" failed at stream: ") => (
+            format!("the turn failed: {reason}"),
+            "on the stream a hook's failure always blocks; `redact` blocks only with `strategy = \"block\"`: another one \
+             lets the rest of the text pass",
+        ),
         Outcome::Failed if hook.is_some() => (
             format!("the turn failed: {reason}"),
             "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",
@@ -126,4 +129,17 @@ fn ended_badly(ended: &Ended) -> Option<Problem> {
         }
     };
     Some(Problem::error(what).hint(hint))
+}
+
+/// What helps depends on who rejected: a shape that does not fit is asked for once more, whatever the limits say.
+fn after_rejection(hook: Option<&str>, reason: &str) -> &'static str {
+    match hook {
+        None => {
+            "the model was asked twice: say in the message what is wanted, simplify the schema, or choose another model"
+        }
+        Some(_) if reason.ends_with("regenerations)") => {
+            "change the message or the hook, or raise `max_regenerations` in [limits]"
+        }
+        Some(_) => "change the message, or the hook",
+    }
 }

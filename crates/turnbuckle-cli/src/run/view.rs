@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use turnbuckle::Ended;
 use turnbuckle::event::Event;
-use turnbuckle::live::Told;
+use turnbuckle::live::{Live, Telling, Told};
+use turnbuckle::message::Text;
+use turnbuckle::scope::By;
 
 use super::watch::Looks;
 use crate::output::Output;
-use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, terminal_width};
+use crate::problem::Problem;
+use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, brief, clean, terminal_width};
 
 /// One of three ways to look at a turn.
 pub(super) enum View {
     /// Every event on stdout.
     Json,
-    /// The answer, and nothing else.
-    Quiet,
+    /// The answer, and what went wrong: the hooks that failed, and how.
+    Quiet(Vec<(Text, String)>),
     /// Progress and the answer.
     Lines(Box<Lines>),
 }
@@ -47,7 +50,7 @@ impl View {
             return Self::Json;
         }
         if looks.quiet {
-            return Self::Quiet;
+            return Self::Quiet(Vec::new());
         }
         let palette = Palette::of(&io::stderr());
         Self::Lines(Box::new(Lines {
@@ -75,13 +78,21 @@ impl View {
                 // Events are made of strings, numbers and such: there is none that JSON cannot say.
                 Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
             },
-            Self::Quiet => {}
+            Self::Quiet(failures) => failures.extend(failure(told)),
             Self::Lines(lines) => {
                 for shown in lines.fold.told(told) {
                     lines.show(shown, output);
                 }
             }
         }
+    }
+
+    /// Failures of hooks that nobody has seen, but for that of the hook which ended the turn: that is the turn's error.
+    pub(super) fn failures(&mut self, blamed: Option<&By>) -> Vec<Problem> {
+        let Self::Quiet(failures) = self else { return Vec::new() };
+        let unseen = std::mem::take(failures).into_iter();
+        let others = unseen.filter(|(hook, _)| !matches!(blamed, Some(By::Hook(blamed)) if blamed == hook));
+        others.map(|(hook, why)| Problem::warning(format!("hook {hook} failed {why}"))).collect()
     }
 
     /// The final answer, unless it stands there already.
@@ -98,9 +109,21 @@ impl View {
                     output.out(clean(&text) + newline);
                 }
             }
-            Self::Quiet if io::stdout().is_terminal() => output.out(clean(&text) + newline),
-            Self::Quiet | Self::Lines(_) => output.out(text + newline),
+            Self::Quiet(_) if io::stdout().is_terminal() => output.out(clean(&text) + newline),
+            Self::Quiet(_) | Self::Lines(_) => output.out(text + newline),
         }
+    }
+}
+
+fn failure(told: &Told) -> Option<(Text, String)> {
+    match &told.what {
+        Telling::Live(Live::HookFinished { hook, point, error: Some(error), .. }) => {
+            Some((hook.clone(), format!("at {point}: {}", brief(error))))
+        }
+        Telling::Live(Live::BackgroundFinished { hook, error: Some(error) }) => {
+            Some((hook.clone(), format!("in the background: {}", brief(error))))
+        }
+        _ => None,
     }
 }
 

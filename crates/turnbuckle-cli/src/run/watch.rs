@@ -49,6 +49,8 @@ pub(crate) enum Wanted {
 pub(crate) struct Watch {
     pub(crate) conversations: Conversations,
     pub(crate) id: ConversationId,
+    /// Who is acting.
+    pub(crate) scope: Scope,
     pub(crate) output: Output,
     pub(super) view: View,
     tail: Subscription,
@@ -77,22 +79,25 @@ impl Watch {
         let conversations = conversations.permission_mode(permission_mode());
         let conversations = if looks.bare { conversations.bare() } else { conversations }.build();
         if wanted == Wanted::Known {
-            conversations.snapshot(&id, Scope::local()).await.map_err(|error| refused(error, common))?;
+            conversations.snapshot(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?;
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
         let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
         if !looks.quiet {
             output.err(ready.remarks());
         }
-        let mut view = View::new(looks, ready.agent.tools().len());
+        // An answer in a shape is given without tools.
+        let tools = if looks.in_one_piece { 0 } else { ready.agent.tools().len() };
+        let mut view = View::new(looks, tools);
         let tail = conversations
-            .subscribe(&id, Delivery::Lossless, Scope::local())
+            .subscribe(&id, Delivery::Lossless, ready.scope.clone())
             .await
             .map_err(|error| refused(error, common))?;
         view.knows(&tail.snapshot.events);
         let answering = Answering::new(id.clone(), ready.store.is_durable(), common);
         let (lost, resting, moved, ended) = (false, false, false, false);
-        Ok(Self { conversations, id, output, view, tail, signals, lost, resting, moved, answering, ended })
+        let scope = ready.scope.clone();
+        Ok(Self { conversations, id, scope, output, view, tail, signals, lost, resting, moved, answering, ended })
     }
 
     /// The turn waits for somebody else's answer.
@@ -107,7 +112,11 @@ impl Watch {
         if let Ok(Rest::Ended(ended)) = rest {
             self.view.answer(ended, &self.output);
         }
-        problems.iter().for_each(|problem| self.output.problem(problem));
+        let blamed = match rest {
+            Ok(Rest::Ended(ended)) => ended.by.as_ref(),
+            _ => None,
+        };
+        self.view.failures(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
         exit
     }
 
@@ -166,7 +175,7 @@ impl Watch {
 
     async fn cancel(&self) {
         // It fails only if the conversation is not there, and then there is nothing to cancel.
-        let _ = self.conversations.cancel(&self.id, Scope::local()).await;
+        let _ = self.conversations.cancel(&self.id, self.scope.clone()).await;
     }
 
     fn show(&mut self, told: Option<&Told>) {
@@ -231,14 +240,14 @@ impl Watch {
             }
         }
         // Commands are taken in order: once this is answered, what the hooks left is in the log.
-        let _ = self.conversations.resume(&self.id, Scope::local()).await;
+        let _ = self.conversations.resume(&self.id, self.scope.clone()).await;
         self.tell_of_jobs().await;
     }
 
     /// What is not done is not lost, and nobody should have to guess it.
     async fn tell_of_jobs(&self) {
         // They stay in the outbox, whether they can be counted or not.
-        let jobs = self.conversations.jobs(&self.id, Scope::local()).await.unwrap_or_default();
+        let jobs = self.conversations.jobs(&self.id, self.scope.clone()).await.unwrap_or_default();
         let (waiting, parked): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.due.is_some());
         let names = |jobs: &[&Job]| jobs.iter().map(|job| &*job.hook).collect::<Vec<_>>().join(", ");
         let (id, options) = (&self.id, &self.answering.options);

@@ -6,7 +6,7 @@ mod words;
 
 pub(crate) use fold::Fold;
 pub(crate) use screen::{Palette, Screen, terminal_width};
-pub(crate) use words::{clean, in_order, opening, pending};
+pub(crate) use words::{brief, clean, opening, pending};
 
 /// What a line is about; the screen chooses the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

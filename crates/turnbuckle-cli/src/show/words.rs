@@ -3,6 +3,7 @@
 use serde_json::Value;
 use turnbuckle::event::Prompt;
 use turnbuckle::projection::Pending;
+use turnbuckle::trace::in_order;
 
 /// The longest text of a line.
 const BRIEF: usize = 160;
@@ -16,7 +17,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
 }
 
 /// On one line, the beginning.
-pub(super) fn brief(text: &str) -> String {
+pub(crate) fn brief(text: &str) -> String {
     cut(&one_line(text), BRIEF)
 }
 
@@ -75,14 +76,6 @@ fn value(value: &Value) -> String {
         Value::String(text) => format!("\"{}\"", cut(&text.replace('\n', "⏎"), ARGUMENT)),
         other => cut(&other.to_string(), ARGUMENT),
     }
-}
-
-/// JSON objects are kept in the order of their keys; what a call is about comes first, and what was before what will be.
-pub(crate) fn in_order(fields: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
-    let rank = |key: &str| ["path", "old"].iter().position(|first| *first == key).unwrap_or(2);
-    let mut fields: Vec<_> = fields.iter().collect();
-    fields.sort_by_key(|(key, _)| rank(key));
-    fields
 }
 
 /// What a suspended call asks.

@@ -193,9 +193,27 @@ fn in_a_terminal_the_question_is_answered_in_place() {
 }
 
 #[test]
-fn in_a_terminal_a_message_is_queued_and_ctrl_c_cancels_and_leaves() {
-    let slow = format!(r#"{{ "chunks": [{}"x"], "delay_ms": 50 }}"#, "\"x \",".repeat(2000));
+fn in_a_terminal_a_message_is_queued_until_the_turn_is_over() {
+    let slow = r#"{ "chunks": ["x ", "x ", "x ", "x"], "delay_ms": 300 }"#;
     let folder = Folder::with_script(&format!(r#"{slow}, {{ "text": "second answer" }}"#));
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("first\r");
+    screen.shows("agent     x");
+    screen.types("second\r");
+    screen.shows("queued    second");
+    screen.shows("agent     second answer");
+    screen.shows("\n› ");
+    screen.interrupt();
+    screen.shows("\n          Ctrl-C again leaves");
+    screen.interrupt();
+    screen.exits(130);
+}
+
+#[test]
+fn in_a_terminal_ctrl_c_cancels_the_turn_and_what_is_queued_and_again_leaves() {
+    let slow = format!(r#"{{ "chunks": [{}"x"], "delay_ms": 50 }}"#, "\"x \",".repeat(2000));
+    let folder = Folder::with_script(&format!(r#"{slow}, {slow}"#));
     let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
     screen.shows("› ");
     screen.types("first\r");
@@ -203,16 +221,15 @@ fn in_a_terminal_a_message_is_queued_and_ctrl_c_cancels_and_leaves() {
     screen.types("second\r");
     screen.shows("queued    second");
     screen.interrupt();
-    screen.shows("end       cancelled by user local");
-    screen.shows("agent     second answer");
-    screen.shows("end       completed (1 model call");
+    screen.shows("cancelling the turn and the message that is queued; Ctrl-C again");
+    screen.shows("end       cancelled by user local (0 model calls");
     screen.shows("\n› ");
     screen.interrupt();
-    screen.shows("\n          Ctrl-C again leaves");
-    screen.interrupt();
     screen.exits(130);
-    let events = folder.run(&["show", "w", "--json"]).exits(0).types();
-    assert_eq!(events.iter().filter(|kind| *kind == "turn_ended").count(), 2);
+    let shown = folder.run(&["show", "w", "--json"]).exits(0);
+    let ends = shown.out.lines().filter(|line| line.contains(r#""type":"turn_ended""#));
+    let outcomes: Vec<bool> = ends.map(|line| line.contains(r#""outcome":"cancelled""#)).collect();
+    assert_eq!(outcomes, [true, true], "{}", shown.out);
 }
 
 #[test]

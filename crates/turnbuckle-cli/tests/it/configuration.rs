@@ -43,6 +43,37 @@ fn wrong_types_and_values_are_errors_with_their_line() {
 }
 
 #[test]
+fn who_is_acting_is_checked() {
+    refused("[scope]\nuser = \" \"\n", "turnbuckle.toml:2: `user` in [scope] is empty", "`local`");
+    refused("[scope]\nroles = [\n  \"a\",\n  \"a\",\n]\n", "turnbuckle.toml:4: `roles` in [scope] has \"a\" twice", "");
+    refused("[scope]\nroles = [\"\"]\n", "turnbuckle.toml:2: `roles` in [scope] has an empty role", "");
+    refused("[scope]\nrole = \"a\"\n", "turnbuckle.toml:2: unknown key `role` in [scope]", "`roles`");
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", "[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n");
+    let ran = folder.run(&["check"]).exits(0);
+    assert!(ran.out.contains("scope     ann, roles editor"), "{}", ran.out);
+}
+
+#[test]
+fn a_conversation_is_its_owners_whatever_roles_they_have_today() {
+    let folder = Folder::new();
+    let look = |config: &str, arguments: &[&str]| {
+        folder.file("turnbuckle.toml", config);
+        folder.run(arguments)
+    };
+    let ann = "[scope]\nuser = \"ann\"\n";
+    look(ann, &["run", "-c", "mine", "--model", "demo", "hi"]).exits(0);
+    let later = "[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n";
+    assert!(look(later, &["list"]).exits(0).out.contains("mine"));
+    look(later, &["show", "mine"]).exits(0);
+    look(later, &["run", "-c", "mine", "--model", "demo", "again"]).exits(0);
+    for arguments in [&["show", "mine"][..], &["trace", "mine"], &["cancel", "mine"], &["run", "-c", "mine", "hi"]] {
+        look("", arguments).exits(1).says("mine");
+    }
+    assert_eq!(look("", &["list"]).exits(0).out, "");
+}
+
+#[test]
 fn hooks_are_checked_to_the_last_option() {
     let hook = |rest: &str| format!("[[hooks]]\n{rest}");
     refused(&hook("name = \"x\"\n"), "turnbuckle.toml:1: `use` in [[hooks]] is missing", "use = ");

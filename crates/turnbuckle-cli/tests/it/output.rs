@@ -40,6 +40,25 @@ fn without_a_model_the_demo_model_answers_and_it_is_said() {
 }
 
 #[test]
+fn quiet_hides_no_failure_of_a_hook_that_was_ignored() {
+    let hook = |on: &str, more: &str| {
+        format!("[[hooks]]\nuse = \"command\"\nname = \"broken\"\non = \"{on}\"\nrun = \"exit 7\"\n{more}")
+    };
+    for on in ["stop", "ended"] {
+        let folder = Folder::with_config(r#"{ "text": "fine" }"#, &hook(on, ""));
+        let ran = folder.run(&["run", "--quiet", "hi"]).exits(0).prints("fine\n");
+        assert!(
+            ran.err.starts_with("warning: hook broken failed at on_") && ran.err.lines().count() == 1,
+            "{}",
+            ran.err
+        );
+    }
+    let folder = Folder::with_config(r#"{ "text": "fine" }"#, &hook("stop", "on_failure = \"block\"\n"));
+    let ran = folder.run(&["run", "--quiet", "hi"]).exits(1);
+    assert!(ran.err.starts_with("error: ") && !ran.err.contains("warning"), "{}", ran.err);
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
     let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"x"], "delay_ms": 5 }}"#, "\"x\",".repeat(2000)));
     let mut child = folder.command(&["run", "--json", "hi"]).spawn().unwrap();

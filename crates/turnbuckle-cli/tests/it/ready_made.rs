@@ -93,3 +93,36 @@ fn another_model_is_asked_when_one_fails() {
     folder.file("spare.json", r#"{ "replies": [ { "text": "not this" }, { "text": "from the spare" } ] }"#);
     folder.run(&["run", "hi"]).exits(0).prints("from the spare\n");
 }
+
+#[test]
+fn a_hook_speaks_under_the_name_it_was_given() {
+    let error = r#"{ "error": { "status": 500, "message": "down" } }"#;
+    let retry = "[[hooks]]\nuse = \"retry\"\nname = \"again\"\nbackoff = \"1ms\"\n";
+    let ran = folder(&format!(r#"{error}, {{ "text": "up" }}"#), retry).run(&["run", "--json", "hi"]).exits(0);
+    assert_eq!(ran.event("notice")["hook"], "again", "{}", ran.out);
+    let spare = "[[hooks]]\nuse = \"fallback\"\nname = \"spare\"\nmodels = [\"script:spare.json\"]\n";
+    let folder = folder(error, spare);
+    folder.file("spare.json", r#"{ "replies": [ { "text": "no" }, { "text": "yes" } ] }"#);
+    let ran = folder.run(&["run", "--json", "hi"]).exits(0);
+    assert_eq!(ran.event("notice")["hook"], "spare", "{}", ran.out);
+}
+
+#[test]
+fn what_redact_blocks_on_the_stream_is_not_answered_with_a_hint_that_changes_nothing() {
+    let block = "[[hooks]]\nuse = \"redact\"\nstrategy = \"block\"\n";
+    let ran = folder(r#"{ "text": "ask ann@example.com" }"#, block).run(&["run", "whom?"]).exits(1).prints("");
+    assert!(ran.err.contains("strategy") && !ran.err.contains("on_failure"), "{}", ran.err);
+}
+
+#[test]
+fn a_permit_goes_by_the_roles_of_the_scope() {
+    let replies = format!("{WRITE}, {{ \"text\": \"done\" }}");
+    let permit = "[[hooks]]\nuse = \"permit\"\nrules = [ { role = \"editor\", allow = [\"*\"] } ]\n";
+    for (scope, written) in [("", ""), ("[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n", "dbg!(1)")] {
+        let folder = folder(&replies, &format!("{scope}{permit}"));
+        let ran = folder.run(&["run", "--json", "go"]).exits(0);
+        assert_eq!(folder.read("a.rs"), written, "{}", ran.out);
+        let user = if scope.is_empty() { "local" } else { "ann" };
+        assert_eq!(ran.event("user_message")["by"]["user"], user);
+    }
+}

@@ -19,7 +19,9 @@ fn the_object_and_nothing_else_is_on_stdout() {
 #[test]
 fn a_reply_that_does_not_fit_is_asked_for_once_more_and_then_rejected() {
     folder(r#"{"text":"three"},{"text":"{\"n\":3}"}"#).run(RUN).exits(0).prints("{\"n\":3}\n");
-    folder(r#"{"text":"three"},{"text":"four"}"#).run(RUN).exits(3).prints("").says("must be JSON");
+    let ran = folder(r#"{"text":"three"},{"text":"four"}"#).run(RUN).exits(3).prints("").says("must be JSON");
+    assert!(ran.err.contains("build     1 message, 0 tools"), "{}", ran.err);
+    assert!(ran.err.contains("simplify the schema") && !ran.err.contains("max_regenerations"), "{}", ran.err);
 }
 
 #[test]

@@ -47,15 +47,16 @@ use serde::Deserialize;
 
 use super::listening::Listening;
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::hook::{Hook, ModelNext};
+use crate::hook::{Hook, HookEntry, ModelNext};
 use crate::live::Level;
-use crate::message::Reply;
+use crate::message::{Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::turn::Turn;
 
 /// Asks other models when one fails.
 #[derive(Clone)]
 pub struct Fallback {
+    name: Text,
     models: Vec<Arc<dyn Model>>,
     after_text: bool,
 }
@@ -78,7 +79,7 @@ impl Fallback {
         if models.is_empty() {
             return Err(OptionError::new("models", "must name at least one model"));
         }
-        Ok(Self { models, after_text: false })
+        Ok(Self { name: Self::USE.into(), models, after_text: false })
     }
 
     /// Also when part of the reply was told; it is taken back.
@@ -90,6 +91,10 @@ impl Fallback {
 }
 
 impl Hook for Fallback {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
     async fn wrap_model_call<'a>(
         &self,
         turn: &'a Turn,
@@ -103,7 +108,7 @@ impl Hook for Fallback {
         for model in row {
             if let Some((failed, error)) = errors.last() {
                 let text = format!("{failed} failed, {} is asked instead: {error}", model.name());
-                turn.notice(Level::Warning, &Self::USE.into(), text);
+                turn.notice(Level::Warning, &self.name, text);
             }
             match next.on(model).run(request, &mut out).await {
                 Ok(reply) => return Ok(reply),
@@ -140,5 +145,11 @@ impl ReadyMade for Fallback {
         };
         let models = options.models.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { after_text: options.after_text, ..Self::to(models)? })
+    }
+
+    /// Its notices are in its name.
+    fn entry(mut self, name: String) -> HookEntry {
+        self.name = name.into();
+        self.into()
     }
 }

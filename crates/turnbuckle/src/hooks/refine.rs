@@ -47,7 +47,7 @@ use serde::Deserialize;
 
 use super::critic::ask_twice;
 use super::{Adviser, OptionError, ReadyMade, Surroundings};
-use crate::hook::{Fence, Hook, ModelNext};
+use crate::hook::{Fence, Hook, HookEntry, ModelNext};
 use crate::live::Level;
 use crate::message::{Message, Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
@@ -62,6 +62,7 @@ const BRIEF: &str = "Judge whether the draft is correct, complete and clear.";
 /// Betters a reply before it is told.
 #[derive(Clone, Debug)]
 pub struct Refine {
+    name: Text,
     critic: Option<Adviser>,
     options: RefineOptions,
 }
@@ -102,7 +103,7 @@ impl Refine {
         if !(1.0..=10.0).contains(&options.good_enough) {
             return Err(OptionError::new("good_enough", "must be 1 to 10"));
         }
-        Ok(Self { critic: critic.map(Adviser::new), options })
+        Ok(Self { name: Self::USE.into(), critic: critic.map(Adviser::new), options })
     }
 
     async fn marks(&self, turn: &Turn, critic: &Adviser, draft: &Reply) -> Result<Marked, String> {
@@ -129,6 +130,10 @@ fn improved(request: &Request, draft: &Reply, critique: &str) -> Request {
 }
 
 impl Hook for Refine {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
     async fn wrap_model_call<'a>(
         &self,
         turn: &'a Turn,
@@ -147,7 +152,7 @@ impl Hook for Refine {
             let marked = match self.marks(turn, &critic, &draft).await {
                 Ok(marked) => marked,
                 Err(why) => {
-                    turn.notice(Level::Warning, &Text::from(Self::USE), why);
+                    turn.notice(Level::Warning, &self.name, why);
                     return Ok(best.map_or(draft, |(_, best)| best));
                 }
             };
@@ -161,7 +166,7 @@ impl Hook for Refine {
                 Ok(draft) => draft,
                 Err(ModelError::Cancelled) => return Err(ModelError::Cancelled),
                 Err(error) => {
-                    turn.notice(Level::Warning, &Text::from(Self::USE), format!("no further draft: {error}"));
+                    turn.notice(Level::Warning, &self.name, format!("no further draft: {error}"));
                     break;
                 }
             };
@@ -193,5 +198,11 @@ impl ReadyMade for Refine {
         };
         let critic = options.model.as_ref().map(open).transpose()?;
         Self::new(options, critic)
+    }
+
+    /// Its notices are in its name.
+    fn entry(mut self, name: String) -> HookEntry {
+        self.name = name.into();
+        self.into()
     }
 }

@@ -57,9 +57,9 @@ use wildmatch::WildMatch;
 use super::listening::Listening;
 use super::{OptionError, Period, ReadyMade, Surroundings};
 use crate::Failure;
-use crate::hook::{Hook, ModelNext, Point, Settings, ToolNext};
+use crate::hook::{Hook, HookEntry, ModelNext, Point, Settings, ToolNext};
 use crate::live::Level;
-use crate::message::{Reply, ToolCall};
+use crate::message::{Reply, Text, ToolCall};
 use crate::model::{self, ModelError, Request, Sink};
 use crate::tool::{Effect, Output};
 use crate::turn::Turn;
@@ -67,6 +67,7 @@ use crate::turn::Turn;
 /// Tries again what failed for a passing reason.
 #[derive(Clone, Debug)]
 pub struct Retry {
+    name: Text,
     options: RetryOptions,
     repeat: Vec<WildMatch>,
 }
@@ -138,7 +139,7 @@ impl Retry {
             return Err(OptionError::new("on", "must name \"model\", \"tool\" or both"));
         }
         let repeat = options.repeat.iter().map(|glob| WildMatch::new(glob)).collect();
-        Ok(Self { options, repeat })
+        Ok(Self { name: Self::USE.into(), options, repeat })
     }
 
     /// How long to wait after the n-th failed try, if trying again is advised and there is a try left.
@@ -160,7 +161,7 @@ impl Retry {
     async fn pause(&self, turn: &Turn, what: &str, tried: u32, wait: Duration, error: &str) {
         let [wait_shown, most] = [format!("{:.1}", wait.as_secs_f64()), self.options.max_attempts.to_string()];
         let text = format!("try {tried} of {most} at {what} failed, the next in {wait_shown} s: {error}");
-        turn.notice(Level::Info, &Self::USE.into(), text);
+        turn.notice(Level::Info, &self.name, text);
         turn.clock().sleep(wait).await;
     }
 
@@ -180,6 +181,10 @@ fn jitter(turn: &Turn, salt: &str, tried: u32) -> f64 {
 }
 
 impl Hook for Retry {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
     fn settings(&self) -> Settings {
         Settings { only: Some(Around::points(&self.options.on).collect()), ..Settings::default() }
     }
@@ -242,5 +247,11 @@ impl ReadyMade for Retry {
 
     fn from_options(options: RetryOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
         Self::new(options)
+    }
+
+    /// Its notices are in its name.
+    fn entry(mut self, name: String) -> HookEntry {
+        self.name = name.into();
+        self.into()
     }
 }

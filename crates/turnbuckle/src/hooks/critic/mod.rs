@@ -74,7 +74,7 @@ use serde::Deserialize;
 use self::panel::Sentence;
 use super::{OptionError, ReadyMade, Surroundings};
 use crate::Failure;
-use crate::hook::{AfterModel, Fence, Hook, Release, Settings};
+use crate::hook::{AfterModel, Fence, Hook, HookEntry, Release, Settings};
 use crate::live::Level;
 use crate::message::{Part, Reply, Text};
 use crate::turn::Turn;
@@ -86,6 +86,7 @@ pub use panel::Consensus;
 /// Has other models judge what the model made.
 #[derive(Clone, Debug)]
 pub struct Critic {
+    name: Text,
     panel: Arc<Panel>,
 }
 
@@ -147,7 +148,7 @@ impl Critic {
         {
             return Err(OptionError::new("threshold", "must be above 0 and at most 1"));
         }
-        Ok(Self { panel: Arc::new(Panel { judges, rules }) })
+        Ok(Self { name: Self::USE.into(), panel: Arc::new(Panel { judges, rules }) })
     }
 
     /// What a critic reads.
@@ -185,7 +186,7 @@ impl Critic {
         match self.panel.rules.finally {
             Finally::Reject => AfterModel::Reject(why.into()),
             Finally::Accept => {
-                turn.notice(Level::Warning, &Self::USE.into(), format!("passed all the same: {why}"));
+                turn.notice(Level::Warning, &self.name, format!("passed all the same: {why}"));
                 AfterModel::Continue
             }
         }
@@ -204,6 +205,10 @@ struct Tally {
 }
 
 impl Hook for Critic {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
     fn settings(&self) -> Settings {
         Settings { release: Release::OnAccept, ..Settings::default() }
     }
@@ -323,5 +328,11 @@ impl ReadyMade for Critic {
         let (rounds, finally) = (options.rounds.unwrap_or(2), options.finally);
         let (task, calls, budget) = (options.task, options.calls, options.budget);
         Self::new(judges, CriticRules { consensus, rounds, finally, task, calls, budget })
+    }
+
+    /// Its notices are in its name.
+    fn entry(mut self, name: String) -> HookEntry {
+        self.name = name.into();
+        self.into()
     }
 }

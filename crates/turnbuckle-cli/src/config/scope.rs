@@ -1,0 +1,53 @@
+//! `[scope]`: who is acting, for hooks that decide by user or role.
+
+use std::collections::BTreeSet;
+
+use turnbuckle::Scope;
+
+use super::reader::Section;
+use super::{Found, Over};
+use crate::problem::Problem;
+
+/// `[scope]`
+#[derive(Debug, Default)]
+pub(crate) struct ScopePart {
+    pub(crate) user: Option<Found<String>>,
+    pub(crate) roles: Option<Found<Vec<Found<String>>>>,
+}
+
+impl ScopePart {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let part = Self { user: section.string("user"), roles: section.strings("roles") };
+        let tell = |what: String, hint: &str, found: &Found<String>| {
+            section.source().tell(Problem::error(what).at(&found.place).hint(hint));
+        };
+        if let Some(user) = part.user.as_ref().filter(|user| user.value.trim().is_empty()) {
+            let what = format!("{} is empty", section.named("user"));
+            tell(what, "take the line out: the user is called `local` then", user);
+        }
+        let mut seen = BTreeSet::new();
+        for role in part.roles.iter().flat_map(|roles| &roles.value) {
+            let what = match role.value.trim().is_empty() {
+                true => format!("{} has an empty role", section.named("roles")),
+                false if !seen.insert(&role.value) => format!("{} has {:?} twice", section.named("roles"), role.value),
+                false => continue,
+            };
+            tell(what, "take it out", role);
+        }
+        section.finish();
+        part
+    }
+
+    /// Who is acting: one user, called `local` if nobody says.
+    pub(crate) fn scope(&self) -> Scope {
+        let user = self.user.as_ref().map_or_else(Scope::local, |user| Scope::user(user.value.as_str()));
+        let roles = self.roles.iter().flat_map(|roles| &roles.value);
+        roles.fold(user, |scope, role| scope.role(role.value.as_str()))
+    }
+}
+
+impl Over for ScopePart {
+    fn over(self, base: Self) -> Self {
+        Self { user: self.user.over(base.user), roles: self.roles.over(base.roles) }
+    }
+}
