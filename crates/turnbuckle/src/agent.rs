@@ -167,7 +167,7 @@ impl Agent {
     /// How long the hooks that run after a turn may take together.
     pub(crate) fn time_for_jobs(&self) -> Duration {
         let Chains { on_ended, background, .. } = self.chains();
-        on_ended.iter().chain(background).map(HookEntry::time_limit).sum()
+        on_ended.iter().chain(background).map(HookEntry::time_limit).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// How long one of them may take.

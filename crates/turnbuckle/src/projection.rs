@@ -120,6 +120,8 @@ impl Projection {
         match &event.kind {
             EventKind::AssistantMessage { .. } => self.streaming = None,
             EventKind::ToolStarted { call, .. } => {
+                // A call that a crash left, or that was answered, is started again.
+                self.in_flight_tools.retain(|tool| tool.call != *call);
                 self.in_flight_tools.push(RunningTool { call: call.clone(), progress: None });
             }
             EventKind::ToolResult { call, .. } => {

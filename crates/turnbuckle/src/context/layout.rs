@@ -81,7 +81,7 @@ impl Page {
         messages.truncate(self.ended.messages);
         messages.reserve(ROOM.max(log.len() - self.ended.events));
         let for_next = std::mem::take(&mut self.for_next);
-        let mut pen = Pen { messages, for_next, results: SmallVec::new(), opening: None };
+        let mut pen = Pen { messages, for_next, results: SmallVec::new(), behind_results: Vec::new(), opening: None };
         for event in &log[self.ended.events..open] {
             pen.write(event, &Beyond::default());
         }
@@ -116,6 +116,9 @@ struct Pen<'p> {
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
     results: SmallVec<[OpenResult; 1]>,
+    /// Injected while results were outstanding: they stand behind them, for a provider wants each result right behind its
+    /// call.
+    behind_results: Vec<Part>,
     /// Where the message that opened the present turn stands.
     opening: Option<usize>,
 }
@@ -133,6 +136,9 @@ impl Pen<'_> {
             }
             EventKind::Injection { content, place: Place::NextTurn, .. } => {
                 self.for_next.extend_from_slice(content.parts());
+            }
+            EventKind::Injection { content, .. } if !self.results.is_empty() => {
+                self.behind_results.extend_from_slice(content.parts());
             }
             EventKind::Injection { content, .. } => add_at_tail(self.messages, content.parts()),
             EventKind::AssistantMessage { content, .. } => {
@@ -194,6 +200,9 @@ impl Pen<'_> {
         for (call, name, result) in self.results.drain(..) {
             let (ok, content) = result.unwrap_or_else(|| (false, "[no result]".into()));
             self.messages.push(Message::Result { call, name, ok, content });
+        }
+        if !self.behind_results.is_empty() {
+            add_at_tail(self.messages, &std::mem::take(&mut self.behind_results));
         }
     }
 }

@@ -107,7 +107,7 @@ async fn take_all(cell: &Arc<Cell>, house: &Arc<House>) -> Option<Timestamp> {
 }
 
 async fn take(cell: &Cell, house: &House, hooks: &[JobHook]) -> Result<Option<Job>, StoreError> {
-    let (writer, from, lasts) = (&house.writer, house.clock.now(), cell.agent.time_for_a_job() + LEASE);
+    let (writer, from, lasts) = (&house.writer, house.clock.now(), cell.agent.time_for_a_job().saturating_add(LEASE));
     house.store.take_job(&cell.id, hooks, Hold { writer, from, lasts }).await
 }
 

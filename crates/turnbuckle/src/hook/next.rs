@@ -4,7 +4,8 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use super::record::panic_text;
@@ -148,11 +149,13 @@ pub struct ToolNext<'a> {
     rest: &'a [HookEntry],
     turn: &'a Turn,
     tool: &'a Arc<dyn Tool>,
+    /// Kept by a wrap whose failure is to be ignored.
+    inside: Option<&'a Inside>,
 }
 
 impl<'a> ToolNext<'a> {
     pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, tool: &'a Arc<dyn Tool>) -> Self {
-        Self { rest, turn, tool }
+        Self { rest, turn, tool, inside: None }
     }
 
     /// Runs the rest of the chain, and at its end the tool.
@@ -160,6 +163,9 @@ impl<'a> ToolNext<'a> {
     where
         'a: 's,
     {
+        if let Some(inside) = self.inside {
+            return Box::pin(inside.watch(Self { inside: None, ..self }, call));
+        }
         let mine = self.rest.iter().position(|entry| entry.minds_tool(&call.name));
         match mine {
             None if self.turn.frame.cut.is_cut() => Box::pin(async { Err("the turn is over".into()) }),
@@ -176,6 +182,10 @@ impl<'a> ToolNext<'a> {
 
     /// A form that can be kept and sent elsewhere. After the turn is over it fails and calls nothing.
     pub fn to_owned(self) -> OwnedToolNext {
+        if let Some(inside) = self.inside {
+            // Nobody sees any more whether it is run.
+            inside.begun.store(true, Ordering::Relaxed);
+        }
         OwnedToolNext { rest: self.rest.into(), turn: self.turn.clone(), tool: self.tool.clone() }
     }
 }
@@ -213,6 +223,34 @@ async fn call_tool(tool: &Arc<dyn Tool>, turn: &Turn, call: &ToolCall) -> Result
     Ok(poll_fn(|cx| contained(future.as_mut(), cx)).await?)
 }
 
+/// What a wrap did with the rest of its chain: a tool never runs twice because a wrap around it failed.
+#[derive(Default)]
+struct Inside {
+    begun: AtomicBool,
+    /// What it came to last.
+    output: Mutex<Option<Output>>,
+}
+
+impl Inside {
+    async fn watch(&self, rest: ToolNext<'_>, call: &ToolCall) -> Result<Output, Failure> {
+        self.begun.store(true, Ordering::Relaxed);
+        let result = rest.run(call).await;
+        *self.output.lock().unwrap_or_else(PoisonError::into_inner) = result.as_ref().ok().cloned();
+        result
+    }
+
+    /// As if the wrap that failed had not been there.
+    async fn without(self, next: ToolNext<'_>, call: &ToolCall, failure: impl fmt::Display) -> Result<Output, Failure> {
+        match self.output.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(output) => Ok(output),
+            None if self.begun.into_inner() => {
+                Err(format!("it was begun, and a hook around it failed: {failure}").into())
+            }
+            None => next.run(call).await,
+        }
+    }
+}
+
 /// Like [`wrapped`], around a tool.
 pub(super) async fn wrapped_tool<H: Hook>(
     hook: &H,
@@ -220,13 +258,16 @@ pub(super) async fn wrapped_tool<H: Hook>(
     call: &ToolCall,
     next: ToolNext<'_>,
 ) -> Result<Output, Failure> {
+    let ignored = entry.failure_policy(Point::WrapToolCall) == OnFailure::Ignore;
+    let inside = Inside::default();
     let ran = {
-        let wrap = pin!(async { hook.wrap_tool_call(next.turn, call, next).await });
+        let watched = ToolNext { inside: ignored.then_some(&inside), ..next };
+        let wrap = pin!(async { hook.wrap_tool_call(next.turn, call, watched).await });
         timed(&next.turn.frame, entry, Point::WrapToolCall, Some(call), wrap).await
     };
     match ran {
         Ok(result) => result,
-        Err(_) if entry.failure_policy(Point::WrapToolCall) == OnFailure::Ignore => next.run(call).await,
+        Err(failure) if ignored => inside.without(next, call, failure).await,
         Err(failure) => Err(format!("hook {} failed around the tool: {failure}", entry.name).into()),
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Decided {
     Suspend(Prompt),
     /// It has its result.
     Finish(Output),
+    /// It has its result, and a hook ends the turn here.
+    Halt(Output, Box<Verdict>),
 }
 
 /// A call on its way to its tool.
@@ -44,11 +46,11 @@ pub(super) struct Going {
     pub(super) reconcile: bool,
 }
 
-/// Decides calls side by side.
+/// Decides calls side by side; also whether one of them ends the turn. Results that are there are there all the same.
 pub(super) async fn decide(
     flight: &mut Flight,
     calls: SmallVec<[OpenCall; 1]>,
-) -> Result<SmallVec<[(CallId, Decided); 1]>, Interrupt> {
+) -> (SmallVec<[(CallId, Decided); 1]>, Option<Interrupt>) {
     let mut desks: SmallVec<[Desk<'_>; 1]> =
         calls.into_iter().map(|open| Desk::new(&flight.turn, &flight.beside, open)).collect();
     let words: SmallVec<[_; 1]> = match &mut desks[..] {
@@ -59,11 +61,15 @@ pub(super) async fn decide(
     for (desk, word) in desks.into_iter().zip(words) {
         flight.records.extend(desk.records);
         match word {
+            Ok(Decided::Halt(output, verdict)) => {
+                decided.push((desk.open.call.call, Decided::Finish(output)));
+                interrupted = interrupted.or(Some(Interrupt::Settle(verdict)));
+            }
             Ok(what) => decided.push((desk.open.call.call, what)),
             Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
         }
     }
-    interrupted.map_or(Ok(decided), Err)
+    (decided, interrupted)
 }
 
 /// One call on the table.
@@ -73,6 +79,8 @@ struct Desk<'a> {
     answer: Option<Answer>,
     /// Who approved the whole reply.
     approved: Option<By>,
+    /// Whether the log says that the call runs, and nothing was answered since.
+    announced: bool,
     records: Vec<Record>,
 }
 
@@ -80,7 +88,8 @@ impl<'a> Desk<'a> {
     fn new(turn: &'a Turn, beside: &Beside, open: OpenCall) -> Self {
         let answered = beside.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, approved) = (answered.map(|(_, answer)| answer.clone()), beside.approved.clone());
-        Self { turn, open, answer, approved, records: Vec::new() }
+        let announced = open.started && open.question.is_none();
+        Self { turn, open, answer, approved, announced, records: Vec::new() }
     }
 
     async fn decide(&mut self) -> Result<Decided, Interrupt> {
@@ -149,7 +158,8 @@ impl<'a> Desk<'a> {
 
     fn run(&self, equipped: &Equipped, approved_by: Option<By>, answer: Option<Answer>) -> Decided {
         let call = self.open.call.clone();
-        let event = (!self.open.started).then(|| EventKind::ToolStarted {
+        // An answer is used once: the log says so before the tool runs by it.
+        let event = (!self.announced).then(|| EventKind::ToolStarted {
             call: call.call.clone(),
             arguments: call.arguments.clone(),
             digest: self.digest(),
@@ -175,8 +185,8 @@ impl<'a> Desk<'a> {
     fn again(&self, equipped: &Equipped) -> Decided {
         let approved_by = self.open.approved_by.clone();
         match equipped.tool.spec().effect {
-            Effect::Pure | Effect::Idempotent => self.run(equipped, approved_by, None),
-            Effect::Reconcile(_) => match self.run(equipped, approved_by, None) {
+            Effect::Pure | Effect::Idempotent => self.run(equipped, approved_by, self.own_answer()),
+            Effect::Reconcile(_) => match self.run(equipped, approved_by, self.own_answer()) {
                 Decided::Run { mut going, event } => {
                     going.reconcile = true;
                     Decided::Run { going, event }
@@ -188,6 +198,11 @@ impl<'a> Desk<'a> {
                 "[interrupted] it was started and left no result: whether it happened is unknown",
             )),
         }
+    }
+
+    /// What was answered to the tool's own question before the process died is still its answer.
+    fn own_answer(&self) -> Option<Answer> {
+        self.answer.clone().filter(|_| self.open.answers > 0)
     }
 
     /// A person, a client or the time has answered.
@@ -230,10 +245,12 @@ impl<'a> Desk<'a> {
     /// A result that no server tool made passes `after_tool`, too.
     async fn finish(&mut self, output: Output) -> Result<Decided, Interrupt> {
         let (output, halted) = after_tool(self.turn, &self.open.call, output.capped(), &mut self.records).await?;
-        match halted {
-            None => Ok(Decided::Finish(output)),
-            Some((hook, reason)) => Err(Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)).into()),
-        }
+        Ok(match halted {
+            None => Decided::Finish(output),
+            Some((hook, reason)) => {
+                Decided::Halt(output, Box::new(Verdict::new(Outcome::Halted, reason).by(By::Hook(hook))))
+            }
+        })
     }
 
     async fn before_tool(&mut self, equipped: &Equipped) -> Result<Word, Interrupt> {

@@ -86,14 +86,20 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
     let mut kinds: SmallVec<[EventKind; 1]> = SmallVec::new();
     let mut runs = SmallVec::new();
     let expires = flight.frame().clock.now().after(flight.frame().limits.approval_timeout);
-    for (call, decided) in decide(flight, ready).await? {
+    let (decided, interrupted) = decide(flight, ready).await;
+    if let Some(Interrupt::Cut(cut)) = interrupted {
+        return Err(cut.into());
+    }
+    for (call, decided) in decided {
         match decided {
+            // Nothing begins in a turn that is about to end.
+            Decided::Run { .. } | Decided::Suspend(_) if interrupted.is_some() => {}
             Decided::Run { going, event } => {
                 kinds.extend(event);
                 runs.push(going);
             }
             Decided::Suspend(prompt) => kinds.push(EventKind::Suspension { call, prompt, expires }),
-            Decided::Finish(output) => {
+            Decided::Finish(output) | Decided::Halt(output, _) => {
                 flight.beside.answers.retain(|(answered, _)| *answered != call);
                 kinds.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
             }
@@ -105,7 +111,7 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
         flight.write(kinds, if suspends { With::BESIDE } else { With::NOTHING }).await?;
         still_ours(&flight.frame().clone(), flight.epoch, began).await?;
     }
-    Ok(runs)
+    interrupted.map_or(Ok(runs), Err)
 }
 
 /// A process that was stopped in the middle of a write may wake up long after it: by then another may have the turn.

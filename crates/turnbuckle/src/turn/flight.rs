@@ -218,7 +218,7 @@ impl Flight {
             },
             records: std::mem::take(records),
             turn: Some(&frame.id),
-            hold: if with.jobs.is_empty() { Duration::ZERO } else { frame.agent.time_for_jobs() + LEASE },
+            hold: if with.jobs.is_empty() { Duration::ZERO } else { frame.agent.time_for_jobs().saturating_add(LEASE) },
             jobs: with.jobs,
             done: &[],
             totals,

@@ -169,6 +169,19 @@ pub(crate) fn check(
     }
 }
 
+/// One pause was denied, and the turn goes on: nobody needs to answer the others any more.
+fn other_pauses(flight: &Flight, denied: &CallId, by: &By) -> Vec<EventKind> {
+    let open = flight.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let others = open.filter(|other| other.call != *denied && matches!(other.prompt, Prompt::Pause { .. }));
+    let cancelled = |other: &Question| EventKind::Resolution {
+        call: other.call.clone(),
+        decision: Resolved::Cancelled,
+        by: by.clone(),
+        reason: Some("another pause was denied".into()),
+    };
+    others.map(cancelled).collect()
+}
+
 fn events(flight: &Flight, question: &Question, decision: Resolved, answer: &Answer, by: By) -> Vec<EventKind> {
     let reason = match answer {
         Answer::Deny(reason) => reason.clone(),
@@ -179,6 +192,7 @@ fn events(flight: &Flight, question: &Question, decision: Resolved, answer: &Ans
     let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone() }];
     if let (Prompt::Pause { hook, reason: paused }, Resolved::Denied) = (&question.prompt, decision) {
         let feedback = reason.clone().unwrap_or_else(|| paused.clone());
+        kinds.extend(other_pauses(flight, &question.call, &by));
         kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });
     }
     if let (Prompt::Approval { tool: None, .. }, Resolved::Denied) = (&question.prompt, decision) {

@@ -1,14 +1,18 @@
 //! A hook's own failure: error, panic, timeout. It never fails open in silence, and it never leaves half an edit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use serde_json::json;
+use turnbuckle::event::EventKind;
 use turnbuckle::hook::*;
 use turnbuckle::message::{Reply, ToolCall};
 use turnbuckle::model::{ModelError, Request, Sink};
-use turnbuckle::models::Script;
+use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::tool::Output;
+use turnbuckle::tool::{Effect, Output};
+use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Failure, Outcome, Rest, Scope, Turn, TurnId};
 
 use crate::kit::{adder, assert_valid, sum};
@@ -211,4 +215,44 @@ async fn a_hook_that_blocks_its_thread_delays_the_turn_and_breaks_nothing() {
     let mut rig = Rig::with(agent, turnbuckle::stores::MemoryStore::default(), |builder| builder.clock(clock_for_rig));
     let ended = rig.ended("go").await.unwrap();
     assert_eq!((ended.outcome, ended.ms), (Outcome::Completed, 120_000));
+}
+
+/// Fails when the tool has run so often, and says that its failure does not matter.
+struct CarelessAudit {
+    runs: usize,
+}
+
+impl Hook for CarelessAudit {
+    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+        for _ in 0..self.runs {
+            let _ = next.run(call).await;
+        }
+        panic!("the audit file is gone")
+    }
+}
+
+#[tokio::test]
+async fn a_wrap_whose_failure_is_ignored_never_makes_its_tool_run_again() {
+    for (runs, fails, expected) in [
+        (0, false, "paid"),
+        (1, false, "paid"),
+        (1, true, "the tool failed: it was begun, and a hook around it failed: it panicked: the audit file is gone"),
+    ] {
+        let paid = Arc::new(AtomicU32::new(0));
+        let count = paid.clone();
+        let pay = function_with_schema("pay", "Pays.", json!({"type": "object"}), Effect::Never, move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async move { if fails { Err("declined".into()) } else { Ok("paid") } }
+        });
+        let script = Script::of([ScriptReply::calls("c1", "pay", json!({})), ScriptReply::says("done")]);
+        let audit = CarelessAudit { runs }.on_failure(OnFailure::Ignore);
+        let mut rig = Rig::new(Agent::builder("a", script).tool(pay).hook(audit).build().unwrap());
+        rig.ended("go").await.unwrap();
+        let result = |kind: &EventKind| match kind {
+            EventKind::ToolResult { content, .. } => Some(content.text()),
+            _ => None,
+        };
+        assert_eq!(rig.log().await.unwrap().iter().find_map(|event| result(&event.kind)).unwrap(), expected);
+        assert_eq!(paid.load(Ordering::SeqCst), 1);
+    }
 }

@@ -178,3 +178,18 @@ async fn a_job_of_a_hook_that_this_agent_does_not_have_is_left_as_it_is() {
     rig.settle().await;
     assert!(store.jobs(&rig.id).await.unwrap().is_empty(), "and done by whoever has the hook");
 }
+
+#[tokio::test]
+async fn a_hook_that_may_take_for_ever_does_not_keep_the_turn_from_ending() {
+    struct Patient;
+    impl Hook for Patient {
+        async fn background(&self, _: &Snapshot) -> Result<(), Failure> {
+            Ok(())
+        }
+        async fn on_ended(&self, _: &Ended) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+    let agent = Agent::builder("a", Script::says(["done"])).hook(Patient.timeout(Duration::MAX)).build().unwrap();
+    assert_eq!(agent.run("go").await.unwrap().text(), "done");
+}

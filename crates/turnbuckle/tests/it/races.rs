@@ -12,10 +12,11 @@ use turnbuckle::live::Told;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::*;
 use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::Recorder;
 use turnbuckle::tool::Effect;
-use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Rest, Scope, WhileBusy};
+use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Message, Rest, Scope, WhileBusy};
 
-use crate::kit::adder;
+use crate::kit::{add, adder};
 use crate::meddled::{Meddled, Meddling};
 
 type Id = turnbuckle::ConversationId;
@@ -244,13 +245,26 @@ async fn a_durable_greeting_of_a_revived_turn_joins_the_log_and_the_context() {
     }
     let store = MemoryStore::default();
     let id: Id = "c_1".into();
-    let open = || Conversations::builder(asker().hook(Greeter.durable()).build().unwrap(), store.clone()).build();
+    let model =
+        Recorder::of(Script::of([ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2})), ScriptReply::says("4")]));
+    let open = || {
+        let asks = gate("ask", |_, _| async { Ok(BeforeTool::Ask("sure?".into())) });
+        let agent = Agent::builder("adder", model.clone()).tool(add()).hook(asks).hook(Greeter.durable());
+        Conversations::builder(agent.build().unwrap(), store.clone()).build()
+    };
     waiting(&open(), &id).await;
     let second = open();
     let answer = second.resolve(&id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
     answer.rest().await.unwrap();
     let log = second.log(&id, Scope::local()).await.unwrap();
     assert!(log.iter().any(|event| matches!(event.kind, EventKind::Injection { .. })));
+    // A provider refuses a call whose result does not stand right behind it.
+    let said = |message: &Message| match message {
+        Message::Assistant { calls, .. } => format!("{} call", calls.len()),
+        other => other.content().text(),
+    };
+    let sent: Vec<String> = model.requests().last().unwrap().messages.iter().map(said).collect();
+    assert_eq!(sent, ["hi", "1 call", "4", "welcome back"]);
 }
 
 #[tokio::test]

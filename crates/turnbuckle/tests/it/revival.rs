@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use turnbuckle::conversation::Ended;
-use turnbuckle::event::EventKind;
+use turnbuckle::event::{EventKind, Prompt};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::live::{Live, Telling};
@@ -15,7 +15,7 @@ use turnbuckle::store::{Answer, LEASE};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, AgentBuilder, Limits, Outcome, Rest, Scope};
+use turnbuckle::{Agent, AgentBuilder, Limits, Outcome, Rest, Scope, Turn};
 
 use crate::kit::assert_valid;
 use crate::meddled::Meddled;
@@ -138,6 +138,64 @@ fn a_tool_that_asks_runs_again_only_if_a_person_says_so() {
             assert_valid(&rig.log().await.unwrap());
         });
     }
+}
+
+/// Revived, approved, and killed again in the middle of the tool.
+fn approved_and_killed(agent: AgentBuilder, store: &Meddled) {
+    let process = runtime();
+    let mut rig = reborn(agent, store);
+    process.block_on(async {
+        assert!(matches!(resumed(&mut rig).await, Rest::Waiting(_)));
+        let call = "c1".into();
+        let turn = rig.conversations.resolve(&rig.id, &call, Answer::Approve, None, Scope::local()).await.unwrap();
+        rig.settle().await;
+        drop(turn);
+    });
+    drop(process);
+}
+
+#[test]
+fn an_approval_to_run_again_serves_for_one_run() {
+    let (world, store) = (World::default(), Meddled::shared());
+    killed(agent(&world, Effect::Ask, true), &store);
+    approved_and_killed(agent(&world, Effect::Ask, true), &store);
+    assert_eq!(*world.lock().unwrap(), ["c1", "c1"]);
+    runtime().block_on(async {
+        let mut rig = reborn(agent(&world, Effect::Ask, false), &store);
+        rig.clock.advance(LEASE);
+        assert!(matches!(resumed(&mut rig).await, Rest::Waiting(_)), "it is asked again");
+        assert_eq!(world.lock().unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_tool_that_asked_in_its_own_words_and_must_never_run_twice_does_not() {
+    let (world, store) = (World::default(), Meddled::shared());
+    let agent = || {
+        let world = world.clone();
+        let book =
+            function_with_schema("book", "Books.", json!({"type": "object"}), Effect::Never, move |turn: Turn, _| {
+                let world = world.clone();
+                async move {
+                    if turn.answer().is_none() {
+                        return Ok(Output::wait(Prompt::Pause { hook: "book".into(), reason: "really?".into() }));
+                    }
+                    world.lock().unwrap().push("booked".to_owned());
+                    std::future::pending().await
+                }
+            });
+        let script = Script::of([ScriptReply::calls("c1", "book", json!({})), ScriptReply::says("done")]);
+        Agent::builder("a", script).tool(book)
+    };
+    killed(agent(), &store);
+    approved_and_killed(agent(), &store);
+    runtime().block_on(async {
+        let mut rig = reborn(agent(), &store);
+        rig.clock.advance(LEASE);
+        assert_eq!(ended(&mut rig).await.text(), "done");
+        assert!(result(&rig).await.contains("whether it happened is unknown"));
+        assert_eq!(*world.lock().unwrap(), ["booked"]);
+    });
 }
 
 #[test]

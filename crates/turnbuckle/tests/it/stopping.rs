@@ -1,9 +1,11 @@
 //! Stop hooks: when the model says it is done, nobody takes its word for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use expect_test::expect;
 use serde_json::json;
+use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::hook::*;
 use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
@@ -216,4 +218,35 @@ async fn a_stop_hook_sees_what_the_tools_did() {
     });
     let mut rig = Rig::new(adder(script).hook(look).build().unwrap());
     assert!(rig.trace("go").await.contains("inject    look: \"seen\""));
+}
+
+#[tokio::test]
+async fn when_one_of_two_pauses_is_denied_nobody_has_to_answer_the_other() {
+    let asked = Arc::new(AtomicBool::new(false));
+    let pause = |name: &'static str| {
+        let asked = asked.clone();
+        stop(name, move |_| {
+            let first = !asked.load(Ordering::SeqCst);
+            async move { Ok(if first { OnStop::Pause("look".into()) } else { OnStop::Accept }) }
+        })
+    };
+    let agent = Agent::builder("a", Script::says(["one", "two"])).hook(pause("first")).hook(pause("second"));
+    let mut rig = Rig::new(agent.build().unwrap());
+    let Rest::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
+    assert_eq!(pending.len(), 2);
+    asked.store(true, Ordering::SeqCst);
+    let deny = Answer::Deny(Some("not yet".into()));
+    let turn = rig.conversations.resolve(&rig.id, &pending[0].call, deny, None, Scope::local()).await.unwrap();
+    assert!(matches!(rig.follow(turn).await.unwrap(), Rest::Ended(_)));
+    let resolved: Vec<Resolved> = rig
+        .log()
+        .await
+        .unwrap()
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Resolution { decision, .. } => Some(*decision),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(resolved, [Resolved::Denied, Resolved::Cancelled]);
 }

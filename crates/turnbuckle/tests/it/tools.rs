@@ -378,6 +378,15 @@ async fn after_tool_changes_the_result_or_ends_the_turn_with_it_logged() {
     let answered =
         with(AfterTool::Modify(Output::ok("changed"))).hook(decides(BeforeTool::Answer(Output::ok("cache"))));
     comes_to(answered, "echo(1) = changed").await;
+    let halted = with(AfterTool::Halt("seen enough".into())).hook(decides(BeforeTool::Answer(Output::ok("cache"))));
+    let expected = expect![[r#"
+        accept    "go"
+        build     1 message, 1 tool
+        call      echo(1)
+        dispatch  echo(1) = cache
+        end       halted by hook after: seen enough
+    "#]];
+    check(halted, expected).await;
 }
 
 /// Tries a failing tool again.
