@@ -274,6 +274,9 @@ impl<S: Store> Store for Taped<S> {
     ) -> Stored<'a, Vec<ConversationId>> {
         self.store.due(now, after, most)
     }
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        self.store.sub_agents_with_jobs(id)
+    }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.store.list()
     }

@@ -185,6 +185,22 @@ impl Agent {
         [hooks(on_ended, JobKind::Ended), hooks(background, JobKind::Background)].concat()
     }
 
+    /// The sub-agent of this name, its own or one of theirs.
+    pub(crate) fn sub_agent(&self, name: &str) -> Option<&Self> {
+        let mut inside = self.sub_agents();
+        inside.find_map(|agent| if agent.name() == name { Some(agent) } else { agent.sub_agent(name) })
+    }
+
+    fn sub_agents(&self) -> impl Iterator<Item = &Self> {
+        self.0.tools.values().filter_map(|equipped| equipped.tool.agent())
+    }
+
+    /// Whether it or a sub-agent has hooks that work when a turn is over.
+    pub(crate) fn does_jobs(&self) -> bool {
+        let Chains { on_ended, background, .. } = self.chains();
+        !on_ended.is_empty() || !background.is_empty() || self.sub_agents().any(Self::does_jobs)
+    }
+
     /// Its limits.
     pub fn limits(&self) -> &Limits {
         &self.0.limits

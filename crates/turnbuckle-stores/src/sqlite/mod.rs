@@ -244,8 +244,14 @@ impl Store for SqliteStore {
         Stored::later(self.inner.readers.read("looking for what is due", work))
     }
 
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        self.read("looking for jobs of sub-agents", id, due::sub_agents_with_jobs)
+    }
+
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
-        Stored::later(self.inner.readers.read("listing conversations", read::list))
+        let me = self.inner.process.clone();
+        let list = move |db: &_| read::list(db, me.as_deref());
+        Stored::later(self.inner.readers.read("listing conversations", list))
     }
 
     fn is_durable(&self) -> bool {

@@ -9,9 +9,11 @@ use turnbuckle::hook::Record;
 use turnbuckle::store::{Letter, Listed, Mail, Standing, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
+use super::claim::Held;
 use super::error::Fault;
 use super::json::parsed;
 use super::number;
+use super::process::Process;
 
 /// The row's number, by which all tables know a conversation.
 pub(super) fn key(db: &Connection, id: &ConversationId) -> Result<i64, Fault> {
@@ -115,15 +117,18 @@ pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Re
     Ok(batches.into_iter().flatten().collect())
 }
 
-pub(super) fn list(db: &Connection) -> Result<Vec<Listed>, Fault> {
+pub(super) fn list(db: &Connection, me: Option<&Process>) -> Result<Vec<Listed>, Fault> {
     let mut query = db.prepare_cached(
-        "SELECT format, owner, id, opened, written, seq, standing, due FROM conversation ORDER BY made DESC",
+        "SELECT format, owner, id, opened, written, seq, standing, due, lease_until, process
+           FROM conversation ORDER BY made DESC",
     )?;
     let mut rows = query.query([])?;
     let mut listed = Vec::new();
     while let Some(row) = rows.next()? {
         let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
+        let held = Held { from: None, until: row.get(8)?, process: row.get(9)? };
         listed.push(Listed {
+            held: held.until_unless_gone(me),
             id: row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into(),
             owner: body(row)?,
             opened: time(3)?,

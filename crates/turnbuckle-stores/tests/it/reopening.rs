@@ -33,6 +33,7 @@ async fn everything_is_kept() {
     };
     let record = record("lint");
     let job = Job {
+        agent: "a".into(),
         turn: turn.clone(),
         hook: "lint".into(),
         kind: JobKind::Background,

@@ -157,6 +157,9 @@ impl Store for Meddled {
     fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
         self.store.settle_job(id, job, done)
     }
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Id>> {
+        self.store.sub_agents_with_jobs(id)
+    }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.store.list()
     }

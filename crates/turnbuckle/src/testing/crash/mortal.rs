@@ -116,6 +116,9 @@ impl<S: Store> Store for Mortal<S> {
     ) -> Stored<'a, Vec<ConversationId>> {
         self.ask("due", None, move || self.store.due(now, after, most))
     }
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        self.ask("sub_agents_with_jobs", Some(id), move || self.store.sub_agents_with_jobs(id))
+    }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.ask("list", None, move || self.store.list())
     }
