@@ -9,7 +9,8 @@ use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
-    Batch, BesideWrite, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Standing, Store, Stored,
+    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Standing, Store,
+    Stored,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -253,6 +254,9 @@ impl<S: Store> Store for Taped<S> {
     }
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
         self.store.has_call(id, call)
+    }
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.store.beside(id)
     }
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.store.records(id, turn)

@@ -37,6 +37,8 @@ pub struct Agent(Arc<Inner>);
 
 struct Inner {
     name: Text,
+    /// The name by which people choose the model.
+    model_choice: Text,
     model: Arc<dyn Model>,
     system: Text,
     definitions: Arc<[Definition]>,
@@ -224,6 +226,10 @@ impl Agent {
         self.0.shape.as_ref()
     }
 
+    pub(crate) fn model_choice(&self) -> &Text {
+        &self.0.model_choice
+    }
+
     pub(crate) fn digest(&self) -> &Text {
         &self.0.digest
     }
@@ -253,6 +259,7 @@ impl Agent {
             model,
             system: inner.system.clone(),
             definitions: inner.definitions.clone(),
+            model_choice: inner.model_choice.clone(),
             standing: inner.standing,
             tools: inner.tools.iter().map(|(name, equipped)| (name.clone(), equip(equipped))).collect(),
             chains: Chains::of(&hooks),

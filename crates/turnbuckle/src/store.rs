@@ -101,6 +101,9 @@ pub trait Store: Send + Sync + 'static {
     /// Whether a tool call or a suspension of this id is anywhere in the log.
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool>;
 
+    /// What the open turn needs to go on, for those who only look.
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>>;
+
     /// What hooks did in a turn, in the order in which they finished.
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>>;
 

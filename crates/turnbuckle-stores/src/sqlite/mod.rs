@@ -39,7 +39,9 @@ use std::sync::atomic::Ordering;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored};
+use turnbuckle::store::{
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored,
+};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use error::Fault;
@@ -208,6 +210,10 @@ impl Store for SqliteStore {
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
         let call = call.clone();
         self.read("looking for a call", id, move |db, id| read::has_call(db, id, &call))
+    }
+
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.read("reading what stands beside a log", id, read::beside)
     }
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
 use turnbuckle::event::{Event, EventKind, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{Letter, Listed, Mail, Standing, StoreError};
+use turnbuckle::store::{Beside, Letter, Listed, Mail, Standing, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use super::claim::Held;
@@ -109,6 +109,11 @@ fn shared(events: Vec<Event>) -> Vec<Arc<Event>> {
 pub(super) fn has_call(db: &Connection, id: &ConversationId, call: &CallId) -> Result<bool, Fault> {
     let mut query = db.prepare_cached("SELECT 1 FROM event WHERE conversation = ? AND call = ?")?;
     Ok(query.exists((key(db, id)?, call.as_str()))?)
+}
+
+pub(super) fn beside(db: &Connection, id: &ConversationId) -> Result<Option<Beside>, Fault> {
+    let query = "SELECT beside_format, beside FROM conversation WHERE made = ? AND beside IS NOT NULL";
+    Ok(bodies(db, query, [key(db, id)?])?.pop())
 }
 
 pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Result<Vec<Record>, Fault> {

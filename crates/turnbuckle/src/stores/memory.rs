@@ -12,7 +12,9 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, Mail, Store, StoreError, Stored};
+use crate::store::{
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, Mail, Store, StoreError, Stored,
+};
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
@@ -105,6 +107,10 @@ impl Store for MemoryStore {
 
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
         self.with(id, |row| Ok(row.log.iter().any(|event| event.kind.names_call() == Some(call))))
+    }
+
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.with(id, |row| Ok(row.beside.clone()))
     }
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {

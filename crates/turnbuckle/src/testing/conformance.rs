@@ -133,6 +133,7 @@ fn beside(turn: &str) -> Beside {
         turn: turn.into(),
         actor: ann(),
         agent: "a".into(),
+        model: "demo".into(),
         digest: "d".into(),
         schema: Some(Arc::new(serde_json::json!({"type": "object"}))),
         limits: Limits { max_cost: 0.5, ..Limits::default() },

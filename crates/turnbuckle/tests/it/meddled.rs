@@ -7,7 +7,9 @@ use turnbuckle::clock::Timestamp;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Actor;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored};
+use turnbuckle::store::{
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored,
+};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
 
@@ -147,6 +149,9 @@ impl Store for Meddled {
     }
     fn due<'a>(&'a self, now: Timestamp, after: Option<&'a Id>, most: usize) -> Stored<'a, Vec<Id>> {
         self.store.due(now, after, most)
+    }
+    fn beside<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Beside>> {
+        self.store.beside(id)
     }
     fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.store.records(id, turn)
