@@ -9,7 +9,8 @@ use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
-    Batch, BesideWrite, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Standing, Store, Stored,
+    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Standing, Store,
+    Stored,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -254,6 +255,9 @@ impl<S: Store> Store for Taped<S> {
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
         self.store.has_call(id, call)
     }
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.store.beside(id)
+    }
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.store.records(id, turn)
     }
@@ -273,6 +277,9 @@ impl<S: Store> Store for Taped<S> {
         most: usize,
     ) -> Stored<'a, Vec<ConversationId>> {
         self.store.due(now, after, most)
+    }
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        self.store.sub_agents_with_jobs(id)
     }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.store.list()

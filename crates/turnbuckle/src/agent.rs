@@ -37,6 +37,8 @@ pub struct Agent(Arc<Inner>);
 
 struct Inner {
     name: Text,
+    /// The name by which people choose the model.
+    model_choice: Text,
     model: Arc<dyn Model>,
     system: Text,
     definitions: Arc<[Definition]>,
@@ -185,6 +187,22 @@ impl Agent {
         [hooks(on_ended, JobKind::Ended), hooks(background, JobKind::Background)].concat()
     }
 
+    /// The sub-agent of this name, its own or one of theirs.
+    pub(crate) fn sub_agent(&self, name: &str) -> Option<&Self> {
+        let mut inside = self.sub_agents();
+        inside.find_map(|agent| if agent.name() == name { Some(agent) } else { agent.sub_agent(name) })
+    }
+
+    fn sub_agents(&self) -> impl Iterator<Item = &Self> {
+        self.0.tools.values().filter_map(|equipped| equipped.tool.agent())
+    }
+
+    /// Whether it or a sub-agent has hooks that work when a turn is over.
+    pub(crate) fn does_jobs(&self) -> bool {
+        let Chains { on_ended, background, .. } = self.chains();
+        !on_ended.is_empty() || !background.is_empty() || self.sub_agents().any(Self::does_jobs)
+    }
+
     /// Its limits.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
@@ -206,6 +224,10 @@ impl Agent {
 
     pub(crate) fn shape(&self) -> Option<&Shape> {
         self.0.shape.as_ref()
+    }
+
+    pub(crate) fn model_choice(&self) -> &Text {
+        &self.0.model_choice
     }
 
     pub(crate) fn digest(&self) -> &Text {
@@ -237,6 +259,7 @@ impl Agent {
             model,
             system: inner.system.clone(),
             definitions: inner.definitions.clone(),
+            model_choice: inner.model_choice.clone(),
             standing: inner.standing,
             tools: inner.tools.iter().map(|(name, equipped)| (name.clone(), equip(equipped))).collect(),
             chains: Chains::of(&hooks),

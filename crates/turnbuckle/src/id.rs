@@ -82,6 +82,11 @@ impl ConversationId {
         self.0.contains('/')
     }
 
+    /// The conversation of the main agent, if it is a sub-agent's.
+    pub fn root(&self) -> Option<Self> {
+        self.0.split_once('/').map(|(root, _)| root.into())
+    }
+
     /// An id given from outside: `[A-Za-z0-9_-]{1,64}`.
     pub fn parse(text: &str) -> Result<Self, BadConversationId> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

@@ -101,6 +101,9 @@ pub trait Store: Send + Sync + 'static {
     /// Whether a tool call or a suspension of this id is anywhere in the log.
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool>;
 
+    /// What the open turn needs to go on, for those who only look.
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>>;
+
     /// What hooks did in a turn, in the order in which they finished.
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>>;
 
@@ -117,13 +120,16 @@ pub trait Store: Send + Sync + 'static {
     /// Conversations in which something is to be done and nobody does it, at most `most`: a turn that a crash left, a
     /// letter, a question that lapsed, a job. In the order of their ids, and only those behind `after`: whoever goes on
     /// behind the last one comes to all of them, also if some stay due whatever is done. Conversations of sub-agents are
-    /// their parents' concern, and never due.
+    /// their parents' concern, and never due; their jobs make due the conversation of the main agent.
     fn due<'a>(
         &'a self,
         now: Timestamp,
         after: Option<&'a ConversationId>,
         most: usize,
     ) -> Stored<'a, Vec<ConversationId>>;
+
+    /// Conversations of sub-agents below this one in which jobs are left that are not parked.
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>>;
 
     /// All conversations, the newest first.
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>>;
@@ -252,6 +258,8 @@ pub struct Listed {
     pub seq: u64,
     /// Where it stands.
     pub standing: Standing,
+    /// Until when somebody has it; `None` if nobody has, or if whoever had it is known to be gone.
+    pub held: Option<Timestamp>,
 }
 
 /// Whether a writer goes on after a batch.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Failure;
+use crate::agent::Agent;
 use crate::clock::Boxed;
 use crate::event::Prompt;
 use crate::message::{Content, Part, Text, ToolCall};
@@ -22,6 +23,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Runs it. Called for server tools only; the arguments fit the schema. A failure becomes an error result that the
     /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>>;
+
+    /// The agent inside, if it is a sub-agent: what its turns left to be done is done by its hooks.
+    fn agent(&self) -> Option<&Agent> {
+        None
+    }
 }
 
 /// The facts of a tool.

@@ -78,7 +78,7 @@ impl Prepared {
         if self.config.hooks.is_empty() && !self.has_errors() {
             self.hooks.extend(hooks::default_retry());
         }
-        match build(&self.config, &self.hooks, &model, &mut self.problems) {
+        match build(&self.config, &self.hooks, (&self.model, &model), &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
                 self.agent = (!self.has_errors()).then_some(agent);
@@ -91,13 +91,16 @@ impl Prepared {
 fn build(
     config: &Config,
     hooks: &[HookEntry],
-    model: &SharedModel,
+    (chosen, model): (&str, &SharedModel),
     problems: &mut Vec<Problem>,
 ) -> Result<(Agent, Vec<String>), Option<Problem>> {
     let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
     let offer = tools::offer(config, &folder, problems).ok_or(None)?;
     let name = config.agent.name.as_ref().map_or(NAME, |found| &found.value);
     let mut builder = Agent::builder(name, model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
+    if !holds_a_secret(chosen) {
+        builder = builder.model_choice(chosen);
+    }
     if let Some(system) = &config.agent.system {
         builder = builder.system(system.value.as_str());
     }
@@ -146,6 +149,11 @@ pub(crate) enum By {
     Option,
     File,
     Nobody,
+}
+
+/// A model's name is kept and shown; its address may hold a password.
+pub(crate) fn holds_a_secret(model: &str) -> bool {
+    model.split_once("://").is_some_and(|(_, address)| address.contains('@'))
 }
 
 pub(crate) fn choose_model(common: &Common, config: &Config) -> Chosen {

@@ -32,7 +32,7 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     for one in &listed {
         let message = last_message(&store, &one.id).await.map_err(failed)?;
         text += &match args.json {
-            true => as_json(one, message.as_deref()).map_err(unprintable)?,
+            true => as_json(one, columns.now, message.as_deref()).map_err(unprintable)?,
             false => columns.line(one, message.as_deref().unwrap_or_default()),
         };
         text.push('\n');
@@ -64,11 +64,19 @@ fn state(standing: Standing) -> &'static str {
     }
 }
 
-fn as_json(one: &Listed, message: Option<&str>) -> serde_json::Result<String> {
+/// Whether its turn is open and nobody carries it on: a crash left it.
+fn is_left(one: &Listed, now: Timestamp) -> bool {
+    one.standing == Standing::Running && one.held.is_none_or(|until| until <= now)
+}
+
+fn as_json(one: &Listed, now: Timestamp, message: Option<&str>) -> serde_json::Result<String> {
     let Listed { id, opened, written, seq, standing, .. } = one;
-    let state = state(*standing);
-    let line =
+    let (state, left) = (state(*standing), is_left(one, now));
+    let mut line =
         json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
+    if left {
+        line["left"] = true.into();
+    }
     serde_json::to_string(&line)
 }
 
@@ -88,7 +96,8 @@ impl Columns {
 
     fn line(&self, one: &Listed, message: &str) -> String {
         let (id, age) = (self.id, age(self.now.since(one.written)));
-        let head = format!("{:<id$}  {age:>10}  {:<7}  ", one.id.as_str(), state(one.standing));
+        let state = if is_left(one, self.now) { "left" } else { state(one.standing) };
+        let head = format!("{:<id$}  {age:>10}  {state:<7}  ", one.id.as_str());
         let room = self.width.map_or(60, |width| width.saturating_sub(head.width()).clamp(10, 60));
         format!("{head}{}", opening(&clean(message), room)).trim_end().to_owned()
     }

@@ -27,7 +27,8 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let id = looked_for(&args.id)?;
     let (store, scope) = to_look_at(common)?;
     check_owner(&store, &id, &scope).await?;
-    let mut reading = Reading::new(Answering::new(id.clone(), true, common));
+    let begun_with = store.beside(&id).await.map_err(failed)?.map(|beside| beside.model);
+    let mut reading = Reading::new(Answering::for_turn_of(id.clone(), common, begun_with.as_deref()));
     let mut from = 1;
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;

@@ -8,6 +8,8 @@ use turnbuckle::store::StoreError;
 use turnbuckle::{ConversationId, Ended, Outcome, Rest};
 
 use crate::args::Common;
+use crate::assemble::{choose_model, holds_a_secret};
+use crate::config;
 use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
@@ -66,6 +68,18 @@ pub(crate) struct Answering {
 impl Answering {
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
         Self { id, durable, options: common.same_store() }
+    }
+
+    /// As a person who was not there must type it: a turn that began with another model than is chosen now goes on with
+    /// its own.
+    pub(crate) fn for_turn_of(id: ConversationId, common: &Common, begun_with: Option<&str>) -> Self {
+        let chosen = choose_model(common, &config::load(common.config.as_deref()).config).name;
+        let other = |model: &&str| !model.is_empty() && *model != chosen && !holds_a_secret(&chosen);
+        let mut common = common.clone();
+        if let Some(model) = begun_with.filter(other) {
+            common.model = Some(model.to_owned());
+        }
+        Self::new(id, true, &common)
     }
 
     /// One command, with the other answers that are possible.

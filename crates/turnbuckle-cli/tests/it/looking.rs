@@ -1,5 +1,7 @@
 //! What is kept can be looked at, and looking changes nothing.
 
+use std::io::{BufRead as _, BufReader};
+
 use crate::program::Folder;
 
 const CONFIG: &str = r#"[store]
@@ -63,6 +65,36 @@ fn show_says_how_to_answer_what_is_open() {
     let ran = folder.run(&["show", "w"]).exits(0);
     assert!(ran.out.contains("open      c1 (approval of write_file(a, x)), until 20"), "{}", ran.out);
     assert!(ran.out.contains("          `turnbuckle resolve w c1 --approve` (or --deny [REASON])\n"), "{}", ran.out);
+}
+
+#[test]
+fn the_command_that_show_prints_can_be_run_as_it_stands() {
+    let folder = Folder::new();
+    let call =
+        r#"{ "tool_calls": [{ "id": "c1", "name": "write_file", "arguments": { "path": "a", "content": "x" } }] }"#;
+    folder.file("script.json", &format!(r#"{{ "replies": [{call}, {{ "text": "written" }}] }}"#));
+    folder.run(&["run", "-c", "w", "--model", "script:script.json", "--store", "sqlite:t.db", "write"]).exits(4);
+    let shown = folder.run(&["show", "w", "--store", "sqlite:t.db"]).exits(0).out;
+    let command = shown.split('`').find(|part| part.starts_with("turnbuckle resolve")).unwrap();
+    assert!(command.ends_with(" --model script:script.json"), "the turn's own model is named: {command}");
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    folder.run(&words).exits(0).prints("written\n");
+}
+
+#[test]
+fn a_turn_that_a_crash_left_is_listed_as_left() {
+    let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"end"], "delay_ms": 100 }}"#, "\"x \",".repeat(300)));
+    let mut child = folder.command(&["run", "-c", "w", "--json", "go"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("text_delta")), "it did not begin");
+    let listed = |json: bool| folder.run(if json { &["list", "--json"] } else { &["list"] }).exits(0);
+    assert!(listed(false).out.contains(" running  go"), "{}", listed(false).out);
+    assert_eq!(listed(true).events()[0].get("left"), None);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(listed(false).out.contains(" left     go"), "{}", listed(false).out);
+    let one = listed(true).events().remove(0);
+    assert_eq!((&one["state"], &one["left"]), (&"running".into(), &true.into()));
 }
 
 #[test]

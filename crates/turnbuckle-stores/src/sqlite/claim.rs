@@ -41,6 +41,12 @@ impl Held {
         self.is_over(me, now) || (self.until.is_some_and(|until| until > furthest) && self.fate(me) != Fate::Lives)
     }
 
+    /// Until when, if the holder is not known to be gone.
+    pub(super) fn until_unless_gone(&self, me: Option<&Process>) -> Option<Timestamp> {
+        let until = self.until.filter(|_| self.fate(me) != Fate::Gone);
+        until.map(|until| Timestamp::from_millis(until.unsigned_abs()))
+    }
+
     fn fate(&self, me: Option<&Process>) -> Fate {
         let (Some(me), Some(process)) = (me, &self.process) else { return Fate::Unknown };
         me.fate_of(process)

@@ -12,18 +12,31 @@ use super::process::Process;
 /// Everything that somebody should do by now, with whoever may be at it. A message behind a turn that waits must wait.
 /// `UNION` instead of `UNION ALL` would have SQLite sort, and for that walk through all conversations.
 pub(super) const CANDIDATES: &str = "
-    WITH candidate (conversation, claimed, since, until, process) AS (
-        SELECT made, 1, NULL, lease_until, process FROM conversation WHERE due <= ?1
+    WITH candidate (id, claimed, since, until, process) AS (
+        SELECT id, 1, NULL, lease_until, process FROM conversation WHERE due <= ?1 AND instr(id, '/') = 0
          UNION ALL
-        SELECT made, 1, NULL, lease_until, process
+        SELECT id, 1, NULL, lease_until, process
           FROM (SELECT conversation AS of, min(opens) AS only_messages FROM inbox GROUP BY conversation)
-          JOIN conversation ON made = of WHERE NOT (only_messages AND standing = 'waiting')
+          JOIN conversation ON made = of WHERE NOT (only_messages AND standing = 'waiting') AND instr(id, '/') = 0
          UNION ALL
-        SELECT conversation, 0, held_from, held_until, process FROM job WHERE due <= ?1
+        SELECT substr(id, 1, instr(id || '/', '/') - 1), 0, held_from, held_until, job.process
+          FROM job JOIN conversation ON made = job.conversation WHERE job.due <= ?1
     )
-    SELECT id, claimed, since, candidate.until, candidate.process
-      FROM candidate JOIN conversation ON made = candidate.conversation
-     WHERE instr(id, '/') = 0 AND id > ?2 ORDER BY +id";
+    SELECT id, claimed, since, until, process FROM candidate WHERE id > ?2 ORDER BY +id";
+
+/// Whoever has a conversation takes care of the jobs of its sub-agents, and of theirs.
+pub(super) fn sub_agents_with_jobs(db: &Connection, id: &ConversationId) -> Result<Vec<ConversationId>, Fault> {
+    let mut below = db.prepare_cached(
+        "SELECT DISTINCT id FROM job JOIN conversation ON made = job.conversation
+          WHERE job.due IS NOT NULL AND substr(id, 1, length(?1) + 1) = ?1 || '/' ORDER BY +id",
+    )?;
+    let mut rows = below.query([id.as_str()])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?.into());
+    }
+    Ok(found)
+}
 
 /// At most `most` conversations behind `after`, in the order of their ids. The plus keeps SQLite from walking through all
 /// conversations in that order.

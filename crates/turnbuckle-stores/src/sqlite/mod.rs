@@ -39,7 +39,9 @@ use std::sync::atomic::Ordering;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored};
+use turnbuckle::store::{
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored,
+};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use error::Fault;
@@ -210,6 +212,10 @@ impl Store for SqliteStore {
         self.read("looking for a call", id, move |db, id| read::has_call(db, id, &call))
     }
 
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.read("reading what stands beside a log", id, read::beside)
+    }
+
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         let turn = turn.clone();
         self.read("reading hook records", id, move |db, id| read::records(db, id, &turn))
@@ -244,8 +250,14 @@ impl Store for SqliteStore {
         Stored::later(self.inner.readers.read("looking for what is due", work))
     }
 
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        self.read("looking for jobs of sub-agents", id, due::sub_agents_with_jobs)
+    }
+
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
-        Stored::later(self.inner.readers.read("listing conversations", read::list))
+        let me = self.inner.process.clone();
+        let list = move |db: &_| read::list(db, me.as_deref());
+        Stored::later(self.inner.readers.read("listing conversations", list))
     }
 
     fn is_durable(&self) -> bool {

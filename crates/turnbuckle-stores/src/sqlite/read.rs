@@ -6,12 +6,14 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
 use turnbuckle::event::{Event, EventKind, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{Letter, Listed, Mail, Standing, StoreError};
+use turnbuckle::store::{Beside, Letter, Listed, Mail, Standing, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
+use super::claim::Held;
 use super::error::Fault;
 use super::json::parsed;
 use super::number;
+use super::process::Process;
 
 /// The row's number, by which all tables know a conversation.
 pub(super) fn key(db: &Connection, id: &ConversationId) -> Result<i64, Fault> {
@@ -109,21 +111,29 @@ pub(super) fn has_call(db: &Connection, id: &ConversationId, call: &CallId) -> R
     Ok(query.exists((key(db, id)?, call.as_str()))?)
 }
 
+pub(super) fn beside(db: &Connection, id: &ConversationId) -> Result<Option<Beside>, Fault> {
+    let query = "SELECT beside_format, beside FROM conversation WHERE made = ? AND beside IS NOT NULL";
+    Ok(bodies(db, query, [key(db, id)?])?.pop())
+}
+
 pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Result<Vec<Record>, Fault> {
     let query = "SELECT format, body FROM record WHERE conversation = ? AND turn = ? ORDER BY place";
     let batches: Vec<Vec<Record>> = bodies(db, query, (key(db, id)?, turn.as_str()))?;
     Ok(batches.into_iter().flatten().collect())
 }
 
-pub(super) fn list(db: &Connection) -> Result<Vec<Listed>, Fault> {
+pub(super) fn list(db: &Connection, me: Option<&Process>) -> Result<Vec<Listed>, Fault> {
     let mut query = db.prepare_cached(
-        "SELECT format, owner, id, opened, written, seq, standing, due FROM conversation ORDER BY made DESC",
+        "SELECT format, owner, id, opened, written, seq, standing, due, lease_until, process
+           FROM conversation ORDER BY made DESC",
     )?;
     let mut rows = query.query([])?;
     let mut listed = Vec::new();
     while let Some(row) = rows.next()? {
         let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
+        let held = Held { from: None, until: row.get(8)?, process: row.get(9)? };
         listed.push(Listed {
+            held: held.until_unless_gone(me),
             id: row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into(),
             owner: body(row)?,
             opened: time(3)?,

@@ -18,6 +18,7 @@ async fn everything_is_kept() {
         actor: ann.clone(),
         agent: "a".into(),
         schema: None,
+        model: "demo".into(),
         digest: "d".into(),
         limits: Limits::default(),
         injections: Vec::new(),
@@ -33,6 +34,7 @@ async fn everything_is_kept() {
     };
     let record = record("lint");
     let job = Job {
+        agent: "a".into(),
         turn: turn.clone(),
         hook: "lint".into(),
         kind: JobKind::Background,

@@ -23,6 +23,7 @@ pub struct AgentBuilder {
     approve: Vec<String>,
     limits: Limits,
     schema: Option<Value>,
+    model_choice: Option<Text>,
 }
 
 /// What is wrong with a definition.
@@ -135,12 +136,20 @@ impl AgentBuilder {
             approve: Vec::new(),
             limits: Limits::default(),
             schema: None,
+            model_choice: None,
         }
     }
 
     /// The system prompt.
     pub fn system(mut self, system: impl Into<Text>) -> Self {
         self.system = system.into();
+        self
+    }
+
+    /// The name by which people choose the model, if it is not the model's own. It is kept with an open turn, for whoever
+    /// carries the turn on; so there must be no secret in it.
+    pub fn model_choice(mut self, name: impl Into<Text>) -> Self {
+        self.model_choice = Some(name.into());
         self
     }
 
@@ -196,6 +205,7 @@ impl AgentBuilder {
             standing: tokens::of_text(&self.system) + offered,
             chains: Chains::of(&self.hooks),
             name: self.name,
+            model_choice: self.model_choice.unwrap_or_else(|| self.model.name().into()),
             model: self.model,
             system: self.system,
             definitions,

@@ -91,13 +91,8 @@ impl Sitting {
 
     /// The first time that this process holds the conversation: jobs that another left are taken up.
     pub(super) fn sweep(&self) {
-        let chains = self.cell.agent.chains();
-        let can_do = !chains.on_ended.is_empty() || !chains.background.is_empty();
-        if can_do
-            && !self.house.bare
-            && self.state.as_ref().is_some_and(|state| state.seq > 0)
-            && self.cell.sweeps_first()
-        {
+        let old = self.state.as_ref().is_some_and(|state| state.seq > 0);
+        if !self.house.bare && old && self.cell.sweeps_first() && self.cell.agent.does_jobs() {
             take_up_jobs(self.cell.clone(), self.house.clone());
         }
     }

@@ -159,6 +159,11 @@ impl House {
         cell
     }
 
+    /// The conversation, if this process has it in memory.
+    pub(crate) fn known_cell(&self, id: &ConversationId) -> Option<Arc<Cell>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
     /// Lets go of a conversation that was left, if it is at rest and still the one that is known by its id: whoever asks
     /// for it meanwhile must not get a second one.
     pub(crate) fn forget(&self, cell: &Arc<Cell>) {

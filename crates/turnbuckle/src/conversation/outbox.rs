@@ -24,8 +24,22 @@ pub(super) fn take_up_jobs(cell: Arc<Cell>, house: Arc<House>) {
     house.begin_aside();
     tokio::spawn(async move {
         take_up(&cell, &house).await;
+        take_up_of_sub_agents(&cell, &house).await;
         house.end_aside();
     });
+}
+
+/// Jobs that sub-agents left: nobody else comes to their conversations, which are over.
+async fn take_up_of_sub_agents(cell: &Arc<Cell>, house: &Arc<House>) {
+    // What cannot be read now is read when the conversation is next taken up.
+    for id in house.store.sub_agents_with_jobs(&cell.id).await.unwrap_or_default() {
+        let jobs = house.store.jobs(&id).await.unwrap_or_default();
+        let inside = jobs.iter().find_map(|job| cell.agent.sub_agent(&job.agent));
+        if let Some(agent) = inside {
+            let own = || Arc::new(Cell::new(id.clone(), agent.clone(), None, house.clock.clone()));
+            take_up(&house.known_cell(&id).unwrap_or_else(own), house).await;
+        }
+    }
 }
 
 /// Background hooks of a turn that has just ended run beside whatever comes next.

@@ -85,6 +85,7 @@ fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Bes
         turn: turn.clone(),
         actor,
         agent: agent.shared_name().clone(),
+        model: agent.model_choice().clone(),
         digest: agent.digest().clone(),
         schema: None,
         limits: agent.limits().clone(),

@@ -22,6 +22,9 @@ pub struct Beside {
     pub actor: Actor,
     /// The agent that took the message up.
     pub agent: Text,
+    /// The name by which people choose its model.
+    #[serde(default)]
+    pub model: Text,
     /// Of its configuration.
     pub digest: Text,
     /// What the answer must look like, if the message said so.

@@ -16,6 +16,9 @@ pub struct Job {
     pub turn: TurnId,
     /// Of the event that ended the turn.
     pub seq: u64,
+    /// Whose hook: the agent's name.
+    #[serde(default)]
+    pub agent: Text,
     /// Which hook.
     pub hook: Text,
     /// At which point.

@@ -2,7 +2,7 @@
 
 mod row;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::row::Row;
@@ -12,7 +12,9 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, Mail, Store, StoreError, Stored};
+use crate::store::{
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, Mail, Store, StoreError, Stored,
+};
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
@@ -107,6 +109,10 @@ impl Store for MemoryStore {
         self.with(id, |row| Ok(row.log.iter().any(|event| event.kind.names_call() == Some(call))))
     }
 
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.with(id, |row| Ok(row.beside.clone()))
+    }
+
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.with(id, |row| {
             Ok(row.records.iter().filter(|(of, _)| of == turn).flat_map(|(_, records)| records).cloned().collect())
@@ -135,12 +141,19 @@ impl Store for MemoryStore {
         most: usize,
     ) -> Stored<'a, Vec<ConversationId>> {
         let rows = self.lock();
-        let wanted = |id: &ConversationId| !id.is_of_a_sub_agent() && after.is_none_or(|after| id > after);
-        let due = rows.iter().filter(|(id, row)| wanted(id) && row.is_due(now));
-        let mut due: Vec<_> = due.map(|(id, _)| id.clone()).collect();
-        due.sort_unstable();
-        due.truncate(most);
-        Stored::now(Ok(due))
+        let due = rows.iter().filter_map(|(id, row)| match id.root() {
+            None => row.is_due(now).then(|| id.clone()),
+            Some(root) => row.has_due_job(now).then_some(root),
+        });
+        let due: BTreeSet<_> = due.filter(|id| after.is_none_or(|after| id > after)).collect();
+        Stored::now(Ok(due.into_iter().take(most).collect()))
+    }
+
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        let below = format!("{id}/");
+        let rows = self.lock();
+        let found = rows.iter().filter(|(id, row)| id.as_str().starts_with(&below) && row.has_jobs());
+        Stored::now(Ok(found.map(|(id, _)| id.clone()).collect()))
     }
 
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {

@@ -72,7 +72,9 @@ promises! {
         orders_are_read_without_the_messages_among_them,
         a_job_is_counted_when_it_is_taken,
         a_job_is_left_to_those_who_have_its_hook,
-        what_is_due_is_read_on_behind_the_last;
+        what_is_due_is_read_on_behind_the_last,
+        jobs_of_sub_agents_are_found_from_above,
+        a_list_says_who_is_at_work;
 }
 
 /// Puts a store through all promises, a fresh and empty one for each. Needs a tokio runtime.
@@ -123,7 +125,7 @@ fn record(hook: &str) -> Record {
 
 fn job(hook: &str, kind: JobKind) -> Job {
     let (turn, hook) = ("t1".into(), hook.into());
-    Job { turn, seq: 1, hook, kind, actor: ann(), tries: 1, error: None, due: Some(NOW) }
+    Job { turn, seq: 1, agent: "a".into(), hook, kind, actor: ann(), tries: 1, error: None, due: Some(NOW) }
 }
 
 fn beside(turn: &str) -> Beside {
@@ -131,6 +133,7 @@ fn beside(turn: &str) -> Beside {
         turn: turn.into(),
         actor: ann(),
         agent: "a".into(),
+        model: "demo".into(),
         digest: "d".into(),
         schema: Some(Arc::new(serde_json::json!({"type": "object"}))),
         limits: Limits { max_cost: 0.5, ..Limits::default() },

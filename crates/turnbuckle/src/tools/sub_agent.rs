@@ -112,4 +112,7 @@ impl Tool for SubAgent {
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
         Box::pin(self.work(turn, call))
     }
+    fn agent(&self) -> Option<&Agent> {
+        Some(&self.agent)
+    }
 }

@@ -289,10 +289,12 @@ fn jobs(flight: &Flight, outcome: Outcome, seq: u64) -> Vec<Job> {
     let aside = outcome == Outcome::Completed && !flight.frame().house.bare;
     let job = |kind: JobKind| {
         let (turn, actor) = (flight.frame().id.clone(), flight.frame().scope.actor().clone());
+        let agent = flight.frame().agent.shared_name().clone();
         let due = Some(flight.frame().clock.now());
         move |entry: &HookEntry| Job {
             turn: turn.clone(),
             seq,
+            agent: agent.clone(),
             hook: entry.name.clone(),
             kind,
             actor: actor.clone(),

@@ -7,7 +7,9 @@ use turnbuckle::clock::Timestamp;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Actor;
-use turnbuckle::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored};
+use turnbuckle::store::{
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored,
+};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
 
@@ -148,6 +150,9 @@ impl Store for Meddled {
     fn due<'a>(&'a self, now: Timestamp, after: Option<&'a Id>, most: usize) -> Stored<'a, Vec<Id>> {
         self.store.due(now, after, most)
     }
+    fn beside<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Beside>> {
+        self.store.beside(id)
+    }
     fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.store.records(id, turn)
     }
@@ -156,6 +161,9 @@ impl Store for Meddled {
     }
     fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
         self.store.settle_job(id, job, done)
+    }
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Id>> {
+        self.store.sub_agents_with_jobs(id)
     }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.store.list()

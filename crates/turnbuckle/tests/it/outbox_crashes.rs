@@ -11,6 +11,7 @@ use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::scope::By;
 use turnbuckle::store::{Batch, Job, JobKind, Lease, Store};
 use turnbuckle::testing::{PausedClock, Rig};
+use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, Conversations, Ended, Failure, Limits, Outcome, Rest, Scope, TurnId};
 
 use crate::meddled::Meddled;
@@ -124,7 +125,17 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
     };
     let events = [event(1, kind), event(2, EventKind::TurnEnded(ended))];
     let (hook, kind) = ("worker".into(), JobKind::Background);
-    let jobs = vec![Job { turn: turn.clone(), seq: 1, hook, kind, actor, tries: 1, error: None, due: Some(now) }];
+    let jobs = vec![Job {
+        turn: turn.clone(),
+        seq: 1,
+        agent: "a".into(),
+        hook,
+        kind,
+        actor,
+        tries: 1,
+        error: None,
+        due: Some(now),
+    }];
     let batch = Batch { events: &events, jobs, lease: Lease::Release, ..Batch::new(&id, epoch, 0) };
     store.append(batch).await.unwrap();
 }
@@ -328,4 +339,36 @@ async fn a_turn_under_way_does_not_read_the_messages_behind_it_again_and_again()
         rig.settle().await;
     }
     assert_eq!(store.were_read(), 0);
+}
+
+#[test]
+fn jobs_that_sub_agents_left_are_taken_up_with_the_conversation_of_the_main_agent() {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let outer = |worker: &Worker| {
+        let inner = Agent::builder("inner", echo()).hook(worker.clone().named("worker")).build().unwrap();
+        let call = ScriptReply::calls("s1", "inner", serde_json::json!({"task": "look"}));
+        let script = Script::of([call, ScriptReply::says("done")]);
+        Agent::builder("outer", script).tool(SubAgent::new(inner, "Looks.")).build().unwrap()
+    };
+    let first = runtime();
+    first.block_on(async {
+        let worker = Worker::hanging();
+        process(outer(&worker), &store, &clock).turn(&"c".into(), "go", Scope::local()).await.unwrap();
+        settle().await;
+        assert_eq!(worker.saw().len(), 1);
+    });
+    drop(first);
+    runtime().block_on(async {
+        let worker = Worker::default();
+        let door = process(outer(&worker), &store, &clock);
+        assert_eq!(door.take_up_due().await.unwrap(), 0, "the dead process holds it");
+        clock.advance(HELD);
+        assert_eq!(door.take_up_due().await.unwrap(), 1);
+        settle().await;
+        assert_eq!(worker.saw().len(), 1);
+        assert!(store.jobs(&"c/s1".into()).await.unwrap().is_empty());
+        let log = store.log(&"c/s1".into(), 1, 99).await.unwrap();
+        assert!(matches!(&log.last().unwrap().kind, EventKind::Injection { .. }), "its note is written: {log:#?}");
+        assert_eq!(door.take_up_due().await.unwrap(), 0);
+    });
 }

@@ -133,9 +133,18 @@ impl Row {
         }
     }
 
+    /// Whether there are jobs that are not parked.
+    pub(super) fn has_jobs(&self) -> bool {
+        self.jobs.iter().any(|held| held.job.due.is_some())
+    }
+
+    pub(super) fn has_due_job(&self, now: Timestamp) -> bool {
+        self.jobs.iter().any(|held| held.is_due(now))
+    }
+
     /// Whether somebody should take the conversation up.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        if self.jobs.iter().any(|held| held.is_due(now)) {
+        if self.has_due_job(now) {
             return true;
         }
         if self.writer.as_ref().is_some_and(|(_, until)| *until > now) {
@@ -159,6 +168,7 @@ impl Row {
             written: self.written,
             seq: self.last_seq(),
             standing: self.standing,
+            held: self.writer.as_ref().map(|(_, until)| *until),
         }
     }
 }

@@ -85,6 +85,7 @@ pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Sh
         store.append(Batch { beside: write, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
         let claim = claim(&store, &id, "w", NOW).await.unwrap();
         assert_eq!(claim.beside.as_ref(), expected, "after {write:?}");
+        assert_eq!(store.beside(&id).await.unwrap().as_ref(), expected, "to those who look");
         epoch = claim.epoch;
     }
 }

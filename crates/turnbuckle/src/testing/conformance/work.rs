@@ -157,3 +157,33 @@ pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
     }
     assert_eq!(seen, ["a", "b", "c", "d", "e"]);
 }
+
+pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: Shelf) {
+    for name in ["a", "a/c1", "a/c1/c2", "a/c3", "ab", "ab/c1"] {
+        let id = id(name);
+        store.open(&id, &ann(), NOW).await.unwrap();
+        let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
+        let due = (name != "a/c3").then_some(NOW);
+        let jobs =
+            if name.contains('/') { vec![Job { due, ..job("memory", JobKind::Background) }] } else { Vec::new() };
+        let events = [said("t1", 1)];
+        let batch = Batch { jobs, lease: Lease::Release, hold: LEASE, ..batch(&id, epoch, 0, &events) };
+        store.append(batch).await.unwrap();
+    }
+    let below = async |name| {
+        let mut found = store.sub_agents_with_jobs(&id(name)).await.unwrap();
+        found.sort();
+        found
+    };
+    assert_eq!(below("a").await, [id("a/c1"), id("a/c1/c2")], "not what is parked, and nothing of another's");
+    assert_eq!(below("a/c1").await, [id("a/c1/c2")]);
+    assert!(store.due(NOW, None, 9).await.unwrap().is_empty(), "whoever wrote them holds them");
+    assert_eq!(store.due(later(LEASE), None, 9).await.unwrap(), [id("a"), id("ab")]);
+}
+
+pub(super) async fn a_list_says_who_is_at_work(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    assert_eq!(store.list().await.unwrap()[0].held, Some(later(LEASE)));
+    store.append(Batch { lease: Lease::Release, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    assert_eq!(store.list().await.unwrap()[0].held, None);
+}

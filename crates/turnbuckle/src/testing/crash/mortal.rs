@@ -9,7 +9,7 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Store, Stored};
+use crate::store::{Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Store, Stored};
 
 /// `store`, for one life.
 pub(super) struct Mortal<S> {
@@ -96,6 +96,9 @@ impl<S: Store> Store for Mortal<S> {
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
         self.ask("has_call", Some(id), move || self.store.has_call(id, call))
     }
+    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
+        self.ask("beside", Some(id), move || self.store.beside(id))
+    }
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
         self.ask("records", Some(id), move || self.store.records(id, turn))
     }
@@ -115,6 +118,9 @@ impl<S: Store> Store for Mortal<S> {
         most: usize,
     ) -> Stored<'a, Vec<ConversationId>> {
         self.ask("due", None, move || self.store.due(now, after, most))
+    }
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+        self.ask("sub_agents_with_jobs", Some(id), move || self.store.sub_agents_with_jobs(id))
     }
     fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
         self.ask("list", None, move || self.store.list())

@@ -105,6 +105,9 @@ impl Tool for WatchedTool {
         };
         Box::pin(self.world.life.through(BoundaryKind::Tool, format!("tool {}", what(call, turn)), run))
     }
+    fn agent(&self) -> Option<&Agent> {
+        self.tool.agent()
+    }
 }
 
 struct WatchedReconcile {
