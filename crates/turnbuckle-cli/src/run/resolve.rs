@@ -25,7 +25,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?);
     let looks = Looks { json: args.json, ..Looks::default() };
     let mut watch = Watch::begin(conversations, id, looks, &ready, common, Wanted::Known).await?;
-    watch.finish_lapsed().await;
+    watch.carry_on().await;
     let call = CallId::from(args.call.as_str());
     let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, watch.scope.clone()).await {
         Ok(handle) => handle,
@@ -41,8 +41,9 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
 }
 
 impl Watch {
-    /// A question that nobody answered in time is none any more: its turn goes on first, whatever was answered now.
-    async fn finish_lapsed(&mut self) {
+    /// Carries on what is there to be carried on: a question that nobody answered in time is none any more, and another
+    /// process may have left an answer.
+    async fn carry_on(&mut self) {
         // A conversation that another process has is that one's concern; any other trouble meets the answer, too.
         let Ok(Some(handle)) = self.conversations.resume(&self.id, self.scope.clone()).await else { return };
         if let Ok(Rest::Ended(ended)) = self.follow(handle).await {
@@ -52,7 +53,9 @@ impl Watch {
     }
 
     /// The answer was not taken.
-    async fn refuse_answer(self, error: &ResolveError) -> Exit {
+    async fn refuse_answer(mut self, error: &ResolveError) -> Exit {
+        // The turn may be under way here by another answer: it is not left in the middle.
+        self.carry_on().await;
         let (id, options) = (&self.id, &self.answering.options);
         let hint = match error {
             ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),

@@ -57,7 +57,8 @@ impl Conversations {
         }
     }
 
-    /// Another process carries the turn on: it finds the answer in the inbox.
+    /// Another process carries the turn on: it finds the answer in the inbox. If that one has left meanwhile, the turn is
+    /// carried on here after all.
     async fn hand_over(
         &self,
         id: &ConversationId,
@@ -71,9 +72,18 @@ impl Conversations {
             return Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() });
         };
         resolve::check(&call, &pending.prompt, &answer, digest.as_ref())?;
+        let answers = |letter: &Letter| matches!(&letter.says, Says::Answer { call: other, .. } if *other == call);
+        if self.house.store.letters(id, Mail::Orders).await?.iter().any(answers) {
+            return Err(ResolveError::Stale { call, why: "somebody has answered it already".into() });
+        }
         let turn = self.open_turn(id).await?;
-        self.post(id, Says::Answer { call, answer, digest }, &scope).await?;
-        Ok(TurnHandle::elsewhere(turn.unwrap_or_else(|| "".into())))
+        self.deliver(id, Says::Answer { call, answer, digest }, &scope).await?;
+        let elsewhere = || TurnHandle::elsewhere(turn.unwrap_or_else(|| "".into()));
+        match self.resume(id, scope).await {
+            Ok(here) => Ok(here.unwrap_or_else(elsewhere)),
+            Err(SendError::Store(StoreError::InUse { .. })) => Ok(elsewhere()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Cancels the turn under way, from whatever stage, and says who does. The order is stored before this returns, where

@@ -55,6 +55,7 @@ async fn sit(seat: SeatGuard, house: Arc<House>, state: Option<Box<State>>, firs
             command = Command::Wake;
             continue;
         }
+        sitting.tell_waiting();
         let Some(more) = sitting.rest() else { return seat.rested() };
         command = more;
     }
@@ -195,12 +196,16 @@ impl Sitting {
                 self.cut = None;
                 !self.inbox.is_empty()
             }
-            Stage::Waiting if self.resolve.is_none() && self.cut.is_none() && !self.has_lapsed() => {
-                let open = self.open_turn();
-                self.cell.tell_rest(open.as_ref(), Ok(Rest::Waiting(self.pending())));
-                false
-            }
+            Stage::Waiting => self.resolve.is_some() || self.cut.is_some() || self.has_lapsed(),
             _ => true,
+        }
+    }
+
+    /// Whoever waits for a turn that waits is told so only when nothing is left to do: the process may end then.
+    fn tell_waiting(&self) {
+        if self.stage() == Stage::Waiting {
+            let open = self.open_turn();
+            self.cell.tell_rest(open.as_ref(), Ok(Rest::Waiting(self.pending())));
         }
     }
 

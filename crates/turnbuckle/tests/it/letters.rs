@@ -82,6 +82,34 @@ async fn an_answer_is_handed_over_to_the_process_that_has_the_turn() {
     assert_valid(&here.log().await.unwrap());
 }
 
+/// A program that hears that its turn waits ends: an answer or an order that was handed over to it must not be left then.
+#[tokio::test]
+async fn a_process_that_is_told_to_wait_has_looked_at_what_was_handed_over_to_it() {
+    for cancel in [false, true] {
+        let TwoProcesses { mut here, there, go, turn, .. } = under_way().await;
+        match cancel {
+            true => drop(there.cancel(&here.id, Scope::local()).await.unwrap()),
+            false => {
+                let approve = there.resolve(&here.id, &"c2".into(), Answer::Approve, None, Scope::local()).await;
+                assert!(approve.unwrap().is_elsewhere());
+            }
+        }
+        // The other tool ends before a second is over: the turn would wait now.
+        go.notify_one();
+        let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
+        assert_eq!(ended.outcome, if cancel { Outcome::Cancelled } else { Outcome::Completed });
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_somebody_has_answered_is_stale_before_the_answer_is_carried_out() {
+    let TwoProcesses { here, there, .. } = under_way().await;
+    let call = "c2".into();
+    let resolve = |answer| there.resolve(&here.id, &call, answer, None, Scope::local());
+    assert!(resolve(Answer::Deny(None)).await.unwrap().is_elsewhere());
+    assert!(matches!(resolve(Answer::Approve).await, Err(ResolveError::Stale { .. })));
+}
+
 #[tokio::test]
 async fn an_answer_that_is_stale_or_does_not_fit_is_refused_before_it_is_handed_over() {
     let TwoProcesses { here, there, store, .. } = under_way().await;
