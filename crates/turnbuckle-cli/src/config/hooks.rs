@@ -98,12 +98,41 @@ impl HookSettings {
             max_tokens: section.small("max_tokens"),
             priority: section.integer("priority"),
         };
+        settings.refuse_idle(section);
         if let (Some(priority), None) = (&settings.priority, &settings.max_tokens) {
             let what = format!("{} without `max_tokens` means nothing", section.named("priority"));
             let hint = "with `max_tokens` an injection may be left out, the lowest priority first";
             section.source().tell(Problem::error(what).at(&priority.place).hint(hint));
         }
         settings
+    }
+}
+
+impl HookSettings {
+    /// What can be read, and cannot be meant.
+    fn refuse_idle(&self, section: &Section<'_>) {
+        let tell = |key: &str, why: &str, place: &Place, hint: &str| {
+            section.source().tell(Problem::error(format!("{} {why}", section.named(key))).at(place).hint(hint));
+        };
+        if let Some(found) = self.timeout.as_ref().filter(|found| found.value.is_zero()) {
+            tell("timeout", "is 0: the hook would always fail", &found.place, "take the line out for the default");
+        }
+        if let Some(found) = self.tools.as_ref().filter(|found| found.value.is_empty()) {
+            tell(
+                "tools",
+                "names no tool: the hook would never run there",
+                &found.place,
+                "take the line out for all tools",
+            );
+        }
+        if let Some(found) = self.max_tokens.as_ref().filter(|found| found.value == 0) {
+            tell(
+                "max_tokens",
+                "is 0: nothing could be injected",
+                &found.place,
+                "take the line out for no limit of its own",
+            );
+        }
     }
 }
 

@@ -43,6 +43,64 @@ fn wrong_types_and_values_are_errors_with_their_line() {
 }
 
 #[test]
+fn settings_that_mean_nothing_are_refused_and_the_hook_is_named() {
+    for (used, options, key) in [
+        ("redact", "emails = false\ncards = false\nkeys = false\n", "emails"),
+        ("redact", "salt = \"12345678\"\n", "salt"),
+        ("redact", "patterns = [ { name = \"\", pattern = \"a\" } ]\n", "patterns"),
+        ("retry", "on = [\"model\"]\nrepeat = [\"x\"]\n", "repeat"),
+        ("retry", "on = [\"tool\"]\nafter_text = true\n", "after_text"),
+        ("retry", "repeat = [\"\"]\n", "repeat"),
+        ("validate_input", "max_chars = 0\n", "max_chars"),
+        ("validate_input", "pattern = \"a*\"\n", "pattern"),
+        ("validate_input", "schema = {}\n", "schema"),
+        ("quota", "requests = 0\n", "requests"),
+        ("instructions", "files = []\n", "files"),
+        ("refine", "brief = \" \"\n", "brief"),
+        ("critic", "model = \"demo\"\nbrief = \"\"\n", "brief"),
+        ("critic", "critics = [ { name = \"a\", model = \"demo\", weight = 2.0 } ]\n", "critics"),
+        ("critic", "critics = [ { name = \"\", model = \"demo\" } ]\n", "critics"),
+        ("guard", "rules = [ { max_chars = 0 } ]\n", "rules"),
+        ("guard", "rules = [ { require = \".*\" } ]\n", "rules"),
+        ("permit", "rules = [ { role = \"\", allow = [\"*\"] } ]\n", "rules"),
+        ("permit", "rules = [ { allow = [\"\"] } ]\n", "rules"),
+        ("check_result", "schema = {}\n", "schema"),
+        ("lint", "run = \"true\"\nfiles = [\"\"]\n", "files"),
+        ("format", "template = \"\"\n", "template"),
+        ("monitor", "", "max_error_rate"),
+        ("rate_limit", "per = [\"tool\"]\n", "per"),
+        ("timeout", "users = [\"\"]\n", "users"),
+    ] {
+        refused(&format!("[[hooks]]\nuse = \"{used}\"\n{options}"), &format!("`{key}` in [[hooks]] "), used);
+    }
+    for (setting, hint) in
+        [("timeout = \"0s\"", "default"), ("tools = []", "all tools"), ("max_tokens = 0", "no limit")]
+    {
+        let key = setting.split(' ').next().unwrap_or_default();
+        let hook = format!("[[hooks]]\nuse = \"instructions\"\n{setting}\n");
+        refused(&hook, &format!("turnbuckle.toml:3: `{key}` in [[hooks]] "), hint);
+    }
+}
+
+#[test]
+fn settings_that_change_nothing_are_warned_of() {
+    for (config, warning) in [
+        ("[[hooks]]\nuse = \"redact\"\ntimeout = \"5s\"\n", "turnbuckle.toml:3: `timeout` changes nothing"),
+        ("[[hooks]]\nuse = \"retry\"\nmax_attempts = 1\n", "nothing is tried again"),
+        (
+            "[[hooks]]\nuse = \"permit\"\nrules = [ { deny = [\"shel\"] } ]\n",
+            "name \"shel\", and the agent has no such",
+        ),
+        ("[agent]\nsystem = \" \"\n", "turnbuckle.toml:2: the system prompt is empty"),
+        ("[[agents]]\nname = \"r\"\n", "turnbuckle.toml:2: the sub-agent `r` has no `system` prompt"),
+    ] {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(0).says("warning: ").says(warning);
+    }
+}
+
+#[test]
 fn who_is_acting_is_checked() {
     refused("[scope]\nuser = \" \"\n", "turnbuckle.toml:2: `user` in [scope] is empty", "`local`");
     refused("[scope]\nroles = [\n  \"a\",\n  \"a\",\n]\n", "turnbuckle.toml:4: `roles` in [scope] has \"a\" twice", "");

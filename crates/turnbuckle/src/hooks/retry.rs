@@ -138,6 +138,15 @@ impl Retry {
         if options.on.is_empty() {
             return Err(OptionError::new("on", "must name \"model\", \"tool\" or both"));
         }
+        if let Some(item) = options.repeat.iter().position(|glob| glob.trim().is_empty()) {
+            return Err(OptionError::new("repeat", "has an empty name").item(item));
+        }
+        if !options.repeat.is_empty() && !options.on.contains(&Around::Tool) {
+            return Err(OptionError::new("repeat", "says which tools, and `on` leaves tools out"));
+        }
+        if options.after_text && !options.on.contains(&Around::Model) {
+            return Err(OptionError::new("after_text", "is about what models say, and `on` leaves models out"));
+        }
         let repeat = options.repeat.iter().map(|glob| WildMatch::new(glob)).collect();
         Ok(Self { name: Self::USE.into(), options, repeat })
     }
