@@ -41,6 +41,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(hooks().filter_map(never_timed));
     found.extend(prepared.config.hooks.iter().filter_map(tries_once));
     found.extend(prepared.config.hooks.iter().flat_map(|part| permits_nothing(part, prepared)));
+    found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
     found.extend(prepared.mute.iter().map(says_nothing));
@@ -126,6 +127,17 @@ fn permits_nothing(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
         Problem::warning(what).at(&part.place).hint("is it spelt right, and in `builtin`?")
     };
     idle.map(problem).collect()
+}
+
+/// What does not fit into the reserve fails the turn.
+fn overfilled(part: &HookPart, prepared: &Prepared) -> Option<Problem> {
+    let share = part.option("share").and_then(Value::as_u64).filter(|_| part.used.name == "instructions")?;
+    let reserve = prepared.config.limits.limits().injection_reserve;
+    let what =
+        format!("`share = {share}` in [[hooks]], and `injection_reserve` is {reserve}: more than that fails the turn");
+    let place = part.option_place("share").unwrap_or(&part.place);
+    (share > reserve)
+        .then(|| Problem::warning(what).at(place).hint("lower it, or raise `injection_reserve` in [limits]"))
 }
 
 /// Whoever writes a prompt means to say something.

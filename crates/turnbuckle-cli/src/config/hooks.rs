@@ -52,8 +52,24 @@ pub(crate) struct HookSettings {
 impl HookPart {
     /// An option, as given.
     pub(crate) fn option(&self, name: &str) -> Option<&Value> {
-        self.options.iter().find(|(key, _)| key == name).map(|(_, found)| &found.value)
+        self.found(name).map(|found| &found.value)
     }
+
+    /// Where an option stands.
+    pub(crate) fn option_place(&self, name: &str) -> Option<&Place> {
+        self.found(name).map(|found| &found.place)
+    }
+
+    fn found(&self, name: &str) -> Option<&Found<Value>> {
+        self.options.iter().find(|(key, _)| key == name).map(|(_, found)| found)
+    }
+}
+
+/// A name stands in lines that people read.
+const LONGEST_NAME: usize = 64;
+
+fn is_fit(name: &str) -> bool {
+    name.chars().count() <= LONGEST_NAME && !name.chars().any(char::is_control)
 }
 
 const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore", OnFailure::Ignore)];
@@ -68,6 +84,12 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
     let place = section.place().clone();
     let name = section.string("name");
     let settings = HookSettings::read(&mut section);
+    if let Some(given) = name.as_ref().filter(|name| !is_fit(&name.value)) {
+        let what = format!("{} must be at most {LONGEST_NAME} characters that can be shown", section.named("name"));
+        section
+            .source()
+            .tell(Problem::error(what).at(&given.place).hint("it stands in lines of a trace: keep it short"));
+    }
     let uses: Vec<(&str, &'static Row)> = CATALOGUE.iter().map(|row| (row.name, row)).collect();
     let used = section.word("use", &uses);
     // Without a `use` nobody knows the rest of its keys.

@@ -126,6 +126,9 @@ impl Default for RetryOptions {
     }
 }
 
+/// Nobody waits longer, and a clock that counts in nanoseconds could not.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl Retry {
     /// Checks the options.
     pub fn new(options: RetryOptions) -> Result<Self, OptionError> {
@@ -134,6 +137,9 @@ impl Retry {
         }
         if options.backoff > options.max_wait {
             return Err(OptionError::new("backoff", "must not be longer than `max_wait`"));
+        }
+        if options.max_wait.0 > LONGEST {
+            return Err(OptionError::new("max_wait", "must be at most a year"));
         }
         if options.on.is_empty() {
             return Err(OptionError::new("on", "must name \"model\", \"tool\" or both"));
