@@ -5,7 +5,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
+use turnbuckle::Scope;
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
+use turnbuckle::scope::Actor;
 use turnbuckle_tools::Workspace;
 use wildmatch::WildMatch;
 
@@ -36,6 +38,11 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let mut found: Vec<Problem> = hooks().filter_map(missing_program).collect();
     found.extend(hooks().filter_map(fails_open));
     found.extend(hooks().filter_map(stops_nothing));
+    found.extend(hooks().filter_map(never_timed));
+    found.extend(prepared.config.hooks.iter().filter_map(tries_once));
+    found.extend(prepared.config.hooks.iter().flat_map(|part| permits_nothing(part, prepared)));
+    found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
+    found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
     found.extend(prepared.mute.iter().map(says_nothing));
     let refusals = prepared.config.limits.max_stop_refusals.as_ref().filter(|limit| limit.value == 0);
@@ -93,6 +100,59 @@ fn fails_open((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
         return None;
     };
     Some(Problem::warning(what).at(&ignored.place).hint("take the line out"))
+}
+
+/// A transformer of the stream never waits, so its time is not taken.
+fn never_timed((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+    let timeout = part.settings.timeout.as_ref().filter(|_| entry.points().iter().eq([Point::Stream]))?;
+    let what = "`timeout` changes nothing: what works on the stream is not timed";
+    Some(Problem::warning(what).at(&timeout.place).hint("take the line out"))
+}
+
+fn tries_once(part: &HookPart) -> Option<Problem> {
+    let once = part.used.name == "retry" && part.option("max_attempts").and_then(Value::as_u64) == Some(1);
+    let what = "`max_attempts = 1` in [[hooks]]: nothing is tried again";
+    once.then(|| Problem::warning(what).at(&part.place).hint("take the hook out, or allow at least 2"))
+}
+
+/// A name that no tool has permits and forbids nothing: most often a slip.
+fn permits_nothing(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
+    let Some(agent) = prepared.agent.as_ref().filter(|_| part.used.name == "permit") else { return Vec::new() };
+    let rules = part.option("rules").and_then(Value::as_array).into_iter().flatten();
+    let lists = rules.flat_map(|rule| [rule.get("allow"), rule.get("deny")]).flatten().filter_map(Value::as_array);
+    let globs = lists.flatten().filter_map(Value::as_str);
+    let idle = globs.filter(|glob| !agent.tools().iter().any(|tool| WildMatch::new(glob).matches(&tool.name)));
+    let problem = |glob: &str| {
+        let what = format!("`rules` in [[hooks]] name {glob:?}, and the agent has no such tool");
+        Problem::warning(what).at(&part.place).hint("is it spelt right, and in `builtin`?")
+    };
+    idle.map(problem).collect()
+}
+
+/// What does not fit into the reserve fails the turn.
+fn overfilled(part: &HookPart, prepared: &Prepared) -> Option<Problem> {
+    let share = part.option("share").and_then(Value::as_u64).filter(|_| part.used.name == "instructions")?;
+    let reserve = prepared.config.limits.limits().injection_reserve;
+    let what =
+        format!("`share = {share}` in [[hooks]], and `injection_reserve` is {reserve}: more than that fails the turn");
+    let place = part.option_place("share").unwrap_or(&part.place);
+    (share > reserve)
+        .then(|| Problem::warning(what).at(place).hint("lower it, or raise `injection_reserve` in [limits]"))
+}
+
+/// Whoever writes a prompt means to say something.
+fn unprompted(prepared: &Prepared) -> Vec<Problem> {
+    let blank = |found: &&Found<String>| found.value.trim().is_empty();
+    let own = prepared.config.agent.system.as_ref().filter(blank).map(|found| {
+        let what = "the system prompt is empty: the model is told nothing of what it is for";
+        Problem::warning(what).at(&found.place).hint("write one, or take the line out")
+    });
+    let parts = prepared.config.agents.iter().flatten();
+    let unbriefed = parts.filter(|part| part.system.as_ref().is_none_or(|system| blank(&system))).map(|part| {
+        let what = format!("the sub-agent `{}` has no `system` prompt: nobody is told what it is for", part.name.value);
+        Problem::warning(what).at(&part.name.place).hint("its first line is what the model that calls it reads")
+    });
+    own.into_iter().chain(unbriefed).collect()
 }
 
 /// Most programs say no with another exit code than 2, and that is a failure.
@@ -153,11 +213,12 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "files     {files}");
     let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), prepared.model);
     let _ = writeln!(text, "store     {}", prepared.store);
-    let scope = &prepared.config.scope;
-    if scope.user.is_some() || scope.roles.is_some() {
-        let roles: Vec<&str> = scope.roles.iter().flat_map(|roles| &roles.value).map(|role| &*role.value).collect();
-        let user = scope.user.as_ref().map_or("local", |user| &user.value);
-        let _ = writeln!(text, "scope     {user}, roles {}", or_none(roles.join(", ")));
+    let scope = prepared.config.scope.scope();
+    if scope.actor() != Scope::local().actor()
+        && let Actor::User { id, roles } = scope.actor()
+    {
+        let roles: Vec<&str> = roles.iter().map(|role| &**role).collect();
+        let _ = writeln!(text, "scope     {id}, roles {}", or_none(roles.join(", ")));
     }
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
     let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));

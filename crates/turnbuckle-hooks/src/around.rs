@@ -81,6 +81,14 @@ impl Reach {
         if !models.is_empty() && around == Around::ToolCalls {
             return Err(OptionError::new("models", "says which models, and `around` leaves model calls out"));
         }
+        let idle = match around {
+            Around::ModelCalls => per.iter().all(|per| *per == Per::Tool) && !per.is_empty(),
+            Around::ToolCalls => per.iter().all(|per| *per == Per::Model) && !per.is_empty(),
+            Around::Both => false,
+        };
+        if idle {
+            return Err(OptionError::new("per", "names only calls that `around` leaves out"));
+        }
         Ok(Self { around, per, models: models.iter().map(|glob| WildMatch::new(glob)).collect() })
     }
 

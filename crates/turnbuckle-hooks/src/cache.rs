@@ -11,6 +11,7 @@
 //! - The least recently used goes first when there is no room. A reply larger than all the room is not kept.
 //! - Time is the runtime's clock. An entry from the future (a clock went back) counts as too old.
 //! - Two requests at the same moment both reach the model.
+//! - It is kept in memory: each process has its own, and a restart begins with none.
 //!
 //! # Points
 //!

@@ -11,6 +11,8 @@
 //! error. What the turn or another hook decided (cancelled, exhausted, not asked) says nothing about the model, and a
 //! tool's error *result* is the model's business: neither counts. A probe that is cancelled gives its place back.
 //!
+//! Circuits are kept in memory: each process finds out for itself, and begins with all of them closed.
+//!
 //! # Points
 //!
 //! `wrap_model_call`, `wrap_tool_call`

@@ -6,6 +6,8 @@
 //! first come, first served; if its turn does not come within `max_wait`, it is not made: the model call fails in a way
 //! that `retry` tries again, the tool call ends with an error result. A call that is cancelled leaves the line.
 //!
+//! The line is in this process: several processes let through as many times the limit.
+//!
 //! A tool that is itself an agent holds its place while its own tools run. If they count for the same limit, give it
 //! room for both.
 //!

@@ -4,7 +4,8 @@
 //!
 //! A control loop of four steps around one body of knowledge (MAPE-K):
 //!
-//! 1. **Monitor**: every model call adds what it took, cost and came to; every refused stop counts as a refusal.
+//! 1. **Monitor**: every model call adds what it took, cost and came to, and with `around = "both"` every tool call, too;
+//!    every refused stop counts as a refusal.
 //! 2. **Analyse**: with at least `min_calls` in the last `window`, four numbers are held against their set points.
 //! 3. **Plan**: the first that is beyond its set point chooses a change, if there is one left to make:
 //!
@@ -20,11 +21,14 @@
 //!
 //! Changes are bounded: one every `hold` at most, never below `min_concurrency` and `min_budget`. When all is well for
 //! `hold`, the last change is undone, one at a time. What it does and why is told as a notice. Without set points it
-//! only watches; without `fallback`, `concurrency` or `budget` it has nothing to change.
+//! only watches, which configuration refuses; without `fallback`, `concurrency` or `budget` it has nothing to change.
+//! Tool calls are watched and never held up: one may hold model calls of a sub-agent.
+//!
+//! Everything is kept in memory: each process watches for itself, and begins anew.
 //!
 //! # Points
 //!
-//! `wrap_model_call`, `on_event`
+//! `wrap_model_call`, `on_event`; with `around` also `wrap_tool_call`
 //!
 //! # Options
 //!
@@ -34,6 +38,7 @@
 //! | `max_latency` | none | set point: how long a call takes on average |
 //! | `max_cost` | none | set point: dollars in a `window`; counts models that know their prices |
 //! | `max_refusal_rate` | none | set point: refusals of all calls, 0 to 1 |
+//! | `around` | `"model_calls"` | what is watched: or `"tool_calls"`, `"both"` |
 //! | `window` | `"5m"` | what is looked at |
 //! | `min_calls` | 10 | how many calls make a judgement, 1 to 10,000 |
 //! | `hold` | `"1m"` | how long a change stands before the next |
@@ -65,16 +70,18 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::{Hook, HookEntry, ModelNext};
+use turnbuckle::hook::{Hook, HookEntry, ModelNext, Point, Settings, ToolNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
 use turnbuckle::live::{Level, Telling, Told};
 use turnbuckle::message::{StopReason, Text};
 use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
-use turnbuckle::{Failure, Reply, Turn};
+use turnbuckle::tool::Output;
+use turnbuckle::{Failure, Reply, ToolCall, Turn};
 
 use self::gate::Gate;
 pub use self::knowledge::Course;
 use self::knowledge::{Knowledge, Sample};
+use crate::around::Around;
 use crate::time;
 
 /// What a person may set of a [`Monitor`].
@@ -89,6 +96,8 @@ pub struct MonitorOptions {
     pub max_cost: Option<f64>,
     /// Set point: refusals of all calls.
     pub max_refusal_rate: Option<f64>,
+    /// What is watched.
+    pub around: Around,
     /// What is looked at.
     pub window: Period,
     /// How many calls make a judgement.
@@ -114,6 +123,7 @@ impl Default for MonitorOptions {
             max_latency: None,
             max_cost: None,
             max_refusal_rate: None,
+            around: Around::default(),
             window: Period::secs(300),
             min_calls: 10,
             hold: Period::secs(60),
@@ -132,6 +142,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Keeps an agent at its set points. The rules are at the top of its source file.
 pub struct Monitor {
     name: Text,
+    around: Around,
     fallback: Option<Arc<dyn Model>>,
     knowledge: Mutex<Knowledge>,
     gate: Gate,
@@ -143,7 +154,7 @@ impl Monitor {
         check(&options)?;
         let gate = Gate::new(options.concurrency);
         let knowledge = Mutex::new(Knowledge::new(&options, fallback.is_some()));
-        Ok(Self { name: Self::USE.into(), fallback, knowledge, gate })
+        Ok(Self { name: Self::USE.into(), around: options.around, fallback, knowledge, gate })
     }
 
     /// What is in force now.
@@ -211,6 +222,14 @@ impl Hook for Monitor {
         self.name.to_string()
     }
 
+    fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        // Its limits stand around model calls in any case.
+        let points = [Point::WrapModelCall, Point::OnEvent];
+        settings.only = (self.around == Around::ModelCalls).then(|| points.into_iter().collect());
+        settings
+    }
+
     async fn wrap_model_call<'a>(
         &self,
         turn: &'a Turn,
@@ -232,10 +251,24 @@ impl Hook for Monitor {
         let began = turn.clock().elapsed();
         let result = next.on(model).run(request, out).await;
         let took = turn.clock().elapsed().saturating_sub(began);
-        if let Some((failed, refused)) = judged(&result) {
+        if let (Around::ModelCalls | Around::Both, Some((failed, refused))) = (self.around, judged(&result)) {
             let cost = result.as_ref().ok().and_then(|reply| model.price(&reply.usage)).unwrap_or(0.0);
             self.learn(turn, Sample { at: began + took, took, failed, refused, cost });
         }
+        result
+    }
+
+    async fn wrap_tool_call<'a>(
+        &self,
+        turn: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, Failure> {
+        let began = turn.clock().elapsed();
+        let result = next.run(call).await;
+        let took = turn.clock().elapsed().saturating_sub(began);
+        let failed = result.as_ref().map_or(true, |output| !output.ok);
+        self.learn(turn, Sample { at: began + took, took, failed, refused: false, cost: 0.0 });
         result
     }
 
@@ -266,6 +299,12 @@ impl ReadyMade for Monitor {
             (around.open_model)(name).map_err(|error| refused().because(error))
         };
         let fallback = options.fallback.as_ref().map(open).transpose()?;
+        let MonitorOptions { max_error_rate, max_latency, max_cost, max_refusal_rate, .. } = options;
+        let set = max_error_rate.or(max_cost).or(max_refusal_rate).is_some() || max_latency.is_some();
+        if !set && options.concurrency.or(options.budget).is_none() {
+            let why = "is missing, and so is every other set point: nothing would come of watching";
+            return Self::new(options, fallback).and(Err(OptionError::new("max_error_rate", why)));
+        }
         Self::new(options, fallback)
     }
 

@@ -7,7 +7,10 @@
 //! which it may be tried, which `retry` honours, and the tool call ends with an error result. `burst` calls may go at
 //! once after a pause.
 //!
-//! The count lives in this process. A clock that goes back gives nobody a call and takes none away: time only counts
+//! The count is kept in memory: each process counts for itself, and a restart begins anew. Several processes that use
+//! one account let through as many times the limit.
+//!
+//! A clock that goes back gives nobody a call and takes none away: time only counts
 //! forward.
 //!
 //! # Points

@@ -80,6 +80,9 @@ impl Timeout {
     pub fn new(options: TimeoutOptions) -> Result<Self, OptionError> {
         let TimeoutOptions { after, around, models, users } = options;
         let after = time::checked("after", after)?;
+        if let Some(item) = users.iter().position(|user| user.trim().is_empty()) {
+            return Err(OptionError::new("users", "has an empty name; leave it out for all users").item(item));
+        }
         let users = users.iter().map(|glob| WildMatch::new(glob)).collect();
         Ok(Self { after, reach: Reach::new(around, Vec::new(), &models)?, users })
     }

@@ -102,6 +102,9 @@ impl Lint {
         if !(200..=60_000).contains(&options.max_output) {
             return Err(OptionError::new("max_output", "must be 200 to 60000 bytes"));
         }
+        if let Some(item) = options.files.iter().position(|glob| glob.trim().is_empty()) {
+            return Err(OptionError::new("files", "has an empty name; leave it out for all files").item(item));
+        }
         let files = options.files.iter().map(|glob| WildMatch::new(glob)).collect();
         Ok(Self { options, files, folder: folder.into() })
     }

@@ -53,8 +53,11 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
             (place, Some("take the setting out, or choose another point with `on`".to_owned()))
         }
         BuildError::HookBeyondReserve { hook, .. } => {
-            let tokens = last_hook(config, hook).and_then(|part| part.settings.max_tokens.as_ref());
-            (tokens.map(|found| &found.place), Some("lower it, or raise `injection_reserve` in [limits]".to_owned()))
+            let part = last_hook(config, hook);
+            let tokens = part.and_then(|part| part.settings.max_tokens.as_ref()).map(|found| &found.place);
+            // Some have a share of their own instead.
+            let place = tokens.or_else(|| part.map(|part| part.option_place("share").unwrap_or(&part.place)));
+            (place, Some("lower it, or raise `injection_reserve` in [limits]".to_owned()))
         }
         _ => (None, None),
     };

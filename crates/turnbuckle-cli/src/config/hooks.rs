@@ -52,8 +52,24 @@ pub(crate) struct HookSettings {
 impl HookPart {
     /// An option, as given.
     pub(crate) fn option(&self, name: &str) -> Option<&Value> {
-        self.options.iter().find(|(key, _)| key == name).map(|(_, found)| &found.value)
+        self.found(name).map(|found| &found.value)
     }
+
+    /// Where an option stands.
+    pub(crate) fn option_place(&self, name: &str) -> Option<&Place> {
+        self.found(name).map(|found| &found.place)
+    }
+
+    fn found(&self, name: &str) -> Option<&Found<Value>> {
+        self.options.iter().find(|(key, _)| key == name).map(|(_, found)| found)
+    }
+}
+
+/// A name stands in lines that people read.
+const LONGEST_NAME: usize = 64;
+
+fn is_fit(name: &str) -> bool {
+    name.chars().count() <= LONGEST_NAME && !name.chars().any(char::is_control)
 }
 
 const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore", OnFailure::Ignore)];
@@ -68,6 +84,12 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
     let place = section.place().clone();
     let name = section.string("name");
     let settings = HookSettings::read(&mut section);
+    if let Some(given) = name.as_ref().filter(|name| !is_fit(&name.value)) {
+        let what = format!("{} must be at most {LONGEST_NAME} characters that can be shown", section.named("name"));
+        section
+            .source()
+            .tell(Problem::error(what).at(&given.place).hint("it stands in lines of a trace: keep it short"));
+    }
     let uses: Vec<(&str, &'static Row)> = CATALOGUE.iter().map(|row| (row.name, row)).collect();
     let used = section.word("use", &uses);
     // Without a `use` nobody knows the rest of its keys.
@@ -98,12 +120,41 @@ impl HookSettings {
             max_tokens: section.small("max_tokens"),
             priority: section.integer("priority"),
         };
+        settings.refuse_idle(section);
         if let (Some(priority), None) = (&settings.priority, &settings.max_tokens) {
             let what = format!("{} without `max_tokens` means nothing", section.named("priority"));
             let hint = "with `max_tokens` an injection may be left out, the lowest priority first";
             section.source().tell(Problem::error(what).at(&priority.place).hint(hint));
         }
         settings
+    }
+}
+
+impl HookSettings {
+    /// What can be read, and cannot be meant.
+    fn refuse_idle(&self, section: &Section<'_>) {
+        let tell = |key: &str, why: &str, place: &Place, hint: &str| {
+            section.source().tell(Problem::error(format!("{} {why}", section.named(key))).at(place).hint(hint));
+        };
+        if let Some(found) = self.timeout.as_ref().filter(|found| found.value.is_zero()) {
+            tell("timeout", "is 0: the hook would always fail", &found.place, "take the line out for the default");
+        }
+        if let Some(found) = self.tools.as_ref().filter(|found| found.value.is_empty()) {
+            tell(
+                "tools",
+                "names no tool: the hook would never run there",
+                &found.place,
+                "take the line out for all tools",
+            );
+        }
+        if let Some(found) = self.max_tokens.as_ref().filter(|found| found.value == 0) {
+            tell(
+                "max_tokens",
+                "is 0: nothing could be injected",
+                &found.place,
+                "take the line out for no limit of its own",
+            );
+        }
     }
 }
 

@@ -127,6 +127,7 @@ fn complaint(message: &str) -> String {
         "a sequence" => "a list",
         other => other,
     };
+    let found = found.strip_suffix(" as i128").unwrap_or(found);
     let found = ["string ", "integer ", "floating point ", "boolean "]
         .iter()
         .find_map(|kind| found.strip_prefix(kind))

@@ -25,6 +25,10 @@ impl ScopePart {
             let what = format!("{} is empty", section.named("user"));
             tell(what, "take the line out: the user is called `local` then", user);
         }
+        if let Some(user) = part.user.as_ref().filter(|user| user.value.chars().any(char::is_control)) {
+            let what = format!("{} has a character that cannot be shown", section.named("user"));
+            tell(what, "an id such as \"ann\" will do", user);
+        }
         let mut seen = BTreeSet::new();
         for role in part.roles.iter().flat_map(|roles| &roles.value) {
             let what = match role.value.trim().is_empty() {

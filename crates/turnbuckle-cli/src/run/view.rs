@@ -78,7 +78,8 @@ impl View {
                 // Events are made of strings, numbers and such: there is none that JSON cannot say.
                 Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
             },
-            Self::Quiet(failures) => failures.extend(failure(told)),
+            // One that fails again and again is told once.
+            Self::Quiet(failures) => failures.extend(failure(told).filter(|failure| !failures.contains(failure))),
             Self::Lines(lines) => {
                 for shown in lines.fold.told(told) {
                     lines.show(shown, output);
@@ -119,9 +120,6 @@ fn failure(told: &Told) -> Option<(Text, String)> {
     match &told.what {
         Telling::Live(Live::HookFinished { hook, point, error: Some(error), .. }) => {
             Some((hook.clone(), format!("at {point}: {}", brief(error))))
-        }
-        Telling::Live(Live::BackgroundFinished { hook, error: Some(error) }) => {
-            Some((hook.clone(), format!("in the background: {}", brief(error))))
         }
         _ => None,
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use turnbuckle::event::{Event, EventKind, TurnEnded};
+use turnbuckle::hook::Point;
 use turnbuckle::live::{ConversationState, Level, Live, Telling, Told};
 use turnbuckle::message::Text;
 use turnbuckle::{CallId, Outcome};
@@ -132,6 +133,9 @@ impl Fold {
                 vec![Shown::Silence, line("discard", Tone::Refusal, text)]
             }
             Live::ToolProgress { call, payload } => self.progress(call, payload),
+            // Of what runs in the background it is told twice: as a hook, and as something that nobody waits for.
+            Live::HookStarted { point: Point::Background, .. }
+            | Live::HookFinished { point: Point::Background, .. } => Vec::new(),
             Live::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),
             Live::HookStarted { hook, point } => one("hook", Tone::Dim, format!("{hook} runs at {point}")),
             Live::HookProgress { hook, text } => {

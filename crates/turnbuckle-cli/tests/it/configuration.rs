@@ -43,10 +43,72 @@ fn wrong_types_and_values_are_errors_with_their_line() {
 }
 
 #[test]
+fn settings_that_mean_nothing_are_refused_and_the_hook_is_named() {
+    for (used, options, key) in [
+        ("redact", "emails = false\ncards = false\nkeys = false\n", "emails"),
+        ("redact", "salt = \"12345678\"\n", "salt"),
+        ("redact", "patterns = [ { name = \"\", pattern = \"a\" } ]\n", "patterns"),
+        ("retry", "on = [\"model\"]\nrepeat = [\"x\"]\n", "repeat"),
+        ("retry", "on = [\"tool\"]\nafter_text = true\n", "after_text"),
+        ("retry", "repeat = [\"\"]\n", "repeat"),
+        ("validate_input", "max_chars = 0\n", "max_chars"),
+        ("validate_input", "pattern = \"a*\"\n", "pattern"),
+        ("validate_input", "schema = {}\n", "schema"),
+        ("quota", "requests = 0\n", "requests"),
+        ("instructions", "files = []\n", "files"),
+        ("refine", "brief = \" \"\n", "brief"),
+        ("critic", "model = \"demo\"\nbrief = \"\"\n", "brief"),
+        ("critic", "critics = [ { name = \"a\", model = \"demo\", weight = 2.0 } ]\n", "critics"),
+        ("critic", "critics = [ { name = \"\", model = \"demo\" } ]\n", "critics"),
+        ("guard", "rules = [ { max_chars = 0 } ]\n", "rules"),
+        ("guard", "rules = [ { require = \".*\" } ]\n", "rules"),
+        ("permit", "rules = [ { role = \"\", allow = [\"*\"] } ]\n", "rules"),
+        ("permit", "rules = [ { allow = [\"\"] } ]\n", "rules"),
+        ("check_result", "schema = {}\n", "schema"),
+        ("lint", "run = \"true\"\nfiles = [\"\"]\n", "files"),
+        ("format", "template = \"\"\n", "template"),
+        ("monitor", "", "max_error_rate"),
+        ("rate_limit", "per = [\"tool\"]\n", "per"),
+        ("timeout", "users = [\"\"]\n", "users"),
+        ("suggest", "model = \"demo\"\nbrief = \"\"\n", "brief"),
+        ("retry", "max_wait = \"1000y\"\n", "max_wait"),
+    ] {
+        refused(&format!("[[hooks]]\nuse = \"{used}\"\n{options}"), &format!("`{key}` in [[hooks]] "), used);
+    }
+    for (setting, hint) in
+        [("timeout = \"0s\"", "default"), ("tools = []", "all tools"), ("max_tokens = 0", "no limit")]
+    {
+        let key = setting.split(' ').next().unwrap_or_default();
+        let hook = format!("[[hooks]]\nuse = \"instructions\"\n{setting}\n");
+        refused(&hook, &format!("turnbuckle.toml:3: `{key}` in [[hooks]] "), hint);
+    }
+}
+
+#[test]
+fn settings_that_change_nothing_are_warned_of() {
+    for (config, warning) in [
+        ("[[hooks]]\nuse = \"redact\"\ntimeout = \"5s\"\n", "turnbuckle.toml:3: `timeout` changes nothing"),
+        ("[[hooks]]\nuse = \"retry\"\nmax_attempts = 1\n", "nothing is tried again"),
+        (
+            "[[hooks]]\nuse = \"permit\"\nrules = [ { deny = [\"shel\"] } ]\n",
+            "name \"shel\", and the agent has no such",
+        ),
+        ("[[hooks]]\nuse = \"instructions\"\nshare = 9000\n", "turnbuckle.toml:3: `share = 9000`"),
+        ("[agent]\nsystem = \" \"\n", "turnbuckle.toml:2: the system prompt is empty"),
+        ("[[agents]]\nname = \"r\"\n", "turnbuckle.toml:2: the sub-agent `r` has no `system` prompt"),
+    ] {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(0).says("warning: ").says(warning);
+    }
+}
+
+#[test]
 fn who_is_acting_is_checked() {
     refused("[scope]\nuser = \" \"\n", "turnbuckle.toml:2: `user` in [scope] is empty", "`local`");
     refused("[scope]\nroles = [\n  \"a\",\n  \"a\",\n]\n", "turnbuckle.toml:4: `roles` in [scope] has \"a\" twice", "");
     refused("[scope]\nroles = [\"\"]\n", "turnbuckle.toml:2: `roles` in [scope] has an empty role", "");
+    refused("[scope]\nuser = \"a\\nb\"\n", "turnbuckle.toml:2: `user` in [scope] has a character", "\"ann\"");
     refused("[scope]\nrole = \"a\"\n", "turnbuckle.toml:2: unknown key `role` in [scope]", "`roles`");
     let folder = Folder::new();
     folder.file("turnbuckle.toml", "[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n");
@@ -77,6 +139,20 @@ fn a_conversation_is_its_owners_whatever_roles_they_have_today() {
 fn hooks_are_checked_to_the_last_option() {
     let hook = |rest: &str| format!("[[hooks]]\n{rest}");
     refused(&hook("name = \"x\"\n"), "turnbuckle.toml:1: `use` in [[hooks]] is missing", "use = ");
+    for name in ["a\\nb", "\\u001b[31mred", &"x".repeat(65)] {
+        let named = hook(&format!("use = \"redact\"\nname = \"{name}\"\n"));
+        refused(&named, "turnbuckle.toml:3: `name` in [[hooks]] must be at most 64 characters that can be shown", "");
+    }
+    refused(
+        &hook("use = \"quota\"\nrequests = 99999999999999999999\n"),
+        "turnbuckle.toml:3: `requests` in [[hooks]] must be a whole number, not `99999999999999999999`\n",
+        "quota",
+    );
+    refused(
+        &hook("use = \"recall\"\nshare = 9000\n"),
+        "turnbuckle.toml:3: hook \"recall\" may add 9000 tokens, and injection_reserve is 4000",
+        "lower it",
+    );
     refused(&hook("use = \"comand\"\n"), "turnbuckle.toml:2: `use` in [[hooks]] is \"comand\"", "`command`");
     refused(&hook("use = \"command\"\nrun = \"x\"\n"), "turnbuckle.toml:1: `on` in [[hooks]] is missing", "on = ");
     refused(&hook("use = \"command\"\non = \"stop\"\n"), "turnbuckle.toml:1: `run` in [[hooks]] is missing", "run = ");

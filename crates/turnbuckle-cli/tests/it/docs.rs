@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 const README: &str = include_str!("../../../../README.md");
 const CATALOGUE: &str = include_str!("../../../../docs/catalogue.md");
@@ -16,12 +16,14 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn every_configuration_shown_is_good() {
-    let shown = [blocks(README, "toml"), blocks(PROGRAM, "toml"), blocks(CATALOGUE, "toml")].concat();
+    let shown = [README, PROGRAM, CATALOGUE, SERVICES].map(|page| blocks(page, "toml")).concat();
     assert!(shown.len() > 8);
     for config in &shown {
         let folder = Folder::new();
         folder.file("turnbuckle.toml", config);
-        let ran = folder.run(&["check"]).exits(0);
+        let mut check = folder.command(&["check"]);
+        check.env("WEBHOOK_SECRET", "whsec_c2VjcmV0IHNlY3JldCBzZWNyZXQ=");
+        let ran = Ran::of(check).exits(0);
         assert!(!ran.err.contains("on_failure"), "{config}\n{}", ran.err);
     }
     let all = Folder::new();
@@ -75,7 +77,7 @@ fn known(config: &str) -> Vec<String> {
 
 #[test]
 fn every_key_that_is_known_is_documented() {
-    let sections = ["", "[agent]\n", "[limits]\n", "[store]\n", "[tools]\n", "[[agents]]\nname = \"a\"\n"];
+    let sections = ["", "[agent]\n", "[limits]\n", "[store]\n", "[scope]\n", "[tools]\n", "[[agents]]\nname = \"a\"\n"];
     let hook = "[[hooks]]\nuse = \"command\"\n";
     for section in sections.into_iter().chain([hook]) {
         for key in known(&format!("{section}zzzzzzzz = 1\n")) {
@@ -89,16 +91,29 @@ fn every_ready_made_hook_has_its_section_with_all_its_options() {
     let common = known("[[hooks]]\nuse = \"command\"\nzzzzzzzz = 1\n");
     let available = Folder::new().run(&["hooks", "--available", "--json"]).exits(0).events();
     assert!(available.len() > 1);
-    for hook in available.iter().filter(|hook| hook["use"] != "command") {
+    for hook in &available {
         let name = hook["use"].as_str().unwrap();
         let mut sections = CATALOGUE.split("\n## ").chain(SERVICES.split("\n## "));
         let section = sections.find(|section| section.lines().next() == Some(name));
         let section = section.unwrap_or_else(|| panic!("docs/catalogue*.md have no section for {name}"));
-        assert!(section.contains("**Points**:") && section.contains("```toml"), "{name}");
         let keys = known(&format!("[[hooks]]\nuse = \"{name}\"\nzzzzzzzz = 1\n"));
         for key in keys.iter().filter(|key| !common.contains(key)) {
             assert!(section.contains(&format!("`{key}`")), "{key} of {name} is not in docs/catalogue*.md");
         }
+    }
+}
+
+#[test]
+fn every_section_of_the_catalogue_has_one_shape() {
+    for section in [CATALOGUE, SERVICES].iter().flat_map(|page| page.split("\n## ").skip(1)) {
+        let headings: Vec<&str> =
+            section.lines().filter(|line| line.starts_with("**") && line.contains("**:")).collect();
+        let names: Vec<&str> = headings.iter().map(|line| line.split("**").nth(1).unwrap()).collect();
+        assert_eq!(names, ["Points", "Options", "Example"], "{section}");
+        assert!(section.lines().nth(2).is_some_and(|what| !what.is_empty() && !what.starts_with("**")), "{section}");
+        let name = section.lines().next().unwrap();
+        let example = section.split("**Example**:").nth(1).unwrap();
+        assert!(example.contains(&format!("use = \"{name}\"")) || name == "tower", "{section}");
     }
 }
 
@@ -110,7 +125,7 @@ fn what_the_readme_shows_of_approvals_can_be_followed() {
     let path = std::env::join_paths([program.parent().unwrap(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &shown]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.path());
-    let ran = crate::program::Ran::of(shell).exits(0);
+    let ran = Ran::of(shell).exits(0);
     assert_eq!(folder.read("paid.txt"), "12 EUR");
     for text in
         ["waiting  Pay it back.", "open      c1 (approval of write_file(paid.txt", "\nPaid.\n", "end       completed"]

@@ -53,6 +53,11 @@ fn quiet_hides_no_failure_of_a_hook_that_was_ignored() {
             ran.err
         );
     }
+    let suggest = "[[hooks]]\nuse = \"suggest\"\nname = \"idle\"\nmodel = \"script:none.json\"\n";
+    let folder = Folder::with_config(r#"{ "text": "fine" }"#, suggest);
+    folder.file("none.json", r#"{ "on_exhausted": "repeat", "replies": [ { "text": "nothing" } ] }"#);
+    let ran = folder.run(&["run", "--quiet", "hi"]).exits(0).prints("fine\n");
+    assert_eq!(ran.err.matches("warning: hook idle failed at background").count(), 1, "{}", ran.err);
     let folder = Folder::with_config(r#"{ "text": "fine" }"#, &hook("stop", "on_failure = \"block\"\n"));
     let ran = folder.run(&["run", "--quiet", "hi"]).exits(1);
     assert!(ran.err.starts_with("error: ") && !ran.err.contains("warning"), "{}", ran.err);

@@ -9,7 +9,7 @@ use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Boxed, Outcome, Reply, Scope};
-use turnbuckle_hooks::{Monitor, MonitorOptions};
+use turnbuckle_hooks::{Around, Monitor, MonitorOptions};
 
 use super::kit::{Act, Puppet, begin, built, end, notices, settle, turn_of};
 
@@ -193,5 +193,21 @@ fn bad_options_are_refused() {
         let refusal = built::<Monitor>(options).unwrap_err();
         assert!(refusal.contains(word), "{refusal}");
     }
-    built::<Monitor>(json!({})).unwrap();
+    assert!(built::<Monitor>(json!({})).unwrap_err().contains("nothing would come of watching"));
+    for enough in [json!({"max_latency": "5s"}), json!({"concurrency": 2}), json!({"budget": 9, "around": "both"})] {
+        built::<Monitor>(enough).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tools_that_fail_count_where_they_are_watched() {
+    for (around, on_fallback) in [(Around::ModelCalls, false), (Around::Both, true)] {
+        let model = Puppet::new([Act::Adds(13, 1), Act::Adds(13, 2), Act::Adds(13, 3), Act::Says("main")]);
+        let backup = Arc::new(Puppet::new([Act::Says("backup")]));
+        let options = MonitorOptions { max_error_rate: Some(0.3), around, ..options() };
+        let monitor = Monitor::new(options, Some(backup)).unwrap();
+        let agent = Agent::builder("a", model).tool(super::kit::add()).hook(monitor).build().unwrap();
+        let said = Rig::new(agent).ended("go").await.unwrap().text();
+        assert_eq!(said == "backup", on_fallback, "{around:?}: {said}");
+    }
 }

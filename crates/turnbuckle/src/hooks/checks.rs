@@ -30,6 +30,16 @@ pub(super) fn forbidden(option: &'static str, text: &str) -> Result<Regex, Optio
     Ok(pattern)
 }
 
+/// A pattern that must match. One that the empty text matches, and that is tied to no end of it, is everywhere as well.
+pub(super) fn demanded(option: &'static str, text: &str) -> Result<Regex, OptionError> {
+    let pattern = pattern(option, text)?;
+    // A text that nobody thought of: only a pattern that everything fits finds something in both.
+    if pattern.is_match("") && pattern.is_match("\u{1}\n\u{10ffff}") {
+        return Err(OptionError::new(option, format!("asks for `{text}`, which every text has")));
+    }
+    Ok(pattern)
+}
+
 /// Where a hook's JSON schema stands.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a table or the name of a file")]
@@ -56,6 +66,10 @@ impl Schema {
                 serde_json::from_str(&text).map_err(|error| unread("is not JSON").because(error))?
             }
         };
+        let accepts_all = value.as_object().map_or(value == Value::Bool(true), serde_json::Map::is_empty);
+        if accepts_all {
+            return Err(OptionError::new(option, "is a JSON schema that accepts everything"));
+        }
         let built = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(&value);
         built.map(Self).map_err(|error| OptionError::new(option, format!("is not a JSON schema: {error}")))
     }

@@ -91,6 +91,9 @@ impl Format {
 
     /// Through a template.
     pub fn template(template: &str) -> Result<Self, OptionError> {
+        if template.trim().is_empty() {
+            return Err(OptionError::new("template", "is empty: every result would be, too"));
+        }
         Template::parse("template", template, PLACES).map(Shape::Template).map(Self)
     }
 }

@@ -202,7 +202,9 @@ impl Compiled {
                 let any: Vec<String> = phrases.iter().map(|phrase| regex::escape(phrase)).collect();
                 Test::Forbid(checks::pattern("rules", &format!("(?i){}", any.join("|")))?)
             }
-            Rule::Require(pattern) => Test::Require(checks::pattern("rules", pattern)?),
+            Rule::Require(pattern) => Test::Require(checks::demanded("rules", pattern)?),
+            Rule::MinChars(0) => return refused("has `min_chars = 0`, which every reply has"),
+            Rule::MaxChars(0) => return refused("has `max_chars = 0`: no reply would be let through"),
             Rule::MinChars(count) => Test::MinChars(*count),
             Rule::MaxChars(count) => Test::MaxChars(*count),
             Rule::Schema(source) => Test::Schema(Schema::load("rules", source, folder)?),

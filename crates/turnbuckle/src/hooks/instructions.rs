@@ -95,6 +95,9 @@ impl Instructions {
         if options.share < 50 {
             return Err(OptionError::new("share", "must be at least 50 tokens"));
         }
+        if options.files.is_empty() && options.text.trim().is_empty() {
+            return Err(OptionError::new("files", "is empty, and there is no `text`: nothing would be read"));
+        }
         let steps = |(item, path): (usize, &String)| steps(path).map_err(|error| error.item(item));
         let files = options.files.iter().enumerate().map(steps).collect::<Result<_, _>>()?;
         let text = (!options.text.is_empty()).then(|| Template::parse("text", &options.text, PLACES)).transpose()?;

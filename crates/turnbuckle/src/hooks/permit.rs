@@ -123,6 +123,14 @@ impl Permit {
         if rules.is_empty() {
             return Err(OptionError::new("rules", "must have at least one rule"));
         }
+        for (item, rule) in rules.iter().enumerate() {
+            if rule.role.as_ref().is_some_and(|role| role.trim().is_empty()) {
+                return Err(OptionError::new("rules", "has an empty `role`; leave it out for everyone").item(item));
+            }
+            if rule.allow.iter().chain(&rule.deny).any(|glob| glob.trim().is_empty()) {
+                return Err(OptionError::new("rules", "has an empty tool name").item(item));
+            }
+        }
         let idle = rules.iter().position(|rule| rule.allow.is_empty() && rule.deny.is_empty());
         if let Some(item) = idle {
             return Err(OptionError::new("rules", "has a rule that neither allows nor denies anything").item(item));

@@ -103,6 +103,15 @@ impl Quota {
         if options.requests.is_none() && options.tokens.is_none() {
             return Err(OptionError::new("requests", "is missing, and so is `tokens`: nothing would be limited"));
         }
+        for (option, limit) in [("requests", options.requests), ("tokens", options.tokens)] {
+            // With exempt roles it says that nobody else may.
+            if limit == Some(0) && options.exempt.is_empty() {
+                return Err(OptionError::new(option, "must be at least 1; leave it out for no limit"));
+            }
+        }
+        if let Some(item) = options.exempt.iter().position(|role| role.trim().is_empty()) {
+            return Err(OptionError::new("exempt", "has an empty role").item(item));
+        }
         if options.window.0.is_zero() {
             return Err(OptionError::new("window", "must be longer than 0"));
         }

@@ -103,6 +103,9 @@ impl Refine {
         if !(1.0..=10.0).contains(&options.good_enough) {
             return Err(OptionError::new("good_enough", "must be 1 to 10"));
         }
+        if options.brief.trim().is_empty() {
+            return Err(OptionError::new("brief", "is empty; leave it out for the default"));
+        }
         Ok(Self { name: Self::USE.into(), critic: critic.map(Adviser::new), options })
     }
 

@@ -126,6 +126,9 @@ impl Default for RetryOptions {
     }
 }
 
+/// Nobody waits longer, and a clock that counts in nanoseconds could not.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl Retry {
     /// Checks the options.
     pub fn new(options: RetryOptions) -> Result<Self, OptionError> {
@@ -135,8 +138,20 @@ impl Retry {
         if options.backoff > options.max_wait {
             return Err(OptionError::new("backoff", "must not be longer than `max_wait`"));
         }
+        if options.max_wait.0 > LONGEST {
+            return Err(OptionError::new("max_wait", "must be at most a year"));
+        }
         if options.on.is_empty() {
             return Err(OptionError::new("on", "must name \"model\", \"tool\" or both"));
+        }
+        if let Some(item) = options.repeat.iter().position(|glob| glob.trim().is_empty()) {
+            return Err(OptionError::new("repeat", "has an empty name").item(item));
+        }
+        if !options.repeat.is_empty() && !options.on.contains(&Around::Tool) {
+            return Err(OptionError::new("repeat", "says which tools, and `on` leaves tools out"));
+        }
+        if options.after_text && !options.on.contains(&Around::Model) {
+            return Err(OptionError::new("after_text", "is about what models say, and `on` leaves models out"));
         }
         let repeat = options.repeat.iter().map(|glob| WildMatch::new(glob)).collect();
         Ok(Self { name: Self::USE.into(), options, repeat })

@@ -137,6 +137,9 @@ impl ReadyMade for Suggest {
         let refused = |cause| OptionError::new("model", format!("names {:?}", options.model)).because(cause);
         let suggest = Self::new((around.open_model)(&options.model).map_err(refused)?, options.count)?;
         Ok(match options.brief {
+            Some(brief) if brief.trim().is_empty() => {
+                return Err(OptionError::new("brief", "is empty; leave it out for the default"));
+            }
             Some(brief) => suggest.brief(brief),
             None => suggest,
         })

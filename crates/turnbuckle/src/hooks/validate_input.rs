@@ -90,11 +90,14 @@ impl ValidateInput {
     }
 
     fn within(options: ValidateInputOptions, folder: &Path) -> Result<Self, OptionError> {
+        if options.max_chars == 0 {
+            return Err(OptionError::new("max_chars", "must be at least 1: no message would be taken"));
+        }
         if options.min_chars > options.max_chars {
             return Err(OptionError::new("min_chars", "must not be larger than `max_chars`"));
         }
         Ok(Self {
-            pattern: options.pattern.as_deref().map(|text| checks::pattern("pattern", text)).transpose()?,
+            pattern: options.pattern.as_deref().map(|text| checks::demanded("pattern", text)).transpose()?,
             forbid: options.forbid.as_deref().map(|text| checks::forbidden("forbid", text)).transpose()?,
             schema: options.schema.as_ref().map(|source| Schema::load("schema", source, folder)).transpose()?,
             options,

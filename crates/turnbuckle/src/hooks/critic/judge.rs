@@ -28,7 +28,7 @@ pub struct Judge {
     pub(super) name: Text,
     pub(super) weight: f64,
     adviser: Adviser,
-    brief: Text,
+    pub(super) brief: Text,
 }
 
 impl Judge {

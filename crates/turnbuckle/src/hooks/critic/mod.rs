@@ -140,6 +140,15 @@ impl Critic {
         if let Some(item) = judges.iter().position(|judge| !judge.weight.is_finite() || judge.weight <= 0.0) {
             return Err(OptionError::new("critics", "has a weight that is not above 0").item(item));
         }
+        for (item, judge) in judges.iter().enumerate() {
+            if judge.name.trim().is_empty() || judges[..item].iter().any(|other| other.name == judge.name) {
+                return Err(OptionError::new("critics", "has a critic whose name is empty or another's").item(item));
+            }
+            if judge.brief.trim().is_empty() {
+                let option = if judges.len() == 1 { "brief" } else { "critics" };
+                return Err(OptionError::new(option, format!("has nothing that {} judges by", judge.name)));
+            }
+        }
         if rules.rounds > 10 {
             return Err(OptionError::new("rounds", "must be 0 to 10"));
         }
@@ -319,6 +328,10 @@ impl ReadyMade for Critic {
                 critics.iter().enumerate().map(judge).collect::<Result<Vec<_>, _>>()?
             }
         };
+        let weighed = options.critics.iter().position(|one| one.weight != 1.0);
+        if let Some(item) = weighed.filter(|_| options.consensus != ConsensusOption::Weighted) {
+            return Err(OptionError::new("critics", "has a `weight` without `consensus = \"weighted\"`").item(item));
+        }
         let consensus = match (options.consensus, options.threshold) {
             (ConsensusOption::Weighted, threshold) => Consensus::Weighted { threshold: threshold.unwrap_or(0.5) },
             (_, Some(_)) => return Err(OptionError::new("threshold", "is for `consensus = \"weighted\"`")),

@@ -212,6 +212,9 @@ impl ReadyMade for Redact {
     type Options = RedactOptions;
 
     fn from_options(options: RedactOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+        if !options.salt.is_empty() && options.strategy != Strategy::Hash {
+            return Err(OptionError::new("salt", "is for `strategy = \"hash\"`"));
+        }
         let mut builder = Self::builder().strategy(options.strategy).salt(options.salt);
         builder = builder.on(options.on.iter().map(RedactAt::point));
         if options.on.is_empty() {
@@ -226,7 +229,13 @@ impl ReadyMade for Redact {
         if options.keys {
             builder = builder.keys();
         }
+        if !(options.emails || options.cards || options.keys) && options.patterns.is_empty() {
+            return Err(OptionError::new("emails", "is off, and so is everything else: nothing would be looked for"));
+        }
         for (item, RedactPattern { name, pattern }) in options.patterns.iter().enumerate() {
+            if name.trim().is_empty() {
+                return Err(OptionError::new("patterns", "has a pattern without a name").item(item));
+            }
             // Alone first: so a refusal names its item.
             let alone = Self::builder().pattern(name, pattern).build();
             alone.map_err(|error| OptionError::new("patterns", "cannot be used").item(item).because(error))?;
