@@ -90,7 +90,7 @@ impl Common {
 }
 
 /// As a shell wants it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "_-./:@=+,".contains(letter);
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::show::clean;
+
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -85,7 +87,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// What and where; the hint is a line of its own.
+    /// What and where; the hint is a line of its own. Names and reasons in it may come from a model, a file or a program.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.severity {
             Severity::Error => "error",
@@ -93,11 +95,11 @@ impl fmt::Display for Problem {
         };
         write!(f, "{word}: ")?;
         if let Some(place) = &self.place {
-            write!(f, "{place}: ")?;
+            f.write_str(&clean(&format!("{place}: ")))?;
         }
-        f.write_str(&self.what)?;
+        f.write_str(&clean(&self.what))?;
         match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
+            Some(hint) => write!(f, "\nhint: {}", clean(hint)),
             None => Ok(()),
         }
     }

@@ -61,6 +61,18 @@ impl StoreName {
         }
     }
 
+    /// The files that it writes: no tool of a model reaches them.
+    pub(crate) fn files(&self, folder: &Path) -> Vec<PathBuf> {
+        let Self::Sqlite(path) = self else { return Vec::new() };
+        let path = folder.join(path).into_os_string();
+        let beside = |end: &str| {
+            let mut file = path.clone();
+            file.push(end);
+            PathBuf::from(file)
+        };
+        ["", "-wal", "-shm", "-journal"].map(beside).into()
+    }
+
     /// Whether conversations outlive the process.
     pub(crate) fn is_durable(&self) -> bool {
         matches!(self, Self::Sqlite(_))

@@ -93,7 +93,7 @@ impl Persist {
         if out || file.is_empty() || file.ends_with('/') {
             return Err(OptionError::new("file", "must be the path of a file in the project's folder"));
         }
-        let folder = Folder::open(folder.as_ref())
+        let folder = Folder::open(folder.as_ref(), Vec::new())
             .map_err(|error| OptionError::new("file", "cannot be in a folder that cannot be opened").because(error))?;
         let to = To::File { path: Template::parse("file", file, PLACES)?, folder: Arc::new(folder) };
         Ok(Self { to, kept_as: Persisted::Text })

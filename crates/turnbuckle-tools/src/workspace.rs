@@ -48,8 +48,14 @@ impl Workspace {
 
     /// Opens a folder. It is held open: moved or replaced later, the tools stay with the one that was opened.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
+        Self::open_without(root, Vec::new())
+    }
+
+    /// Opens a folder in which some files are closed to the tools, by whatever name or link they are reached: absolute paths,
+    /// which need not be there yet.
+    pub fn open_without(root: impl AsRef<Path>, closed: Vec<PathBuf>) -> Result<Self, WorkspaceError> {
         let given = root.as_ref();
-        let opened = given.canonicalize().and_then(|root| Ok((Folder::open(&root)?, root)));
+        let opened = given.canonicalize().and_then(|root| Ok((Folder::open(&root, closed)?, root)));
         let (folder, root) = opened.map_err(|source| WorkspaceError::Open { path: given.to_owned(), source })?;
         Ok(Self { root, folder: Arc::new(folder) })
     }

@@ -78,7 +78,7 @@ impl Prepared {
         if self.config.hooks.is_empty() && !self.has_errors() {
             self.hooks.extend(hooks::default_retry());
         }
-        match build(&self.config, &self.hooks, (&self.model, &model), &mut self.problems) {
+        match build(&self.config, &self.store, &self.hooks, (&self.model, &model), &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
                 self.agent = (!self.has_errors()).then_some(agent);
@@ -90,12 +90,13 @@ impl Prepared {
 
 fn build(
     config: &Config,
+    store: &StoreName,
     hooks: &[HookEntry],
     (chosen, model): (&str, &SharedModel),
     problems: &mut Vec<Problem>,
 ) -> Result<(Agent, Vec<String>), Option<Problem>> {
     let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
-    let offer = tools::offer(config, &folder, problems).ok_or(None)?;
+    let offer = tools::offer(config, &folder, store, problems).ok_or(None)?;
     let name = config.agent.name.as_ref().map_or(NAME, |found| &found.value);
     let mut builder = Agent::builder(name, model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     if !holds_a_secret(chosen) {

@@ -10,6 +10,7 @@ use turnbuckle_tools::Workspace;
 
 use crate::config::{Config, nearest};
 use crate::problem::Problem;
+use crate::store::StoreName;
 
 const ASK_HUMAN: &str = "ask_human";
 
@@ -22,8 +23,8 @@ pub(super) struct Offer {
 }
 
 /// The offer; problems with single names are told, and only a folder that cannot be opened leaves nothing.
-pub(super) fn offer(config: &Config, folder: &Path, problems: &mut Vec<Problem>) -> Option<Offer> {
-    let workspace = Workspace::open(folder).map_err(|error| {
+pub(super) fn offer(config: &Config, folder: &Path, store: &StoreName, problems: &mut Vec<Problem>) -> Option<Offer> {
+    let workspace = Workspace::open_without(folder, store.files(folder)).map_err(|error| {
         problems.push(Problem::error(format!("the folder {}: {error}", folder.display())));
     });
     let workspace = workspace.ok()?;

@@ -7,7 +7,7 @@ use turnbuckle::scope::By;
 use turnbuckle::store::StoreError;
 use turnbuckle::{ConversationId, Ended, Outcome, Rest};
 
-use crate::args::Common;
+use crate::args::{Common, quoted};
 use crate::assemble::{choose_model, holds_a_secret};
 use crate::config;
 use crate::exit::Exit;
@@ -88,7 +88,12 @@ impl Answering {
             Prompt::Elicitation { .. } | Prompt::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
-        format!("`turnbuckle resolve {} {} {answer}{}` (or {instead})", self.id, pending.call, self.options)
+        // The id of a call is the model's, and a person pastes this into a shell.
+        let (id, options, call) = (&self.id, &self.options, quoted(pending.call.as_str()));
+        match call.starts_with('-') {
+            true => format!("`turnbuckle resolve {id} {answer}{options} -- {call}` (or {instead})"),
+            false => format!("`turnbuckle resolve {id} {call} {answer}{options}` (or {instead})"),
+        }
     }
 
     fn hint(&self, pending: &[Pending]) -> String {

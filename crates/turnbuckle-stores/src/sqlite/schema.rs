@@ -25,9 +25,13 @@ const MIGRATING: &str = "making or migrating its tables";
 /// Makes the folder and the file if need be, and brings the tables up to date. The connection is the writer's.
 pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     make_folder(path)?;
-    // The super-user could write it all the same; whoever marked it did not mean that.
-    if look_before_opening(path)?.is_some_and(|about| about.permissions().readonly()) {
-        return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+    match look_before_opening(path)? {
+        // The super-user could write it all the same; whoever marked it did not mean that.
+        Some(about) if about.permissions().readonly() => {
+            return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+        }
+        Some(_) => {}
+        None => make_file(path)?,
     }
     let failed = |error| SqliteError::of(path, OPENING, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -94,11 +98,25 @@ pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteErr
 
 fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(64);
-    // Damage is noticed when a page is read, not when its nonsense was believed. The log file shrinks again after a rush.
+    // A message that a hook erased or redacted is not to be found in a deleted row. Damage is noticed when a page is read, not when its nonsense was believed. The log file shrinks again after a rush.
     db.execute_batch(
-        "PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
+        "PRAGMA secure_delete = ON; PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
          PRAGMA journal_size_limit = 67108864;",
     )
+}
+
+/// What people say is theirs: a new file is for its owner alone, and SQLite makes those beside it alike.
+fn make_file(path: &Path) -> Result<(), SqliteError> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Folders that are made here are also written to disk: a file in a folder that power loss takes away is no file.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use turnbuckle::store::{Batch, Beside, BesideWrite, Job, JobKind, LEASE, Letter, Standing, Store, StoreError, Totals};
-use turnbuckle::{ConversationId, Limits, Scope, TurnId};
+use turnbuckle::{Actor, ConversationId, Limits, Scope, TurnId};
 
 use crate::kit::{NOW, Place, batch, record, said};
 
@@ -87,4 +87,25 @@ async fn two_stores_of_one_process_see_each_others_writes() {
     assert_eq!(two.log(&id, 1, usize::MAX).await.unwrap(), [said(1, "one")]);
     assert_eq!(crate::kit::claim(&two, &id, "w", NOW).await.unwrap().epoch, 2);
     assert!(matches!(one.append(batch(&id, 1, 1, &[])).await, Err(StoreError::Fenced { .. })));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_database_is_its_owners_alone_and_what_was_deleted_is_gone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let store = place.store();
+    let (id, turn) = ("c_1".into(), TurnId::from("t1"));
+    Store::open(&store, &id, &Actor::System, NOW).await.unwrap();
+    let letter = Letter::message(&turn, "a secret that a hook erased".into(), Actor::System, NOW);
+    store.deliver(&id, letter.clone()).await.unwrap();
+    let claim = store.claim(&id, &"w".into(), NOW).await.unwrap();
+    store.append(Batch { take: &[letter.id], ..Batch::new(&id, claim.epoch, 0) }).await.unwrap();
+    for file in std::fs::read_dir(place.folder.path()).unwrap() {
+        let mode = file.unwrap().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
+    }
+    drop(store);
+    let kept = std::fs::read(place.file()).unwrap();
+    assert!(!kept.windows(8).any(|bytes| bytes == b"a secret"));
 }

@@ -1,11 +1,12 @@
 //! The folder, held open: every path is resolved beneath it.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, FileType, Metadata, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, File, FileType, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 
 use super::refusal::{Refusal, shown};
@@ -13,13 +14,23 @@ use super::refusal::{Refusal, shown};
 /// A folder that no path leads out of.
 pub(crate) struct Folder {
     pub(super) dir: Dir,
+    /// Files that no tool touches, by whatever name it finds them: absolute.
+    closed: Vec<PathBuf>,
     /// Held while a file is changed: calls of one reply run side by side, and an edit reads before it writes.
     changing: Mutex<()>,
 }
 
 impl Folder {
-    pub(crate) fn open(root: &Path) -> io::Result<Self> {
-        Ok(Self { dir: Dir::open_ambient_dir(root, ambient_authority())?, changing: Mutex::default() })
+    pub(crate) fn open(root: &Path, closed: Vec<PathBuf>) -> io::Result<Self> {
+        Ok(Self { dir: Dir::open_ambient_dir(root, ambient_authority())?, closed, changing: Mutex::default() })
+    }
+
+    /// The same file, whatever the link to it is called.
+    fn is_closed(&self, metadata: &Metadata) -> bool {
+        let same = |closed: &PathBuf| {
+            std::fs::metadata(closed).is_ok_and(|file| (file.dev(), file.ino()) == (metadata.dev(), metadata.ino()))
+        };
+        self.closed.iter().any(same)
     }
 
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
@@ -41,6 +52,9 @@ impl Folder {
         let file = self.dir.open_with(path, options).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         must_be_regular(path, metadata.file_type())?;
+        if self.is_closed(&metadata) {
+            return Err(Refusal::Own { path: shown(path) });
+        }
         Ok((file, metadata))
     }
 

@@ -135,3 +135,20 @@ async fn a_workspace_is_a_folder_that_is_there() {
     let error = Workspace::open(desk.inside("none")).unwrap_err().to_string();
     assert!(error.contains("could not open the folder") && error.contains("none"), "{error}");
 }
+
+#[tokio::test]
+async fn a_closed_file_is_reached_by_no_name() {
+    let mut desk = Desk::new().await;
+    desk.put("my.db", "theirs");
+    symlink("my.db", desk.inside("link")).unwrap();
+    fs::hard_link(desk.inside("my.db"), desk.inside("twin")).unwrap();
+    desk.workspace = Workspace::open_without(desk.inside(""), vec![desk.inside("my.db")]).unwrap();
+    for name in ["my.db", "./my.db", "link", "twin"] {
+        for (tool, arguments) in calls(name).into_iter().take(3) {
+            let said = desk.refused(tool, arguments).await;
+            assert!(said.contains("keeps its conversations"), "{tool} {name}: {said}");
+        }
+    }
+    assert!(!desk.ok("search_files", json!({"pattern": "theirs"})).await.contains("my.db:"));
+    assert_eq!(desk.text("my.db"), "theirs");
+}
