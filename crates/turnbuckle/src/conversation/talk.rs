@@ -148,7 +148,7 @@ impl Conversations {
         }
         cell.scope_is_stored(&turn);
         if let Some(meant) = meant {
-            cell.cut(&meant, Cut::Cancelled(by), None);
+            cell.cut(&meant, Cut::Cancelled(by));
         }
         cell.command(&self.house, Command::Wake);
         Ok(())
