@@ -86,8 +86,8 @@ impl Conversations {
         }
     }
 
-    /// Cancels the turn under way, from whatever stage, and says who does. The order is stored before this returns, where
-    /// the store is durable. If another process has the conversation, it finds the order in the inbox.
+    /// Cancels the turn under way, from whatever stage, at once, and says who does. The order is stored before this
+    /// returns, where the store is durable. If another process has the conversation, it finds the order in the inbox.
     pub async fn cancel(&self, id: &ConversationId, scope: Scope) -> Result<Cancelled, SendError> {
         self.owned(id, &scope).await?;
         let cell = self.cell(id);
@@ -98,13 +98,17 @@ impl Conversations {
                 None => return Ok(Cancelled::Nothing),
             },
         };
-        let says = || Says::Cancel { turn: turn.clone() };
+        let (says, cut) = (|| Says::Cancel { turn: turn.clone() }, Cut::Cancelled(scope.by()));
+        let here = cell.cut(&turn, cut.clone());
         let letter = match self.is_durable() && cell.parent.is_none() {
             true => Some(self.deliver(id, says(), &scope).await?),
             false => None,
         };
-        let cut = Cut::Cancelled(scope.by());
-        if cell.cut(&turn, cut.clone(), letter.as_ref()) {
+        if here {
+            if letter.is_some_and(|letter| !cell.hear_of_cut(&turn, letter)) {
+                // The turn was over before its letter was there: somebody must take it out again.
+                cell.command(&self.house, Command::Wake);
+            }
             return Ok(Cancelled::Here { turn });
         }
         let (done, obeyed) = oneshot::channel();

@@ -240,16 +240,23 @@ impl Cell {
         inner.flying.as_ref().map(|(turn, _)| turn).or(inner.expecting.as_ref()).cloned()
     }
 
-    /// Cuts this turn if it is under way or about to be, and notes the letter that says so. False if nobody here has it.
-    pub(crate) fn cut(&self, turn: &TurnId, cut: Cut, letter: Option<&Text>) -> bool {
+    /// Cuts this turn if it is under way or about to be. False if nobody here has it.
+    pub(crate) fn cut(&self, turn: &TurnId, cut: Cut) -> bool {
         let mut inner = self.lock();
         match (&inner.flying, &inner.expecting) {
             (Some((flying, token)), _) if flying == turn => token.cut(cut),
             (None, Some(expected)) if expected == turn => inner.cut_next = Some((turn.clone(), cut)),
             _ => return false,
         }
-        inner.heard.extend(letter.cloned());
         true
+    }
+
+    /// Notes the letter that says so: the end of the turn takes it. False if the turn is not under way.
+    pub(crate) fn hear_of_cut(&self, turn: &TurnId, letter: Text) -> bool {
+        let mut inner = self.lock();
+        let flies = inner.flying.as_ref().is_some_and(|(flying, _)| flying == turn);
+        inner.heard.extend(flies.then_some(letter));
+        flies
     }
 
     /// Cuts this turn as soon as it begins.

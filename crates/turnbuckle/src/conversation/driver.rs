@@ -173,7 +173,6 @@ impl Sitting {
         }
         self.inbox.push(letter);
         self.cell.keep_scope(&turn, scope);
-        self.cell.scope_is_stored(&turn);
         // The sender may have gone: the message is stored, and its turn runs.
         let _ = done.send(Ok(()));
         Ok(())
@@ -295,7 +294,12 @@ impl Sitting {
 
     /// The store failed: whoever waits is told, and what was remembered is dropped. The log stands.
     fn give_up(self, error: Arc<StoreError>) {
-        self.cell.tell_rest(None, Err(TurnError::Store(error.clone())));
+        let why = match *error {
+            // What is queued here is in the inbox of whoever has the conversation.
+            StoreError::InUse { .. } => TurnError::Elsewhere,
+            _ => TurnError::Store(error.clone()),
+        };
+        self.cell.tell_rest(None, Err(why));
         while let Some(command) = self.cell.rest(&mut None) {
             command.refuse(&Refused::Store(error.clone()));
         }

@@ -141,14 +141,14 @@ impl Conversations {
         let (letter, by) = (say.letter(&turn, &scope, self.house.clock.now()), scope.by());
         // The turn that is meant: when the message is stored, another may be under way, its own even.
         let meant = cell.flying().filter(|_| while_busy == WhileBusy::Interrupt);
-        cell.keep_scope(&turn, scope);
+        cell.keep_scope_for_now(&turn, scope);
         if let Err(error) = self.house.store.deliver(&cell.id, letter).await {
             cell.drop_scope(&turn);
             return Err(error.into());
         }
         cell.scope_is_stored(&turn);
         if let Some(meant) = meant {
-            cell.cut(&meant, Cut::Cancelled(by), None);
+            cell.cut(&meant, Cut::Cancelled(by));
         }
         cell.command(&self.house, Command::Wake);
         Ok(())

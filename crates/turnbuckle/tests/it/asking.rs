@@ -191,6 +191,25 @@ async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_ran_it() {
 }
 
 #[tokio::test]
+async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_has_the_conversation() {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (go, held) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let here = process(gated(&go), &store.slow_to_claim(), &clock);
+    let there = process(gated(&held), &store, &clock);
+    let first = here.send(&id(), "first", Scope::local()).await.unwrap();
+    settle().await;
+    let second = here.send_while(&id(), "second", Scope::local(), WhileBusy::Queue).await.unwrap();
+    go.notify_one();
+    soon(first.rest()).await.unwrap();
+    // On its way to the next claim, the process here is overtaken.
+    let overtaking = soon(there.resume(&id(), Scope::local())).await.unwrap().unwrap();
+    assert_eq!(overtaking.turn(), second.turn());
+    assert!(matches!(soon(second.rest()).await, Err(TurnError::Elsewhere)));
+    held.notify_one();
+    soon(overtaking.rest()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_message_that_meets_a_close_keeps_its_conversation() {
     let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let door = process(gated(&go), &store, &clock);

@@ -54,7 +54,13 @@ impl Cell {
         }
     }
 
+    /// For a turn whose message is in the inbox.
     pub(crate) fn keep_scope(&self, turn: &TurnId, scope: Scope) {
+        self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: true });
+    }
+
+    /// For a turn whose message is about to be put there.
+    pub(crate) fn keep_scope_for_now(&self, turn: &TurnId, scope: Scope) {
         self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: false });
     }
 
