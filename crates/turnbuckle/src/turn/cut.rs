@@ -22,6 +22,8 @@ pub(crate) enum Cut {
         hook: Text,
         why: Text,
     },
+    /// The turn is over, or rests: for what it started and what is still at work.
+    Over,
 }
 
 impl Cut {
@@ -30,6 +32,7 @@ impl Cut {
             Self::Cancelled(by) => Verdict { outcome: Outcome::Cancelled, reason: None, by: Some(by.clone()) },
             Self::TimeUp => Verdict::exhausted("turn_timeout"),
             Self::Blocked { hook, why } => Verdict::failed(why.clone()).by(By::hook(hook)),
+            Self::Over => Verdict::new(Outcome::Cancelled, "the call that it worked for is over"),
         }
     }
 }
