@@ -261,6 +261,10 @@ impl Sitting {
             Ok(()) => paced(&mut flight).await,
             Err(error) => Err(error),
         };
+        if done.is_ok() {
+            // For whoever kept something of it: nothing more is done in its name.
+            flight.frame().cut.cut(Cut::Over);
+        }
         self.cell.landed();
         for inside in std::mem::take(&mut flight.called_off) {
             // Whatever became of it: it is not this turn's to say.

@@ -1,4 +1,4 @@
-//! How a turn is cut short: cancelled, or out of time.
+//! How a turn is cut short: cancelled, or out of time. Everybody who works for a turn that is over is cut off, too.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
