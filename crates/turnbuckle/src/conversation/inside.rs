@@ -57,17 +57,20 @@ impl Conversations {
         Some(TurnHandle::new(turn, rest))
     }
 
-    /// How the only turn of a sub-agent's conversation ended, if it did.
+    /// How the only turn of a sub-agent's conversation ended, if it did. Notes may stand behind its end.
     pub(crate) async fn ended(&self, id: &ConversationId) -> Result<Option<Ended>, StoreError> {
         let log = self.house.store.log(id, 1, usize::MAX).await?;
-        let Some(EventKind::TurnEnded(ended)) = log.last().map(|event| &event.kind) else { return Ok(None) };
+        let end = log.iter().rev().find_map(|event| match &event.kind {
+            EventKind::TurnEnded(ended) => Some((event.turn.clone(), ended.clone())),
+            _ => None,
+        });
+        let Some((turn, ended)) = end else { return Ok(None) };
         let reply = log.iter().rev().find_map(|event| match &event.kind {
             EventKind::AssistantMessage { content, .. } => {
                 Some(Arc::new(Reply { content: content.clone(), ..Reply::default() }))
             }
             _ => None,
         });
-        let turn = log.last().map_or_else(|| "".into(), |event| event.turn.clone());
-        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended.clone(), reply)))
+        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended, reply)))
     }
 }
