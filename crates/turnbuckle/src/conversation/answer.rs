@@ -100,7 +100,7 @@ impl Conversations {
         };
         let (says, cut) = (|| Says::Cancel { turn: turn.clone() }, Cut::Cancelled(scope.by()));
         let here = cell.cut(&turn, cut.clone());
-        let letter = match self.is_durable() && cell.parent.is_none() {
+        let letter = match self.is_durable() && !id.is_of_a_sub_agent() {
             true => Some(self.deliver(id, says(), &scope).await?),
             false => None,
         };

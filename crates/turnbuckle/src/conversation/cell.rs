@@ -40,8 +40,6 @@ pub(crate) type Waiter = oneshot::Sender<Result<Rest, TurnError>>;
 pub(crate) struct Cell {
     pub(crate) id: ConversationId,
     pub(crate) agent: Agent,
-    /// Of the turn whose tool this conversation is.
-    pub(crate) parent: Option<Arc<Frame>>,
     pub(crate) plane: Arc<Plane>,
     inner: Mutex<Inner>,
     /// Wakes the turn whose tools run when a command arrives.
@@ -52,6 +50,8 @@ pub(crate) struct Cell {
 
 struct Inner {
     seat: Seat,
+    /// Of the turn whose tool this conversation is. Each time that turn goes on it has a new one.
+    parent: Option<Arc<Frame>>,
     /// For the driver, at most [`COMMANDS`].
     commands: VecDeque<Command>,
     /// The turn under way, and what cuts it.
@@ -151,6 +151,7 @@ impl Cell {
         let plane = Arc::new(Plane::new(id.clone(), clock));
         let inner = Inner {
             seat: Seat::Resting(None),
+            parent,
             commands: VecDeque::new(),
             flying: None,
             expecting: None,
@@ -168,7 +169,7 @@ impl Cell {
             heard: Vec::new(),
             leaving: false,
         };
-        Self { id, agent, parent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
+        Self { id, agent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -289,9 +290,19 @@ impl Cell {
         command
     }
 
+    pub(crate) fn parent(&self) -> Option<Arc<Frame>> {
+        self.lock().parent.clone()
+    }
+
+    /// What the conversation does from now on is done for this turn.
+    pub(crate) fn work_for(&self, parent: &Arc<Frame>) {
+        let before = self.lock().parent.replace(parent.clone());
+        drop(before);
+    }
+
     /// A new turn begins or an old one goes on: what cuts it.
-    pub(crate) fn begin(&self, turn: &TurnId) -> CutToken {
-        let cut = self.parent.as_ref().map_or_else(CutToken::new, |parent| parent.cut.child());
+    pub(crate) fn begin(&self, turn: &TurnId, parent: Option<&Arc<Frame>>) -> CutToken {
+        let cut = parent.map_or_else(CutToken::new, |parent| parent.cut.child());
         let mut inner = self.lock();
         inner.flying = Some((turn.clone(), cut.clone()));
         inner.expecting = None;

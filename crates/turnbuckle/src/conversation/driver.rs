@@ -254,6 +254,7 @@ impl Sitting {
         let mut begun = Ok(());
         if let Some(cut) = self.cut.take() {
             flight.settle(cut.verdict());
+            flight.frame().cut.cut(cut);
         } else {
             begun = resolve::expire(&mut flight).await;
             if let (Ok(()), Some(resolve)) = (&begun, self.resolve.take()) {
@@ -264,14 +265,22 @@ impl Sitting {
             Ok(()) => paced(&mut flight).await,
             Err(error) => Err(error),
         };
+        if done.is_ok() {
+            // For whoever kept something of it: nothing more is done in its name.
+            flight.frame().cut.cut(Cut::Over);
+        }
         self.cell.landed();
+        for inside in std::mem::take(&mut flight.called_off) {
+            // Whatever became of it: it is not this turn's to say.
+            let _ = self.renewing(inside.rest()).await;
+        }
         self.land(flight, done).await
     }
 
     /// Whether another process has put something into the inbox that can be taken up now. Asked after the claim was
     /// given back: whoever delivered before that found it taken, and relies on this look.
     async fn has_mail(&self) -> bool {
-        if !self.house.store.is_durable() || self.cell.parent.is_some() {
+        if !self.house.store.is_durable() || self.cell.id.is_of_a_sub_agent() {
             return false;
         }
         // A message behind a turn that waits must wait as well.

@@ -69,7 +69,7 @@ impl Sitting {
     }
 
     /// Keeps the claim while hooks run under it.
-    async fn renewing<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(super) async fn renewing<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
             tokio::select! {

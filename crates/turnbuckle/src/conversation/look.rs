@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use super::Conversations;
-use super::outcome::{Ended, SendError};
-use crate::event::{Event, EventKind};
+use super::outcome::SendError;
+use crate::event::Event;
 use crate::hook::Record;
 use crate::id::{ConversationId, TurnId};
 use crate::live::{Delivery, Subscription};
-use crate::message::Reply;
 use crate::projection::Projection;
 use crate::scope::Scope;
-use crate::store::{Job, StoreError};
+use crate::store::Job;
 
 impl Conversations {
     /// Snapshot and tail of both planes.
@@ -37,33 +36,19 @@ impl Conversations {
 
     /// The log, oldest first: all of it.
     pub async fn log(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Event>>, SendError> {
-        self.owned(id, &scope).await?;
+        self.readable(id, &scope).await?;
         Ok(self.house.store.log(id, 1, usize::MAX).await?)
     }
 
     /// What each hook did in a turn.
     pub async fn records(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<Vec<Record>, SendError> {
-        self.owned(id, &scope).await?;
+        self.readable(id, &scope).await?;
         Ok(self.house.store.records(id, turn).await?)
     }
 
     /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.
     pub async fn jobs(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Job>, SendError> {
-        self.owned(id, &scope).await?;
+        self.readable(id, &scope).await?;
         Ok(self.house.store.jobs(id).await?)
-    }
-
-    /// How the only turn of a sub-agent's conversation ended, if it did.
-    pub(crate) async fn ended(&self, id: &ConversationId) -> Result<Option<Ended>, StoreError> {
-        let log = self.house.store.log(id, 1, usize::MAX).await?;
-        let Some(EventKind::TurnEnded(ended)) = log.last().map(|event| &event.kind) else { return Ok(None) };
-        let reply = log.iter().rev().find_map(|event| match &event.kind {
-            EventKind::AssistantMessage { content, .. } => {
-                Some(Arc::new(Reply { content: content.clone(), ..Reply::default() }))
-            }
-            _ => None,
-        });
-        let turn = log.last().map_or_else(|| "".into(), |event| event.turn.clone());
-        Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended.clone(), reply)))
     }
 }

@@ -10,6 +10,7 @@ mod command;
 mod driver;
 mod hold;
 mod inline;
+mod inside;
 mod landing;
 mod look;
 mod observers;
@@ -78,6 +79,9 @@ pub enum WhileBusy {
 }
 
 /// The door: conversations of one agent in one store.
+///
+/// Of a sub-agent's conversation, `PARENT/CALL`, [`log`](Self::log), [`records`](Self::records) and [`jobs`](Self::jobs) can
+/// be read. To everything else it does not exist: answers and cancellations go to its parent, which shows what it does.
 #[derive(Clone)]
 pub struct Conversations {
     house: Arc<House>,
@@ -90,18 +94,6 @@ impl Conversations {
     /// Conversations that are forgotten with the process.
     pub fn in_memory(agent: Agent) -> Self {
         Self::builder(agent, MemoryStore::default()).build()
-    }
-
-    /// A sub-agent's conversations, in its parent's house.
-    pub(crate) fn inside(parent: &Arc<Frame>, agent: Agent) -> Self {
-        Self { house: parent.house.clone(), agent, parent: Some(parent.clone()) }
-    }
-
-    /// Nothing of a sub-agent's conversation stays in memory once it is over.
-    pub(crate) fn forget(&self, id: &ConversationId) {
-        let cell = self.cell(id);
-        cell.leave();
-        self.house.forget(&cell);
     }
 
     /// Whether conversations outlive the process.
@@ -120,6 +112,7 @@ impl Conversations {
 
     /// Makes the conversation if there is none; another's is not found.
     async fn open(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
+        self.check_door(id)?;
         let cell = self.cell(id);
         let owner = match cell.owner() {
             Some(owner) => owner,
@@ -132,6 +125,11 @@ impl Conversations {
 
     /// Like `open`, for a conversation that must exist.
     async fn owned(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
+        self.check_door(id)?;
+        self.readable(id, scope).await
+    }
+
+    async fn readable(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
         match self.house.store.owner(id).await? {
             Some(owner) => check_owner(id, &owner, scope),
             None => Err(SendError::NotFound { id: id.clone() }),
@@ -152,6 +150,9 @@ impl House {
     pub(crate) fn cell(&self, id: &ConversationId, agent: &Agent, parent: Option<&Arc<Frame>>) -> Arc<Cell> {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cell) = cells.get(id) {
+            if let Some(parent) = parent {
+                cell.work_for(parent);
+            }
             return cell.clone();
         }
         let cell = Arc::new(Cell::new(id.clone(), agent.clone(), parent.cloned(), self.clock.clone()));

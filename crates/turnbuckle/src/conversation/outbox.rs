@@ -208,7 +208,7 @@ async fn read_back(cell: &Arc<Cell>, house: &Arc<House>, job: &Job) -> Result<Af
         scope: (house.scope_source)(&job.actor),
         limits: agent.limits().clone(),
         agent,
-        parent: cell.parent.clone(),
+        parent: cell.parent(),
         plane: cell.plane.clone(),
         house: house.clone(),
         cut: CutToken::new(),

@@ -78,7 +78,7 @@ struct Errands<'a> {
 
 impl<'a> Errands<'a> {
     fn new(frame: &'a Arc<Frame>, cell: &'a Arc<Cell>, epoch: u64, left: Duration) -> Self {
-        let shared = frame.house.store.is_durable() && cell.parent.is_none();
+        let shared = frame.house.store.is_durable() && !cell.id.is_of_a_sub_agent();
         Self {
             frame,
             cell,

@@ -17,7 +17,7 @@ impl Sitting {
     /// The flight of the open turn, or of the next message.
     pub(super) fn take_off(&mut self, epoch: u64) -> Option<Box<Flight>> {
         let mut state = self.state.take()?;
-        let agent = self.cell.agent.clone();
+        let (agent, parent) = (self.cell.agent.clone(), self.cell.parent());
         if state.turn.is_none() {
             state.begin(self.inbox.first()?.opens()?);
         }
@@ -35,7 +35,7 @@ impl Sitting {
         let attempts = beside.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
         let logged = Spent { calls: open.model_calls + attempts, usage: open.usage, cost: beside.spent.cost };
         let spent = if beside.spent.calls >= logged.calls { beside.spent } else { logged };
-        let meter = Meter::new(state.totals.model_calls, spent, self.cell.parent.clone());
+        let meter = Meter::new(state.totals.model_calls, spent, parent.clone());
         let message = message.and_then(|letter| match letter.says {
             Says::Message { content, schema } => {
                 beside.schema = schema;
@@ -51,11 +51,11 @@ impl Sitting {
             conversation: self.cell.id.clone(),
             scope,
             agent,
-            parent: self.cell.parent.clone(),
             limits: beside.limits.clone(),
             plane: self.cell.plane.clone(),
             house: self.house.clone(),
-            cut: self.cell.begin(&id),
+            cut: self.cell.begin(&id, parent.as_ref()),
+            parent,
             meter,
             touched: beside.touched.clone(),
             id,

@@ -44,10 +44,14 @@ impl SubAgent {
             Some(answer) if !was_passed_on(&inside, &id, turn).await? => {
                 pass_on(&inside, &id, answer.clone(), &tail, turn).await?
             }
-            _ => match inside.ended(&id).await? {
-                Some(ended) => return Ok(result(&ended)),
-                None => match inside.resume(&id, turn.scope().clone()).await? {
-                    Some(handle) => handle,
+            // Asked in this order: what is under way may end at any moment.
+            _ => match inside.resume(&id, turn.scope().clone()).await? {
+                Some(handle) => handle,
+                None => match inside.ended(&id).await? {
+                    Some(ended) => {
+                        inside.forget(&id);
+                        return Ok(result(&ended));
+                    }
                     None => inside.send(&id, task, turn.scope().clone()).await?,
                 },
             },

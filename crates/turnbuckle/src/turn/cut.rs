@@ -1,4 +1,4 @@
-//! How a turn is cut short: cancelled, or out of time.
+//! How a turn is cut short: cancelled, or out of time. Everybody who works for a turn that is over is cut off, too.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -22,6 +22,8 @@ pub(crate) enum Cut {
         hook: Text,
         why: Text,
     },
+    /// The turn is over, or rests: for what it started and what is still at work.
+    Over,
 }
 
 impl Cut {
@@ -30,6 +32,7 @@ impl Cut {
             Self::Cancelled(by) => Verdict { outcome: Outcome::Cancelled, reason: None, by: Some(by.clone()) },
             Self::TimeUp => Verdict::exhausted("turn_timeout"),
             Self::Blocked { hook, why } => Verdict::failed(why.clone()).by(By::hook(hook)),
+            Self::Over => Verdict::new(Outcome::Cancelled, "the call that it worked for is over"),
         }
     }
 }

@@ -84,7 +84,7 @@ fn ready(flight: &Flight, running: &Running) -> SmallVec<[OpenCall; 1]> {
 /// Decides every ready call, writes what was decided, and gives back those that run now.
 async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<SmallVec<[Going; 1]>, Interrupt> {
     let mut kinds: SmallVec<[EventKind; 1]> = SmallVec::new();
-    let mut runs = SmallVec::new();
+    let (mut runs, mut called_off) = (SmallVec::new(), Vec::new());
     let expires = flight.frame().clock.now().after(flight.frame().limits.approval_timeout);
     let (decided, interrupted) = decide(flight, ready).await;
     if let Some(Interrupt::Cut(cut)) = interrupted {
@@ -100,6 +100,7 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
             }
             Decided::Suspend(prompt) => kinds.push(EventKind::Suspension { call, prompt, expires }),
             Decided::Finish(output) | Decided::Halt(output, _) => {
+                called_off.extend(flight.sub_agent_of(&call));
                 flight.beside.answers.retain(|(answered, _)| *answered != call);
                 kinds.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
             }
@@ -110,6 +111,9 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
         let began = flight.frame().clock.elapsed();
         flight.write(kinds, if suspends { With::BESIDE } else { With::NOTHING }).await?;
         still_ours(&flight.frame().clone(), flight.epoch, began).await?;
+    }
+    for inside in called_off {
+        flight.call_off(inside).await;
     }
     interrupted.map_or(Ok(runs), Err)
 }
@@ -130,11 +134,15 @@ async fn write_result(flight: &mut Flight, performed: Performed) -> Result<(), I
     let changed = answers != flight.beside.answers.len()
         || output.waits.is_some()
         || flight.beside.touched.len() != flight.frame().touched_count();
+    let inside = flight.sub_agent_of(&call).filter(|_| output.waits.is_none());
     let kind = match output.waits {
         Some(prompt) => suspension(flight, call, *prompt),
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
     flight.write([kind], if changed { With::BESIDE } else { With::NOTHING }).await?;
+    if let Some(inside) = inside {
+        flight.call_off(inside).await;
+    }
     match halted {
         None => Ok(()),
         Some((hook, reason)) => Err(Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)).into()),

@@ -7,9 +7,11 @@ use smallvec::SmallVec;
 
 use super::flight::{Flight, Interrupt, Keeping, With};
 use super::state::{OpenTurn, Verdict};
+use crate::agent::Agent;
 use crate::event::{EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
 use crate::hook::run::Run;
 use crate::hook::{AfterAgent, HookEntry, OnFailure, OnStop, Point, Settled, Stopping, ToolTrace};
+use crate::id::ConversationId;
 use crate::message::{Content, StopReason, Text, Usage};
 use crate::scope::{By, System};
 use crate::store::{Job, JobKind, Lease, Standing};
@@ -204,6 +206,7 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
     }
     kinds.extend(cut_short(flight, &verdict));
     kinds.extend(left_open(flight, &verdict));
+    let at_work = sub_agents(flight);
     kinds.extend(closing.injections.into_iter().map(|(hook, content)| EventKind::Injection {
         hook,
         content,
@@ -232,7 +235,16 @@ async fn write(flight: &mut Flight, verdict: Verdict, closing: Closing) -> Resul
     flight.write(kinds, with).await?;
     flight.ended = Some(ended);
     flight.outlet = None;
+    for inside in at_work {
+        flight.call_off(inside).await;
+    }
     Ok(())
+}
+
+/// Those whose calls are open.
+fn sub_agents(flight: &Flight) -> Vec<(ConversationId, Agent)> {
+    let open = flight.state.turn.iter().flat_map(|turn| &turn.calls);
+    open.filter_map(|open| flight.sub_agent_of(&open.call.call)).collect()
 }
 
 /// What was told of a reply that was cut short is what happened; what was held back is dropped.

@@ -14,9 +14,10 @@ use super::state::{Stage, State, Verdict};
 use crate::agent::Agent;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
-use crate::conversation::Cell;
+use crate::conversation::{Cell, Conversations, TurnHandle};
 use crate::event::{Event, EventKind, Place, TurnEnded, Warning};
 use crate::hook::{Injection, Moment, Record};
+use crate::id::{CallId, ConversationId};
 use crate::live::Live;
 use crate::message::Text;
 use crate::shape::Shape;
@@ -82,6 +83,8 @@ pub(crate) struct Flight {
     pub(crate) jobs: Vec<Job>,
     /// Letters of other processes that were obeyed: the next write takes them out of the inbox.
     pub(crate) taking: SmallVec<[Text; 1]>,
+    /// Sub-agents whose calls were over before they were: the turn rests when they do.
+    pub(crate) called_off: Vec<TurnHandle>,
     /// The stage last told.
     entered: Option<Stage>,
 }
@@ -130,6 +133,7 @@ impl Flight {
             ended: None,
             jobs: Vec::new(),
             taking: SmallVec::new(),
+            called_off: Vec::new(),
             entered: None,
         }
     }
@@ -233,6 +237,21 @@ impl Flight {
         }
         frame.plane.tell_all(&events);
         Ok(())
+    }
+
+    /// The sub-agent that this call started, and its conversation.
+    pub(crate) fn sub_agent_of(&self, call: &CallId) -> Option<(ConversationId, Agent)> {
+        let open = self.state.turn.as_ref()?.calls.iter().find(|open| open.started && open.call.call == *call)?;
+        let inside = self.frame().agent.tool(&open.call.name)?.tool.agent()?;
+        Some((self.frame().conversation.child(call), inside.clone()))
+    }
+
+    /// Its call has a result: what the sub-agent still does or waits for is cancelled.
+    pub(crate) async fn call_off(&mut self, (id, agent): (ConversationId, Agent)) {
+        let frame = self.frame();
+        let cut = frame.cut.check().err().unwrap_or(Cut::Over);
+        let handle = Conversations::inside(frame, agent).call_off(&id, cut).await;
+        self.called_off.extend(handle);
     }
 
     /// After a revival: what `before_agent` added for this turn.

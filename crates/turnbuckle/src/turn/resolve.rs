@@ -40,6 +40,7 @@ pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), In
                 return Ok(());
             }
             flight.taking.extend(letter);
+            flight.frame().cut.cut(cut.clone());
             Err(cut.into())
         }
         // No other command is taken while a turn runs.

@@ -274,7 +274,8 @@ impl Turn {
         &self.frame.clock
     }
 
-    /// Cancelled when the turn is.
+    /// Cancelled when the turn is, and when it is over or waits for an answer: for what a hook or a tool started and left
+    /// running. A turn that goes on has a new one.
     pub fn cancellation(&self) -> &CancellationToken {
         self.frame.cut.token()
     }

@@ -1,14 +1,15 @@
 //! Attempts, regeneration, guards: a discarded attempt never becomes history, and what was told of it is taken back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use expect_test::expect;
 use turnbuckle::hook::*;
 use turnbuckle::live::{Live, Telling};
-use turnbuckle::message::Reply;
+use turnbuckle::message::{Reply, ToolCall};
 use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
+use turnbuckle::tool::Output;
 use turnbuckle::{Agent, AgentBuilder, Failure, Message, Outcome, Turn};
 
 use crate::kit::check;
@@ -233,36 +234,105 @@ async fn a_wrap_may_change_the_request_and_the_model() {
     assert_eq!(other.requests()[0].messages.len(), 2);
 }
 
-#[tokio::test]
-async fn next_called_after_its_turn_was_cancelled_calls_nothing() {
-    struct Keeper(Arc<std::sync::Mutex<Option<(OwnedModelNext, Request)>>>);
-    impl Hook for Keeper {
-        async fn wrap_model_call<'a>(
-            &self,
-            _: &'a Turn,
-            request: &'a Request,
-            _: &'a mut dyn Sink,
-            next: ModelNext<'a>,
-        ) -> Result<Reply, ModelError> {
-            *self.0.lock().unwrap() = Some((next.to_owned(), request.clone()));
-            std::future::pending().await
+/// Keeps the chain of its turn, and does one of three things with the call.
+#[derive(Clone)]
+struct Keeper {
+    then: Then,
+    model: Arc<Mutex<Option<(OwnedModelNext, Request)>>>,
+    tool: Arc<Mutex<Option<(OwnedToolNext, ToolCall)>>>,
+    turn: Arc<Mutex<Option<Turn>>>,
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    Hang,
+    Fail,
+    Run,
+}
+
+impl Keeper {
+    fn that(then: Then) -> Self {
+        Self { then, model: Arc::default(), tool: Arc::default(), turn: Arc::default() }
+    }
+
+    /// Everything that was kept is run, and must not come through.
+    async fn assert_over(&self) {
+        struct Nowhere;
+        impl Sink for Nowhere {
+            fn text(&mut self, _: &str) {}
+            fn thinking(&mut self, _: &str) {}
+        }
+        let (next, request) = self.model.lock().unwrap().take().unwrap();
+        assert!(matches!(next.run(&request, &mut Nowhere).await, Err(ModelError::Cancelled)));
+        if let Some((next, call)) = self.tool.lock().unwrap().take() {
+            assert!(next.run(&call).await.is_err());
+        }
+        assert!(self.turn.lock().unwrap().take().unwrap().cancellation().is_cancelled());
+    }
+}
+
+impl Hook for Keeper {
+    async fn wrap_model_call<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &'a Request,
+        out: &'a mut dyn Sink,
+        next: ModelNext<'a>,
+    ) -> Result<Reply, ModelError> {
+        *self.model.lock().unwrap() = Some((next.to_owned(), request.clone()));
+        *self.turn.lock().unwrap() = Some(turn.clone());
+        match self.then {
+            Then::Hang => std::future::pending().await,
+            Then::Fail => Err(ModelError::Protocol("no".into())),
+            Then::Run => next.run(request, out).await,
         }
     }
-    struct Nowhere;
-    impl Sink for Nowhere {
-        fn text(&mut self, _: &str) {}
-        fn thinking(&mut self, _: &str) {}
+    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+        *self.tool.lock().unwrap() = Some((next.to_owned(), call.clone()));
+        next.run(call).await
     }
-    let kept = Arc::default();
-    let model = Recorder::of(Script::says(["never"]));
-    let mut rig = Rig::new(agent(model.clone()).hook(Keeper(Arc::clone(&kept))).build().unwrap());
+}
+
+#[tokio::test]
+async fn next_called_after_its_turn_was_cancelled_calls_nothing() {
+    let (keeper, model) = (Keeper::that(Then::Hang), Recorder::of(Script::says(["never"])));
+    let mut rig = Rig::new(agent(model.clone()).hook(keeper.clone()).build().unwrap());
     let handle = rig.send("go").await.unwrap();
     rig.settle().await;
     rig.conversations.cancel(&rig.id, turnbuckle::Scope::local()).await.unwrap();
     rig.follow(handle).await.unwrap();
-    let (next, request) = kept.lock().unwrap().take().unwrap();
-    assert!(matches!(next.run(&request, &mut Nowhere).await, Err(ModelError::Cancelled)));
+    keeper.assert_over().await;
     assert!(model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn next_called_after_its_turn_completed_calls_nothing() {
+    let model = Recorder::of(crate::kit::sum());
+    let keeper = Keeper::that(Then::Run);
+    let mut rig = Rig::new(agent(model.clone()).tool(crate::kit::add()).hook(keeper.clone()).build().unwrap());
+    assert_eq!(rig.ended("go").await.unwrap().outcome, Outcome::Completed);
+    keeper.assert_over().await;
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn next_called_after_its_turn_failed_calls_nothing() {
+    let (keeper, model) = (Keeper::that(Then::Fail), Recorder::of(Script::says(["never"])));
+    let mut rig = Rig::new(agent(model.clone()).hook(keeper.clone()).build().unwrap());
+    assert_eq!(rig.ended("go").await.unwrap().outcome, Outcome::Failed);
+    keeper.assert_over().await;
+    assert!(model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn next_called_while_its_turn_waits_calls_nothing() {
+    let model = Recorder::of(crate::kit::sum());
+    let agent = agent(model.clone()).tool(crate::kit::add()).approve(["add"]);
+    let keeper = Keeper::that(Then::Run);
+    let mut rig = Rig::new(agent.hook(keeper.clone()).build().unwrap());
+    assert!(matches!(rig.run("go").await.unwrap(), turnbuckle::Rest::Waiting(_)));
+    keeper.assert_over().await;
+    assert_eq!(model.requests().len(), 1);
 }
 
 #[tokio::test]

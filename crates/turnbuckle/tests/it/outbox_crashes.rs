@@ -3,16 +3,18 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::json;
 use turnbuckle::event::{Event, EventKind, TurnEnded};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
-use turnbuckle::message::Usage;
+use turnbuckle::message::{ToolCall, Usage};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::scope::By;
 use turnbuckle::store::{Batch, Job, JobKind, Lease, Store};
-use turnbuckle::testing::{PausedClock, Rig};
+use turnbuckle::testing::{PausedClock, Recorder, Rig};
+use turnbuckle::tool::Output;
 use turnbuckle::tools::SubAgent;
-use turnbuckle::{Agent, Conversations, Ended, Failure, Limits, Outcome, Rest, Scope, TurnId};
+use turnbuckle::{Agent, Conversations, Ended, Failure, Limits, Outcome, Rest, Scope, Turn, TurnId};
 
 use crate::meddled::Meddled;
 
@@ -102,6 +104,52 @@ fn a_job_that_takes_its_process_down_is_parked_and_says_so() {
     let job = runtime().block_on(store.jobs(&"c".into())).unwrap().remove(0);
     assert_eq!((job.tries, job.due), (3, None));
     assert_eq!(job.error.as_deref(), Some("it was begun 3 times, and the process ended before it did"));
+}
+
+#[test]
+fn a_sub_agent_that_left_a_note_does_not_do_its_task_again_after_a_crash() {
+    /// Dies between the end of the sub-agent and the result of its call.
+    struct Dies(bool);
+    impl Hook for Dies {
+        async fn wrap_tool_call<'a>(
+            &self,
+            _: &'a Turn,
+            call: &'a ToolCall,
+            next: ToolNext<'a>,
+        ) -> Result<Output, Failure> {
+            let output = next.run(call).await;
+            if self.0 {
+                std::future::pending::<()>().await;
+            }
+            output
+        }
+    }
+    let agent = |dies: bool, inner: &Recorder| {
+        let inner = Agent::builder("inner", inner.clone()).hook(Worker::default().named("worker")).build().unwrap();
+        let call = ScriptReply::calls("s1", "inner", json!({"task": "go"}));
+        let script = Script::of([call, ScriptReply::says("done")]);
+        Agent::builder("outer", script).tool(SubAgent::new(inner, "Works.")).hook(Dies(dies)).build().unwrap()
+    };
+    let (store, clock, id) = (Meddled::shared(), PausedClock::default(), "c".into());
+    let first = runtime();
+    first.block_on(async {
+        let model = Recorder::of(echo());
+        process(agent(true, &model), &store, &clock).send(&id, "go", Scope::local()).await.unwrap();
+        settle().await;
+        assert_eq!(model.requests().len(), 1);
+    });
+    drop(first);
+    clock.advance(HELD);
+    runtime().block_on(async {
+        let log = store.log(&"c/s1".into(), 1, usize::MAX).await.unwrap();
+        assert!(matches!(log.last().unwrap().kind, EventKind::Injection { .. }), "the note stands last: {log:#?}");
+        let model = Recorder::of(echo());
+        let conversations = process(agent(false, &model), &store, &clock);
+        let turn = conversations.resume(&id, Scope::local()).await.unwrap().unwrap();
+        let Rest::Ended(ended) = turn.rest().await.unwrap() else { panic!("it waits") };
+        assert_eq!(ended.outcome, Outcome::Completed);
+        assert!(model.requests().is_empty(), "the task was done before");
+    });
 }
 
 /// A turn in the log whose job points where the turn does not end.

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use expect_test::expect;
 use serde_json::json;
-use turnbuckle::event::Prompt;
+use turnbuckle::conversation::{ResolveError, SendError};
+use turnbuckle::event::{EventKind, Prompt, TurnEnded};
 use turnbuckle::hook::*;
-use turnbuckle::live::{Live, Telling};
+use turnbuckle::live::{Delivery, Live, Telling};
+use turnbuckle::message::ToolCall;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
-use turnbuckle::tools::SubAgent;
-use turnbuckle::{Agent, AgentBuilder, Limits, Outcome, Rest, Scope, Turn};
+use turnbuckle::tool::{Effect, Output};
+use turnbuckle::tools::{FunctionTool, SubAgent, function_with_schema};
+use turnbuckle::{Agent, AgentBuilder, Failure, Limits, Outcome, Rest, Scope, Turn};
 
 use crate::kit::{add, assert_valid, sum};
 
@@ -108,4 +111,140 @@ async fn hooks_for_the_main_agent_only_do_not_run_inside() {
     assert!(rig.trace("go").await.contains("inner(\"add 2 and 2\") = 4"));
     let mut rig = Rig::new(outer(inner().hook(shout("both"))).build().unwrap());
     assert!(rig.trace("go").await.contains("inner(\"add 2 and 2\") = changed"));
+}
+
+/// An agent inside that asks before it works, and then works until it is stopped.
+fn asks_and_never_ends(reached: &Arc<tokio::sync::Notify>) -> AgentBuilder {
+    Agent::builder("inner", sum()).tool(endless("add", reached)).approve(["add"])
+}
+
+/// A tool that never returns.
+fn endless(name: &'static str, reached: &Arc<tokio::sync::Notify>) -> FunctionTool {
+    let reached = reached.clone();
+    function_with_schema(name, "Never ends.", json!({"type": "object"}), Effect::Idempotent, move |_, _| {
+        reached.notify_one();
+        std::future::pending::<Result<String, Failure>>()
+    })
+}
+
+/// How the only turn inside ended, if it did.
+async fn end_inside(rig: &Rig) -> Option<TurnEnded> {
+    let log = rig.conversations.log(&"c_1/s1".into(), Scope::local()).await.unwrap();
+    assert_valid(&log);
+    log.iter().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(ended.clone()),
+        _ => None,
+    })
+}
+
+#[tokio::test]
+async fn cancelling_the_parent_reaches_a_sub_agent_that_has_waited() {
+    let reached = Arc::new(tokio::sync::Notify::new());
+    let mut rig = Rig::new(outer(asks_and_never_ends(&reached)).build().unwrap());
+    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    let answer = rig.conversations.resolve(&rig.id, &"s1".into(), Answer::Approve, None, Scope::local()).await;
+    reached.notified().await;
+    rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
+    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    assert_eq!(ended.outcome, Outcome::Cancelled);
+    assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
+}
+
+#[tokio::test]
+async fn a_sub_agent_that_has_waited_still_spends_its_parents_tokens() {
+    let hungry = Script::of([ScriptReply::calls("c", "add", json!({"a": 1, "b": 1})).costing(40, 20)])
+        .when_exhausted(OnExhausted::Repeat);
+    let inner = Agent::builder("inner", hungry).tool(add()).approve(["add"]);
+    let limits = Limits { max_tokens: 100, ..Limits::default() };
+    let mut rig = Rig::new(outer(inner).limits(limits).build().unwrap());
+    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    let answer = rig.conversations.resolve(&rig.id, &"s1".into(), Answer::Approve, None, Scope::local()).await;
+    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    assert_eq!((ended.outcome, ended.reason.as_deref()), (Outcome::Exhausted, Some("max_tokens")));
+    assert_eq!(ended.usage.total(), 120);
+}
+
+#[tokio::test]
+async fn a_parent_that_is_cancelled_while_its_sub_agent_waits_closes_the_books_of_both() {
+    let mut rig = Rig::new(outer(inner().approve(["add"])).build().unwrap());
+    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
+    rig.settle().await;
+    assert_valid(&rig.log().await.unwrap());
+    let ended = end_inside(&rig).await.expect("the sub-agent's turn is closed");
+    assert_eq!((ended.outcome, ended.by), (Outcome::Cancelled, Some(Scope::local().by())));
+    assert_eq!(rig.conversations.in_memory_now(), 1, "nothing of the sub-agent stays in memory");
+}
+
+#[tokio::test]
+async fn a_question_that_lapses_closes_the_turn_of_the_sub_agent_that_asked_it() {
+    let mut rig = Rig::new(outer(inner().approve(["add"])).build().unwrap());
+    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    rig.clock.advance(Limits::default().approval_timeout * 2);
+    rig.conversations.take_up_due().await.unwrap();
+    rig.settle().await;
+    let log = rig.log().await.unwrap();
+    assert!(serde_json::to_string(&log).unwrap().contains("[expired] nobody answered in time"));
+    assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
+}
+
+#[tokio::test]
+async fn from_outside_a_sub_agents_conversation_can_be_read_and_nothing_else() {
+    let mut rig = Rig::new(outer(inner().approve(["add"])).build().unwrap());
+    let (inside, scope) = ("c_1/s1".into(), Scope::local());
+    let early = rig.conversations.subscribe(&inside, Delivery::Lossy, scope.clone()).await;
+    assert!(matches!(early, Err(SendError::NotFound { .. })), "{early:?}");
+    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    let door = &rig.conversations;
+    assert!(matches!(door.snapshot(&inside, scope.clone()).await, Err(SendError::NotFound { .. })));
+    assert!(matches!(door.send(&inside, "and?", scope.clone()).await, Err(SendError::NotFound { .. })));
+    assert!(matches!(door.cancel(&inside, scope.clone()).await, Err(SendError::NotFound { .. })));
+    assert!(matches!(door.resume(&inside, scope.clone()).await, Err(SendError::NotFound { .. })));
+    assert!(matches!(door.close(&inside, scope.clone()).await, Err(SendError::NotFound { .. })));
+    let answer = door.resolve(&inside, &"c1".into(), Answer::Approve, None, scope.clone()).await;
+    assert!(matches!(answer, Err(ResolveError::NotFound { .. })), "{answer:?}");
+    let log = door.log(&inside, scope.clone()).await.unwrap();
+    door.records(&inside, &log[0].turn, scope.clone()).await.unwrap();
+    door.jobs(&inside, scope).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sub_agent_whose_time_is_up_is_stopped() {
+    let reached = Arc::new(tokio::sync::Notify::new());
+    let limits = Limits { turn_timeout: std::time::Duration::from_secs(2 * 60 * 60), ..Limits::default() };
+    let inner = Agent::builder("inner", sum()).tool(endless("add", &reached)).limits(limits.clone());
+    let mut rig = Rig::new(outer(inner).limits(limits).build().unwrap());
+    let handle = rig.send("go").await.unwrap();
+    reached.notified().await;
+    rig.settle().await;
+    // As long as a call of a sub-agent may take, and less than its turn may.
+    rig.clock.advance(std::time::Duration::from_secs(30 * 60));
+    let Rest::Ended(_) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
+}
+
+#[tokio::test]
+async fn a_turn_that_is_halted_at_another_call_stops_its_sub_agents() {
+    let reached = Arc::new(tokio::sync::Notify::new());
+    let inner = Agent::builder("inner", sum()).tool(endless("add", &reached));
+    let both = ScriptReply::calls("s1", "inner", json!({"task": "add"})).and_calls("s2", "stop", json!({}));
+    let wait = reached.clone();
+    let stop = function_with_schema("stop", "Stops.", json!({"type": "object"}), Effect::Pure, move |_, _| {
+        let wait = wait.clone();
+        async move {
+            wait.notified().await;
+            Ok("stopped".to_owned())
+        }
+    });
+    struct Halts;
+    impl Hook for Halts {
+        async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, Failure> {
+            Ok(AfterTool::Halt("enough".into()))
+        }
+    }
+    let agent = Agent::builder("outer", Script::of([both])).tool(SubAgent::new(inner.build().unwrap(), "Adds."));
+    let mut rig = Rig::new(agent.tool(stop).hook(Halts.for_tools(["stop"])).build().unwrap());
+    let ended = rig.ended("go").await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Halted);
+    assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
 }
