@@ -300,6 +300,24 @@ async fn the_reason_to_stop_is_passed_on() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_says_nothing_is_told_in_the_providers_words() {
+    let refused = |text: &str| {
+        let details = json!({ "type": "refusal", "category": "cyber", "explanation": "It could do harm." });
+        anthropic_events(&[
+            json!({ "type": "message_start", "message": { "usage": { "input_tokens": 3 } } }),
+            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": text } }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": "refusal", "stop_details": details } }),
+            json!({ "type": "message_stop" }),
+        ])
+    };
+    for (said, told) in [("", "It could do harm."), ("I had begun.", "I had begun.")] {
+        let server = StandIn::playing(vec![streaming(&refused(said))]).await;
+        let reply = ask(&anthropic(&server.url), &asking("hi")).await.unwrap();
+        assert_eq!((reply.stop_reason, reply.content.text().as_str()), (StopReason::Refusal, told));
+    }
+}
+
+#[tokio::test]
 async fn an_object_is_asked_for_natively_or_by_a_tool_and_is_the_text_either_way() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let mut request = asking("a number");
