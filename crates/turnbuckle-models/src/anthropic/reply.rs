@@ -5,9 +5,8 @@ use turnbuckle::ToolCall;
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
-use super::ObjectBy;
 use super::block::{Block, Lane, whole_input};
-use super::body::OBJECT_TOOL;
+use super::body::{Asked, OBJECT_TOOL};
 use super::event::{Delta, Event, TEXT_DELTA, WireUsage};
 use super::hosted::hosted;
 use crate::arguments;
@@ -41,8 +40,7 @@ pub(super) struct Folding<'a> {
 }
 
 impl<'a> Folding<'a> {
-    pub(super) fn new(request: &Request, object_by: ObjectBy, key: Option<&'a Key>) -> Self {
-        let wants_object = request.schema.is_some();
+    pub(super) fn new(request: &Request, asked: &Asked<'_>, key: Option<&'a Key>) -> Self {
         Self {
             blocks: Vec::new(),
             paused_at: 0,
@@ -54,8 +52,8 @@ impl<'a> Folding<'a> {
             usage: WireUsage::default(),
             spent: Usage::default(),
             over: false,
-            wants_object,
-            forced: wants_object && object_by == ObjectBy::ForcedTool,
+            wants_object: request.schema.is_some(),
+            forced: asked.wants_tool(),
             ordinal: request.ordinal,
             key,
         }

@@ -327,7 +327,15 @@ async fn an_object_is_asked_for_natively_or_by_a_tool_and_is_the_text_either_way
             .await;
     let reply = ask(&anthropic(&native.url).object_by(ObjectBy::Format), &request).await.unwrap();
     assert_eq!(reply.object.as_deref(), Some(&json!({ "n": 7 })));
-    assert_eq!(native.bodies()[0]["output_config"]["format"], json!({ "type": "json_schema", "schema": schema }));
+    let mut closed = schema.clone();
+    closed["additionalProperties"] = false.into();
+    assert_eq!(native.bodies()[0]["output_config"]["format"], json!({ "type": "json_schema", "schema": closed }));
+    let mut map = asking("numbers");
+    map.schema = Some(json!({ "type": "object", "additionalProperties": { "type": "integer" } }).into());
+    ask(&anthropic(&native.url).object_by(ObjectBy::Format), &map).await.unwrap();
+    assert_eq!(native.bodies()[1]["tool_choice"]["type"], "tool", "what cannot be said natively is asked by a tool");
+    ask(&Anthropic::at(&native.url, "claude-sonnet-5-5", None).unwrap(), &map).await.unwrap();
+    assert_eq!(native.bodies()[2]["tool_choice"]["type"], "auto", "which this model does not let be forced");
 
     let forced = CALLS.replace("\"name\":\"weather\"", "\"name\":\"reply_with_object\"").replace("city", "n");
     let forced = StandIn::playing(vec![streaming(&forced)]).await;
