@@ -11,6 +11,8 @@ pub(crate) fn advice(error: &str) -> Option<&'static str> {
         "is the key right, and may it use this model?"
     } else if status(404) {
         "does the provider know the model, and is the base URL right (most end in /v1)?"
+    } else if [301, 302, 307, 308].into_iter().any(status) {
+        "use that address as the base URL"
     } else if status(429) {
         "the provider wants to be asked less often, or the account is used up"
     } else if has("is the base URL right") {
@@ -36,6 +38,7 @@ mod tests {
         assert!(of_status(401, "bad key").is_some_and(|advice| advice.contains("key")));
         assert!(of_status(404, "no such model").is_some_and(|advice| advice.contains("know the model")));
         assert!(of_status(400, "use /v1/responses").is_some_and(|advice| advice.contains("tools")));
+        assert!(of_status(308, "elsewhere").is_some_and(|advice| advice.contains("base URL")));
         assert!(of_status(500, "oops").is_none());
         let broken = ModelError::Transport { message: "asking h: no connection".into(), source: None };
         assert!(advice(&broken.to_string()).is_some_and(|advice| advice.contains("server")));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use reqwest::Response;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::{Response, Url};
 use serde_json::Value;
 use turnbuckle::Timestamp;
 use turnbuckle::model::ModelError;
@@ -55,14 +55,23 @@ pub(crate) fn in_stream(complaint: &Complaint, key: Option<&Key>) -> ModelError 
 pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Timestamp) -> ModelError {
     let status = response.status();
     let retry_after = retry_after(response.headers(), now);
+    let elsewhere = elsewhere(response.headers());
     let body = start_of(response).await;
     let complaint = serde_json::from_slice::<Value>(&body).ok().and_then(|body| Complaint::read(&body));
     let message = match complaint {
         Some(complaint) => complaint.message,
+        // It is not followed: the key would go along.
+        None if status.is_redirection() => format!("the answer is elsewhere{}", elsewhere.unwrap_or_default()),
         None if body.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         None => String::from_utf8_lossy(&body).into_owned(),
     };
     ModelError::Status { status: status.as_u16(), message: presentable(&message, key), retry_after }
+}
+
+/// Where a redirect leads: no more of it than may be shown.
+fn elsewhere(headers: &HeaderMap) -> Option<String> {
+    let url = Url::parse(headers.get(LOCATION)?.to_str().ok()?).ok()?;
+    Some(format!(": at {}://{}", url.scheme(), url.host_str()?))
 }
 
 /// The error that an answer is which should have been a stream, and is JSON.

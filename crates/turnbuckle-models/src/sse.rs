@@ -123,7 +123,12 @@ impl Parser {
                 self.searched = self.searched.max(self.taken);
             }
         }
-        match memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]) {
+        // Every other line is empty.
+        let end = match self.buffer.get(self.searched) {
+            Some(b'\n') => Some(0),
+            _ => memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]),
+        };
+        match end {
             Some(length) => {
                 let line = self.taken..self.searched + length;
                 self.after_return = self.buffer[line.end] == b'\r';

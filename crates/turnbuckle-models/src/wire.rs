@@ -23,12 +23,6 @@ impl std::ops::Deref for Str<'_> {
     }
 }
 
-impl<'a> From<&'a str> for Str<'a> {
-    fn from(text: &'a str) -> Self {
-        Self(Cow::Borrowed(text))
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StrVisitor).map(Self)

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use turnbuckle::message::{Message, Part, ToolCall};
 use turnbuckle::model::{ModelError, Request};
 
+use super::schema::narrowed;
 use super::{Anthropic, ObjectBy, WIRE};
 use crate::arguments;
 use crate::wire::written;
@@ -16,8 +17,32 @@ pub(super) const OBJECT_TOOL: &str = "reply_with_object";
 
 /// A request to a model.
 pub(super) struct Asked<'a> {
-    pub(super) model: &'a Anthropic,
-    pub(super) request: &'a Request,
+    model: &'a Anthropic,
+    request: &'a Request,
+    object: Option<Object<'a>>,
+}
+
+/// How the object is asked for.
+enum Object<'a> {
+    /// By the schema, as far as it can be said there.
+    Format(Value),
+    /// By a tool with the schema.
+    Tool(&'a Value),
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(model: &'a Anthropic, request: &'a Request) -> Self {
+        let by = |schema: &'a Value| match model.wire.object_by {
+            ObjectBy::Format => narrowed(schema).map_or(Object::Tool(schema), Object::Format),
+            ObjectBy::ForcedTool => Object::Tool(schema),
+        };
+        Self { model, request, object: request.schema.as_deref().map(by) }
+    }
+
+    /// Whether the object comes as the arguments of a tool.
+    pub(super) fn wants_tool(&self) -> bool {
+        matches!(self.object, Some(Object::Tool(_)))
+    }
 }
 
 #[derive(Serialize)]
@@ -105,17 +130,21 @@ impl Asked<'_> {
             (None, None) => {}
         }
         let (mut tool_choice, mut output_config) = (None, None);
-        match (&request.schema, model.wire.object_by) {
-            (Some(schema), ObjectBy::Format) => {
-                output_config = Some(json!({ "format": { "type": "json_schema", "schema": **schema } }));
+        match &self.object {
+            Some(Object::Format(schema)) => {
+                output_config = Some(json!({ "format": { "type": "json_schema", "schema": schema } }));
             }
-            (Some(schema), ObjectBy::ForcedTool) => {
-                let description = "Answers with an object. Call it exactly once.";
+            Some(Object::Tool(schema)) => {
+                let description = "Answers with an object. Answer by calling it exactly once, and in no other way.";
                 let tool = json!({ "name": OBJECT_TOOL, "description": description, "input_schema": **schema });
                 tools.push(Cow::Owned(tool));
-                tool_choice = Some(json!({ "type": "tool", "name": OBJECT_TOOL }));
+                // Where it cannot be forced, the runtime asks again if it was not called.
+                tool_choice = Some(match model.wire.binds_thoughts {
+                    true => json!({ "type": "auto" }),
+                    false => json!({ "type": "tool", "name": OBJECT_TOOL }),
+                });
             }
-            (None, _) => {}
+            None => {}
         }
         let body = Body {
             model: &model.model,

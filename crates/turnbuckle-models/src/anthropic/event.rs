@@ -27,7 +27,7 @@ pub(super) struct Event<'a> {
 /// The kind of delta that nearly all are.
 pub(super) const TEXT_DELTA: &str = "text_delta";
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(borrow, default)]
     pub(super) r#type: Str<'a>,
@@ -43,13 +43,15 @@ pub(super) struct Delta<'a> {
     pub(super) citation: Option<Value>,
     #[serde(borrow, default)]
     pub(super) stop_reason: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) stop_details: Option<StopDetails<'a>>,
 }
 
-impl<'a> Delta<'a> {
-    /// One that says text.
-    pub(super) fn saying(text: &'a str) -> Self {
-        Self { r#type: TEXT_DELTA.into(), text: text.into(), ..Self::default() }
-    }
+/// Why a request was refused.
+#[derive(Deserialize)]
+pub(super) struct StopDetails<'a> {
+    #[serde(borrow, default)]
+    pub(super) explanation: Str<'a>,
 }
 
 #[derive(Deserialize)]

@@ -5,6 +5,7 @@ mod body;
 mod event;
 mod hosted;
 mod reply;
+mod schema;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::Value;
@@ -41,7 +42,8 @@ const BINDING_CONTROLS: &str = "thinking-binding-controls-2026-08-01";
 /// How an object that must fit a schema is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectBy {
-    /// `output_config.format`: what Anthropic itself offers for models since Claude Sonnet 4.5 and Opus 4.1.
+    /// `output_config.format`: what Anthropic itself offers for models since Claude Sonnet 4.5 and Opus 4.1. It takes a part of
+    /// JSON Schema: bounds are left out and objects closed, and for a schema that cannot be said so there is a tool.
     Format,
     /// A tool that the model must call, and whose arguments are the object. Works everywhere but with Claude since 5.1,
     /// which refuses it.
@@ -120,8 +122,8 @@ impl Sealed for Messages {}
 
 impl Wire for Messages {
     async fn answer(client: &Anthropic, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
-        let asked = Asked { model: client, request };
-        let mut folding = Folding::new(request, client.wire.object_by, client.endpoint.the_key());
+        let asked = Asked::new(client, request);
+        let mut folding = Folding::new(request, &asked, client.endpoint.the_key());
         for _ in 0..=MOST_PAUSES {
             let body = asked.body(&folding.so_far())?;
             let length = body.len();

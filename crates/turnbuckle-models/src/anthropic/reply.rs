@@ -5,9 +5,8 @@ use turnbuckle::ToolCall;
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
-use super::ObjectBy;
 use super::block::{Block, Lane, whole_input};
-use super::body::OBJECT_TOOL;
+use super::body::{Asked, OBJECT_TOOL};
 use super::event::{Delta, Event, TEXT_DELTA, WireUsage};
 use super::hosted::hosted;
 use crate::arguments;
@@ -28,6 +27,8 @@ pub(super) struct Folding<'a> {
     template: Template,
     repeated: u64,
     stop: Option<String>,
+    /// What the provider says about a refusal.
+    why: String,
     usage: WireUsage,
     /// Of the answers before the last pause.
     spent: Usage,
@@ -39,8 +40,7 @@ pub(super) struct Folding<'a> {
 }
 
 impl<'a> Folding<'a> {
-    pub(super) fn new(request: &Request, object_by: ObjectBy, key: Option<&'a Key>) -> Self {
-        let wants_object = request.schema.is_some();
+    pub(super) fn new(request: &Request, asked: &Asked<'_>, key: Option<&'a Key>) -> Self {
         Self {
             blocks: Vec::new(),
             paused_at: 0,
@@ -48,11 +48,12 @@ impl<'a> Folding<'a> {
             template: Template::default(),
             repeated: 0,
             stop: None,
+            why: String::new(),
             usage: WireUsage::default(),
             spent: Usage::default(),
             over: false,
-            wants_object,
-            forced: wants_object && object_by == ObjectBy::ForcedTool,
+            wants_object: request.schema.is_some(),
+            forced: asked.wants_tool(),
             ordinal: request.ordinal,
             key,
         }
@@ -91,17 +92,22 @@ impl<'a> Folding<'a> {
         self.blocks.push((index, started));
     }
 
-    fn add(&mut self, index: u64, delta: &Delta<'_>, out: &mut dyn Sink) {
+    /// The block of this number; what another one said is told first.
+    fn turn_to(&mut self, index: u64, out: &mut dyn Sink) -> Option<&mut Block> {
         let blocks = &self.blocks[self.paused_at..];
-        let Some(at) = blocks.iter().rposition(|(number, _)| *number == index) else { return };
-        let at = self.paused_at + at;
+        let at = self.paused_at + blocks.iter().rposition(|(number, _)| *number == index)?;
         if self.told.0 != at {
             self.tell(out);
             self.told = (at, self.blocks[at].1.said().map_or(0, |(_, said)| said.len()));
         }
-        match (&mut self.blocks[at].1, &*delta.r#type) {
+        Some(&mut self.blocks[at].1)
+    }
+
+    fn add(&mut self, index: u64, delta: Delta<'_>, out: &mut dyn Sink) {
+        let Some(block) = self.turn_to(index, out) else { return };
+        match (block, &*delta.r#type) {
             (Block::Text { text, .. }, TEXT_DELTA) => text.push_str(&delta.text),
-            (Block::Text { citations, .. }, "citations_delta") => citations.extend(delta.citation.clone()),
+            (Block::Text { citations, .. }, "citations_delta") => citations.extend(delta.citation),
             (Block::Thinking { text, .. }, "thinking_delta") => text.push_str(&delta.thinking),
             (Block::Thinking { signature, .. }, "signature_delta") => signature.push_str(&delta.signature),
             (Block::Call { json, .. } | Block::Sealed { json, .. } | Block::Object { json }, "input_json_delta") => {
@@ -137,6 +143,12 @@ impl<'a> Folding<'a> {
     pub(super) fn reply(mut self, out: &mut dyn Sink) -> Reply {
         if self.forced {
             self.settle_object(out);
+        }
+        let is_silent = |(_, block): &(u64, Block)| !matches!(block, Block::Text { text, .. } if !text.is_empty());
+        if self.stop.as_deref() == Some("refusal") && !self.why.is_empty() && self.blocks.iter().all(is_silent) {
+            out.text(&self.why);
+            let said = Block::Text { text: std::mem::take(&mut self.why), citations: Vec::new() };
+            self.blocks.push((u64::MAX, said));
         }
         let content: Vec<Part> = self.so_far();
         let ordinal = self.ordinal;
@@ -174,7 +186,9 @@ impl Fold for Folding<'_> {
     /// One event. Kinds that are not known are skipped: there will be new ones.
     fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
         if let Some(text) = self.template.text(data) {
-            self.add(self.repeated, &Delta::saying(text), out);
+            if let Some(Block::Text { text: said, .. }) = self.turn_to(self.repeated, out) {
+                said.push_str(text);
+            }
             return Ok(());
         }
         // Gateways that know the other wire better end with its last word.
@@ -190,7 +204,7 @@ impl Fold for Folding<'_> {
                     if &*delta.r#type == TEXT_DELTA && self.template.learn(data, &delta.text) {
                         self.repeated = event.index;
                     }
-                    self.add(event.index, &delta, out);
+                    self.add(event.index, delta, out);
                 }
             }
             "content_block_start" => {
@@ -207,8 +221,9 @@ impl Fold for Folding<'_> {
                 if let Some(usage) = event.usage {
                     self.usage.update(usage);
                 }
-                if let Some(reason) = event.delta.map(|delta| delta.stop_reason).filter(|reason| !reason.is_empty()) {
-                    self.stop = Some(reason.to_string());
+                if let Some(delta) = event.delta.filter(|delta| !delta.stop_reason.is_empty()) {
+                    self.stop = Some(delta.stop_reason.to_string());
+                    self.why = delta.stop_details.map(|details| details.explanation.to_string()).unwrap_or_default();
                 }
             }
             "message_stop" => {

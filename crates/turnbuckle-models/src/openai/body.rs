@@ -59,10 +59,35 @@ fn format(schema: &Value) -> Value {
     json!({ "type": "json_schema", "json_schema": { "name": "reply", "strict": strict, "schema": schema } })
 }
 
+/// What OpenAI refuses in a schema that it is to be strict about.
+const NEVER_STRICT: &[&str] = &[
+    "allOf",
+    "contains",
+    "default",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "if",
+    "maxLength",
+    "maxProperties",
+    "minLength",
+    "minProperties",
+    "not",
+    "oneOf",
+    "patternProperties",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "uniqueItems",
+];
+
 /// Whether a schema is one that OpenAI can hold a model to: every object lists all its properties as required and allows no
 /// others. Asked to be strict about another, it refuses the request.
 fn is_strict(schema: &Value) -> bool {
     let Some(fields) = schema.as_object() else { return true };
+    if fields.keys().any(|key| NEVER_STRICT.contains(&key.as_str())) {
+        return false;
+    }
     if let Some(properties) = fields.get("properties").and_then(Value::as_object) {
         let required: Vec<&str> =
             fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
@@ -270,5 +295,12 @@ mod tests {
         assert!(!is_strict(&optional));
         assert!(!is_strict(&json!({ "$defs": { "x": open }, "anyOf": [closed] })));
         assert!(!is_strict(&json!({ "type": "object" })));
+        let mut bounded = closed.clone();
+        bounded["properties"]["a"]["minLength"] = 3.into();
+        assert!(!is_strict(&bounded));
+        assert!(!is_strict(&json!({ "oneOf": [closed] })));
+        let named = json!({ "type": "object", "properties": { "not": { "type": "string" } },
+                            "required": ["not"], "additionalProperties": false });
+        assert!(is_strict(&named), "a property may be called like a keyword");
     }
 }

@@ -300,6 +300,24 @@ async fn the_reason_to_stop_is_passed_on() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_says_nothing_is_told_in_the_providers_words() {
+    let refused = |text: &str| {
+        let details = json!({ "type": "refusal", "category": "cyber", "explanation": "It could do harm." });
+        anthropic_events(&[
+            json!({ "type": "message_start", "message": { "usage": { "input_tokens": 3 } } }),
+            json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": text } }),
+            json!({ "type": "message_delta", "delta": { "stop_reason": "refusal", "stop_details": details } }),
+            json!({ "type": "message_stop" }),
+        ])
+    };
+    for (said, told) in [("", "It could do harm."), ("I had begun.", "I had begun.")] {
+        let server = StandIn::playing(vec![streaming(&refused(said))]).await;
+        let reply = ask(&anthropic(&server.url), &asking("hi")).await.unwrap();
+        assert_eq!((reply.stop_reason, reply.content.text().as_str()), (StopReason::Refusal, told));
+    }
+}
+
+#[tokio::test]
 async fn an_object_is_asked_for_natively_or_by_a_tool_and_is_the_text_either_way() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let mut request = asking("a number");
@@ -309,7 +327,15 @@ async fn an_object_is_asked_for_natively_or_by_a_tool_and_is_the_text_either_way
             .await;
     let reply = ask(&anthropic(&native.url).object_by(ObjectBy::Format), &request).await.unwrap();
     assert_eq!(reply.object.as_deref(), Some(&json!({ "n": 7 })));
-    assert_eq!(native.bodies()[0]["output_config"]["format"], json!({ "type": "json_schema", "schema": schema }));
+    let mut closed = schema.clone();
+    closed["additionalProperties"] = false.into();
+    assert_eq!(native.bodies()[0]["output_config"]["format"], json!({ "type": "json_schema", "schema": closed }));
+    let mut map = asking("numbers");
+    map.schema = Some(json!({ "type": "object", "additionalProperties": { "type": "integer" } }).into());
+    ask(&anthropic(&native.url).object_by(ObjectBy::Format), &map).await.unwrap();
+    assert_eq!(native.bodies()[1]["tool_choice"]["type"], "tool", "what cannot be said natively is asked by a tool");
+    ask(&Anthropic::at(&native.url, "claude-sonnet-5-5", None).unwrap(), &map).await.unwrap();
+    assert_eq!(native.bodies()[2]["tool_choice"]["type"], "auto", "which this model does not let be forced");
 
     let forced = CALLS.replace("\"name\":\"weather\"", "\"name\":\"reply_with_object\"").replace("city", "n");
     let forced = StandIn::playing(vec![streaming(&forced)]).await;

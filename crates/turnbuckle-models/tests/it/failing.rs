@@ -100,12 +100,18 @@ async fn an_endless_error_is_cut() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
-    let [one, other] = both(answering(307, "location: http://127.0.0.1:9/\r\n", "")).await;
-    for error in [one, other] {
-        assert!(matches!(error, ModelError::Status { status: 307, .. }), "{error}");
-        assert_eq!(error.retry(), Retry::Never);
+async fn a_redirect_is_not_followed_and_it_is_said_where_it_leads() {
+    let target = StandIn::playing(vec![streaming("")]).await;
+    for status in [301, 302, 307, 308] {
+        let location = format!("location: {}/v1?token=secret\r\n", target.url);
+        for error in both(answering(status, &location, "")).await {
+            assert!(matches!(error, ModelError::Status { status: told, .. } if told == status), "{error}");
+            assert_eq!(error.retry(), Retry::Never);
+            let words = error.to_string();
+            assert!(words.contains("at http://127.0.0.1") && !words.contains("secret"), "{words}");
+        }
     }
+    assert!(target.received.lock().unwrap().is_empty(), "the key would have gone along");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::event::{EventKind, Outcome, Prompt};
 use crate::hook::run::Run;
 use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
-use crate::message::{Hosted, Reply, Text, ToolCall};
+use crate::message::{Hosted, Reply, StopReason, Text, ToolCall};
 use crate::model::ModelError;
 use crate::scope::{By, System};
 use crate::store::{Asked, Regeneration};
@@ -279,11 +279,15 @@ async fn regenerate(flight: &mut Flight, hook: &Text, feedback: Text, reply: &Re
 /// The reply becomes history, with the calls it asks for.
 async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> Result<(), Interrupt> {
     let attempt = flight.frame().meter.attempt().max(1);
+    let lacking = lacking(&reply);
     let annotations = flight.outlet.as_ref().and_then(Outlet::annotations);
     let changed = flight.beside.regeneration.take().is_some()
         | flight.beside.asked.take().is_some()
         | (flight.beside.approved != approved);
     flight.beside.approved = approved;
+    if let Some(what) = lacking {
+        flight.warn(None, what);
+    }
     let frame = flight.frame().clone();
     let message = EventKind::AssistantMessage {
         attempt,
@@ -300,10 +304,21 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         executor: frame.agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
     });
     let kinds = reply.hosted.iter().flat_map(ran_elsewhere).chain([message]).chain(calls);
-    let with = if changed { With::BESIDE } else { With::NOTHING };
+    let with = if changed || lacking.is_some() { With::BESIDE } else { With::NOTHING };
     flight.write(kinds, with).await?;
     flight.outlet = None;
     Ok(())
+}
+
+/// What a person should know of an answer that is none, or only the beginning of one.
+fn lacking(reply: &Reply) -> Option<&'static str> {
+    match reply.stop_reason {
+        StopReason::Refusal => Some("the model refused to answer"),
+        StopReason::Length if reply.calls.is_empty() => {
+            Some("the answer is cut off: it reached the length that a reply may have")
+        }
+        _ => None,
+    }
 }
 
 /// A call of the provider's own stands before the reply: it was made, and answered, before that was whole.

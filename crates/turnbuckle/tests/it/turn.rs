@@ -3,6 +3,8 @@
 use expect_test::expect;
 use turnbuckle::hook::{OnStop, Stopping, stop};
 use turnbuckle::models::Script;
+use turnbuckle::testing::Rig;
+use turnbuckle::{Agent, Outcome};
 
 use crate::kit::{adder, check, sum};
 
@@ -44,4 +46,16 @@ async fn a_refused_stop_goes_back_to_the_model() {
     "#]],
     )
     .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_or_only_a_beginning_completes_the_turn_with_a_warning() {
+    for (reason, warning) in [("refusal", "refused"), ("length", "cut off"), ("end", "")] {
+        let script = format!(r#"{{"replies": [{{"text": "Once upon", "stop_reason": "{reason}"}}]}}"#);
+        let mut rig = Rig::new(Agent::builder("a", Script::from_json(&script).unwrap()).build().unwrap());
+        let ended = rig.ended("go on").await.unwrap();
+        let warned: Vec<String> = ended.warnings.iter().map(|warning| warning.text.to_string()).collect();
+        assert_eq!((ended.outcome, warned.len()), (Outcome::Completed, usize::from(!warning.is_empty())), "{warned:?}");
+        assert!(warned.iter().all(|text| text.contains(warning)), "{warned:?}");
+    }
 }
