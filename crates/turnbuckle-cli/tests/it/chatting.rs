@@ -222,8 +222,8 @@ fn in_a_terminal_ctrl_c_cancels_the_turn_and_what_is_queued_and_again_leaves() {
     screen.shows("queued    second");
     screen.interrupt();
     screen.shows("cancelling the turn and the message that is queued; Ctrl-C again");
-    screen.shows("end       cancelled by user local (0 model calls");
-    screen.shows("\n› ");
+    // At rest, the second turn being over as well: until then the prompt says what goes on.
+    screen.shows(" s)\n\n› ");
     screen.interrupt();
     screen.exits(130);
     let shown = folder.run(&["show", "w", "--json"]).exits(0);

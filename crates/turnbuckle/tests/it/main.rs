@@ -30,6 +30,7 @@ mod kit;
 mod letters;
 mod live;
 mod meddled;
+mod observers;
 mod outbox;
 mod outbox_crashes;
 mod provider_parts;
