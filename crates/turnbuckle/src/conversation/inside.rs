@@ -48,7 +48,7 @@ impl Conversations {
         let cell = self.cell(id);
         let rest = cell.wait_for(&turn);
         cell.leave();
-        if !cell.cut(&turn, cut.clone(), None) {
+        if !cell.cut(&turn, cut.clone()) {
             let cancel = Cancel { turn: turn.clone(), cut, letter: None, done: oneshot::channel().0 };
             if let Given::Driver(driver) = cell.give(&self.house, Command::Cancel(cancel)) {
                 tokio::spawn(driver);
