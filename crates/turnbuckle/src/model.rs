@@ -51,6 +51,22 @@ pub trait Model: Send + Sync + 'static {
     }
 }
 
+/// A model that was chosen while the program runs.
+impl<M: Model + ?Sized> Model for Arc<M> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+        (**self).stream(request, out)
+    }
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn price(&self, usage: &Usage) -> Option<f64> {
+        (**self).price(usage)
+    }
+    fn count_tokens(&self, text: &str) -> Option<u64> {
+        (**self).count_tokens(text)
+    }
+}
+
 /// Where a model's chunks go. A wrap may give its own, to hold back or to look.
 pub trait Sink: Send {
     /// A model is about to speak: what was pushed before belongs to an attempt that failed.

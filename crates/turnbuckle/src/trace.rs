@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::clock::Timestamp;
 use crate::context::layout::{self, Beyond};
 use crate::event::{Event, EventKind, Prompt, TurnEnded};
 use crate::id::CallId;
@@ -35,6 +37,18 @@ pub fn trace<'a>(told: impl IntoIterator<Item = &'a Telling>, tools: usize) -> S
     tracer.lines
 }
 
+/// [`trace`] of a log, with the time that each stage took where it took any: from the event before it to its own.
+///
+/// ```text
+/// call      "4" (1.2 s)
+/// ```
+pub fn trace_with_times(log: &[Arc<Event>]) -> String {
+    let mut tracer = Tracer { times: true, ..Tracer::default() };
+    log.iter().for_each(|event| tracer.event(event));
+    tracer.finish_reply();
+    tracer.lines
+}
+
 /// [`trace`] of words told.
 pub fn trace_told(told: &[Arc<Told>], tools: usize) -> String {
     trace(told.iter().map(|told| &told.what), tools)
@@ -46,15 +60,29 @@ struct Tracer {
     tools: usize,
     log: Vec<Arc<Event>>,
     discarded: usize,
-    /// A reply whose calls are still coming.
-    reply: Option<String>,
+    /// A reply whose calls are still coming, and how long it took.
+    reply: Option<(String, Duration)>,
     calls: Vec<(CallId, String)>,
+    /// Whether times are shown.
+    times: bool,
+    /// When the event before was written.
+    before: Option<Timestamp>,
+    /// What the next line took.
+    took: Duration,
 }
+
+/// What is quicker is not worth reading.
+const WORTH_READING: Duration = Duration::from_millis(10);
 
 impl Tracer {
     fn line(&mut self, stage: &str, text: impl AsRef<str>) {
+        let took = std::mem::take(&mut self.took);
+        let time = match self.times && took >= WORTH_READING {
+            true => format!(" ({:.*} s)", if took < Duration::from_secs(1) { 2 } else { 1 }, took.as_secs_f64()),
+            false => String::new(),
+        };
         // Writing to a String cannot fail.
-        let _ = writeln!(self.lines, "{stage:<9} {}", text.as_ref());
+        let _ = writeln!(self.lines, "{stage:<9} {}{time}", text.as_ref());
     }
 
     fn build(&mut self) {
@@ -63,7 +91,8 @@ impl Tracer {
     }
 
     fn finish_reply(&mut self) {
-        if let Some(reply) = self.reply.take() {
+        if let Some((reply, took)) = self.reply.take() {
+            self.took = took;
             self.line("call", reply);
         }
     }
@@ -72,21 +101,27 @@ impl Tracer {
         if !matches!(event.kind, EventKind::ToolCall { .. }) {
             self.finish_reply();
         }
+        self.took = self.before.replace(event.at).map_or(Duration::ZERO, |before| event.at.since(before));
         match &event.kind {
-            EventKind::UserMessage { content, .. } => self.line("accept", quoted(&content.text())),
+            EventKind::UserMessage { content, .. } => {
+                // What lies between two turns is nobody's time.
+                self.took = Duration::ZERO;
+                self.line("accept", quoted(&content.text()));
+            }
             EventKind::Injection { hook, content, .. } => {
                 self.line("inject", format!("{hook}: {}", quoted(&content.text())));
             }
             EventKind::AssistantMessage { content, stop_reason, .. } => {
+                let took = std::mem::take(&mut self.took);
                 self.build();
                 self.discarded = 0;
                 let text = content.text();
                 let cut = if *stop_reason == crate::message::StopReason::Cancelled { " [cancelled]" } else { "" };
-                self.reply = Some(if text.is_empty() { String::new() } else { quoted(&text) } + cut);
+                self.reply = Some((if text.is_empty() { String::new() } else { quoted(&text) } + cut, took));
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
                 let shown = shown(name, arguments);
-                if let Some(reply) = &mut self.reply {
+                if let Some((reply, _)) = &mut self.reply {
                     *reply = format!("{reply} {shown}").trim_start().to_owned();
                 }
                 self.calls.push((call.clone(), shown));
@@ -196,5 +231,28 @@ fn asked(prompt: &Prompt) -> String {
         Prompt::Elicitation { question, .. } => format!("question {}", quoted(question)),
         Prompt::ClientExec { tool, arguments } => format!("client runs {}", shown(tool, arguments)),
         Prompt::Pause { hook, reason } => format!("paused by {hook}: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::By;
+
+    #[test]
+    fn a_stage_that_took_time_says_how_much() {
+        let event = |seq, at, kind| Arc::new(Event { seq, turn: "t".into(), at: Timestamp::from_millis(at), kind });
+        let user = |text: &str| EventKind::UserMessage { content: text.into(), by: By::User("ann".into()) };
+        let reply = EventKind::AssistantMessage {
+            attempt: 1,
+            content: "4".into(),
+            stop_reason: Default::default(),
+            usage: Default::default(),
+            object: None,
+            annotations: None,
+        };
+        let log = [event(1, 0, user("2+2?")), event(2, 1240, reply), event(3, 9000, user("thanks"))];
+        let lines = "accept    \"2+2?\"\nbuild     1 message, 0 tools\ncall      \"4\" (1.2 s)\naccept    \"thanks\"\n";
+        assert_eq!(trace_with_times(&log), lines);
     }
 }

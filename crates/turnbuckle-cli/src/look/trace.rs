@@ -7,8 +7,8 @@ use std::time::Duration;
 use turnbuckle::TurnId;
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::hook::Record;
-use turnbuckle::live::Telling;
 use turnbuckle::store::Store as _;
+use turnbuckle::trace::trace_with_times;
 
 use super::{check_owner, failed, looked_for, print_all};
 use crate::Stopped;
@@ -24,16 +24,15 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
     let (store, scope) = to_look_at(common)?;
     check_owner(&store, &id, &scope).await?;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
-    let told: Vec<Telling> = log.iter().cloned().map(Telling::Log).collect();
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.
-    let whole = turnbuckle::trace::trace(&told, 0);
+    let whole = trace_with_times(&log);
     let mut lines = whole.lines();
     // What was left for the next turn may stand apart from its own.
     let ends: HashMap<&TurnId, u64> = log.iter().map(|event| (&event.turn, event.seq)).collect();
     let (mut text, mut at, mut found) = (String::new(), 0, false);
     for events in log.chunk_by(|one, other| one.turn == other.turn) {
         let Some(first) = events.first() else { continue };
-        let own = turnbuckle::trace::trace(&told[at..at + events.len()], 0).lines().count();
+        let own = trace_with_times(&log[at..at + events.len()]).lines().count();
         at += events.len();
         let stages: Vec<&str> = lines.by_ref().take(own).collect();
         if args.turn.as_deref().is_some_and(|turn| turn != first.turn.as_str()) {

@@ -183,5 +183,5 @@ fn a_sub_agent_is_part_of_its_parent() {
     let listed = folder.run(&["list"]).exits(0).out;
     assert!(listed.starts_with("x ") && listed.lines().count() == 1, "{listed}");
     assert!(folder.run(&["show", "x/c2"]).exits(0).out.contains("agent     fine\n"));
-    assert!(folder.run(&["trace", "x/c2"]).exits(0).out.contains("call      \"fine\"\n"));
+    assert!(folder.run(&["trace", "x/c2"]).exits(0).out.contains("call      \"fine\""));
 }

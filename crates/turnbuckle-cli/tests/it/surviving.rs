@@ -37,8 +37,7 @@ agent     Paid.
 end       completed (2 model calls, ";
     assert!(shown.starts_with(expected), "{shown}");
     let traced = folder.run(&["trace", "till"]).exits(0).out;
-    for line in
-        ["wait      c1: approval of write_file(", "resolve   c1: approved by user local\n", "end       completed\n"]
+    for line in ["wait      c1: approval of write_file(", "resolve   c1: approved by user local", "end       completed"]
     {
         assert!(traced.contains(line), "{line:?} is not in:\n{traced}");
     }

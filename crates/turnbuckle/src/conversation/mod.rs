@@ -1,7 +1,8 @@
 //! Conversations: the only door by id.
 //!
 //! A conversation is a cell, not a task: nothing runs while nothing happens. A message, an answer or a cancellation makes
-//! a driver run until the turn is over or must wait. Disconnecting is not cancelling: the driver is a task of its own.
+//! a driver run until the turn is over or must wait. Disconnecting is not cancelling: the driver is a task of its own, or
+//! becomes one when a caller who runs it in its own task goes away.
 
 mod answer;
 mod builder;

@@ -58,6 +58,7 @@ pub struct ScriptReply {
     /// What it thinks first.
     pub thinking: Option<String>,
     /// What it costs.
+    #[serde(deserialize_with = "usage")]
     pub usage: Usage,
     /// What it calls.
     pub tool_calls: Vec<ScriptCall>,
@@ -105,6 +106,20 @@ pub struct ScriptFault {
 #[derive(Debug, thiserror::Error)]
 #[error("the script is not valid: {0}")]
 pub struct ScriptError(#[from] serde_json::Error);
+
+/// As strict as everything else in a script: readers of the log, which share the type, ignore what they do not know.
+fn usage<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Usage, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Strict {
+        input: u64,
+        output: u64,
+        cache_read: u64,
+        cache_write: u64,
+    }
+    let Strict { input, output, cache_read, cache_write } = Strict::deserialize(deserializer)?;
+    Ok(Usage { input, output, cache_read, cache_write })
+}
 
 impl ScriptReply {
     /// Says this in one chunk.

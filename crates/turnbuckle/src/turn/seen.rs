@@ -264,7 +264,7 @@ impl Turn {
         lock(&self.frame.touched).insert(path.into());
     }
 
-    /// Whether the model is speaking because a stop was refused.
+    /// Whether a stop of this turn was refused: what the model says now, it says because of that.
     pub fn stop_active(&self) -> bool {
         self.seen.stop_active
     }
