@@ -163,8 +163,12 @@ impl Asked<'_> {
 
 /// A thought is bound to all that stood before it, and a context does change: what a hook added to one call is gone in the next,
 /// and the oldest turns make room. Then the thought is to be left out; else the provider would refuse every further call.
+///
+/// These models say between their calls what they are doing as a thought, too, and unasked they leave its words out: a person would
+/// look at a still screen.
 fn forgiving() -> Value {
-    json!({ "type": "adaptive", "block_binding": { "prefix_mismatch_behavior": "drop_block" } })
+    let binding = json!({ "prefix_mismatch_behavior": "drop_block" });
+    json!({ "type": "adaptive", "display": "summarized", "block_binding": binding })
 }
 
 fn ephemeral() -> Value {

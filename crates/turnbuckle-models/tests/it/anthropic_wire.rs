@@ -359,14 +359,15 @@ async fn models_that_bind_thoughts_are_asked_to_leave_a_stale_one_out_and_are_ne
         let server = StandIn::playing(vec![streaming(TEXT)]).await;
         ask(&made(&server.url, model), &request).await.unwrap();
         let body = &server.bodies()[0];
-        let binding = json!({ "type": "adaptive", "block_binding": { "prefix_mismatch_behavior": "drop_block" } });
-        assert_eq!(body["thinking"], binding, "{model}");
+        let binding = json!({ "prefix_mismatch_behavior": "drop_block" });
+        let thinking = json!({ "type": "adaptive", "display": "summarized", "block_binding": binding });
+        assert_eq!(body["thinking"], thinking, "{model}");
         assert!(server.head().contains("anthropic-beta: thinking-binding-controls-2026-08-01"), "{}", server.head());
         assert_eq!(
             (&body["tool_choice"], &body["output_config"]["format"]["type"]),
             (&Value::Null, &json!("json_schema"))
         );
-        let own = json!({ "type": "adaptive", "display": "summarized" });
+        let own = json!({ "type": "adaptive", "display": "omitted" });
         ask(&made(&server.url, model).option("thinking", own.clone()), &request).await.unwrap();
         assert_eq!(server.bodies()[1]["thinking"], own, "what the caller says wins");
     }

@@ -10,6 +10,7 @@ mod kit;
 mod oddities;
 mod openai_wire;
 mod peers_bugs;
+mod retrying;
 mod servers;
 mod shaped;
 mod stand_in;
