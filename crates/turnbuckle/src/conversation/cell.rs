@@ -103,10 +103,7 @@ impl Drop for SeatGuard {
             return;
         }
         self.cell.vacate();
-        let mut inner = self.cell.lock();
-        let waiters = std::mem::take(&mut inner.waiters);
-        drop(inner);
-        drop(waiters);
+        self.cell.tell_all(&Err(TurnError::Gone));
     }
 }
 
@@ -114,6 +111,11 @@ impl Inner {
     /// Whether a turn is under way or about to be.
     fn is_busy(&self) -> bool {
         matches!(self.seat, Seat::Driving) && (self.flying.is_some() || self.expecting.is_some())
+    }
+
+    /// Whether no further command may wait for the driver.
+    fn is_full(&self) -> bool {
+        matches!(self.seat, Seat::Driving) && self.commands.len() >= COMMANDS
     }
 
     /// What it gives back must be dropped without the lock: whoever gave a command is told by the drop, and a command may
@@ -189,6 +191,11 @@ impl Cell {
         let mut inner = self.lock();
         let command = match command {
             Command::Message(message) if inner.is_busy() => return Given::Busy(message),
+            command if inner.is_full() => {
+                drop(inner);
+                command.refuse(&Refused::Full(self.id.clone()));
+                return Given::Sent;
+            }
             command => command,
         };
         if let Command::Message(message) = &command {
@@ -196,11 +203,6 @@ impl Cell {
             inner.leaving = false;
         }
         match std::mem::replace(&mut inner.seat, Seat::Driving) {
-            Seat::Driving if inner.commands.len() >= COMMANDS => {
-                drop(inner);
-                command.refuse(&Refused::Full(self.id.clone()));
-                Given::Sent
-            }
             Seat::Driving => {
                 inner.commands.push_back(command);
                 drop(inner);
@@ -215,14 +217,15 @@ impl Cell {
         }
     }
 
-    /// Waits until the turn that is about to be has begun, or is none; says which.
+    /// Waits until the turn that is about to be has begun, or another that was open, or is none; says whether one is under
+    /// way.
     pub(crate) async fn flies(&self) -> bool {
         loop {
             let begun = self.begun.notified();
             let mut begun = std::pin::pin!(begun);
             begun.as_mut().enable();
             let (expecting, flying) = self.prospects();
-            if !expecting {
+            if flying || !expecting {
                 return flying;
             }
             begun.await;
@@ -246,7 +249,7 @@ impl Cell {
         let mut inner = self.lock();
         match (&inner.flying, &inner.expecting) {
             (Some((flying, token)), _) if flying == turn => token.cut(cut),
-            (None, Some(expected)) if expected == turn => inner.cut_next = Some((turn.clone(), cut)),
+            (_, Some(expected)) if expected == turn => inner.cut_next = Some((turn.clone(), cut)),
             _ => return false,
         }
         true
@@ -305,9 +308,10 @@ impl Cell {
         let cut = parent.map_or_else(CutToken::new, |parent| parent.cut.child());
         let mut inner = self.lock();
         inner.flying = Some((turn.clone(), cut.clone()));
-        inner.expecting = None;
+        // It may be one that a crash left: then the turn that is about to be, and what is to cut it, come after it.
+        inner.expecting.take_if(|expected| expected == turn);
         self.begun.notify_waiters();
-        if let Some((_, why)) = inner.cut_next.take().filter(|(meant, _)| meant == turn) {
+        if let Some((_, why)) = inner.cut_next.take_if(|(meant, _)| meant == turn) {
             cut.cut(why);
         }
         // Cancellations that came while the driver was on its way to this turn.
@@ -320,6 +324,12 @@ impl Cell {
             }
         }
         cut
+    }
+
+    /// The message was not taken: its turn will not be.
+    pub(crate) fn expect_no_more(&self, turn: &TurnId) {
+        self.lock().expecting.take_if(|expected| expected == turn);
+        self.begun.notify_waiters();
     }
 
     /// The turn rests: nothing is there to be cut.

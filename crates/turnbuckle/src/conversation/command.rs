@@ -79,6 +79,8 @@ pub(crate) struct NewMessage {
     pub(crate) while_busy: WhileBusy,
     /// Told when it is stored.
     pub(crate) done: oneshot::Sender<Result<(), SendError>>,
+    /// Told when its turn rests.
+    pub(crate) rest: Waiter,
 }
 
 impl Command {

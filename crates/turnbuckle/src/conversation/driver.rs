@@ -153,25 +153,24 @@ impl Sitting {
 
     /// Stores a message, by what the caller wants if a turn waits.
     async fn take(&mut self, message: NewMessage) -> Result<(), StoreError> {
-        let NewMessage { turn, say, scope, while_busy, done } = message;
-        if self.stage() != Stage::Idle && while_busy == WhileBusy::Interrupt {
-            self.cut = Some(Cut::Cancelled(scope.by()));
-        } else if self.stage() == Stage::Waiting {
-            match while_busy {
-                WhileBusy::Reject => {
-                    let pending = self.pending().into_iter().map(|pending| pending.call).collect::<Vec<CallId>>();
-                    NewMessage { turn, say, scope, while_busy, done }.refuse(&self.cell.id, pending);
-                    return Ok(());
-                }
-                WhileBusy::Queue | WhileBusy::Interrupt => {}
-            }
+        if self.stage() == Stage::Waiting && message.while_busy == WhileBusy::Reject {
+            let pending = self.pending().into_iter().map(|pending| pending.call).collect::<Vec<CallId>>();
+            self.cell.expect_no_more(&message.turn);
+            message.refuse(&self.cell.id, pending);
+            return Ok(());
         }
+        let NewMessage { turn, say, scope, while_busy, done, rest } = message;
         let letter = say.letter(&turn, &scope, self.house.clock.now());
         if let Err(error) = self.house.store.deliver(&self.cell.id, letter.clone()).await {
+            self.cell.expect_no_more(&turn);
             let _ = done.send(Err(SendError::Store(error)));
             return Ok(());
         }
+        if self.stage() != Stage::Idle && while_busy == WhileBusy::Interrupt {
+            self.cut = Some(Cut::Cancelled(scope.by()));
+        }
         self.inbox.push(letter);
+        self.cell.add_waiter(Some(turn.clone()), rest);
         self.cell.keep_scope(&turn, scope);
         // The sender may have gone: the message is stored, and its turn runs.
         let _ = done.send(Ok(()));
@@ -308,7 +307,7 @@ impl Sitting {
             StoreError::InUse { .. } => TurnError::Elsewhere,
             _ => TurnError::Store(error.clone()),
         };
-        self.cell.tell_rest(None, Err(why));
+        self.cell.tell_all(&Err(why));
         while let Some(command) = self.cell.rest(&mut None) {
             command.refuse(&Refused::Store(error.clone()));
         }

@@ -38,10 +38,10 @@ impl Watching {
             let (seen, flying) = (watch::Sender::new(Cursor::default()), Mutex::default());
             let watching = Arc::new(Self { queue, seen, flying });
             let (weak, cell, house) = (Arc::downgrade(&watching), cell.clone(), house.clone());
-            house.aside.send_modify(|count| *count += 1);
+            let aside = house.begin_aside();
             tokio::spawn(async move {
                 Pump { cell, clock: house.clock.clone(), watching: weak, told: Vec::new() }.run(tail).await;
-                house.aside.send_modify(|count| *count -= 1);
+                drop(aside);
             });
             watching
         })

@@ -21,11 +21,11 @@ use crate::turn::{Aftermath, CutToken, Frame, FrameParts, Meter, Spent, State, Y
 
 /// Takes up the jobs of a conversation that are due, beside whatever else happens.
 pub(super) fn take_up_jobs(cell: Arc<Cell>, house: Arc<House>) {
-    house.begin_aside();
+    let aside = house.begin_aside();
     tokio::spawn(async move {
         take_up(&cell, &house).await;
         take_up_of_sub_agents(&cell, &house).await;
-        house.end_aside();
+        drop(aside);
     });
 }
 
@@ -44,13 +44,13 @@ async fn take_up_of_sub_agents(cell: &Arc<Cell>, house: &Arc<House>) {
 
 /// Background hooks of a turn that has just ended run beside whatever comes next.
 pub(super) fn work_aside(cell: Arc<Cell>, house: Arc<House>, after: Aftermath, jobs: Vec<Job>) {
-    house.begin_aside();
+    let aside = house.begin_aside();
     tokio::spawn(async move {
         if let Some(due) = work(&cell, &house, &after, jobs).await {
             house.clock.sleep(due.since(house.clock.now())).await;
             take_up(&cell, &house).await;
         }
-        house.end_aside();
+        drop(aside);
     });
 }
 

@@ -70,8 +70,8 @@ impl Conversations {
         let turn = TurnId::from(self.house.ids.mint("t_"));
         let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
-        let rest = cell.wait_for(&turn);
-        let message = NewMessage { turn, say, scope, while_busy: WhileBusy::Reject, done };
+        let (waiter, rest) = oneshot::channel();
+        let message = NewMessage { turn, say, scope, while_busy: WhileBusy::Reject, done, rest: waiter };
         let mut inline = match cell.give(&self.house, Command::Message(message)) {
             Given::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
             Given::Driver(driver) => Inline::of(Some(driver)),
@@ -107,9 +107,9 @@ impl Conversations {
         let turn = TurnId::from(self.house.ids.mint("t_"));
         let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
-        let rest = cell.wait_for(&turn);
+        let (waiter, rest) = oneshot::channel();
         let (words, sender) = (say.clone(), scope.clone());
-        let mut message = NewMessage { turn: turn.clone(), say, scope, while_busy, done };
+        let mut message = NewMessage { turn: turn.clone(), say, scope, while_busy, done, rest: waiter };
         loop {
             message = match cell.give(&self.house, Command::Message(message)) {
                 Given::Busy(message) => message,
@@ -135,23 +135,25 @@ impl Conversations {
         }
     }
 
-    /// The driver is at work: the message is stored here, and taken up when the turn is over.
+    /// The driver is at work: the message is stored here, and taken up when the turn is over. In a task of its own: once
+    /// it is stored the rest is done, whether or not the sender still waits.
     async fn send_to_busy(&self, cell: &Arc<Cell>, message: NewMessage) -> Result<(), SendError> {
-        let NewMessage { turn, say, scope, while_busy, .. } = message;
+        let NewMessage { turn, say, scope, while_busy, rest, .. } = message;
         let (letter, by) = (say.letter(&turn, &scope, self.house.clock.now()), scope.by());
         // The turn that is meant: when the message is stored, another may be under way, its own even.
         let meant = cell.flying().filter(|_| while_busy == WhileBusy::Interrupt);
-        cell.keep_scope_for_now(&turn, scope);
-        if let Err(error) = self.house.store.deliver(&cell.id, letter).await {
-            cell.drop_scope(&turn);
-            return Err(error.into());
-        }
-        cell.scope_is_stored(&turn);
-        if let Some(meant) = meant {
-            cell.cut(&meant, Cut::Cancelled(by));
-        }
-        cell.command(&self.house, Command::Wake);
-        Ok(())
+        let (cell, house) = (cell.clone(), self.house.clone());
+        let arriving = cell.arriving(&turn, scope, rest);
+        let sent = tokio::spawn(async move {
+            house.store.deliver(&cell.id, letter).await?;
+            arriving.stored();
+            if let Some(meant) = meant {
+                cell.cut(&meant, Cut::Cancelled(by));
+            }
+            cell.command(&house, Command::Wake);
+            Ok(())
+        });
+        sent.await.unwrap_or(Err(SendError::Gone))
     }
 
     /// Another process has the conversation: it finds the message in the inbox.

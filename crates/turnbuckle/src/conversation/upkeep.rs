@@ -1,6 +1,6 @@
 //! Upkeep: taking up what nobody does, and letting go of what nobody needs.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::command::Command;
@@ -68,6 +68,15 @@ impl Conversations {
     }
 }
 
+/// Work beside the turns, until it is done, or panics, or its task is dropped.
+pub(crate) struct Aside(Arc<House>);
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.0.aside.send_modify(|count| *count -= 1);
+    }
+}
+
 impl House {
     /// The last conversation of the look before, if there may be more behind it.
     fn looked_at(&self) -> Option<ConversationId> {
@@ -79,12 +88,9 @@ impl House {
     }
 
     /// Work begins that [`Conversations::drain`] waits for.
-    pub(crate) fn begin_aside(&self) {
+    pub(crate) fn begin_aside(self: &Arc<Self>) -> Aside {
         self.aside.send_modify(|count| *count += 1);
-    }
-
-    pub(crate) fn end_aside(&self) {
-        self.aside.send_modify(|count| *count -= 1);
+        Aside(self.clone())
     }
 
     /// Lets go of conversations at rest when there are too many, those first that have rested longest. The store has

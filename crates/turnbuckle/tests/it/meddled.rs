@@ -40,6 +40,8 @@ pub struct Meddled {
     read: Arc<AtomicUsize>,
     /// Nobody's owner can be read.
     broken: Arc<AtomicBool>,
+    /// No letter is taken.
+    closed: Arc<AtomicBool>,
 }
 
 impl Meddled {
@@ -49,7 +51,11 @@ impl Meddled {
     }
 
     pub fn slow_deliver() -> Self {
-        Self { slow: Slow::Deliver, ..Self::shared() }
+        Self::shared().slow_to_deliver()
+    }
+
+    pub fn slow_to_deliver(self) -> Self {
+        Self { slow: Slow::Deliver, ..self }
     }
 
     /// The same store, for a process whose claims take their time.
@@ -62,9 +68,21 @@ impl Meddled {
         self.broken.store(true, Ordering::Relaxed);
     }
 
+    /// From now on nothing gets into an inbox.
+    pub fn refuse_mail(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
     pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
         let (store, meddle) = (MemoryStore::default(), Arc::new(meddle));
-        Self { store, meddle, slow: Slow::Nothing, read: Arc::default(), broken: Arc::default() }
+        Self {
+            store,
+            meddle,
+            slow: Slow::Nothing,
+            read: Arc::default(),
+            broken: Arc::default(),
+            closed: Arc::default(),
+        }
     }
 
     /// How many events were read backwards, and how many letters, since this was asked last.
@@ -107,6 +125,9 @@ impl Store for Meddled {
         self.store.owner(id)
     }
     fn deliver<'a>(&'a self, id: &'a Id, message: Letter) -> Stored<'a, ()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Stored::now(Err(hiccup()));
+        }
         if self.slow != Slow::Deliver {
             return self.store.deliver(id, message);
         }

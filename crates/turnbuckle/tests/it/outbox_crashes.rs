@@ -9,7 +9,7 @@ use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::message::{ToolCall, Usage};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
-use turnbuckle::scope::By;
+use turnbuckle::scope::{Actor, By};
 use turnbuckle::store::{Batch, Job, JobKind, Lease, Store};
 use turnbuckle::testing::{PausedClock, Recorder, Rig};
 use turnbuckle::tool::Output;
@@ -149,6 +149,31 @@ fn a_sub_agent_that_left_a_note_does_not_do_its_task_again_after_a_crash() {
         let Rest::Ended(ended) = turn.rest().await.unwrap() else { panic!("it waits") };
         assert_eq!(ended.outcome, Outcome::Completed);
         assert!(model.requests().is_empty(), "the task was done before");
+    });
+}
+
+#[test]
+fn jobs_whose_scope_cannot_be_made_do_not_hold_up_the_end_of_the_process() {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let first = runtime();
+    first.block_on(async {
+        let worker = Worker::hanging();
+        process(agent(&worker), &store, &clock).turn(&"c".into(), "go", Scope::local()).await.unwrap();
+        settle().await;
+    });
+    drop(first);
+    clock.advance(HELD);
+    runtime().block_on(async {
+        let builder = Conversations::builder(agent(&Worker::default()), store.clone()).clock(Arc::new(clock.clone()));
+        let broken = |_: &Actor| -> Scope { panic!("there is no such tenant") };
+        let conversations = builder.ids(Arc::new(SystemIds::default())).scope_source(broken).build();
+        conversations.take_up_due().await.unwrap();
+        settle().await;
+        tokio::select! {
+            biased;
+            () = conversations.drain(Duration::from_secs(60)) => {}
+            () = settle() => panic!("somebody waits for work that nobody does"),
+        }
     });
 }
 

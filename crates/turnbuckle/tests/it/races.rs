@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use turnbuckle::conversation::{ResolveError, SendError};
+use turnbuckle::conversation::{ResolveError, SendError, TurnError};
 use turnbuckle::event::{EventKind, Outcome};
 use turnbuckle::hook::*;
 use turnbuckle::live::Told;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::*;
 use turnbuckle::stores::MemoryStore;
-use turnbuckle::testing::Recorder;
+use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Message, Rest, Scope, WhileBusy};
 
@@ -318,4 +318,84 @@ async fn a_turn_driven_by_its_caller_goes_on_when_the_caller_goes() {
     assert!(
         matches!(last(&conversations, &id).await, EventKind::TurnEnded(ended) if ended.outcome == Outcome::Completed)
     );
+}
+
+/// An agent whose turns wait for `go`.
+fn held_back(go: &Arc<tokio::sync::Notify>) -> Agent {
+    let go = go.clone();
+    let wait = pre("wait", move |turn: Incoming| {
+        let go = go.clone();
+        async move {
+            go.notified().await;
+            turn.proceed()
+        }
+    });
+    Agent::builder("a", Script::says(["one", "two"])).hook(wait).build().unwrap()
+}
+
+async fn yields(count: usize) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_interruption_is_carried_out_whose_sender_goes_while_it_is_stored() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let mut rig = Rig::on(held_back(&go), Meddled::slow_deliver());
+    let first = rig.send("first").await.unwrap();
+    rig.settle().await;
+    let interrupt = rig.conversations.send_while(&rig.id, "second", Scope::local(), WhileBusy::Interrupt);
+    tokio::select! {
+        biased;
+        _ = interrupt => panic!("it is stored too soon"),
+        () = yields(10) => {}
+    }
+    yields(100).await;
+    go.notify_one();
+    let Rest::Ended(first) = rig.follow(first).await.unwrap() else { panic!("it waits") };
+    assert_eq!(first.outcome, Outcome::Cancelled);
+    let log = rig.log().await.unwrap();
+    crate::kit::assert_valid(&log);
+    assert!(matches!(&log.last().unwrap().kind, EventKind::TurnEnded(ended) if ended.outcome == Outcome::Completed));
+}
+
+#[tokio::test]
+async fn an_interruption_that_cannot_be_stored_cancels_nothing() {
+    let store = Meddled::shared();
+    let mut rig = Rig::on(asker().build().unwrap(), store.clone());
+    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    store.refuse_mail();
+    let interrupt = rig.conversations.send_while(&rig.id, "stop", Scope::local(), WhileBusy::Interrupt).await;
+    assert!(matches!(interrupt, Err(SendError::Store(_))), "{interrupt:?}");
+    rig.settle().await;
+    let answer = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await;
+    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    assert_eq!(ended.outcome, Outcome::Completed);
+}
+
+#[tokio::test]
+async fn who_queues_a_message_is_not_told_of_a_failure_that_the_message_outlives() {
+    let fails = AtomicBool::new(true);
+    let store = Meddled::with(move |batch| {
+        let ends = batch.events.iter().any(|event| matches!(event.kind, EventKind::TurnEnded { .. }));
+        if ends && fails.swap(false, Ordering::SeqCst) { Meddling::Fail } else { Meddling::Nothing }
+    });
+    let go = Arc::new(tokio::sync::Notify::new());
+    let mut rig = Rig::on(held_back(&go), store.slow_to_deliver());
+    let first = rig.send("first").await.unwrap();
+    rig.settle().await;
+    let queued = rig.conversations.send_while(&rig.id, "second", Scope::local(), WhileBusy::Queue);
+    // The first turn fails while the message is being stored, and its lease lapses.
+    let meanwhile = async {
+        yields(5).await;
+        go.notify_one();
+        yields(30).await;
+        rig.clock.advance(LEASE);
+    };
+    let (second, ()) = tokio::join!(queued, meanwhile);
+    assert!(matches!(first.rest().await, Err(TurnError::Store(_))));
+    go.notify_one();
+    let Rest::Ended(second) = second.unwrap().rest().await.unwrap() else { panic!("it waits") };
+    assert_eq!((second.outcome, second.text()), (Outcome::Completed, "two".to_owned()));
 }

@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use turnbuckle::conversation::Ended;
+use turnbuckle::conversation::{Cancelled, Ended};
 use turnbuckle::event::{EventKind, Prompt};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::Pending;
-use turnbuckle::store::{Answer, LEASE};
+use turnbuckle::store::{Answer, LEASE, Store};
+use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::function_with_schema;
@@ -45,7 +46,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Runs a turn until nothing moves any more, and kills the process there.
-fn killed(agent: AgentBuilder, store: &Meddled) {
+fn killed(agent: AgentBuilder, store: &(impl Store + Clone)) {
     let process = runtime();
     let mut rig = Rig::on(agent.build().unwrap(), store.clone());
     process.block_on(async {
@@ -57,7 +58,7 @@ fn killed(agent: AgentBuilder, store: &Meddled) {
 }
 
 /// A new process, in which the lease of the dead one has lapsed.
-fn reborn(agent: AgentBuilder, store: &Meddled) -> Rig {
+fn reborn(agent: AgentBuilder, store: &(impl Store + Clone)) -> Rig {
     let rig = Rig::with(agent.build().unwrap(), store.clone(), |builder| builder.ids(Arc::new(SystemIds::default())));
     rig.clock.advance(LEASE);
     rig
@@ -317,6 +318,35 @@ fn hooks_and_tools_of_a_revived_turn_see_the_context_that_they_would_have_seen()
         ended(&mut rig).await;
     });
     assert_eq!(*seen.lock().unwrap(), ["go rain", "go rain", "Some(3)"]);
+}
+
+#[test]
+fn a_message_that_is_cancelled_stays_cancelled_behind_a_turn_that_a_crash_left() {
+    // Not durable: no letter says once more what is cancelled.
+    let (world, store) = (World::default(), MemoryStore::default());
+    killed(agent(&world, Effect::Pure, true), &store);
+    runtime().block_on(async {
+        let rig = reborn(agent(&world, Effect::Pure, false), &store);
+        let (id, door) = (&rig.id, &rig.conversations);
+        // Cancelled while its driver is on its way, and about to find the other turn.
+        let (sent, cancelled) =
+            tokio::join!(door.send(id, "and then?", Scope::local()), door.cancel(id, Scope::local()));
+        let sent = sent.unwrap();
+        assert_eq!(cancelled.unwrap(), Cancelled::Here { turn: sent.turn().clone() });
+        let Rest::Ended(ended) = sent.rest().await.unwrap() else { panic!("it waits") };
+        assert_eq!(ended.outcome, Outcome::Cancelled);
+        let log = rig.log().await.unwrap();
+        assert_valid(&log);
+        let ends: Vec<_> = log.iter().filter_map(|event| outcome(&event.kind)).collect();
+        assert_eq!(ends, [Outcome::Completed, Outcome::Cancelled]);
+    });
+}
+
+fn outcome(kind: &EventKind) -> Option<Outcome> {
+    match kind {
+        EventKind::TurnEnded(ended) => Some(ended.outcome),
+        _ => None,
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Those who wait for a turn, and the scopes they came with.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::{Cell, Waiter};
+use super::{Cell, Inner, Waiter};
 use crate::conversation::outcome::{Rest, TurnError};
 use crate::id::TurnId;
 use crate::scope::Scope;
@@ -30,14 +32,28 @@ impl Cell {
         inner.waiters.push((turn, waiter));
     }
 
-    /// Tells those who wait for this turn.
+    /// Tells those who wait for this turn; without one, those who wait for the open one.
     pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: Result<Rest, TurnError>) {
+        let waits = |_: &Inner, wanted: &Option<TurnId>| wanted.is_none() || wanted.as_ref() == turn;
+        self.tell_those(waits, rest);
+    }
+
+    /// The driver goes, and with it every turn: tells all but those whose message is still on its way into the inbox.
+    /// Whoever puts it there sees to it that it is taken up.
+    pub(crate) fn tell_all(&self, rest: &Result<Rest, TurnError>) {
+        let waits = |inner: &Inner, wanted: &Option<TurnId>| {
+            let arrives = |kept: &KeptScope| !kept.stored && Some(&kept.turn) == wanted.as_ref();
+            !inner.scopes.iter().any(arrives)
+        };
+        self.tell_those(waits, rest.clone());
+    }
+
+    fn tell_those(&self, waits: impl Fn(&Inner, &Option<TurnId>) -> bool, rest: Result<Rest, TurnError>) {
         let mut inner = self.lock();
-        let waits = |wanted: &Option<TurnId>| turn.is_none() || wanted.is_none() || wanted.as_ref() == turn;
         let all = std::mem::take(&mut inner.waiters);
         let mut told: SmallVec<[_; 1]> = SmallVec::new();
         for (wanted, waiter) in all {
-            if waits(&wanted) {
+            if waits(&inner, &wanted) {
                 told.push(waiter);
             } else if !waiter.is_closed() {
                 inner.waiters.push((wanted, waiter));
@@ -54,14 +70,16 @@ impl Cell {
         }
     }
 
+    /// A message goes into the inbox beside the driver, for whoever waits for its turn.
+    pub(crate) fn arriving(self: &Arc<Self>, turn: &TurnId, scope: Scope, waiter: Waiter) -> Arriving {
+        self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: false });
+        self.add_waiter(Some(turn.clone()), waiter);
+        Arriving { cell: self.clone(), turn: turn.clone(), stored: false }
+    }
+
     /// For a turn whose message is in the inbox.
     pub(crate) fn keep_scope(&self, turn: &TurnId, scope: Scope) {
         self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: true });
-    }
-
-    /// For a turn whose message is about to be put there.
-    pub(crate) fn keep_scope_for_now(&self, turn: &TurnId, scope: Scope) {
-        self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: false });
     }
 
     pub(crate) fn scope_of(&self, turn: &TurnId) -> Option<Scope> {
@@ -73,7 +91,7 @@ impl Cell {
     }
 
     /// The message of this turn is in the inbox, unless the turn is over already.
-    pub(crate) fn scope_is_stored(&self, turn: &TurnId) {
+    fn scope_is_stored(&self, turn: &TurnId) {
         for kept in self.lock().scopes.iter_mut().filter(|kept| kept.turn == *turn) {
             kept.stored = true;
         }
@@ -87,10 +105,30 @@ impl Cell {
     }
 }
 
+/// A message on its way into the inbox. Whatever keeps it from getting there leaves nothing behind.
+pub(crate) struct Arriving {
+    cell: Arc<Cell>,
+    turn: TurnId,
+    stored: bool,
+}
+
+impl Arriving {
+    pub(crate) fn stored(mut self) {
+        self.stored = true;
+        self.cell.scope_is_stored(&self.turn);
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if !self.stored {
+            self.cell.drop_scope(&self.turn);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::Agent;
     use crate::clock::SystemClock;
