@@ -264,7 +264,8 @@ impl Keeper {
         }
         let (next, request) = self.model.lock().unwrap().take().unwrap();
         assert!(matches!(next.run(&request, &mut Nowhere).await, Err(ModelError::Cancelled)));
-        if let Some((next, call)) = self.tool.lock().unwrap().take() {
+        let kept = self.tool.lock().unwrap().take();
+        if let Some((next, call)) = kept {
             assert!(next.run(&call).await.is_err());
         }
         assert!(self.turn.lock().unwrap().take().unwrap().cancellation().is_cancelled());
