@@ -98,7 +98,7 @@ impl Line<'_> {
             (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
                 "the call ends with an error result"
             }
-            (OnFailure::Block, Point::OnEnded | Point::OnEvent | Point::OnConversation) => "it is told, and no more",
+            (OnFailure::Block, Point::OnEnded) => "it is told, and no more: the turn is over",
             (OnFailure::Block, _) => "the turn ends failed",
         }
     }

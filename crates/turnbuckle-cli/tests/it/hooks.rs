@@ -31,6 +31,18 @@ on_stop
 }
 
 #[test]
+fn an_audit_log_that_blocks_is_told_as_such_and_does_so() {
+    let audit = "[[hooks]]\nuse = \"audit_log\"\nname = \"books\"\nfile = \"script.json/audit.jsonl\"\n";
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, &format!("{audit}on_failure = \"block\"\n"));
+    folder.run(&["hooks"]).exits(0).prints(
+        "on_event\n  books  use = \"audit_log\", file = \"script.json/audit.jsonl\"\n         if it fails: the turn ends failed\n",
+    );
+    folder.run(&["run", "hi"]).exits(1).prints("").says("hook books failed at on_event: could not write to");
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, audit);
+    folder.run(&["run", "--quiet", "hi"]).exits(0).prints("x\n").says("warning: hook books failed at on_event");
+}
+
+#[test]
 fn as_json_it_is_one_line_a_hook_and_point() {
     let ran = Folder::with_config(r#"{ "text": "x" }"#, TWO).run(&["hooks", "--json"]).exits(0);
     let lines = ran.events();

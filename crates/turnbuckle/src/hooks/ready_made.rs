@@ -23,7 +23,8 @@ pub trait ReadyMade: Into<HookEntry> + Sized {
     /// Checks the options, and makes the hook.
     fn from_options(options: Self::Options, around: &Surroundings<'_>) -> Result<Self, OptionError>;
 
-    /// The hook as an agent holds it; one that needs settings of its own gives itself these.
+    /// The hook as an agent holds it, under this name; one that needs settings of its own gives itself these. A hook that
+    /// tells notices tells them in this name, too, which [`HookExt::named`] cannot see to.
     fn entry(self, name: String) -> HookEntry {
         self.named(name)
     }
