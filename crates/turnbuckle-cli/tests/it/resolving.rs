@@ -151,3 +151,25 @@ fn what_belongs_to_another_is_not_there() {
     }
     assert!(!folder.run(&["list"]).exits(0).out.contains("hers"));
 }
+
+/// A model chooses the ids and arguments of its calls; a person reads them and pastes the command.
+#[test]
+fn what_a_call_is_named_steers_neither_the_terminal_nor_the_shell() {
+    let call = |id: &str| {
+        let call = serde_json::json!({ "id": id, "name": "write_file",
+            "arguments": { "path": "a.txt", "content": "x\r\u{1b}[8mhidden\u{202e}" } });
+        Folder::with_config(&format!(r#"{{ "tool_calls": [{call}] }}, {{ "text": "done" }}"#), STORE)
+    };
+    for (id, answered_by) in [
+        ("$(touch pwned)", "`turnbuckle resolve w '$(touch pwned)' --approve`"),
+        ("-x", "`turnbuckle resolve w --approve -- -x`"),
+        ("a'b", r"`turnbuckle resolve w 'a'\''b' --approve`"),
+    ] {
+        let folder = call(id);
+        let ran = folder.run(&["run", "-c", "w", "go"]).exits(4).says(answered_by);
+        assert!(!ran.err.contains(['\u{1b}', '\r', '\u{202e}']), "{:?}", ran.err);
+        let shown = folder.run(&["show", "w"]).exits(0);
+        assert!(shown.out.contains(answered_by) && !shown.out.contains('\u{1b}'), "{}", shown.out);
+        folder.run(&["resolve", "w", "--approve", "--", id]).exits(0).prints("done\n");
+    }
+}
