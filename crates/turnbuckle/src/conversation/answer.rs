@@ -159,7 +159,8 @@ impl Conversations {
         }
     }
 
-    /// Ends a conversation that is at rest: `on_conversation` hooks are told, and nothing of it stays in memory.
+    /// Ends a conversation that is at rest: `on_conversation` hooks are told, and nothing of it stays in memory. A hook
+    /// that fails and whose failure blocks keeps it open: [`SendError::Hook`].
     pub async fn close(&self, id: &ConversationId, scope: Scope) -> Result<(), SendError> {
         self.owned(id, &scope).await?;
         let cell = self.cell(id);

@@ -132,9 +132,11 @@ impl Sitting {
                 let _ = done.send(Err(SendError::Busy { id: self.cell.id.clone(), pending }));
             }
             Command::Close(scope, done) => {
-                self.end_conversation(scope).await?;
-                self.cell.leave();
-                let _ = done.send(Ok(()));
+                let ended = self.end_conversation(scope).await?;
+                if ended.is_ok() {
+                    self.cell.leave();
+                }
+                let _ = done.send(ended);
             }
         }
         Ok(())

@@ -6,10 +6,8 @@ use super::driver::Sitting;
 use super::outbox::last_words;
 use super::outcome::{Ended, Rest, TurnError};
 use crate::event::{Event, EventKind, Place};
-use crate::hook::{Meeting, Moment};
 use crate::id::TurnId;
 use crate::message::Text;
-use crate::scope::Scope;
 use crate::store::{Batch, Claim, Lease, Says, Standing, StoreError};
 use crate::turn::{State, Yield};
 
@@ -130,24 +128,5 @@ impl Sitting {
         }
         self.state = Some(state);
         written
-    }
-
-    /// `on_conversation` with `Ended`; what it injects stands in the turn that may follow.
-    pub(super) async fn end_conversation(&mut self, scope: Scope) -> Result<(), StoreError> {
-        let agent = self.cell.agent.clone();
-        let mut notes = Vec::new();
-        for entry in &agent.chains().on_conversation {
-            let Some(hook) = entry.hook() else { continue };
-            let (conversation, scope) = (self.cell.id.clone(), scope.clone());
-            let mut meeting = Meeting { conversation, scope, moment: Moment::Ended, injected: Vec::new() };
-            let told = super::observers::within(self.house.clock.as_ref(), entry, hook.on_conversation(&mut meeting));
-            if told.await.is_ok() {
-                notes.extend(meeting.injected.into_iter().map(|content| (entry.name.clone(), content)));
-            }
-        }
-        match notes.is_empty() {
-            true => Ok(()),
-            false => self.note("".into(), Yield { notes, ..Yield::default() }, &[]).await,
-        }
     }
 }

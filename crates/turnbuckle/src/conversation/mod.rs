@@ -7,6 +7,7 @@
 mod answer;
 mod builder;
 mod cell;
+mod closing;
 mod command;
 mod driver;
 mod hold;

@@ -139,7 +139,7 @@ impl Pump {
 }
 
 /// Runs a hook that nobody is told of: panics contained, within its time.
-pub(super) async fn within(
+async fn within(
     clock: &dyn Clock,
     entry: &HookEntry,
     mut future: Boxed<'_, Result<(), Failure>>,

@@ -16,6 +16,7 @@ use crate::context::layout::{self, Beyond};
 use crate::event::{Event, EventKind};
 use crate::id::TurnId;
 use crate::message::Reply;
+use crate::scope::Scope;
 use crate::store::{Hold, Job, JobDone, JobHook, LEASE, Letter, Says, StoreError};
 use crate::turn::{Aftermath, CutToken, Frame, FrameParts, Meter, Spent, State, Yield, after_failure, given_up};
 
@@ -199,28 +200,32 @@ async fn read_back(cell: &Arc<Cell>, house: &Arc<House>, job: &Job) -> Result<Af
         let doing = format!("reading back turn {} of conversation {}", job.turn, cell.id);
         return Err(StoreError::Failed { doing, source: "its end is not where the job says".into() });
     };
-    let agent = cell.agent.clone();
-    let mut state = State::new(agent.room());
+    let mut state = State::new(cell.agent.room());
     log.iter().for_each(|event| state.apply(event));
-    let frame = Arc::new(Frame::new(FrameParts {
-        conversation: cell.id.clone(),
-        id: job.turn.clone(),
-        scope: (house.scope_source)(&job.actor),
-        limits: agent.limits().clone(),
-        agent,
-        parent: cell.parent(),
-        plane: cell.plane.clone(),
-        house: house.clone(),
-        cut: CutToken::new(),
-        meter: Meter::new(0, Spent::default(), None),
-        touched: Vec::new(),
-    }));
+    let frame = frame_after(cell, house, job.turn.clone(), (house.scope_source)(&job.actor));
     let name = frame.agent.shared_name().clone();
     let reply = last_words(&log, &job.turn);
     let ended = Ended::new(cell.id.clone(), job.turn.clone(), name, frame.mode, ended, reply);
     let messages = layout::messages(&state.history, &Beyond::default());
     let snapshot = snapshot(&frame, &ended, messages);
     Ok(Aftermath { frame, ended, snapshot })
+}
+
+/// Of a turn that is over, for hooks that work after it.
+pub(super) fn frame_after(cell: &Cell, house: &Arc<House>, turn: TurnId, scope: Scope) -> Arc<Frame> {
+    Arc::new(Frame::new(FrameParts {
+        conversation: cell.id.clone(),
+        id: turn,
+        scope,
+        limits: cell.agent.limits().clone(),
+        agent: cell.agent.clone(),
+        parent: cell.parent(),
+        plane: cell.plane.clone(),
+        house: house.clone(),
+        cut: CutToken::new(),
+        meter: Meter::new(0, Spent::default(), None),
+        touched: Vec::new(),
+    }))
 }
 
 /// The log up to the turn's end: as much as a window holds, and all of the turn. It begins behind the end of a turn before

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::event::{Outcome, TurnEnded, Warning};
+use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::{Reply, Text, Usage};
 use crate::projection::Pending;
@@ -189,6 +190,15 @@ pub enum SendError {
         /// Which.
         id: ConversationId,
     },
+    /// A hook failed whose failure blocks: the conversation was not closed.
+    #[error("hook {hook} failed at {}: {cause}", Point::OnConversation)]
+    Hook {
+        /// Which.
+        hook: Text,
+        /// How.
+        #[source]
+        cause: HookFailure,
+    },
     /// The store refused.
     #[error(transparent)]
     Store(StoreError),
@@ -285,8 +295,8 @@ impl From<SendError> for ResolveError {
             SendError::NotFound { id } => Self::NotFound { id },
             SendError::Full { id } => Self::Full { id },
             SendError::Store(error) => error.into(),
-            // Nothing is said here that could be empty or meet a turn.
-            SendError::Gone | SendError::Empty | SendError::Busy { .. } => Self::Gone,
+            // Nothing is said here that could be empty or meet a turn, and nothing is closed.
+            SendError::Gone | SendError::Empty | SendError::Busy { .. } | SendError::Hook { .. } => Self::Gone,
         }
     }
 }

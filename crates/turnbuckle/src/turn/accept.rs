@@ -195,7 +195,7 @@ pub(super) fn admit(
 }
 
 /// What contents cost together.
-pub(super) fn tokens_of(contents: &[Content]) -> u32 {
+pub(crate) fn tokens_of(contents: &[Content]) -> u32 {
     u32::try_from(contents.iter().map(tokens::of_content).sum::<u64>()).unwrap_or(u32::MAX)
 }
 

@@ -7,6 +7,7 @@ mod attempts;
 mod bad_input;
 mod build_errors;
 mod cancel;
+mod closing;
 mod crash_kit;
 mod crash_walk;
 mod expiry;
