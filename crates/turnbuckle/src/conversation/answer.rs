@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Conversations;
-use super::cell::Given;
+use super::cell::{Cell, Given};
 use super::command::{Cancel, Command};
 use super::outcome::{Cancelled, ResolveError, SendError, TurnHandle};
 use crate::event::{Event, EventKind, Place};
@@ -98,19 +98,31 @@ impl Conversations {
                 None => return Ok(Cancelled::Nothing),
             },
         };
-        let (says, cut) = (|| Says::Cancel { turn: turn.clone() }, Cut::Cancelled(scope.by()));
+        let cut = Cut::Cancelled(scope.by());
         let here = cell.cut(&turn, cut.clone());
         let letter = match self.is_durable() && !id.is_of_a_sub_agent() {
-            true => Some(self.deliver(id, says(), &scope).await?),
+            true => Some(self.deliver(id, Says::Cancel { turn: turn.clone() }, &scope).await?),
             false => None,
         };
-        if here {
-            if letter.is_some_and(|letter| !cell.hear_of_cut(&turn, letter)) {
-                // The turn was over before its letter was there: somebody must take it out again.
-                cell.command(&self.house, Command::Wake);
-            }
-            return Ok(Cancelled::Here { turn });
+        if !here {
+            return self.cancel_at_rest(&cell, turn, cut, letter, &scope).await;
         }
+        if letter.is_some_and(|letter| !cell.hear_of_cut(&turn, letter)) {
+            // The turn was over before its letter was there: somebody must take it out again.
+            cell.command(&self.house, Command::Wake);
+        }
+        Ok(Cancelled::Here { turn })
+    }
+
+    /// No turn flies here that could be cut: whoever gets the conversation carries the order out.
+    async fn cancel_at_rest(
+        &self,
+        cell: &Arc<Cell>,
+        turn: TurnId,
+        cut: Cut,
+        letter: Option<Text>,
+        scope: &Scope,
+    ) -> Result<Cancelled, SendError> {
         let (done, obeyed) = oneshot::channel();
         let cancel = Cancel { turn: turn.clone(), cut, letter: letter.clone(), done };
         match cell.give(&self.house, Command::Cancel(cancel)) {
@@ -126,7 +138,7 @@ impl Conversations {
                 Ok(Cancelled::ByLetter { turn })
             }
             (Err(SendError::Store(StoreError::InUse { .. })), None) => {
-                self.post(id, says(), &scope).await?;
+                self.post(&cell.id, Says::Cancel { turn: turn.clone() }, scope).await?;
                 Ok(Cancelled::ByLetter { turn })
             }
             (Err(error), _) => Err(error),
