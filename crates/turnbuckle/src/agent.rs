@@ -20,7 +20,7 @@ use crate::model::Model;
 use crate::scope::Scope;
 use crate::shape::Shape;
 use crate::store::{JobHook, JobKind};
-use crate::tool::{Definition, Tool};
+use crate::tool::{Definition, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
 ///
@@ -151,6 +151,11 @@ impl Agent {
     /// What models are told of its tools.
     pub fn tools(&self) -> &Arc<[Definition]> {
         &self.0.definitions
+    }
+
+    /// What one of its tools is: its effect, for a wrap that must know whether it may run it again.
+    pub fn spec(&self, tool: &str) -> Option<&Spec> {
+        self.tool(tool).map(|equipped| equipped.tool.spec())
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Equipped> {

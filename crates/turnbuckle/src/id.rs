@@ -4,6 +4,7 @@
 //! text was a fifth of the atomic operations of a turn.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,16 +110,18 @@ pub trait Ids: Send + Sync + 'static {
     fn mint(&self, prefix: &str) -> Arc<str>;
 }
 
-/// Ids that sort by time and do not collide between processes: milliseconds, process, counter.
+/// Ids that sort by time and do not collide between processes, on whatever host: milliseconds, a random number of the
+/// source, counter.
 #[derive(Debug)]
 pub struct SystemIds {
-    /// Read once: asking costs a system call.
-    process: u32,
+    /// 24 bits: in two containers the number of a process is the same.
+    source: u64,
 }
 
 impl Default for SystemIds {
     fn default() -> Self {
-        Self { process: std::process::id() }
+        // The keys of a new hasher are random.
+        Self { source: RandomState::new().hash_one(std::process::id()) & 0xff_ffff }
     }
 }
 
@@ -130,7 +133,7 @@ impl Ids for SystemIds {
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64);
         let mut text = SmallVec::<[u8; 64]>::new();
         // Writing to a vector cannot fail.
-        let _ = write!(text, "{prefix}{ms:x}-{:x}-{count:x}", self.process);
+        let _ = write!(text, "{prefix}{ms:x}-{:x}-{count:x}", self.source);
         String::from_utf8_lossy(&text).into()
     }
 }

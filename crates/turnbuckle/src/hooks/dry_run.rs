@@ -60,7 +60,7 @@ impl DryRun {
 
 impl Hook for DryRun {
     async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
-        let effect = turn.agent().tool(&call.name).map(|equipped| &equipped.tool.spec().effect);
+        let effect = turn.agent().spec(&call.name).map(|spec| &spec.effect);
         if matches!(effect, Some(Effect::Pure)) && !self.pure {
             return Ok(BeforeTool::Continue);
         }

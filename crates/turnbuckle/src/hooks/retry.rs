@@ -231,7 +231,7 @@ impl Hook for Retry {
         call: &'a ToolCall,
         next: ToolNext<'a>,
     ) -> Result<Output, Failure> {
-        let effect = turn.agent().tool(&call.name).map(|equipped| &equipped.tool.spec().effect);
+        let effect = turn.agent().spec(&call.name).map(|spec| &spec.effect);
         let Some(effect) = effect.filter(|effect| self.may_repeat(effect, &call.name)) else {
             return next.run(call).await;
         };
