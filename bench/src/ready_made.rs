@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
     row("approval", |folder| ready::<Approval>(folder, json!({"rules": [{"tool": "shell"}]}))),
     row("permit", |folder| ready::<Permit>(folder, json!({"rules": [{"allow": ["*"]}]}))),
     row("dry_run, of a pure tool", |folder| ready::<DryRun>(folder, json!({}))),
-    row("check_result", |folder| ready::<CheckResult>(folder, json!({"schema": {}}))),
+    row("check_result", |folder| ready::<CheckResult>(folder, json!({"schema": {"type": "integer"}}))),
     row("lint, nothing touched", |folder| ready::<Lint>(folder, json!({"run": "true"}))),
     row("format", |folder| ready::<Format>(folder, json!({"template": "{text} ({agent})"}))),
     row("persist", |folder| ready::<Persist>(folder, json!({"file": "{turn}.txt"}))),
