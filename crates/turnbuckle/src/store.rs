@@ -28,6 +28,9 @@ use crate::scope::Actor;
 pub const LEASE: Duration = Duration::from_secs(15);
 /// How often a writer at work renews its claim.
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// How many messages an inbox holds, and how many letters of other kinds. Counted apart: a flood of messages must not keep
+/// a cancellation out.
+pub const MOST_LETTERS: usize = 1_000;
 
 /// What a store answers, at once or later: a store that has the answer needs no allocation to give it.
 pub enum Stored<'a, T> {
@@ -76,7 +79,8 @@ pub trait Store: Send + Sync + 'static {
     /// The conversation's owner; `None` if there is no such conversation.
     fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>>;
 
-    /// Puts a letter into the inbox. Once this returned, it survives.
+    /// Puts a letter into the inbox. Once this returned, it survives. Where [`MOST_LETTERS`] of its kind, those that open a
+    /// turn or the others, wait already, it is refused: [`StoreError::Full`].
     fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()>;
 
     /// Letters not yet taken up, oldest first: all of them, or those that somebody at work must look at again and again.
@@ -305,6 +309,12 @@ pub enum StoreError {
         /// Which.
         id: ConversationId,
     },
+    /// As many letters as may wait do so already.
+    #[error("the inbox of conversation {id} is full: {MOST_LETTERS} letters wait in it")]
+    Full {
+        /// Which.
+        id: ConversationId,
+    },
     /// The medium failed.
     #[error("the store failed while {doing}")]
     Failed {
@@ -326,6 +336,7 @@ impl StoreError {
                 Self::WrongSeq { id: id.clone(), expected: *expected, actual: *actual }
             }
             Self::NotFound { id } => Self::NotFound { id: id.clone() },
+            Self::Full { id } => Self::Full { id: id.clone() },
             Self::Failed { doing, source } => Self::Failed { doing: doing.clone(), source: source.to_string().into() },
         }
     }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 use turnbuckle::event::FORMAT;
-use turnbuckle::store::{Lease, StoreError};
+use turnbuckle::store::{Lease, MOST_LETTERS, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 
 use super::error::Fault;
@@ -145,9 +145,16 @@ pub(super) fn open(db: &Connection, id: &ConversationId, actor: &str, now: Times
     Ok(parsed(actor)?)
 }
 
-/// One more letter in the inbox.
+/// One more letter in the inbox, if there is room for one of its kind.
 pub(super) fn deliver(db: &Connection, id: &ConversationId, letter: &LetterRow) -> Result<(), Fault> {
-    db.prepare_cached("INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (?, ?, ?, ?, ?)")?
-        .execute((key(db, id)?, &*letter.id, letter.opens, FORMAT, &letter.body))?;
-    Ok(())
+    let added = db
+        .prepare_cached(
+            "INSERT INTO inbox (conversation, letter, opens, format, body) SELECT ?1, ?2, ?3, ?4, ?5
+             WHERE (SELECT count(*) FROM inbox WHERE conversation = ?1 AND opens = ?3) < ?6",
+        )?
+        .execute((key(db, id)?, &*letter.id, letter.opens, FORMAT, &letter.body, number(MOST_LETTERS as u64)))?;
+    match added {
+        0 => Err(StoreError::Full { id: id.clone() }.into()),
+        _ => Ok(()),
+    }
 }

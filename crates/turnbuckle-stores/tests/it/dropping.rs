@@ -30,10 +30,16 @@ async fn a_write_whose_caller_left_is_done() {
 async fn a_full_queue_makes_callers_wait_and_loses_nothing() {
     let place = Place::new();
     let store = place.store();
-    let id = ConversationId::from("c");
-    claim(&store, &id, "w", NOW).await.unwrap();
+    // No inbox takes them all.
+    let ids: Vec<_> = (0..10).map(|n| ConversationId::from(format!("c{n}"))).collect();
+    for id in &ids {
+        claim(&store, id, "w", NOW).await.unwrap();
+    }
+    let letters = (0..5000).zip(ids.iter().cycle());
     let delivered =
-        futures_util::future::join_all((0..5000).map(|n| store.deliver(&id, message(&format!("t{n}"))))).await;
+        futures_util::future::join_all(letters.map(|(n, id)| store.deliver(id, message(&format!("t{n}"))))).await;
     assert!(delivered.iter().all(Result::is_ok));
-    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().inbox.len(), 5000);
+    for id in &ids {
+        assert_eq!(claim(&store, id, "w", NOW).await.unwrap().inbox.len(), 500);
+    }
 }

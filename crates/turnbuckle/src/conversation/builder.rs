@@ -1,6 +1,7 @@
 //! Opening the door: which agent, which store, and what is injected.
 
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use super::{Conversations, House, ScopeSource};
@@ -66,6 +67,7 @@ impl ConversationsBuilder {
             has_scope_source: self.scope_source.is_some(),
             scope_source: self.scope_source.unwrap_or_else(|| Arc::new(|actor| Scope::of(actor.clone()))),
             most_at_rest: self.most_at_rest,
+            patience: AtomicUsize::new(0),
             cells: Mutex::default(),
             looked_at: Mutex::default(),
             aside: tokio::sync::watch::Sender::new(0),

@@ -165,7 +165,7 @@ impl Sitting {
         let letter = say.letter(&turn, &scope, self.house.clock.now());
         if let Err(error) = self.house.store.deliver(&self.cell.id, letter.clone()).await {
             self.cell.expect_no_more(&turn);
-            let _ = done.send(Err(SendError::Store(error)));
+            let _ = done.send(Err(error.into()));
             return Ok(());
         }
         if self.stage() != Stage::Idle && while_busy == WhileBusy::Interrupt {

@@ -25,6 +25,7 @@ mod upkeep;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use builder::ConversationsBuilder;
@@ -59,6 +60,8 @@ pub(crate) struct House {
     pub(crate) has_scope_source: bool,
     /// How many conversations stay in memory when they are at rest.
     pub(crate) most_at_rest: usize,
+    /// How many turns may end before those at rest are looked through again, where nearly all of them must stay.
+    pub(crate) patience: AtomicUsize,
     /// By which the store knows this process.
     pub(crate) writer: Text,
     pub(crate) cells: Mutex<HashMap<ConversationId, Arc<Cell>>>,
@@ -185,6 +188,9 @@ impl fmt::Debug for Conversations {
 
 impl From<StoreError> for SendError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error)
+        match error {
+            StoreError::Full { id } => Self::Full { id },
+            error => Self::Store(error),
+        }
     }
 }

@@ -285,7 +285,10 @@ pub enum ResolveError {
 
 impl From<StoreError> for ResolveError {
     fn from(error: StoreError) -> Self {
-        Self::Store(Arc::new(error))
+        match error {
+            StoreError::Full { id } => Self::Full { id },
+            error => Self::Store(Arc::new(error)),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Upkeep: taking up what nobody does, and letting go of what nobody needs.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -100,6 +101,10 @@ impl House {
         if cells.len() <= self.most_at_rest {
             return;
         }
+        let patience = self.patience.load(Ordering::Relaxed);
+        if patience > 0 {
+            return self.patience.store(patience - 1, Ordering::Relaxed);
+        }
         let keeps_scopes = !self.has_scope_source;
         // In steps: a look at all of them for each one that goes would cost more than it saves.
         let superfluous = cells.len() - self.most_at_rest / 4 * 3;
@@ -108,6 +113,11 @@ impl House {
         resting.sort_unstable();
         for (_, id) in resting.into_iter().take(superfluous) {
             cells.remove(&id);
+        }
+        if cells.len() > self.most_at_rest {
+            // The others are at work, watched or waiting. A look at all of them whenever a turn ends would be the most that
+            // such a house does.
+            self.patience.store(cells.len() / 4, Ordering::Relaxed);
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::{
-    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, Mail, Store, StoreError, Stored,
+    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, MOST_LETTERS, Mail, Store, StoreError,
+    Stored,
 };
 
 /// Conversations in memory. Clones share them.
@@ -55,6 +56,10 @@ impl Store for MemoryStore {
 
     fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
         self.with(id, |row| {
+            let alike = row.inbox.iter().filter(|other| other.opens().is_some() == letter.opens().is_some());
+            if alike.count() >= MOST_LETTERS {
+                return Err(StoreError::Full { id: id.clone() });
+            }
             row.inbox.push(letter);
             Ok(())
         })

@@ -23,8 +23,8 @@ use crate::event::{Event, EventKind};
 use crate::hook::{Point, Record};
 use crate::scope::By;
 use crate::store::{
-    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobHook, JobKind, LEASE, Lease, Letter, Mail, RENEW_EVERY,
-    Says, Standing, Store, StoreError, Totals,
+    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobHook, JobKind, LEASE, Lease, Letter, MOST_LETTERS, Mail,
+    RENEW_EVERY, Says, Standing, Store, StoreError, Totals,
 };
 use crate::{Actor, Boxed, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -64,6 +64,7 @@ promises! {
         a_refused_batch_leaves_no_trace;
     work:
         a_delivered_message_stays_until_a_write_takes_it,
+        an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out,
         jobs_stay_until_they_are_settled,
         a_job_is_taken_by_one_until_its_hold_lapses,
         what_nobody_does_is_due,

@@ -3,6 +3,7 @@
 use serde_json::json;
 use turnbuckle::event::EventKind;
 use turnbuckle::hook::{Outgoing, pre};
+use turnbuckle::live::Delivery;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Store;
 use turnbuckle::stores::MemoryStore;
@@ -43,6 +44,25 @@ async fn a_conversation_that_somebody_watches_or_that_waits_with_a_scope_of_its_
     }
     tokio::task::yield_now().await;
     assert_eq!(door.in_memory_now(), 40, "their scopes are nowhere else");
+}
+
+#[tokio::test]
+async fn conversations_that_had_to_stay_are_let_go_when_they_need_not() {
+    let agent = Agent::builder("a", echo()).build().unwrap();
+    let door = Conversations::builder(agent, MemoryStore::default()).most_at_rest(4).build();
+    let mut watched = Vec::new();
+    for name in 0..40 {
+        let id = format!("c_{name}").into();
+        watched.push(door.subscribe(&id, Delivery::Lossy, Scope::local()).await.unwrap());
+        door.turn(&id, "hi", Scope::local()).await.unwrap();
+    }
+    assert_eq!(door.in_memory_now(), 40, "somebody watches them");
+    drop(watched);
+    // Not at the next turn's end, but soon.
+    for _ in 0..40 {
+        door.turn(&"c_0".into(), "again", Scope::local()).await.unwrap();
+    }
+    assert!(door.in_memory_now() <= 5, "{} are still there", door.in_memory_now());
 }
 
 #[tokio::test]

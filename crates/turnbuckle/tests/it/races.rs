@@ -399,3 +399,25 @@ async fn who_queues_a_message_is_not_told_of_a_failure_that_the_message_outlives
     let Rest::Ended(second) = second.unwrap().rest().await.unwrap() else { panic!("it waits") };
     assert_eq!((second.outcome, second.text()), (Outcome::Completed, "two".to_owned()));
 }
+
+#[tokio::test]
+async fn a_queue_has_a_bound_and_a_cancellation_still_gets_in() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let mut rig = Rig::on(held_back(&go), Meddled::shared());
+    let first = rig.send("first").await.unwrap();
+    rig.settle().await;
+    let queue = || rig.conversations.send_while(&rig.id, "more", Scope::local(), WhileBusy::Queue);
+    for _ in 0..MOST_LETTERS - 1 {
+        queue().await.unwrap();
+    }
+    let refused = loop {
+        match queue().await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, SendError::Full { .. }), "{refused:?}");
+    rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
+    let Rest::Ended(first) = rig.follow(first).await.unwrap() else { panic!("it waits") };
+    assert_eq!(first.outcome, Outcome::Cancelled);
+}

@@ -1,5 +1,7 @@
 //! Promises about what is left to be done: letters, jobs, and what is due.
 
+use futures_util::future::join_all;
+
 use super::*;
 
 /// The next job for a process that has all hooks of these tests.
@@ -20,6 +22,25 @@ pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: Shel
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
     assert_eq!(claim.inbox, [message("t1"), message("t3")]);
     assert_eq!(store.letters(&id, Mail::All).await.unwrap(), claim.inbox);
+}
+
+pub(super) async fn an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let order =
+        |name: String| Letter { id: name.into(), from: ann(), at: NOW, says: Says::Cancel { turn: "t".into() } };
+    let is_full =
+        |refused: Result<(), StoreError>| matches!(refused, Err(StoreError::Full { id }) if id.as_str() == "c");
+    // At once: a store may write many together.
+    let messages = (0..MOST_LETTERS).map(|nth| store.deliver(&id, message(&format!("t{nth}"))));
+    assert!(join_all(messages).await.iter().all(Result::is_ok));
+    assert!(is_full(store.deliver(&id, message("one more")).await));
+    let orders = (0..MOST_LETTERS).map(|nth| store.deliver(&id, order(format!("l{nth}"))));
+    assert!(join_all(orders).await.iter().all(Result::is_ok));
+    assert!(is_full(store.deliver(&id, order("one more".to_owned())).await));
+    let taken = ["t7".into()];
+    store.append(Batch { take: &taken, ..batch(&id, epoch, 0, &[said("t7", 1)]) }).await.unwrap();
+    store.deliver(&id, message("one more")).await.unwrap();
+    assert_eq!(store.letters(&id, Mail::All).await.unwrap().len(), 2 * MOST_LETTERS);
 }
 
 pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
