@@ -128,7 +128,10 @@ impl Conversations {
         match stored.await {
             Ok(Ok(())) => Ok(TurnHandle::new(turn, rest)),
             Ok(Err(SendError::Store(StoreError::InUse { .. }))) if while_busy != WhileBusy::Reject => {
-                self.send_elsewhere(id, turn, words, sender, while_busy).await
+                let (door, id) = (self.clone(), id.clone());
+                let sent = async move { door.send_elsewhere(&id, turn, words, sender, while_busy).await };
+                // Like `send_to_busy`: once it is stored, what belongs to it is done.
+                tokio::spawn(sent).await.unwrap_or(Err(SendError::Gone))
             }
             Ok(Err(error)) => Err(error.busy_elsewhere()),
             Err(_) => Err(SendError::Gone),

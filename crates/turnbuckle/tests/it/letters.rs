@@ -178,6 +178,28 @@ async fn a_message_to_a_conversation_that_another_process_has_is_refused_queued_
 }
 
 #[tokio::test]
+async fn an_interruption_from_another_process_is_carried_out_whose_sender_goes_while_it_is_stored() {
+    let TwoProcesses { mut here, store, turn, .. } = under_way().await;
+    let there = elsewhere(&store.slow_to_deliver(), &here.clock);
+    tokio::select! {
+        biased;
+        _ = there.send_while(&here.id, "stop that", Scope::local(), WhileBusy::Interrupt) => panic!("stored too soon"),
+        () = yields(20) => {}
+    }
+    yields(200).await;
+    a_second(&mut here).await;
+    let cancelled = |kind: &EventKind| matches!(kind, EventKind::TurnEnded(end) if end.outcome == Outcome::Cancelled);
+    let log = here.log().await.unwrap();
+    assert!(log.iter().any(|event| event.turn == *turn.turn() && cancelled(&event.kind)), "{log:#?}");
+}
+
+async fn yields(count: usize) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn interrupting_from_another_process_cancels_the_turn_and_begins_the_next() {
     let TwoProcesses { mut here, there, turn, .. } = under_way().await;
     there.send_while(&here.id, "stop that", Scope::local(), WhileBusy::Interrupt).await.unwrap();
