@@ -40,7 +40,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(hooks().filter_map(stops_nothing));
     found.extend(hooks().filter_map(never_timed));
     found.extend(prepared.config.hooks.iter().filter_map(tries_once));
-    found.extend(prepared.config.hooks.iter().flat_map(|part| permits_nothing(part, prepared)));
+    found.extend(prepared.config.hooks.iter().flat_map(|part| names_no_tool(part, prepared)));
     found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
@@ -115,12 +115,14 @@ fn tries_once(part: &HookPart) -> Option<Problem> {
     once.then(|| Problem::warning(what).at(&part.place).hint("take the hook out, or allow at least 2"))
 }
 
-/// A name that no tool has permits and forbids nothing: most often a slip.
-fn permits_nothing(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
-    let Some(agent) = prepared.agent.as_ref().filter(|_| part.used.name == "permit") else { return Vec::new() };
+/// A name that no tool has permits, forbids and gates nothing: most often a slip.
+fn names_no_tool(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
+    let judges = ["permit", "approval"].contains(&part.used.name);
+    let Some(agent) = prepared.agent.as_ref().filter(|_| judges) else { return Vec::new() };
     let rules = part.option("rules").and_then(Value::as_array).into_iter().flatten();
-    let lists = rules.flat_map(|rule| [rule.get("allow"), rule.get("deny")]).flatten().filter_map(Value::as_array);
-    let globs = lists.flatten().filter_map(Value::as_str);
+    let named = rules.flat_map(|rule| ["allow", "deny", "tool"].map(|key| rule.get(key))).flatten();
+    let one_or_many = |named| Value::as_array(named).map_or(std::slice::from_ref(named), Vec::as_slice);
+    let globs = named.flat_map(one_or_many).filter_map(Value::as_str);
     let idle = globs.filter(|glob| !agent.tools().iter().any(|tool| WildMatch::new(glob).matches(&tool.name)));
     let problem = |glob: &str| {
         let what = format!("`rules` in [[hooks]] name {glob:?}, and the agent has no such tool");
@@ -157,11 +159,15 @@ fn unprompted(prepared: &Prepared) -> Vec<Problem> {
 
 /// Most programs say no with another exit code than 2, and that is a failure.
 fn stops_nothing((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
-    let stops = part.used.name == "command" && entry.points().contains(Point::OnStop);
+    let stops = ["command", "lint"].contains(&part.used.name) && entry.points().contains(Point::OnStop);
     if !stops || part.settings.on_failure.is_some() {
         return None;
     }
     let what = "a stop hook without `on_failure`: its failure is ignored: a broken program lets every turn end";
+    if part.used.name == "lint" {
+        let hint = "write `on_failure = \"block\"`, or \"ignore\" if that is meant";
+        return Some(Problem::warning(what).at(&part.place).hint(hint));
+    }
     let hint = "exit 2 refuses (`cargo check || exit 2`), every other exit code but 0 is a failure; write `on_failure = \
                 \"block\"`, or \"ignore\" if that is meant";
     Some(Problem::warning(what).at(&part.place).hint(hint))

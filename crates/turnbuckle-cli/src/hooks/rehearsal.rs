@@ -24,6 +24,7 @@ use crate::assemble::prepare;
 use crate::exit::Exit;
 use crate::look;
 use crate::problem::Problem;
+use crate::show::clean;
 
 /// What command hooks read on stdin; what a point does not need may be missing, and other keys are ignored.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,7 +62,7 @@ pub(super) async fn rehearse(args: &Rehearsal, json: bool, common: &Common) -> R
         .map_err(|failure| Stopped::failed(Problem::error(format!("the rehearsal could not be played: {failure}"))))?;
     super::print(&match json {
         true => records.iter().map(|record| format!("{}\n", json!(record))).collect::<String>(),
-        false => records.iter().map(look::hook).collect::<String>() + &trace,
+        false => clean(&(records.iter().map(look::hook).collect::<String>() + &trace)),
     });
     Ok(Exit::Completed)
 }

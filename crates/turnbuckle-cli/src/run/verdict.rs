@@ -127,6 +127,11 @@ fn ended_badly(ended: &Ended) -> Option<Problem> {
             "on the stream a hook's failure always blocks; `redact` blocks only with `strategy = \"block\"`: another one \
              lets the rest of the text pass",
         ),
+        Outcome::Failed if reason.starts_with("injection overflow") => (
+            format!("the turn failed: {reason}"),
+            "let the hook add less, give it `max_tokens` and what finds no room is left out, or raise `injection_reserve` \
+             in [limits]",
+        ),
         Outcome::Failed if hook.is_some() => (
             format!("the turn failed: {reason}"),
             "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use turnbuckle::Ended;
-use turnbuckle::event::Event;
+use turnbuckle::event::{Event, EventKind};
 use turnbuckle::live::{Live, Telling, Told};
 use turnbuckle::message::Text;
 use turnbuckle::scope::By;
@@ -79,7 +79,13 @@ impl View {
                 Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
             },
             // One that fails again and again is told once.
-            Self::Quiet(failures) => failures.extend(failure(told).filter(|failure| !failures.contains(failure))),
+            Self::Quiet(failures) => {
+                for trouble in troubles(told) {
+                    if !failures.contains(&trouble) {
+                        failures.push(trouble);
+                    }
+                }
+            }
             Self::Lines(lines) => {
                 for shown in lines.fold.told(told) {
                     lines.show(shown, output);
@@ -93,7 +99,7 @@ impl View {
         let Self::Quiet(failures) = self else { return Vec::new() };
         let unseen = std::mem::take(failures).into_iter();
         let others = unseen.filter(|(hook, _)| !matches!(blamed, Some(By::Hook(blamed)) if blamed == hook));
-        others.map(|(hook, why)| Problem::warning(format!("hook {hook} failed {why}"))).collect()
+        others.map(|(hook, why)| Problem::warning(format!("hook {hook} {why}"))).collect()
     }
 
     /// The final answer, unless it stands there already.
@@ -116,12 +122,20 @@ impl View {
     }
 }
 
-fn failure(told: &Told) -> Option<(Text, String)> {
+/// What went wrong with hooks: one failed, or was overruled. That a failure was ignored is told with the failure.
+fn troubles(told: &Told) -> Vec<(Text, String)> {
     match &told.what {
         Telling::Live(Live::HookFinished { hook, point, error: Some(error), .. }) => {
-            Some((hook.clone(), format!("at {point}: {}", brief(error))))
+            vec![(hook.clone(), format!("failed at {point}: {}", brief(error)))]
         }
-        _ => None,
+        Telling::Log(event) => match &event.kind {
+            EventKind::TurnEnded(ended) => {
+                let overruled = ended.warnings.iter().filter(|warning| warning.text.starts_with("overruled"));
+                overruled.filter_map(|warning| Some((warning.hook.clone()?, format!("was {}", warning.text)))).collect()
+            }
+            _ => Vec::new(),
+        },
+        Telling::Live(_) => Vec::new(),
     }
 }
 

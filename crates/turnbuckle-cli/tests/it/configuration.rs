@@ -93,6 +93,11 @@ fn settings_that_change_nothing_are_warned_of() {
             "[[hooks]]\nuse = \"permit\"\nrules = [ { deny = [\"shel\"] } ]\n",
             "name \"shel\", and the agent has no such",
         ),
+        (
+            "[[hooks]]\nuse = \"approval\"\nrules = [ { tool = \"write_fle\" } ]\n",
+            "name \"write_fle\", and the agent has no such",
+        ),
+        ("[[hooks]]\nuse = \"lint\"\nrun = \"true\"\n", "a stop hook without `on_failure`"),
         ("[[hooks]]\nuse = \"instructions\"\nshare = 9000\n", "turnbuckle.toml:3: `share = 9000`"),
         ("[agent]\nsystem = \" \"\n", "turnbuckle.toml:2: the system prompt is empty"),
         ("[[agents]]\nname = \"r\"\n", "turnbuckle.toml:2: the sub-agent `r` has no `system` prompt"),

@@ -64,6 +64,14 @@ fn quiet_hides_no_failure_of_a_hook_that_was_ignored() {
 }
 
 #[test]
+fn quiet_tells_of_a_refusal_that_was_overruled() {
+    let config = "[[hooks]]\nuse = \"command\"\nname = \"never\"\non = \"stop\"\nrun = \"echo no >&2; exit 2\"\n";
+    let folder = Folder::with_config(r#"{ "text": "done" }, { "text": "done" }"#, config);
+    let ran = folder.run(&["run", "--quiet", "hi"]).exits(0).prints("done\n");
+    ran.says("warning: hook never was overruled: the same refusal twice");
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
     let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"x"], "delay_ms": 5 }}"#, "\"x\",".repeat(2000)));
     let mut child = folder.command(&["run", "--json", "hi"]).spawn().unwrap();
