@@ -173,8 +173,8 @@ impl ByHand {
         }
         if let (Some(records), Some(row)) = (&append.records, append.events.last()) {
             self.db
-                .prepare_cached("INSERT INTO record (conversation, turn, place, format, body) VALUES (?, ?, ?, ?, ?)")?
-                .execute((key, &row.turn, row.seq, FORMAT, records))?;
+                .prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?
+                .execute((key, &row.turn, FORMAT, records))?;
         }
         Ok(())
     }

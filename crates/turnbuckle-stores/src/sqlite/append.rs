@@ -39,11 +39,8 @@ impl Owned {
             db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?.execute((key, &**letter))?;
         }
         if let Some((turn, body)) = &self.records {
-            db.prepare_cached(
-                "INSERT INTO record (conversation, turn, place, format, body)
-                 SELECT ?1, ?2, coalesce(max(place), 0) + 1, ?3, ?4 FROM record WHERE conversation = ?1 AND turn = ?2",
-            )?
-            .execute((key, turn.as_str(), FORMAT, body))?;
+            db.prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?
+                .execute((key, turn.as_str(), FORMAT, body))?;
         }
         for job in &self.done {
             job.remove(db, key)?;
