@@ -6,12 +6,12 @@ use tokio::sync::oneshot;
 
 use super::cell::Given;
 use super::command::{Cancel, Command};
+use super::outbox::last_words;
 use super::outcome::{Ended, TurnHandle};
 use super::{Conversations, SendError};
 use crate::agent::Agent;
 use crate::event::EventKind;
 use crate::id::ConversationId;
-use crate::message::Reply;
 use crate::store::StoreError;
 use crate::turn::{Cut, Frame};
 
@@ -65,12 +65,7 @@ impl Conversations {
             _ => None,
         });
         let Some((turn, ended)) = end else { return Ok(None) };
-        let reply = log.iter().rev().find_map(|event| match &event.kind {
-            EventKind::AssistantMessage { content, .. } => {
-                Some(Arc::new(Reply { content: content.clone(), ..Reply::default() }))
-            }
-            _ => None,
-        });
+        let reply = last_words(&log, &turn);
         Ok(Some(Ended::new(id.clone(), turn, self.agent.shared_name().clone(), self.house.mode, ended, reply)))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::Sitting;
+use super::outbox::last_words;
 use crate::event::EventKind;
 use crate::hook::Moment;
 use crate::live::{Level, Live};
@@ -113,16 +114,6 @@ fn opening(state: &State) -> Option<crate::Content> {
 
 /// What the model said last in the open turn.
 fn last_reply(state: &State) -> Option<Arc<Reply>> {
-    let first = state.turn.as_ref()?.first;
-    state.history[first..].iter().rev().find_map(|event| match &event.kind {
-        EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Arc::new(Reply {
-            content: content.clone(),
-            calls: Vec::new(),
-            hosted: Vec::new(),
-            stop_reason: *stop_reason,
-            usage: *usage,
-            object: object.clone(),
-        })),
-        _ => None,
-    })
+    let turn = state.turn.as_ref()?;
+    last_words(&state.history[turn.first..], &turn.id)
 }

@@ -33,8 +33,6 @@ pub(super) enum Decided {
     Suspend(Prompt),
     /// It has its result.
     Finish(Output),
-    /// It has its result, and a hook ends the turn here.
-    Halt(Output, Box<Verdict>),
 }
 
 /// A call on its way to its tool.
@@ -60,11 +58,8 @@ pub(super) async fn decide(
     let (mut decided, mut interrupted) = (SmallVec::new(), None);
     for (desk, word) in desks.into_iter().zip(words) {
         flight.records.extend(desk.records);
+        interrupted = interrupted.or(desk.halted.map(Interrupt::from));
         match word {
-            Ok(Decided::Halt(output, verdict)) => {
-                decided.push((desk.open.call.call, Decided::Finish(output)));
-                interrupted = interrupted.or(Some(Interrupt::Settle(verdict)));
-            }
             Ok(what) => decided.push((desk.open.call.call, what)),
             Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
         }
@@ -81,6 +76,8 @@ struct Desk<'a> {
     approved: Option<By>,
     /// Whether the log says that the call runs, and nothing was answered since.
     announced: bool,
+    /// A hook ends the turn here, though the call has its result.
+    halted: Option<Verdict>,
     records: Vec<Record>,
 }
 
@@ -89,7 +86,7 @@ impl<'a> Desk<'a> {
         let answered = beside.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, approved) = (answered.map(|(_, answer)| answer.clone()), beside.approved.clone());
         let announced = open.started && open.question.is_none();
-        Self { turn, open, answer, approved, announced, records: Vec::new() }
+        Self { turn, open, answer, approved, announced, halted: None, records: Vec::new() }
     }
 
     async fn decide(&mut self) -> Result<Decided, Interrupt> {
@@ -245,12 +242,8 @@ impl<'a> Desk<'a> {
     /// A result that no server tool made passes `after_tool`, too.
     async fn finish(&mut self, output: Output) -> Result<Decided, Interrupt> {
         let (output, halted) = after_tool(self.turn, &self.open.call, output.capped(), &mut self.records).await?;
-        Ok(match halted {
-            None => Decided::Finish(output),
-            Some((hook, reason)) => {
-                Decided::Halt(output, Box::new(Verdict::new(Outcome::Halted, reason).by(By::Hook(hook))))
-            }
-        })
+        self.halted = halted.map(|(hook, reason)| Verdict::new(Outcome::Halted, reason).by(By::Hook(hook)));
+        Ok(Decided::Finish(output))
     }
 
     async fn before_tool(&mut self, equipped: &Equipped) -> Result<Word, Interrupt> {

@@ -99,7 +99,7 @@ async fn start(flight: &mut Flight, ready: SmallVec<[OpenCall; 1]>) -> Result<Sm
                 runs.push(going);
             }
             Decided::Suspend(prompt) => kinds.push(EventKind::Suspension { call, prompt, expires }),
-            Decided::Finish(output) | Decided::Halt(output, _) => {
+            Decided::Finish(output) => {
                 called_off.extend(flight.sub_agent_of(&call));
                 flight.beside.answers.retain(|(answered, _)| *answered != call);
                 kinds.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
