@@ -7,7 +7,7 @@
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function;
-use turnbuckle::{Agent, Failure};
+use turnbuckle::{Agent, BoxError};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Add {
@@ -16,7 +16,7 @@ struct Add {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     // No key is needed: a script stands in for the model.
     let script = Script::of([
         ScriptReply::calls("c1", "add", serde_json::json!({ "a": 2, "b": 2 })),

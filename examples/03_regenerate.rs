@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
 use turnbuckle::hook::{AfterModel, HookExt, guard};
-use turnbuckle::live::{Delivery, Live, Telling};
 use turnbuckle::models::Script;
-use turnbuckle::{Agent, Conversations, Failure, Reply, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Reply, Scope};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let sources = guard("sources", |_turn, reply: Arc<Reply>| async move {
         Ok(if reply.content.text().contains('[') {
             AfterModel::Continue
@@ -26,12 +26,12 @@ async fn main() -> Result<(), Failure> {
     let conversations = Conversations::in_memory(agent);
     let id = "moon".into();
     let mut viewer = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
-    conversations.send(&id, "What is the moon made of?", Scope::local()).await?.rest().await?;
+    conversations.send(&id, "What is the moon made of?", Scope::local()).await?.wait().await?;
 
     while let Some(told) = viewer.try_next() {
-        match &told.what {
-            Telling::Live(Live::HookFinished { hook, decision, .. }) => println!("{hook} decides: {decision}"),
-            Telling::Live(Live::TextDelta { attempt, text }) => println!("told of attempt {attempt}: {text}"),
+        match &told.item {
+            FeedItem::Live(LiveEvent::HookFinished { hook, decision, .. }) => println!("{hook} decides: {decision}"),
+            FeedItem::Live(LiveEvent::TextDelta { attempt, text }) => println!("told of attempt {attempt}: {text}"),
             _ => {}
         }
     }

@@ -4,13 +4,13 @@
 //! cargo run --example 04_redact_stream
 //! ```
 
+use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
 use turnbuckle::hooks::Redact;
-use turnbuckle::live::{Delivery, Live, Telling};
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::{Agent, Conversations, Failure, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Scope};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let chunks =
         ["Write to ann", ".lee@exam", "ple.com, her card is 4111 11", "11 1111 1111", ", ticket TCK-1", "23456."];
     println!("the model says: {chunks:?}");
@@ -20,11 +20,11 @@ async fn main() -> Result<(), Failure> {
     let conversations = Conversations::in_memory(agent);
     let id = "desk".into();
     let mut viewer = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
-    conversations.send(&id, "How do I reach Ann?", Scope::local()).await?.rest().await?;
+    conversations.send(&id, "How do I reach Ann?", Scope::local()).await?.wait().await?;
 
     print!("people see:     ");
     while let Some(told) = viewer.try_next() {
-        if let Telling::Live(Live::TextDelta { text, .. }) = &told.what {
+        if let FeedItem::Live(LiveEvent::TextDelta { text, .. }) = &told.item {
             print!(" {text:?}");
         }
     }

@@ -7,15 +7,15 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use turnbuckle::hook::{OnStop, Stopping, stop};
+use turnbuckle::hook::{OnStop, OnStopContext, stop};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Failure};
+use turnbuckle::{Agent, BoxError};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let file = Arc::new(Mutex::new(String::new()));
 
     let written = file.clone();
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Failure> {
         async { Ok("written") }
     });
 
-    let lint = stop("lint", move |turn: Stopping| {
+    let lint = stop("lint", move |turn: OnStopContext| {
         let content = file.lock().map(|file| file.clone()).unwrap_or_default();
         async move {
             turn.progress(format!("checking {}…", turn.touched().join(", ")));

@@ -10,7 +10,7 @@ use turnbuckle::store::Answer;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, BuildError, Conversations, Failure, Rest, Scope};
+use turnbuckle::{Agent, BoxError, BuildError, Conversations, Scope, TurnStatus};
 
 fn cashier() -> Result<Agent, BuildError> {
     let schema = json!({"type": "object", "properties": {"euros": {"type": "integer"}}, "required": ["euros"]});
@@ -27,21 +27,21 @@ fn cashier() -> Result<Agent, BuildError> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let store = MemoryStore::default();
     let id = "till".into();
 
     let morning = Conversations::builder(cashier()?, store.clone()).build();
-    let Rest::Waiting(pending) = morning.send(&id, "It is broken.", Scope::local()).await?.rest().await? else {
+    let TurnStatus::Waiting(pending) = morning.send(&id, "It is broken.", Scope::local()).await?.wait().await? else {
         return Err("the refund was not asked about".into());
     };
-    println!("waiting for: {:?}\n", pending[0].prompt);
+    println!("waiting for: {:?}\n", pending[0].question);
     drop(morning);
 
     // Another process, another day. Only the store is the same.
     let evening = Conversations::builder(cashier()?, store).build();
     let handle = evening.resolve(&id, &pending[0].call, Answer::Approve, None, Scope::local()).await?;
-    if let Rest::Ended(ended) = handle.rest().await? {
+    if let TurnStatus::Ended(ended) = handle.wait().await? {
         println!("{}: {}", ended.outcome, ended.text());
     }
     Ok(())

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use turnbuckle::hooks::{Critic, CriticRules, Judge};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Recorder;
-use turnbuckle::{Agent, Failure};
+use turnbuckle::{Agent, BoxError};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let creator = Recorder::of(Script::says([
         "Our boat never sinks.",
         "Our boat has never sunk.",

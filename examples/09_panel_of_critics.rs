@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use turnbuckle::hooks::{Consensus, Critic, CriticRules, Judge};
 use turnbuckle::models::Script;
-use turnbuckle::{Agent, Failure};
+use turnbuckle::{Agent, BoxError};
 
 /// A critic that says these verdicts, one for each draft.
 fn judge(name: &str, brief: &str, weight: f64, verdicts: [&str; 2]) -> Judge {
@@ -16,7 +16,7 @@ fn judge(name: &str, brief: &str, weight: f64, verdicts: [&str; 2]) -> Judge {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let approve = r#"{"verdict": "approve"}"#;
     let panel = [
         judge("law", "Is it lawful?", 3.0, [r#"{"verdict": "regenerate", "critique": "name the fees"}"#, approve]),

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hook::{HookExt, OnFailure, observe};
-use turnbuckle::live::{Live, Telling, Told};
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::{Agent, Failure};
+use turnbuckle::{Agent, BoxError};
 use turnbuckle_tools::{CommandLine, Lint, LintOptions, Workspace};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let write = |id: &str, content: &str| {
         ScriptReply::calls(id, "write_file", json!({"path": "src/main.rs", "content": content}))
@@ -33,14 +33,15 @@ async fn main() -> Result<(), Failure> {
     let lint = Lint::new(options, folder.path())?.on_failure(OnFailure::Block);
 
     let tools = Workspace::open(folder.path())?;
-    let mut agent = Agent::builder("coder", model).hook(lint).hook(observe("viewer", |told: Arc<Told>| async move {
-        match &told.what {
-            Telling::Live(Live::HookProgress { hook, text }) => println!("{hook}: {text}"),
-            Telling::Live(Live::HookFinished { hook, decision, .. }) => println!("{hook}: {decision}"),
-            _ => {}
-        }
-        Ok(())
-    }));
+    let mut agent =
+        Agent::builder("coder", model).hook(lint).hook(observe("viewer", |told: Arc<FeedEvent>| async move {
+            match &told.item {
+                FeedItem::Live(LiveEvent::HookProgress { hook, text }) => println!("{hook}: {text}"),
+                FeedItem::Live(LiveEvent::HookFinished { hook, decision, .. }) => println!("{hook}: {decision}"),
+                _ => {}
+            }
+            Ok(())
+        }));
     for tool in Workspace::NAMES.iter().filter_map(|name| tools.tool(name)) {
         agent = agent.shared_tool(tool);
     }

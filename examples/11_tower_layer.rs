@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use tower::ServiceBuilder;
 use tower::retry::Policy;
 use turnbuckle::models::{Script, ScriptFault, ScriptReply};
-use turnbuckle::{Agent, Conversations, Failure, Reply, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Reply, Scope};
 use turnbuckle_hooks::tower::{ModelCall, around_models};
 
 /// A budget of retries for each call, as tower's policies have it: whatever failed is tried again.
 #[derive(Clone)]
 struct Retries(u32);
 
-impl Policy<ModelCall, Reply, Failure> for Retries {
+impl Policy<ModelCall, Reply, BoxError> for Retries {
     type Future = Ready<()>;
 
-    fn retry(&mut self, _: &mut ModelCall, result: &mut Result<Reply, Failure>) -> Option<Ready<()>> {
+    fn retry(&mut self, _: &mut ModelCall, result: &mut Result<Reply, BoxError>) -> Option<Ready<()>> {
         let error = result.as_ref().err()?;
         self.0 = self.0.checked_sub(1)?;
         println!("  tower tries again: {error}");
@@ -33,7 +33,7 @@ impl Policy<ModelCall, Reply, Failure> for Retries {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let overloaded = ScriptReply {
         error: Some(ScriptFault { status: 529, retry_after: None, message: "overloaded".into() }),
         ..ScriptReply::default()

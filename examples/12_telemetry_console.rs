@@ -16,7 +16,7 @@ use turnbuckle::hook::{AfterModel, guard};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Conversations, Failure, Reply, Scope, Turn};
+use turnbuckle::{Agent, BoxError, Conversations, Reply, Scope, Turn};
 use turnbuckle_hooks::{Telemetry, TelemetryOptions};
 
 /// An exporter that keeps spans until they are printed. `Telemetry::new` sends to a collector instead.
@@ -44,7 +44,7 @@ fn print_below(spans: &[SpanData], parent: SpanId, depth: usize) {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let console = Console::default();
     let traces = SdkTracerProvider::builder().with_simple_exporter(console.clone()).build();
     let telemetry = Telemetry::with_providers(&traces, &SdkMeterProvider::default(), TelemetryOptions::default());

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use turnbuckle::models::{OnExhausted, Script};
 use turnbuckle::testing::Recorder;
-use turnbuckle::{Agent, Conversations, Failure, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Scope};
 use turnbuckle_hooks::{Memories, Recall, RecallOptions, Remember, RememberOptions};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let memories = Memories::in_file(folder.path().join("memories.db"));
 

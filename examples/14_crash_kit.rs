@@ -9,7 +9,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::crash::{Kit, World};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, BuildError, Failure};
+use turnbuckle::{Agent, BoxError, BuildError};
 
 /// `Idempotent` is a promise: run again with the same call id, it does not book again.
 fn book(world: &World, asks_first: bool) -> FunctionTool {
@@ -33,7 +33,7 @@ fn clerk(book: FunctionTool) -> Result<Agent, BuildError> {
     Agent::builder("clerk", script).tool(book).build()
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let careless = Kit::new(|world| clerk(book(world, false))).say("A room, please.").run();
     println!("-- careless: {careless}");
     if careless.is_kept() {

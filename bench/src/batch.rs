@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::JoinHandle;
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
 use turnbuckle::id::CountingIds;
-use turnbuckle::live::{Delivery, Live, Telling};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::PausedClock;
-use turnbuckle::{Agent, ConversationId, Conversations, Rest, Scope};
+use turnbuckle::{Agent, ConversationId, Conversations, Scope, TurnStatus};
 
-use crate::Failure;
+use crate::BoxError;
 
 /// What every message says.
 pub const MESSAGE: &str = "What is 2 + 3?";
@@ -64,7 +64,7 @@ pub struct Seen {
 
 impl Batch {
     /// `count` new conversations of `agent` in a memory store, each with its viewers; every viewer is a task that reads.
-    pub async fn new(agent: &Agent, count: usize, viewers: Viewers, source: Source) -> Result<Self, Failure> {
+    pub async fn new(agent: &Agent, count: usize, viewers: Viewers, source: Source) -> Result<Self, BoxError> {
         let builder = Conversations::builder(agent.clone(), MemoryStore::default());
         let conversations = match source {
             Source::System => builder.build(),
@@ -92,7 +92,7 @@ impl Batch {
     }
 
     /// One turn in each conversation, read to the end by its viewers.
-    pub async fn fresh_turns(&self) -> Result<(), Failure> {
+    pub async fn fresh_turns(&self) -> Result<(), BoxError> {
         for id in &self.ids {
             self.turn(id).await?;
         }
@@ -101,7 +101,7 @@ impl Batch {
     }
 
     /// So many turns in the first conversation, one after the other.
-    pub async fn next_turns(&self, count: usize) -> Result<(), Failure> {
+    pub async fn next_turns(&self, count: usize) -> Result<(), BoxError> {
         let id = self.ids.first().ok_or("there is no conversation")?;
         for _ in 0..count {
             self.turn(id).await?;
@@ -110,9 +110,9 @@ impl Batch {
         Ok(())
     }
 
-    async fn turn(&self, id: &ConversationId) -> Result<(), Failure> {
+    async fn turn(&self, id: &ConversationId) -> Result<(), BoxError> {
         match self.conversations.turn(id, MESSAGE, Scope::local()).await? {
-            Rest::Ended(ended) if ended.is_completed() => Ok(()),
+            TurnStatus::Ended(ended) if ended.is_completed() => Ok(()),
             other => Err(format!("the turn did not complete: {other:?}").into()),
         }
     }
@@ -126,7 +126,7 @@ impl Batch {
     }
 
     /// How many records the hooks of the last turn of the first conversation left.
-    pub async fn records(&self) -> Result<usize, Failure> {
+    pub async fn records(&self) -> Result<usize, BoxError> {
         let id = self.ids.first().ok_or("there is no conversation")?;
         let log = self.conversations.log(id, Scope::local()).await?;
         let ended = log.iter().rev().find(|event| matches!(event.kind, EventKind::TurnEnded(_)));
@@ -151,16 +151,16 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-async fn read(mut tail: turnbuckle::live::Subscription, count: Arc<Count>) {
+async fn read(mut tail: turnbuckle::feed::Subscription, count: Arc<Count>) {
     let add = |number: &AtomicU64, more: u64| number.store(number.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     while let Some(told) = tail.next().await {
-        match &told.what {
-            Telling::Live(Live::Lagged { missed }) => add(&count.missed, *missed),
-            Telling::Log(event) => {
+        match &told.item {
+            FeedItem::Live(LiveEvent::Lagged { missed }) => add(&count.missed, *missed),
+            FeedItem::Log(event) => {
                 add(&count.events, 1);
                 add(&count.turns, u64::from(matches!(event.kind, EventKind::TurnEnded(_))));
             }
-            Telling::Live(_) => add(&count.events, 1),
+            FeedItem::Live(_) => add(&count.events, 1),
         }
     }
 }

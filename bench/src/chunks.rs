@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cpu_time::ThreadTime;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::{Boxed, Reply};
+use turnbuckle::{BoxFuture, Reply};
 
 /// Prose without secrets, to be cut into chunks.
 const PROSE: &str = "A turnbuckle has a hook at each end and a turn in the middle. The rope is made fast to one hook and \
@@ -43,7 +43,7 @@ impl Chunks {
 }
 
 impl Model for Chunks {
-    fn stream<'a>(&'a self, _: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, _: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move {
             let mut began = ThreadTime::now();
             let count = |began: ThreadTime| {

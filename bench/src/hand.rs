@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::{Agent, Boxed, Message, Reply};
+use turnbuckle::{Agent, BoxFuture, Message, Reply};
 
-use crate::Failure;
+use crate::BoxError;
 use crate::tool::Add;
 
 /// Model, tool, and a request to begin with.
@@ -30,7 +30,7 @@ impl Sink for Nowhere {
 
 impl Loop {
     /// Over this model and tool.
-    pub async fn new(model: Arc<dyn Model>, tool: Add) -> Result<Self, Failure> {
+    pub async fn new(model: Arc<dyn Model>, tool: Add) -> Result<Self, BoxError> {
         let seen = Arc::new(Mutex::new(None));
         Agent::builder("hand", Kept(seen.clone())).tool(Add::default()).build()?.run("hi").await?;
         let request = seen.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or("no request was seen")?;
@@ -38,7 +38,7 @@ impl Loop {
     }
 
     /// One message to its answer.
-    pub async fn turn(&self, message: &str) -> Result<String, Failure> {
+    pub async fn turn(&self, message: &str) -> Result<String, BoxError> {
         let mut request = self.request.clone();
         request.messages = Arc::new(vec![Message::User(message.into())]);
         loop {
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Loop {
 struct Kept(Arc<Mutex<Option<Request>>>);
 
 impl Model for Kept {
-    fn stream<'a>(&'a self, request: &'a Request, _: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.clone());
         Box::pin(async { Ok(Reply::text("kept")) })
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use turnbuckle::hook::{AfterAgent, AfterModel, BeforeAgent, BeforeModel, Hook, HookEntry, HookExt};
-use turnbuckle::hook::{Incoming, ModelNext, Outgoing, Settled, ToolNext};
+use turnbuckle::hook::{AfterAgentContext, BeforeAgentContext, BeforeModelContext, ModelNext, ToolNext};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
 /// How often one hook with all six points is called in the measured turn: `before_agent`, `wrap_tool_call` and
 /// `after_agent` once, `before_model`, `wrap_model_call` and `after_model` twice.
@@ -17,10 +17,10 @@ pub const CALLS: usize = 9;
 pub struct All;
 
 impl Hook for All {
-    async fn before_agent(&self, _: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, _: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         Ok(BeforeAgent::Continue)
     }
-    async fn before_model(&self, _: &mut Outgoing) -> Result<BeforeModel, Failure> {
+    async fn before_model(&self, _: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         Ok(BeforeModel::Continue)
     }
     async fn wrap_model_call<'a>(
@@ -32,13 +32,18 @@ impl Hook for All {
     ) -> Result<Reply, ModelError> {
         next.run(request, out).await
     }
-    async fn after_model(&self, _: &Turn, _: &Arc<Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, _: &Turn, _: &Arc<Reply>) -> Result<AfterModel, BoxError> {
         Ok(AfterModel::Continue)
     }
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         next.run(call).await
     }
-    async fn after_agent(&self, _: &mut Settled) -> Result<AfterAgent, Failure> {
+    async fn after_agent(&self, _: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
         Ok(AfterAgent::Continue)
     }
 }

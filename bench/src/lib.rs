@@ -18,4 +18,4 @@ pub mod tape;
 pub mod tool;
 
 /// What a measurement fails with.
-pub type Failure = turnbuckle::Failure;
+pub type BoxError = turnbuckle::BoxError;

@@ -8,7 +8,7 @@ use turnbuckle::store::{Batch, Lease, Store, Totals};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{Agent, CallId, ConversationId, Conversations, Scope, Timestamp, TurnId};
 
-use crate::Failure;
+use crate::BoxError;
 
 /// A turn to be repeated.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Written {
 
 impl Template {
     /// One turn of `agent`, with a message of so many bytes.
-    pub async fn of(agent: &Agent, bytes: usize) -> Result<Self, Failure> {
+    pub async fn of(agent: &Agent, bytes: usize) -> Result<Self, BoxError> {
         let conversations = Conversations::builder(agent.clone(), MemoryStore::default()).build();
         let id = ConversationId::from("c");
         conversations.turn(&id, "lorem ipsum ".repeat(bytes / 12), Scope::local()).await?;
@@ -33,7 +33,7 @@ impl Template {
     }
 
     /// Fills the log of a new conversation with whole turns, at least so many events.
-    pub async fn fill(&self, store: &dyn Store, id: &ConversationId, events: usize) -> Result<Written, Failure> {
+    pub async fn fill(&self, store: &dyn Store, id: &ConversationId, events: usize) -> Result<Written, BoxError> {
         let now = Timestamp::from_millis(1_769_860_800_000);
         store.open(id, Scope::local().actor(), now).await?;
         let claim = store.claim(id, &"bench".into(), now).await?;

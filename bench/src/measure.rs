@@ -5,15 +5,15 @@ use std::future::Future;
 use cpu_time::ThreadTime;
 use tokio::runtime::Runtime;
 
-use crate::Failure;
+use crate::BoxError;
 
 /// A runtime with everything on this thread, so that its CPU time is the whole cost.
-pub fn runtime() -> Result<Runtime, Failure> {
+pub fn runtime() -> Result<Runtime, BoxError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_time().build()?)
 }
 
 /// Runs `work` here and gives back the nanoseconds of CPU that this thread spent on it.
-pub fn cpu_ns<T>(runtime: &Runtime, work: impl Future<Output = Result<T, Failure>>) -> Result<f64, Failure> {
+pub fn cpu_ns<T>(runtime: &Runtime, work: impl Future<Output = Result<T, BoxError>>) -> Result<f64, BoxError> {
     let began = ThreadTime::try_now()?;
     let done = runtime.block_on(work);
     let took = began.try_elapsed()?;

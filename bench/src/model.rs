@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::json;
 use turnbuckle::message::StopReason;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::{Boxed, Message, Reply, ToolCall};
+use turnbuckle::{BoxFuture, Message, Reply, ToolCall};
 
 /// What it says at the end.
 pub const ANSWER: &str = "The sum is 5.";
@@ -35,7 +35,7 @@ impl Instant {
 }
 
 impl Model for Instant {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move { Ok(self.answer(request, out)) })
     }
 }

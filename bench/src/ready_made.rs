@@ -15,19 +15,19 @@ use turnbuckle_hooks::{
 };
 use turnbuckle_tools::{Lint, Persist};
 
-use crate::Failure;
+use crate::BoxError;
 
 /// A hook on the measured turn.
 pub struct Row {
     /// What `bench/hooks` and the table call it.
     pub name: &'static str,
     /// Makes it; `None` for the turn without a hook.
-    pub make: fn(&Path) -> Result<Option<HookEntry>, Failure>,
+    pub make: fn(&Path) -> Result<Option<HookEntry>, BoxError>,
     /// Whether every turn sends the same message, so that a cache knows it.
     pub same: bool,
 }
 
-const fn row(name: &'static str, make: fn(&Path) -> Result<Option<HookEntry>, Failure>) -> Row {
+const fn row(name: &'static str, make: fn(&Path) -> Result<Option<HookEntry>, BoxError>) -> Row {
     Row { name, make, same: false }
 }
 
@@ -86,7 +86,7 @@ fn adviser(name: &str) -> Script {
 }
 
 /// A hook as configuration builds it.
-fn ready<H: ReadyMade>(folder: &Path, options: Value) -> Result<Option<HookEntry>, Failure> {
+fn ready<H: ReadyMade>(folder: &Path, options: Value) -> Result<Option<HookEntry>, BoxError> {
     let open_model = |name: &str| Ok(Arc::new(adviser(name)) as Arc<dyn Model>);
     let around = Surroundings { folder, data: folder, open_model: &open_model };
     let hook = H::from_options(serde_json::from_value(options)?, &around)?;

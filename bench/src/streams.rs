@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::BoxError;
 
 /// Which wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn events(wire: Wire, chunks: usize) -> Vec<String> {
 }
 
 /// Starts it; gives back its address. It lives as long as the process.
-pub fn serve(wire: Wire, pace: Pace, chunks: usize) -> Result<String, Failure> {
+pub fn serve(wire: Wire, pace: Pace, chunks: usize) -> Result<String, BoxError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     let events = events(wire, chunks);

@@ -9,18 +9,18 @@ use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
-    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Standing, Store,
-    Stored,
+    Batch, Claim, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    JobSelector, Lease, Scratch, ScratchWrite, Store, StoreFuture,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
-use crate::Failure;
+use crate::BoxError;
 
 /// One transaction.
 #[derive(Clone, Debug)]
 enum Step {
     Claim { writer: String, until: i64 },
-    Deliver { letter: String, body: String },
+    Deliver { item: String, body: String },
     Append(Box<Append>),
 }
 
@@ -29,7 +29,7 @@ struct Append {
     events: Vec<Row>,
     take: Vec<String>,
     /// `None`: as it is.
-    beside: Option<Option<String>>,
+    scratch: Option<Option<String>>,
     records: Option<String>,
     standing: Option<(&'static str, Option<i64>)>,
     totals: Option<(i64, i64)>,
@@ -91,7 +91,7 @@ pub struct ByHand {
 
 impl ByHand {
     /// A file that the store made and left.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
+    pub fn open(path: &Path) -> Result<Self, BoxError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;
         db.set_prepared_statement_cache_capacity(64);
@@ -100,14 +100,14 @@ impl ByHand {
     }
 
     /// A row for a conversation.
-    pub fn conversation(&self, id: &str) -> Result<i64, Failure> {
+    pub fn conversation(&self, id: &str) -> Result<i64, BoxError> {
         let sql = "INSERT INTO conversation (id, format, owner, opened, written) VALUES (?, 1, '{}', 0, 0)";
         self.db.execute(sql, [id])?;
         Ok(self.db.last_insert_rowid())
     }
 
     /// One turn of the conversation: all of the tape, in as many transactions.
-    pub fn turn(&self, tape: &Tape, key: i64) -> Result<(), Failure> {
+    pub fn turn(&self, tape: &Tape, key: i64) -> Result<(), BoxError> {
         for step in &tape.steps {
             self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
             match step {
@@ -118,12 +118,12 @@ impl ByHand {
                         )?
                         .execute((key, writer, until))?;
                 }
-                Step::Deliver { letter, body } => {
+                Step::Deliver { item, body } => {
                     self.db
                         .prepare_cached(
                             "INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (?, ?, 1, ?, ?)",
                         )?
-                        .execute((key, letter, FORMAT, body))?;
+                        .execute((key, item, FORMAT, body))?;
                 }
                 Step::Append(append) => self.append(append, key)?,
             }
@@ -132,17 +132,17 @@ impl ByHand {
         Ok(())
     }
 
-    fn append(&self, append: &Append, key: i64) -> Result<(), Failure> {
+    fn append(&self, append: &Append, key: i64) -> Result<(), BoxError> {
         let last = append.events.last();
         self.db
             .prepare_cached(
                 "UPDATE conversation SET seq = coalesce(?2, seq), written = coalesce(?3, written) WHERE made = ?1",
             )?
             .execute((key, last.map(|row| row.seq), last.map(|row| row.at)))?;
-        if let Some(beside) = &append.beside {
+        if let Some(scratch) = &append.scratch {
             self.db
                 .prepare_cached("UPDATE conversation SET beside = ?2, beside_format = ?3 WHERE made = ?1")?
-                .execute((key, beside, FORMAT))?;
+                .execute((key, scratch, FORMAT))?;
         }
         if let Some((standing, due)) = &append.standing {
             self.db
@@ -166,10 +166,8 @@ impl ByHand {
         for row in &append.events {
             insert.execute((key, row.seq, &row.turn, row.at, &row.kind, &row.call, FORMAT, row.tokens, &row.body))?;
         }
-        for letter in &append.take {
-            self.db
-                .prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?
-                .execute((key, letter))?;
+        for item in &append.take {
+            self.db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?.execute((key, item))?;
         }
         if let (Some(records), Some(row)) = (&append.records, append.events.last()) {
             self.db
@@ -204,17 +202,17 @@ fn row(event: &Event) -> Row {
 fn append(batch: &Batch<'_>) -> Append {
     Append {
         events: batch.events.iter().map(|event| row(event)).collect(),
-        take: batch.take.iter().map(|letter| letter.to_string()).collect(),
-        beside: match batch.beside {
-            BesideWrite::Keep => None,
-            BesideWrite::Put(beside) => Some(Some(text(beside))),
-            BesideWrite::Delete => Some(None),
+        take: batch.take.iter().map(|item| item.to_string()).collect(),
+        scratch: match batch.scratch {
+            ScratchWrite::Keep => None,
+            ScratchWrite::Put(scratch) => Some(Some(text(scratch))),
+            ScratchWrite::Delete => Some(None),
         },
         records: (!batch.records.is_empty()).then(|| text(&batch.records)),
         standing: batch.standing.map(|standing| match standing {
-            Standing::Idle => ("idle", None),
-            Standing::Running => ("running", Some(0)),
-            Standing::Waiting { until } => ("waiting", Some(number(until.as_millis()))),
+            ConversationStatus::Idle => ("idle", None),
+            ConversationStatus::Running => ("running", Some(0)),
+            ConversationStatus::Waiting { until } => ("waiting", Some(number(until.as_millis()))),
         }),
         totals: batch.totals.map(|totals| (number(totals.model_calls), number(totals.tokens))),
         release: batch.lease == Lease::Release,
@@ -222,52 +220,57 @@ fn append(batch: &Batch<'_>) -> Append {
 }
 
 impl<S: Store> Store for Taped<S> {
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
         self.store.open(id, owner, now)
     }
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>> {
         self.store.owner(id)
     }
-    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
-        self.note(Step::Deliver { letter: letter.id.to_string(), body: text(&letter) });
-        self.store.deliver(id, letter)
+    fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
+        self.note(Step::Deliver { item: item.id.to_string(), body: text(&item) });
+        self.store.deliver(id, item)
     }
-    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
-        self.store.letters(id, which)
+    fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
+        self.store.inbox(id, which)
     }
-    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> StoreFuture<'a, Claim> {
         self.note(Step::Claim { writer: writer.to_string(), until: number(now.as_millis()) + 15_000 });
         self.store.claim(id, writer, now)
     }
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()> {
         self.store.renew(id, epoch, now)
     }
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
         self.note(Step::Append(Box::new(append(&batch))));
         self.store.append(batch)
     }
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.store.log(id, from, most)
     }
-    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.store.tail(id, before, tokens)
     }
-    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool> {
         self.store.has_call(id, call)
     }
-    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
-        self.store.beside(id)
+    fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
+        self.store.scratch(id)
     }
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.store.records(id, turn)
     }
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.store.jobs(id)
     }
-    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+    fn take_job<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        hooks: &'a [JobSelector],
+        hold: JobLease<'a>,
+    ) -> StoreFuture<'a, Option<Job>> {
         self.store.take_job(id, hooks, hold)
     }
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
         self.store.settle_job(id, job, done)
     }
     fn due<'a>(
@@ -275,13 +278,13 @@ impl<S: Store> Store for Taped<S> {
         now: Timestamp,
         after: Option<&'a ConversationId>,
         most: usize,
-    ) -> Stored<'a, Vec<ConversationId>> {
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
         self.store.due(now, after, most)
     }
-    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>> {
         self.store.sub_agents_with_jobs(id)
     }
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+    fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
     }
     fn is_durable(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use turnbuckle::tool::{Effect, Output, Spec, Tool};
-use turnbuckle::{Boxed, Failure, ToolCall, Turn};
+use turnbuckle::{BoxError, BoxFuture, ToolCall, Turn};
 
 /// Adds `a` and `b`.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Default for Add {
 
 impl Add {
     /// The sum as text.
-    pub fn add(&self, arguments: &Value) -> Result<Output, Failure> {
+    pub fn add(&self, arguments: &Value) -> Result<Output, BoxError> {
         let number = |name: &str| arguments.get(name).and_then(Value::as_i64).ok_or("an argument is missing");
         Ok(Output::ok((number("a")? + number("b")?).to_string()))
     }
@@ -31,7 +31,7 @@ impl Tool for Add {
     fn spec(&self) -> &Spec {
         &self.0
     }
-    fn call<'a>(&'a self, _: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, _: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async move { self.add(&call.arguments) })
     }
 }

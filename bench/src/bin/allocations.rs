@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::runtime::Runtime;
 use turnbuckle::Agent;
-use turnbuckle_bench::Failure;
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::{calculator, speaker};
 use turnbuckle_bench::batch::{Batch, MESSAGE, Source, Viewers};
 use turnbuckle_bench::hand::Loop;
@@ -27,7 +27,7 @@ static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const TURNS: usize = 200;
 const CHUNKS: usize = 10_000;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let runtime = runtime()?;
     let model = Instant::default();
     let mut counts = Map::new();
@@ -68,7 +68,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Allocations of a turn in a fresh conversation.
-fn fresh(runtime: &Runtime, agent: &Agent, turns: usize, viewers: Viewers) -> Result<f64, Failure> {
+fn fresh(runtime: &Runtime, agent: &Agent, turns: usize, viewers: Viewers) -> Result<f64, BoxError> {
     let warm = runtime.block_on(Batch::new(agent, 3, viewers, Source::System))?;
     runtime.block_on(warm.fresh_turns())?;
     warm.finish();
@@ -78,7 +78,7 @@ fn fresh(runtime: &Runtime, agent: &Agent, turns: usize, viewers: Viewers) -> Re
     Ok(count / turns as f64)
 }
 
-fn counted<T>(runtime: &Runtime, work: impl Future<Output = Result<T, Failure>>) -> Result<f64, Failure> {
+fn counted<T>(runtime: &Runtime, work: impl Future<Output = Result<T, BoxError>>) -> Result<f64, BoxError> {
     let region = Region::new(COUNTED);
     runtime.block_on(work)?;
     let change = region.change();

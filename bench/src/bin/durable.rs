@@ -13,8 +13,8 @@ use std::time::Instant as Clock;
 use cpu_time::ProcessTime;
 use futures_util::future::try_join_all;
 use tokio::runtime::Runtime;
-use turnbuckle::{Agent, ConversationId, Conversations, Rest, Scope};
-use turnbuckle_bench::Failure;
+use turnbuckle::{Agent, ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::calculator;
 use turnbuckle_bench::batch::MESSAGE;
 use turnbuckle_bench::hooks::interested;
@@ -28,7 +28,7 @@ use turnbuckle_stores::SqliteStore;
 /// How often each kind of work is done.
 const ROUNDS: usize = 200;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let bench = Bench {
         runtime: tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?,
         folder: tempfile::tempdir_in(std::env::var_os("BENCH_FOLDER").unwrap_or_else(|| ".".into()))?,
@@ -70,7 +70,7 @@ struct Took {
 }
 
 impl Took {
-    fn of<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<Self, Failure> {
+    fn of<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<Self, BoxError> {
         let (wall, cpu) = (Clock::now(), ProcessTime::try_now()?);
         work()?;
         let each = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
@@ -83,11 +83,11 @@ struct Rounds(Vec<Vec<Took>>);
 
 impl Rounds {
     /// Every kind of work once a round.
-    fn of(rounds: usize, kinds: &[&dyn Fn(usize) -> Result<Took, Failure>]) -> Result<Self, Failure> {
+    fn of(rounds: usize, kinds: &[&dyn Fn(usize) -> Result<Took, BoxError>]) -> Result<Self, BoxError> {
         for kind in kinds {
             kind(rounds)?;
         }
-        let round = |round| kinds.iter().map(|kind| kind(round)).collect::<Result<Vec<_>, Failure>>();
+        let round = |round| kinds.iter().map(|kind| kind(round)).collect::<Result<Vec<_>, BoxError>>();
         Ok(Self((0..rounds).map(round).collect::<Result<_, _>>()?))
     }
     fn over(&self, number: impl Fn(&[Took]) -> f64) -> f64 {
@@ -104,9 +104,9 @@ impl Rounds {
     }
 }
 
-async fn turn(conversations: &Conversations, id: &ConversationId) -> Result<(), Failure> {
+async fn turn(conversations: &Conversations, id: &ConversationId) -> Result<(), BoxError> {
     match conversations.turn(id, MESSAGE, Scope::local()).await? {
-        Rest::Ended(ended) if ended.is_completed() => Ok(()),
+        TurnStatus::Ended(ended) if ended.is_completed() => Ok(()),
         other => Err(format!("the turn did not complete: {other:?}").into()),
     }
 }
@@ -116,12 +116,12 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    fn conversations(&self, agent: &Agent, file: &str) -> Result<Conversations, Failure> {
+    fn conversations(&self, agent: &Agent, file: &str) -> Result<Conversations, BoxError> {
         Ok(Conversations::builder(agent.clone(), SqliteStore::open(self.file(file))?).build())
     }
 
     /// What one turn writes.
-    fn tape(&self, agent: &Agent) -> Result<Tape, Failure> {
+    fn tape(&self, agent: &Agent) -> Result<Tape, BoxError> {
         let store = Taped::new(SqliteStore::open(self.file("tape.db"))?);
         let conversations = Conversations::builder(agent.clone(), store.clone()).build();
         self.runtime.block_on(turn(&conversations, &"c".into()))?;
@@ -129,17 +129,17 @@ impl Bench {
     }
 
     /// A turn of a fresh conversation.
-    fn fresh(&self, conversations: &Conversations, round: usize) -> Result<Took, Failure> {
+    fn fresh(&self, conversations: &Conversations, round: usize) -> Result<Took, BoxError> {
         let id = ConversationId::from(format!("c_{round}"));
         Took::of(|| self.runtime.block_on(turn(conversations, &id)))
     }
 
-    fn by_hand(&self, hand: &ByHand, tape: &Tape, round: usize) -> Result<Took, Failure> {
+    fn by_hand(&self, hand: &ByHand, tape: &Tape, round: usize) -> Result<Took, BoxError> {
         Took::of(|| hand.turn(tape, hand.conversation(&format!("c_{round}"))?))
     }
 
     /// a and c: a durable turn against the same rows by hand, and what hooks add to it.
-    fn turn_and_hooks(&self, report: &mut Report) -> Result<(), Failure> {
+    fn turn_and_hooks(&self, report: &mut Report) -> Result<(), BoxError> {
         let agents = [0, 1, 5].map(|hooks| calculator(&self.model, interested(hooks)));
         let [none, one, five] = agents;
         let (none, one, five) = (none?, one?, five?);
@@ -182,12 +182,12 @@ impl Bench {
     }
 
     /// b: many conversations at once share commits.
-    fn many(&self, report: &mut Report) -> Result<(), Failure> {
+    fn many(&self, report: &mut Report) -> Result<(), BoxError> {
         let agent = calculator(&self.model, Vec::new())?;
         report.part("turns of many conversations at once");
         for (at_once, turns) in [(1, 20), (100, 5), (1_000, 3)] {
             let store = SqliteStore::open(self.file(&format!("many_{at_once}.db")))?;
-            let conversations = Conversations::builder(agent.clone(), store.clone()).most_at_rest(2 * at_once).build();
+            let conversations = Conversations::builder(agent.clone(), store.clone()).max_idle(2 * at_once).build();
             let before = store.commits();
             let talk = async |n: usize| {
                 let (conversations, id) = (conversations.clone(), ConversationId::from(format!("c_{n}")));
@@ -195,7 +195,7 @@ impl Bench {
                     for _ in 0..turns {
                         turn(&conversations, &id).await?;
                     }
-                    Ok::<_, Failure>(())
+                    Ok::<_, BoxError>(())
                 });
                 task.await?
             };
@@ -215,7 +215,7 @@ impl Bench {
     }
 
     /// d: how long the log is does not matter.
-    fn length(&self, report: &mut Report) -> Result<(), Failure> {
+    fn length(&self, report: &mut Report) -> Result<(), BoxError> {
         const LENGTHS: [usize; 3] = [100, 1_000, 10_000];
         let agent = calculator(&self.model, Vec::new())?;
         let store = SqliteStore::open(self.file("long.db"))?;
@@ -225,7 +225,7 @@ impl Bench {
             for (id, events) in ids.iter().zip(LENGTHS) {
                 template.fill(&store, id, events).await?;
             }
-            Ok::<_, Failure>(())
+            Ok::<_, BoxError>(())
         })?;
         let revive = |id: &ConversationId| {
             let conversations = Conversations::builder(agent.clone(), store.clone()).build();

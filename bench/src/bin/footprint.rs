@@ -14,7 +14,7 @@ use turnbuckle::message::Content;
 use turnbuckle::models::Script;
 use turnbuckle::store::Store;
 use turnbuckle::{Agent, ConversationId, Conversations, Part, Scope};
-use turnbuckle_bench::Failure;
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::calculator;
 use turnbuckle_bench::long::Template;
 use turnbuckle_bench::model::Instant;
@@ -28,7 +28,7 @@ const EVENTS: usize = 120;
 const PROMISED: f64 = 1.15;
 const EACH: f64 = 4096.0;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let count: usize = std::env::args().nth(1).map_or(Ok(10_000), |count| count.parse())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
     let talker = Agent::builder("talker", Script::says(["dolor sit amet ".repeat(270)])).build()?;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Of one of so many conversations whose turns begin with a message of so many bytes.
-async fn footprint(agent: &Agent, bytes: usize, count: usize) -> Result<Value, Failure> {
+async fn footprint(agent: &Agent, bytes: usize, count: usize) -> Result<Value, BoxError> {
     let folder = tempfile::tempdir_in(std::env::var_os("BENCH_FOLDER").unwrap_or_else(|| ".".into()))?;
     let store = SqliteStore::open(folder.path().join("footprint.db"))?;
     let template = Template::of(agent, bytes).await?;
@@ -51,7 +51,7 @@ async fn footprint(agent: &Agent, bytes: usize, count: usize) -> Result<Value, F
     for some in ids.chunks(100) {
         try_join_all(some.iter().map(|id| template.fill(&store, id, EVENTS))).await?;
     }
-    let conversations = Conversations::builder(agent.clone(), store.clone()).most_at_rest(2 * count).build();
+    let conversations = Conversations::builder(agent.clone(), store.clone()).max_idle(2 * count).build();
     // What is made once is not one conversation's.
     let first = ids.first().ok_or("there are no conversations")?;
     conversations.resume(first, Scope::local()).await?;

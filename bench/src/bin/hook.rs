@@ -12,15 +12,15 @@ use tokio::runtime::Runtime;
 use turnbuckle::id::CountingIds;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::PausedClock;
-use turnbuckle::{Agent, ConversationId, Conversations, Rest, Scope};
-use turnbuckle_bench::Failure;
+use turnbuckle::{Agent, ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::calculator;
 use turnbuckle_bench::batch::MESSAGE;
 use turnbuckle_bench::measure::runtime;
 use turnbuckle_bench::model::Instant;
 use turnbuckle_bench::ready_made::ROWS;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments == ["--list"] {
         let mut out = std::io::stdout();
@@ -37,14 +37,14 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Each the first of a new conversation, to the end of what runs beside and after it.
-async fn turns(agent: &Agent, prefix: &str, count: usize, same: bool) -> Result<(), Failure> {
+async fn turns(agent: &Agent, prefix: &str, count: usize, same: bool) -> Result<(), BoxError> {
     let builder = Conversations::builder(agent.clone(), MemoryStore::default());
     let conversations = builder.clock(Arc::new(PausedClock::default())).ids(Arc::new(CountingIds::default())).build();
     for number in 0..count {
         let id: ConversationId = format!("{prefix}_{number:04}").into();
         let message = if same { MESSAGE.to_owned() } else { format!("{MESSAGE} {prefix} {number:04}") };
         match conversations.turn(&id, message, Scope::local()).await? {
-            Rest::Ended(ended) if ended.is_completed() => {}
+            TurnStatus::Ended(ended) if ended.is_completed() => {}
             other => return Err(format!("the turn did not complete: {other:?}").into()),
         }
         conversations.drain(Duration::from_secs(1)).await;
@@ -54,6 +54,6 @@ async fn turns(agent: &Agent, prefix: &str, count: usize, same: bool) -> Result<
 
 /// What is counted, by this name: nothing before and nothing after.
 #[inline(never)]
-fn measured(runtime: &Runtime, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn measured(runtime: &Runtime, work: impl Future<Output = Result<(), BoxError>>) -> Result<(), BoxError> {
     std::hint::black_box(runtime.block_on(work))
 }

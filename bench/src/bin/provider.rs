@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::runtime::Runtime;
-use turnbuckle::live::{Delivery, Live, Telling};
-use turnbuckle::{Agent, ConversationId, Conversations, Rest, Scope};
-use turnbuckle_bench::Failure;
+use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
+use turnbuckle::{Agent, ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::measure::{cpu_ns, median};
 use turnbuckle_bench::report::Report;
 use turnbuckle_bench::streams::{Pace, WORD, Wire, serve};
@@ -24,7 +24,7 @@ const ROUNDS: usize = 30;
 /// Streams of one chunk, for the time to the first.
 const FIRSTS: usize = 400;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut report = Report::default();
     for wire in [Wire::Anthropic, Wire::OpenAi] {
@@ -52,7 +52,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(runtime: &'a Runtime, wire: Wire, pace: Pace, chunks: usize) -> Result<Self, Failure> {
+    fn new(runtime: &'a Runtime, wire: Wire, pace: Pace, chunks: usize) -> Result<Self, BoxError> {
         let url = serve(wire, pace, chunks)?;
         let agent = match wire {
             Wire::Anthropic => Agent::builder("a", Anthropic::at(&url, "bench", None)?).build()?,
@@ -66,7 +66,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Only reads; gives back when the first byte of the body came.
-    async fn bare(&self) -> Result<Instant, Failure> {
+    async fn bare(&self) -> Result<Instant, BoxError> {
         let mut response = self.client.post(&self.url).body("{}").send().await?;
         let mut first = None;
         while let Some(piece) = response.chunk().await? {
@@ -78,33 +78,33 @@ impl<'a> Bench<'a> {
 
     /// A turn with one viewer; gives back when the viewer saw the first text, and how many bytes of it in all: what one read
     /// brings is told in one piece.
-    async fn turn(&self) -> Result<(Instant, usize), Failure> {
+    async fn turn(&self) -> Result<(Instant, usize), BoxError> {
         let conversations = Conversations::in_memory(self.agent.clone());
         let id = ConversationId::from("c");
         let mut tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
         let viewer = tokio::spawn(async move {
             let (mut first, mut bytes) = (None, 0);
             while let Some(told) = tail.next().await {
-                match &told.what {
-                    Telling::Live(Live::TextDelta { text, .. }) => {
+                match &told.item {
+                    FeedItem::Live(LiveEvent::TextDelta { text, .. }) => {
                         first.get_or_insert_with(Instant::now);
                         bytes += text.len();
                     }
-                    Telling::Log(event) if matches!(event.kind, turnbuckle::event::EventKind::TurnEnded(_)) => break,
+                    FeedItem::Log(event) if matches!(event.kind, turnbuckle::event::EventKind::TurnEnded(_)) => break,
                     _ => {}
                 }
             }
             (first, bytes)
         });
         match conversations.turn(&id, "Speak.", Scope::local()).await? {
-            Rest::Ended(ended) if ended.is_completed() => {}
+            TurnStatus::Ended(ended) if ended.is_completed() => {}
             other => return Err(format!("the turn did not complete: {other:?}").into()),
         }
         let (first, bytes) = viewer.await?;
         Ok((first.ok_or("nothing was told")?, bytes))
     }
 
-    fn chunks(&self, report: &mut Report, name: &str, promise: bool) -> Result<(), Failure> {
+    fn chunks(&self, report: &mut Report, name: &str, promise: bool) -> Result<(), BoxError> {
         let (mut bare, mut turns, mut walls) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             bare.push(cpu_ns(self.runtime, self.bare())? / CHUNKS as f64);
@@ -128,7 +128,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn first(&self, report: &mut Report, wire: Wire) -> Result<(), Failure> {
+    fn first(&self, report: &mut Report, wire: Wire) -> Result<(), BoxError> {
         let (mut bare, mut turns) = (Vec::new(), Vec::new());
         let micros = |began: Instant, first: Instant| first.duration_since(began).as_nanos() as f64 / 1000.0;
         for _ in 0..FIRSTS {

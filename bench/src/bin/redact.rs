@@ -2,9 +2,9 @@
 
 use cpu_time::ThreadTime;
 use regex::Regex;
-use turnbuckle::hook::{Passed, Transformer};
+use turnbuckle::hook::{TransformOutput, Transformer};
 use turnbuckle::hooks::Redact;
-use turnbuckle_bench::Failure;
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::measure::median;
 
 const ROUNDS: usize = 15;
@@ -26,20 +26,20 @@ fn prose() -> String {
 }
 
 /// As a stream of pieces of so many bytes.
-fn streamed(redact: &Redact, text: &str, size: usize) -> Result<usize, Failure> {
+fn streamed(redact: &Redact, text: &str, size: usize) -> Result<usize, BoxError> {
     let (mut redactor, mut passed, mut notes) = (redact.redactor(), String::new(), serde_json::Map::new());
     let mut rest = text;
     while !rest.is_empty() {
         let (piece, more) = rest.split_at(rest.floor_char_boundary(size.min(rest.len())));
-        redactor.chunk(piece, &mut Passed::new(&mut passed, &mut notes))?;
+        redactor.chunk(piece, &mut TransformOutput::new(&mut passed, &mut notes))?;
         rest = more;
     }
-    redactor.finish(&mut Passed::new(&mut passed, &mut notes))?;
+    redactor.finish(&mut TransformOutput::new(&mut passed, &mut notes))?;
     Ok(passed.len())
 }
 
 /// CPU seconds of the work, in the middle of many rounds.
-fn seconds(mut work: impl FnMut() -> Result<usize, Failure>) -> Result<f64, Failure> {
+fn seconds(mut work: impl FnMut() -> Result<usize, BoxError>) -> Result<f64, BoxError> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let began = ThreadTime::try_now()?;
@@ -50,7 +50,7 @@ fn seconds(mut work: impl FnMut() -> Result<usize, Failure>) -> Result<f64, Fail
 }
 
 #[allow(clippy::print_stdout, reason = "a measurement prints")]
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let (text, redact) = (prose(), Redact::standard()?);
     let mb = text.len() as f64 / 1e6;
     let all = redact.patterns().map(|pattern| format!("(?:{pattern})")).collect::<Vec<_>>().join("|");

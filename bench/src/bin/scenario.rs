@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use turnbuckle_bench::Failure;
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::{calculator, speaker};
 use turnbuckle_bench::batch::{Batch, MESSAGE, Source, Viewers};
 use turnbuckle_bench::hand::Loop;
@@ -18,7 +18,7 @@ use turnbuckle_bench::tool::Add;
 /// How many chunks a streamed turn has.
 const CHUNKS: usize = 1_000;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let mut arguments = std::env::args().skip(1);
     let (Some(name), Some(count)) = (arguments.next(), arguments.next()) else {
         return Err("usage: scenario NAME COUNT".into());
@@ -57,6 +57,6 @@ fn main() -> Result<(), Failure> {
 
 /// What is counted, by this name: nothing before and nothing after.
 #[inline(never)]
-fn measured(runtime: &Runtime, work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn measured(runtime: &Runtime, work: impl Future<Output = Result<(), BoxError>>) -> Result<(), BoxError> {
     std::hint::black_box(runtime.block_on(work))
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use turnbuckle::Agent;
-use turnbuckle_bench::Failure;
+use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::{calculator, speaker};
 use turnbuckle_bench::batch::{Batch, MESSAGE, Source, Viewers};
 use turnbuckle_bench::chunks::Chunks;
@@ -33,7 +33,7 @@ const CHUNKS: usize = 10_000;
 const SHOWN_CHUNKS: usize = 1_000;
 const ONE: Viewers = Viewers::Lossy(1);
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), BoxError> {
     let counts = allocations();
     let mut report = Report::default();
     let bench = Bench { runtime: runtime()?, model: Instant::default(), allocations: counts.as_ref() };
@@ -68,10 +68,10 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// a: a turn against the hand-written loop.
-    fn turn(&self, report: &mut Report) -> Result<(), Failure> {
+    fn turn(&self, report: &mut Report) -> Result<(), BoxError> {
         let hand = self.runtime.block_on(Loop::new(Arc::new(self.model.clone()), Add::default()))?;
         let agent = calculator(&self.model, Vec::new())?;
-        let by_hand = || -> Result<f64, Failure> {
+        let by_hand = || -> Result<f64, BoxError> {
             let work = async {
                 for _ in 0..HAND_TURNS {
                     std::hint::black_box(hand.turn(MESSAGE).await?);
@@ -109,7 +109,7 @@ impl Bench<'_> {
     }
 
     /// b: what hooks add to it.
-    fn hooks(&self, report: &mut Report) -> Result<(), Failure> {
+    fn hooks(&self, report: &mut Report) -> Result<(), BoxError> {
         let none = calculator(&self.model, Vec::new())?;
         let [one, five] = [calculator(&self.model, interested(1))?, calculator(&self.model, interested(5))?];
         let idle = calculator(&self.model, uninterested(5))?;
@@ -146,7 +146,7 @@ impl Bench<'_> {
     }
 
     /// c: what a chunk costs.
-    fn stream(&self, report: &mut Report) -> Result<(), Failure> {
+    fn stream(&self, report: &mut Report) -> Result<(), BoxError> {
         let [plain, redacted] = [speaker(CHUNKS, 0)?, speaker(CHUNKS, 3)?];
         let all = self.rounds(&[
             &|| self.fresh(&plain, 1, Viewers::None),
@@ -169,7 +169,7 @@ impl Bench<'_> {
     }
 
     /// d: many viewers.
-    fn viewers(&self, report: &mut Report) -> Result<(), Failure> {
+    fn viewers(&self, report: &mut Report) -> Result<(), BoxError> {
         const MANY: usize = 1_000;
         let model = Chunks::new(SHOWN_CHUNKS);
         let pushing = model.pushing();
@@ -206,7 +206,7 @@ impl Bench<'_> {
     }
 
     /// One turn in each of so many new conversations.
-    fn fresh(&self, agent: &Agent, turns: usize, viewers: Viewers) -> Result<f64, Failure> {
+    fn fresh(&self, agent: &Agent, turns: usize, viewers: Viewers) -> Result<f64, BoxError> {
         let batch = self.runtime.block_on(Batch::new(agent, turns, viewers, Source::System))?;
         let took = cpu_ns(&self.runtime, batch.fresh_turns())?;
         let short = batch.finish().iter().any(|seen| seen.turns != 1 || seen.missed > 0);
@@ -214,7 +214,7 @@ impl Bench<'_> {
     }
 
     /// A whole program: its own store, one conversation, one turn.
-    fn whole(&self, agent: &Agent) -> Result<f64, Failure> {
+    fn whole(&self, agent: &Agent) -> Result<f64, BoxError> {
         let work = async {
             for _ in 0..TURNS {
                 std::hint::black_box(agent.run(MESSAGE).await?);
@@ -225,14 +225,14 @@ impl Bench<'_> {
     }
 
     /// The first turns of one conversation.
-    fn next(&self, agent: &Agent) -> Result<f64, Failure> {
+    fn next(&self, agent: &Agent) -> Result<f64, BoxError> {
         let batch = self.runtime.block_on(Batch::new(agent, 1, ONE, Source::System))?;
         let took = cpu_ns(&self.runtime, batch.next_turns(TURNS))?;
         batch.finish();
         Ok(took / TURNS as f64)
     }
 
-    fn calls_are(&self, agent: &Agent, expected: usize) -> Result<(), Failure> {
+    fn calls_are(&self, agent: &Agent, expected: usize) -> Result<(), BoxError> {
         let batch = self.runtime.block_on(Batch::new(agent, 1, Viewers::None, Source::System))?;
         self.runtime.block_on(batch.fresh_turns())?;
         let calls = self.runtime.block_on(batch.records())?;
@@ -240,11 +240,11 @@ impl Bench<'_> {
     }
 
     /// Every kind of work once a round.
-    fn rounds(&self, kinds: &[&dyn Fn() -> Result<f64, Failure>]) -> Result<Rounds, Failure> {
+    fn rounds(&self, kinds: &[&dyn Fn() -> Result<f64, BoxError>]) -> Result<Rounds, BoxError> {
         for kind in kinds {
             kind()?;
         }
-        let round = |_| kinds.iter().map(|kind| kind()).collect::<Result<Vec<f64>, Failure>>();
+        let round = |_| kinds.iter().map(|kind| kind()).collect::<Result<Vec<f64>, BoxError>>();
         Ok(Rounds((0..ROUNDS).map(round).collect::<Result<_, _>>()?))
     }
 

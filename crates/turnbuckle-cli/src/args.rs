@@ -91,7 +91,7 @@ impl Common {
 
 /// As a shell wants it.
 pub(crate) fn quoted(text: &str) -> String {
-    let plain = |letter: char| letter.is_alphanumeric() || "_-./:@=+,".contains(letter);
+    let plain = |ch: char| ch.is_alphanumeric() || "_-./:@=+,".contains(ch);
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', "'\\''")),

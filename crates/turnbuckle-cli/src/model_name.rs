@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
-use turnbuckle::{Boxed, Reply};
+use turnbuckle::{BoxFuture, Reply};
 use turnbuckle_models::{Environment, Name, NameError, Prices, SetupError};
 
 use crate::config::nearest;
@@ -152,7 +152,7 @@ impl SharedModel {
 }
 
 impl Model for SharedModel {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         self.model().stream(request, out)
     }
     fn name(&self) -> &str {

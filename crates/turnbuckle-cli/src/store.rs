@@ -65,12 +65,12 @@ impl StoreName {
     pub(crate) fn files(&self, folder: &Path) -> Vec<PathBuf> {
         let Self::Sqlite(path) = self else { return Vec::new() };
         let path = folder.join(path).into_os_string();
-        let beside = |end: &str| {
+        let scratch = |end: &str| {
             let mut file = path.clone();
             file.push(end);
             PathBuf::from(file)
         };
-        ["", "-wal", "-shm", "-journal"].map(beside).into()
+        ["", "-wal", "-shm", "-journal"].map(scratch).into()
     }
 
     /// Whether conversations outlive the process.

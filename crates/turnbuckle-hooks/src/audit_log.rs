@@ -46,10 +46,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use turnbuckle::Failure;
+use turnbuckle::BoxError;
+use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::Hook;
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
-use turnbuckle::live::Told;
 
 use self::rotating::Rotating;
 use crate::aside::{Aside, Inbox};
@@ -87,9 +87,9 @@ pub struct AuditLog {
 
 /// A line to be written.
 struct Entry {
-    told: Arc<Told>,
+    told: Arc<FeedEvent>,
     /// Told what came of it.
-    written: oneshot::Sender<Result<(), Failure>>,
+    written: oneshot::Sender<Result<(), BoxError>>,
 }
 
 impl AuditLog {
@@ -135,8 +135,8 @@ fn write_all(inbox: &Inbox<Entry>, file: &mut Rotating, content: bool) {
 }
 
 impl Hook for AuditLog {
-    async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
-        if !line::is_decision(&told.what) {
+    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+        if !line::is_decision(&told.item) {
             return Ok(());
         }
         let (written, result) = oneshot::channel();

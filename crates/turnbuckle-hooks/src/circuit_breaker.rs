@@ -44,13 +44,13 @@ mod circuit;
 use std::time::Duration;
 
 use serde::Deserialize;
+use turnbuckle::feed::Level;
 use turnbuckle::hook::{Hook, HookEntry, ModelNext, Settings, ToolNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
-use turnbuckle::live::Level;
 use turnbuckle::message::Text;
 use turnbuckle::model::{ModelError, Request, Retry, Sink};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
 use self::circuit::{Change, Circuits, Passage, Verdict};
 use crate::around::{Around, Key, Per, Reach, per_model_and_tool};
@@ -168,7 +168,7 @@ impl Hook for CircuitBreaker {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         let key = self.reach.tool_call(turn, call);
         let passage = self.enter(turn, &key).map_err(|wait| Self::refusal(&key, wait))?;
         let result = next.run(call).await;

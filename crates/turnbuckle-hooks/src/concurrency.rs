@@ -45,7 +45,7 @@ use turnbuckle::hook::{Hook, ModelNext, Settings, ToolNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
 use crate::around::{Around, Key, Per, Reach, per_model_and_tool};
 use crate::time;
@@ -159,7 +159,7 @@ impl Hook for Concurrency {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         let key = self.reach.tool_call(turn, call);
         let Some(_place) = self.place(turn, key.clone()).await else { return Err(self.no_place(&key).into()) };
         next.run(call).await

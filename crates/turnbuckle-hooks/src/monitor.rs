@@ -70,13 +70,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{FeedEvent, FeedItem, Level};
 use turnbuckle::hook::{Hook, HookEntry, ModelNext, Point, Settings, ToolNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
-use turnbuckle::live::{Level, Telling, Told};
 use turnbuckle::message::{StopReason, Text};
 use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
 use self::gate::Gate;
 pub use self::knowledge::Course;
@@ -238,7 +238,7 @@ impl Hook for Monitor {
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
         let Course { on_fallback, budget, .. } = self.course();
-        let made = turn.agent().limits().max_model_calls.saturating_sub(turn.left().model_calls);
+        let made = turn.agent().limits().max_model_calls.saturating_sub(turn.remaining_budget().model_calls);
         if budget.is_some_and(|budget| made >= budget) {
             return Err(ModelError::Exhausted { limit: format!("model calls, as {} limits them", self.name) });
         }
@@ -263,7 +263,7 @@ impl Hook for Monitor {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         let began = turn.clock().elapsed();
         let result = next.run(call).await;
         let took = turn.clock().elapsed().saturating_sub(began);
@@ -272,8 +272,8 @@ impl Hook for Monitor {
         result
     }
 
-    async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
-        if let Telling::Log(event) = &told.what
+    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+        if let FeedItem::Log(event) = &told.item
             && let EventKind::StopFeedback { .. } = &event.kind
         {
             self.knowledge().refused_stop();

@@ -45,10 +45,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use turnbuckle::Failure;
+use turnbuckle::BoxError;
+use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::Hook;
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
-use turnbuckle::live::Told;
 
 use self::post::Post;
 use crate::aside::{Aside, Inbox};
@@ -87,7 +87,7 @@ const LINGER: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Notify {
     events: Vec<String>,
-    aside: Aside<Arc<Told>>,
+    aside: Aside<Arc<FeedEvent>>,
 }
 
 impl Notify {
@@ -110,7 +110,7 @@ impl Notify {
             return Err(OptionError::new("queue", format!("must be 1 to 10000, and is {queue}")));
         }
         let post = Post::new(&url, secret, time::checked("give_up_after", give_up_after)?, tries)?;
-        let work = move |inbox: &Inbox<Arc<Told>>| {
+        let work = move |inbox: &Inbox<Arc<FeedEvent>>| {
             while let Some(told) = inbox.next() {
                 if !post.send(&told) {
                     inbox.lose(1);
@@ -127,8 +127,8 @@ impl Notify {
 }
 
 impl Hook for Notify {
-    async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
-        if kind::of(&told.what).is_some_and(|kind| self.events.iter().any(|event| event == kind)) {
+    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+        if kind::of(&told.item).is_some_and(|kind| self.events.iter().any(|event| event == kind)) {
             // What finds no room is counted.
             let _ = self.aside.give(told.clone());
         }

@@ -56,7 +56,7 @@ use turnbuckle::hook::{Hook, ModelNext, Settings, ToolNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
 use crate::around::{Around, Key, Per, Reach, per_model_and_tool};
 use crate::time;
@@ -207,7 +207,7 @@ impl Hook for RateLimit {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         let key = self.reach.tool_call(turn, call);
         self.pass(turn, &key).await.map_err(|wait| Self::refusal(&key, wait))?;
         next.run(call).await

@@ -54,11 +54,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde::Deserialize;
+use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::{Hook, ModelNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
-use turnbuckle::live::Told;
 use turnbuckle::model::{ModelError, Request, Sink};
-use turnbuckle::{Failure, Reply, Turn};
+use turnbuckle::{BoxError, Reply, Turn};
 
 use self::calls::{Calls, Watch};
 use self::pipeline::Pipeline;
@@ -146,7 +146,7 @@ impl Hook for Telemetry {
         result
     }
 
-    async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
+    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
         let Some(pipeline) = self.pipeline() else { return Err("the OpenTelemetry exporter could not be made".into()) };
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         spans.take(told, &self.calls, pipeline);

@@ -41,7 +41,7 @@ use turnbuckle::hook::{Hook, ModelNext, Settings, ToolNext};
 use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, Reply, ToolCall, Turn};
+use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 use wildmatch::WildMatch;
 
 use crate::around::{Around, Reach};
@@ -119,7 +119,7 @@ impl Hook for Timeout {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         if !self.minds_user(turn) {
             return next.run(call).await;
         }

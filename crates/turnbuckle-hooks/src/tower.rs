@@ -37,7 +37,7 @@
 //! });
 //! let agent = Agent::builder("a", Script::says(["Yes."])).hook(around_models(layer)).build()?;
 //! assert_eq!(agent.run("Is it so?").await?.text(), "Yes.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 mod models;

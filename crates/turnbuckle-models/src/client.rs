@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use turnbuckle::clock::Clock;
 use turnbuckle::message::{Text, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
-use turnbuckle::{Boxed, Reply};
+use turnbuckle::{BoxFuture, Reply};
 
 use crate::endpoint::{Endpoint, Patience};
 use crate::prices::{Price, Prices};
@@ -94,7 +94,7 @@ impl<W> Client<W> {
 }
 
 impl<W: Wire> Model for Client<W> {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(W::answer(self, request, out))
     }
     fn name(&self) -> &str {

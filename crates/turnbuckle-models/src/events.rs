@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use reqwest::Response;
-use turnbuckle::Boxed;
+use turnbuckle::BoxFuture;
 use turnbuckle::clock::Clock;
 use turnbuckle::model::{ModelError, Sink};
 
@@ -34,7 +34,7 @@ struct Watch {
     patience: Duration,
     /// Since when nothing came.
     since: Duration,
-    timer: Option<Boxed<'static, ()>>,
+    timer: Option<BoxFuture<'static, ()>>,
 }
 
 impl Watch {

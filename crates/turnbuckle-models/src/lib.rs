@@ -6,7 +6,7 @@
 //! help. Dropping the future closes the socket. Neither tries again by itself: that is what a hook is for.
 //!
 //! ```no_run
-//! # async fn f() -> Result<(), turnbuckle::Failure> {
+//! # async fn f() -> Result<(), turnbuckle::BoxError> {
 //! use turnbuckle::Agent;
 //! use turnbuckle_models::{Anthropic, Key};
 //!

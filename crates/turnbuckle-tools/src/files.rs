@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use turnbuckle::message::ToolCall;
 use turnbuckle::tool::{Output, Spec, Tool};
-use turnbuckle::{Boxed, Failure, Turn};
+use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use aside::{Leash, aside};
 pub(crate) use folder::Folder;
@@ -57,7 +57,7 @@ pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
 }
 
 /// Puts `content` into the file at `path`, in one step, beside the async threads. Folders on the way are made.
-pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>) -> Result<(), Failure> {
+pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>) -> Result<(), BoxError> {
     let folder = folder.clone();
     let replaced = aside(move |leash| {
         let path = folder::file_below(&path)?;
@@ -72,7 +72,7 @@ impl Tool for FileTool {
         &self.spec
     }
 
-    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async move {
             let (folder, arguments, run) = (self.folder.clone(), (*call.arguments).clone(), self.run);
             let done = aside(move |leash| run(&folder, arguments, leash)).await?;

@@ -4,7 +4,7 @@
 //! program a hook: JSON on its stdin, its decision in the exit code or as JSON on stdout.
 //!
 //! ```
-//! # fn main() -> Result<(), turnbuckle::Failure> {
+//! # fn main() -> Result<(), turnbuckle::BoxError> {
 //! use turnbuckle::hook::HookExt;
 //! use turnbuckle::{Agent, models::Script};
 //! use turnbuckle_tools::{CommandHook, CommandLine, CommandPoint, Workspace};

@@ -42,8 +42,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use turnbuckle::Failure;
-use turnbuckle::hook::{Hook, OnStop, Stopping};
+use turnbuckle::BoxError;
+use turnbuckle::hook::{Hook, OnStop, OnStopContext};
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 use wildmatch::WildMatch;
 
@@ -110,7 +110,7 @@ impl Lint {
     }
 
     /// The touched files that it is for and that are still there, as arguments that no program takes for options.
-    fn touched(&self, turn: &Stopping) -> Vec<String> {
+    fn touched(&self, turn: &OnStopContext) -> Vec<String> {
         let name = |path: &str| Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
         let minds = |path: &String| {
             let matches = |glob: &WildMatch| glob.matches(path) || name(path).is_some_and(|name| glob.matches(&name));
@@ -130,7 +130,7 @@ impl Lint {
         CommandLine::Argv(words.into_iter().chain(files).collect())
     }
 
-    fn judged(&self, ran: &Ran) -> Result<OnStop, Failure> {
+    fn judged(&self, ran: &Ran) -> Result<OnStop, BoxError> {
         match ran.status.code() {
             Some(0) => Ok(OnStop::Accept),
             Some(126 | 127) | None => {
@@ -167,7 +167,7 @@ fn shortened(text: &str, most: usize) -> String {
 }
 
 impl Hook for Lint {
-    async fn on_stop(&self, turn: &Stopping) -> Result<OnStop, Failure> {
+    async fn on_stop(&self, turn: &OnStopContext) -> Result<OnStop, BoxError> {
         let files = self.touched(turn);
         if files.is_empty() {
             return Ok(OnStop::Accept);

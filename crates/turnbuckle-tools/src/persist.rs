@@ -39,8 +39,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnbuckle::Failure;
-use turnbuckle::hook::{AfterAgent, Hook, Settled};
+use turnbuckle::BoxError;
+use turnbuckle::hook::{AfterAgent, AfterAgentContext, Hook};
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings, Template};
 
 use crate::command::process;
@@ -114,7 +114,7 @@ impl Persist {
         self
     }
 
-    fn content(&self, turn: &Settled) -> Vec<u8> {
+    fn content(&self, turn: &AfterAgentContext) -> Vec<u8> {
         let said = || turn.assistant_message().map(|reply| reply.content.text()).unwrap_or_default();
         let result = turn.result().cloned().unwrap_or_else(|| Value::String(said()));
         let text = match (self.kept_as, result) {
@@ -131,7 +131,7 @@ impl Persist {
     }
 }
 
-fn filled(path: &Template, turn: &Settled) -> String {
+fn filled(path: &Template, turn: &AfterAgentContext) -> String {
     let now = turn.clock().now().to_string();
     path.fill(|place| {
         let value: Cow<'_, str> = match place {
@@ -146,7 +146,7 @@ fn filled(path: &Template, turn: &Settled) -> String {
 }
 
 impl Hook for Persist {
-    async fn after_agent(&self, turn: &mut Settled) -> Result<AfterAgent, Failure> {
+    async fn after_agent(&self, turn: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
         let content = self.content(turn);
         match &self.to {
             To::File { path, folder } => files::replace(folder, filled(path, turn), content).await?,

@@ -13,13 +13,13 @@ use serde_json::Value;
 pub use build::{AgentBuilder, BuildError};
 pub use limits::Limits;
 
-use crate::conversation::{Conversations, Ended, RunError};
+use crate::conversation::{Conversations, RunError, TurnReport};
 use crate::hook::{HookEntry, Point};
 use crate::message::{Content, Text};
 use crate::model::Model;
+use crate::output_schema::OutputSchema;
 use crate::scope::Scope;
-use crate::shape::Shape;
-use crate::store::{JobHook, JobKind};
+use crate::store::{JobKind, JobSelector};
 use crate::tool::{Definition, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
@@ -30,7 +30,7 @@ use crate::tool::{Definition, Spec, Tool};
 /// let agent = Agent::builder("greeter", Script::says(["Hello!"])).build()?;
 /// let ended = agent.run("hi").await?;
 /// assert_eq!(ended.text(), "Hello!");
-/// # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+/// # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Agent(Arc<Inner>);
@@ -44,23 +44,23 @@ struct Inner {
     definitions: Arc<[Definition]>,
     /// Tokens of system prompt and tools, which stand in every context.
     standing: u64,
-    tools: HashMap<Text, Equipped>,
+    tools: HashMap<Text, CompiledTool>,
     hooks: Vec<HookEntry>,
     chains: Chains,
     limits: Limits,
     /// What every answer must look like.
-    shape: Option<Shape>,
+    shape: Option<OutputSchema>,
     /// Of everything that shapes a turn: says whether a revived turn meets the configuration it began under.
     digest: Text,
 }
 
 /// A tool with its compiled schema.
-pub(crate) struct Equipped {
+pub(crate) struct CompiledTool {
     pub(crate) tool: Arc<dyn Tool>,
     pub(crate) validator: jsonschema::Validator,
 }
 
-impl Equipped {
+impl CompiledTool {
     /// What is wrong with the arguments, for the model to read.
     pub(crate) fn complaint(&self, arguments: &Value) -> Option<String> {
         if let Value::String(raw) = arguments {
@@ -127,7 +127,7 @@ impl Agent {
     /// One turn of a conversation of its own, in memory. A whole program.
     ///
     /// A turn that has to wait for a person cannot go on here: use [`Conversations`] for that.
-    pub async fn run(&self, message: impl Into<Content>) -> Result<Ended, RunError> {
+    pub async fn run(&self, message: impl Into<Content>) -> Result<TurnReport, RunError> {
         Conversations::in_memory(self.clone()).run(message, Scope::local()).await
     }
 
@@ -155,10 +155,10 @@ impl Agent {
 
     /// What one of its tools is: its effect, for a wrap that must know whether it may run it again.
     pub fn spec(&self, tool: &str) -> Option<&Spec> {
-        self.tool(tool).map(|equipped| equipped.tool.spec())
+        self.tool(tool).map(|compiled| compiled.tool.spec())
     }
 
-    pub(crate) fn tool(&self, name: &str) -> Option<&Equipped> {
+    pub(crate) fn tool(&self, name: &str) -> Option<&CompiledTool> {
         self.0.tools.get(name)
     }
 
@@ -184,10 +184,10 @@ impl Agent {
     }
 
     /// The jobs that its hooks do.
-    pub(crate) fn job_hooks(&self) -> Vec<JobHook> {
+    pub(crate) fn job_hooks(&self) -> Vec<JobSelector> {
         let Chains { on_ended, background, .. } = self.chains();
-        let hooks = |chain: &[HookEntry], kind| -> Vec<JobHook> {
-            chain.iter().map(|entry| JobHook { hook: entry.name.clone(), kind }).collect()
+        let hooks = |chain: &[HookEntry], kind| -> Vec<JobSelector> {
+            chain.iter().map(|entry| JobSelector { hook: entry.name.clone(), kind }).collect()
         };
         [hooks(on_ended, JobKind::Ended), hooks(background, JobKind::Background)].concat()
     }
@@ -199,7 +199,7 @@ impl Agent {
     }
 
     fn sub_agents(&self) -> impl Iterator<Item = &Self> {
-        self.0.tools.values().filter_map(|equipped| equipped.tool.agent())
+        self.0.tools.values().filter_map(|compiled| compiled.tool.agent())
     }
 
     /// Whether it or a sub-agent has hooks that work when a turn is over.
@@ -227,7 +227,7 @@ impl Agent {
         self.room_within(self.limits())
     }
 
-    pub(crate) fn shape(&self) -> Option<&Shape> {
+    pub(crate) fn shape(&self) -> Option<&OutputSchema> {
         self.0.shape.as_ref()
     }
 
@@ -257,8 +257,10 @@ impl Agent {
         tool: impl Fn(&Arc<dyn Tool>) -> Arc<dyn Tool>,
     ) -> Self {
         let inner = &self.0;
-        let equip =
-            |equipped: &Equipped| Equipped { tool: tool(&equipped.tool), validator: equipped.validator.clone() };
+        let equip = |compiled: &CompiledTool| CompiledTool {
+            tool: tool(&compiled.tool),
+            validator: compiled.validator.clone(),
+        };
         Self(Arc::new(Inner {
             name: inner.name.clone(),
             model,
@@ -266,7 +268,7 @@ impl Agent {
             definitions: inner.definitions.clone(),
             model_choice: inner.model_choice.clone(),
             standing: inner.standing,
-            tools: inner.tools.iter().map(|(name, equipped)| (name.clone(), equip(equipped))).collect(),
+            tools: inner.tools.iter().map(|(name, compiled)| (name.clone(), equip(compiled))).collect(),
             chains: Chains::of(&hooks),
             hooks,
             limits: inner.limits.clone(),

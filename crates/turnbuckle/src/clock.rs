@@ -1,14 +1,10 @@
 //! Time, injected. Nothing in the runtime reads a clock or sleeps but through [`Clock`].
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::BoxFuture;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-
-/// A boxed future: what a `dyn` contract returns.
-pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Wall time to the millisecond; in JSON `2026-01-31T12:00:00.000Z`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -80,7 +76,7 @@ pub trait Clock: Send + Sync + 'static {
     }
 
     /// Ready when `wait` has passed.
-    fn sleep(&self, wait: Duration) -> Boxed<'static, ()>;
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()>;
 }
 
 /// The machine's clock and tokio's timer.
@@ -110,7 +106,7 @@ impl Clock for SystemClock {
         coarsetime::Instant::now().duration_since(self.coarse_start).into()
     }
 
-    fn sleep(&self, wait: Duration) -> Boxed<'static, ()> {
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep(wait))
     }
 }

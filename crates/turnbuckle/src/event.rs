@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::clock::Timestamp;
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, StopReason, Text, Usage};
-use crate::scope::By;
+use crate::scope::Author;
 use crate::tool::Executor;
 
 /// The format of everything stored. Older ones are migrated, never discarded.
@@ -38,7 +38,7 @@ pub enum EventKind {
         /// What was said.
         content: Content,
         /// Who said it.
-        by: By,
+        by: Author,
     },
     /// Content that a hook added for good.
     Injection {
@@ -48,7 +48,7 @@ pub enum EventKind {
         content: Content,
         /// Which turn it stands in.
         #[serde(rename = "for")]
-        place: Place,
+        place: InjectionTarget,
     },
     /// A reply that was let through.
     AssistantMessage {
@@ -86,7 +86,7 @@ pub enum EventKind {
         /// Of tool, effective arguments and conversation.
         digest: Text,
         /// Whose approval let it run.
-        approved_by: Option<By>,
+        approved_by: Option<Author>,
     },
     /// The one result of a call.
     ToolResult {
@@ -103,7 +103,7 @@ pub enum EventKind {
         call: CallId,
         /// What is asked.
         #[serde(flatten)]
-        prompt: Prompt,
+        question: Question,
         /// When the question lapses.
         expires: Timestamp,
     },
@@ -114,7 +114,7 @@ pub enum EventKind {
         /// The answer.
         decision: Resolved,
         /// Who gave it.
-        by: By,
+        by: Author,
         /// Why.
         reason: Option<Text>,
     },
@@ -156,7 +156,7 @@ impl EventKind {
 /// Which turn a durable injection stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum InjectionTarget {
     /// The turn under way.
     ThisTurn,
     /// The one after it.
@@ -176,7 +176,7 @@ pub struct Refusal {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "prompt", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Prompt {
+pub enum Question {
     /// May this run? For a whole reply `tool` is null and `arguments` hold the reply.
     Approval {
         /// The tool.
@@ -274,7 +274,7 @@ pub struct TurnEnded {
     /// Why, if not plainly completed.
     pub reason: Option<Text>,
     /// Who ended it, if not the model.
-    pub by: Option<By>,
+    pub by: Option<Author>,
     /// The result shown, if an `after_agent` hook changed it.
     pub result: Option<Arc<Value>>,
     /// What went wrong without ending the turn.

@@ -79,7 +79,7 @@ pub struct BadConversationId(pub String);
 
 impl ConversationId {
     /// Whether it is `PARENT/CALL`: whoever has the parent takes care of it.
-    pub fn is_of_a_sub_agent(&self) -> bool {
+    pub fn is_sub_agent(&self) -> bool {
         self.0.contains('/')
     }
 

@@ -5,17 +5,17 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! use turnbuckle::hook::{OnStop, Stopping, stop};
+//! use turnbuckle::hook::{OnStop, OnStopContext, stop};
 //! use turnbuckle::{Agent, models::Script};
 //!
 //! let agent = Agent::builder("writer", Script::says(["It is done.", "It is done. Tests pass."]))
-//!     .hook(stop("tests", |turn: Stopping| async move {
+//!     .hook(stop("tests", |turn: OnStopContext| async move {
 //!         let said = turn.assistant_message().map(|reply| reply.content.text()).unwrap_or_default();
 //!         Ok(if said.contains("Tests pass") { OnStop::Accept } else { OnStop::Refuse("run the tests".into()) })
 //!     }))
 //!     .build()?;
 //! assert_eq!(agent.run("write it").await?.text(), "It is done. Tests pass.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 //!
 //! Read the modules in this order: [`agent`] says what an agent is, [`conversation`] is the door, `turn` is the loop,
@@ -30,7 +30,7 @@ pub mod hooks;
 
 pub mod context;
 mod digest;
-mod shape;
+mod output_schema;
 
 pub mod model;
 pub mod models;
@@ -41,7 +41,7 @@ pub mod store;
 pub mod stores;
 
 pub mod event;
-pub mod live;
+pub mod feed;
 pub mod message;
 pub mod projection;
 pub mod trace;
@@ -54,17 +54,20 @@ pub mod scope;
 pub mod testing;
 
 pub use agent::{Agent, AgentBuilder, BuildError, Limits};
-pub use clock::{Boxed, Timestamp};
-pub use conversation::{Conversations, Ended, Rest, RunError, Say, WhileBusy};
+pub use clock::Timestamp;
+pub use conversation::{Conversations, RunError, TurnReport, TurnStatus, UserInput, WhileBusy};
 pub use event::Outcome;
 pub use id::{CallId, ConversationId, TurnId};
 pub use message::{Content, Message, Part, Reply, ToolCall};
+pub use output_schema::{OutputSchema, SchemaError};
 pub use scope::{Actor, Scope};
-pub use shape::{Shape, ShapeError};
 pub use turn::Turn;
 
+/// A boxed future: what the methods of a `dyn` contract return.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// What a hook or a tool fails with: any error, any text.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The guides' code runs as tests.
 #[cfg(doctest)]

@@ -266,3 +266,14 @@ impl Reply {
         Self { content: Part::text(text).into(), ..Self::default() }
     }
 }
+
+/// Content that a hook added to a turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Injection {
+    /// The name of the hook that added it.
+    pub hook: Text,
+    /// What it added.
+    pub content: Content,
+    /// Its size, estimated.
+    pub tokens: u32,
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::clock::Boxed;
+use crate::BoxFuture;
 use crate::message::{Message, Reply, Text, Usage};
 use crate::tool::Definition;
 
@@ -16,10 +16,10 @@ use crate::tool::Definition;
 /// close whatever it holds open.
 ///
 /// ```
-/// use turnbuckle::{Boxed, model::{Model, ModelError, Request, Sink}, Reply};
+/// use turnbuckle::{BoxFuture, model::{Model, ModelError, Request, Sink}, Reply};
 /// struct Parrot;
 /// impl Model for Parrot {
-///     fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+///     fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
 ///         Box::pin(async move {
 ///             let said = request.messages.last().map(|last| last.content().text()).unwrap_or_default();
 ///             out.text(&said);
@@ -30,7 +30,7 @@ use crate::tool::Definition;
 /// ```
 pub trait Model: Send + Sync + 'static {
     /// Answers `request`.
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>>;
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>>;
 
     /// What the record and the configuration's digest call it.
     fn name(&self) -> &str {
@@ -53,7 +53,7 @@ pub trait Model: Send + Sync + 'static {
 
 /// A model that was chosen while the program runs.
 impl<M: Model + ?Sized> Model for Arc<M> {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         (**self).stream(request, out)
     }
     fn name(&self) -> &str {
@@ -200,7 +200,7 @@ pub enum ModelError {
         message: String,
         /// The cause.
         #[source]
-        source: Option<crate::Failure>,
+        source: Option<crate::BoxError>,
     },
     /// Nothing came for too long.
     #[error("the model said nothing for {} s", idle.as_secs_f64())]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::event::{Event, EventKind, Prompt};
+use crate::event::{Event, EventKind, Question};
+use crate::feed::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
 use crate::hook::Point;
 use crate::id::CallId;
-use crate::live::{ConversationState, Cursor, Live, Telling, Told};
 use crate::message::Text;
 
 /// A window of the log and the turn under way.
@@ -60,7 +60,7 @@ pub struct Pending {
     /// Which call.
     pub call: CallId,
     /// What is asked.
-    pub prompt: Prompt,
+    pub question: Question,
     /// When the question lapses.
     pub expires: Timestamp,
 }
@@ -93,14 +93,14 @@ impl Projection {
     }
 
     /// Applies one word. What was applied before changes nothing.
-    pub fn apply(&mut self, told: &Told) {
+    pub fn apply(&mut self, told: &FeedEvent) {
         if told.cursor <= self.cursor {
             return;
         }
         self.cursor = told.cursor;
-        match &told.what {
-            Telling::Log(event) => self.apply_event(event),
-            Telling::Live(live) => self.apply_live(live),
+        match &told.item {
+            FeedItem::Log(event) => self.apply_event(event),
+            FeedItem::Live(live) => self.apply_live(live),
         }
     }
 
@@ -111,7 +111,7 @@ impl Projection {
     }
 
     /// Like [`hear_event`](Self::hear_event), of a live event.
-    pub(crate) fn hear_live(&mut self, cursor: Cursor, live: &Live) {
+    pub(crate) fn hear_live(&mut self, cursor: Cursor, live: &LiveEvent) {
         self.cursor = cursor;
         self.apply_live(live);
     }
@@ -128,9 +128,9 @@ impl Projection {
                 self.in_flight_tools.retain(|tool| tool.call != *call);
                 self.pending.retain(|pending| pending.call != *call);
             }
-            EventKind::Suspension { call, prompt, expires } => {
+            EventKind::Suspension { call, question, expires } => {
                 self.in_flight_tools.retain(|tool| tool.call != *call);
-                self.pending.push(Pending { call: call.clone(), prompt: prompt.clone(), expires: *expires });
+                self.pending.push(Pending { call: call.clone(), question: question.clone(), expires: *expires });
             }
             EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
             EventKind::TurnEnded(_) => {
@@ -152,33 +152,35 @@ impl Projection {
         self.more = self.events.first().is_some_and(|first| first.seq > 1);
     }
 
-    fn apply_live(&mut self, live: &Live) {
+    fn apply_live(&mut self, live: &LiveEvent) {
         match live {
-            Live::StateChanged { state } => self.state = *state,
-            Live::TextDelta { attempt, text } => self.streaming(*attempt).text.push_str(text),
-            Live::ThinkingDelta { attempt, text } => self.streaming(*attempt).thinking.push_str(text),
-            Live::AttemptDiscarded { .. } => self.streaming = None,
-            Live::ToolProgress { call, payload } => {
+            LiveEvent::StateChanged { state } => self.state = *state,
+            LiveEvent::TextDelta { attempt, text } => self.streaming(*attempt).text.push_str(text),
+            LiveEvent::ThinkingDelta { attempt, text } => self.streaming(*attempt).thinking.push_str(text),
+            LiveEvent::AttemptDiscarded { .. } => self.streaming = None,
+            LiveEvent::ToolProgress { call, payload } => {
                 if let Some(tool) = self.in_flight_tools.iter_mut().find(|tool| tool.call == *call) {
                     tool.progress = Some(payload.clone());
                 }
             }
-            Live::HookStarted { hook, point } => {
+            LiveEvent::HookStarted { hook, point } => {
                 self.hooks.push(RunningHook { hook: hook.clone(), point: *point, progress: None });
             }
-            Live::HookProgress { hook, text } => {
+            LiveEvent::HookProgress { hook, text } => {
                 if let Some(running) = self.hooks.iter_mut().find(|running| running.hook == *hook) {
                     running.progress = Some(text.clone());
                 }
             }
-            Live::HookFinished { hook, point, .. } => {
+            LiveEvent::HookFinished { hook, point, .. } => {
                 let finished = |running: &RunningHook| running.hook == *hook && running.point == *point;
                 if let Some(index) = self.hooks.iter().position(finished) {
                     self.hooks.remove(index);
                 }
             }
-            Live::TurnStarted { .. } | Live::BackgroundStarted { .. } | Live::BackgroundFinished { .. } => {}
-            Live::Suggestion { .. } | Live::Notice { .. } | Live::Lagged { .. } => {}
+            LiveEvent::TurnStarted { .. }
+            | LiveEvent::BackgroundStarted { .. }
+            | LiveEvent::BackgroundFinished { .. } => {}
+            LiveEvent::Suggestion { .. } | LiveEvent::Notice { .. } | LiveEvent::Lagged { .. } => {}
         }
     }
 

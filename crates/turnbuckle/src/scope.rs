@@ -26,19 +26,19 @@ pub enum Actor {
 /// Who did it, as the log says it: `{"user":"ann"}`, `{"hook":"lint"}`, `{"system":"expiry"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum Author {
     /// A person.
     User(Arc<str>),
     /// A hook, by name.
     Hook(Arc<str>),
     /// The runtime.
-    System(System),
+    System(SystemAuthor),
 }
 
 /// Which part of the runtime acted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum System {
+pub enum SystemAuthor {
     /// A suspended call was not answered in time.
     Expiry,
     /// A turn was taken up again after a crash.
@@ -47,14 +47,14 @@ pub enum System {
     Limit,
 }
 
-impl By {
+impl Author {
     /// A hook.
     pub fn hook(name: &Arc<str>) -> Self {
         Self::Hook(name.clone())
     }
 }
 
-impl fmt::Display for By {
+impl fmt::Display for Author {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(id) => write!(f, "user {id}"),
@@ -146,10 +146,10 @@ impl Scope {
     }
 
     /// The actor as the log names it.
-    pub fn by(&self) -> By {
+    pub fn by(&self) -> Author {
         match &self.actor {
-            Actor::User { id, .. } => By::User(id.clone()),
-            Actor::System => By::System(System::Recovery),
+            Actor::User { id, .. } => Author::User(id.clone()),
+            Actor::System => Author::System(SystemAuthor::Recovery),
         }
     }
 }

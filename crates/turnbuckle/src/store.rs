@@ -3,9 +3,9 @@
 //! A store keeps a conversation's log, what stands beside it, its inbox and its outbox. Writing needs a claim, and the
 //! store itself refuses a write under an old epoch or at a wrong seq: a zombie writer runs into it.
 
-mod beside;
+mod inbox;
 mod job;
-mod letter;
+mod scratch;
 
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use beside::{Answer, Asked, Beside, Regeneration, TransientInjection};
-pub use job::{Hold, Job, JobDone, JobHook, JobKind};
-pub use letter::{Letter, Mail, Says};
+pub use inbox::{InboxFilter, InboxItem, InboxKind};
+pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
+pub use scratch::{Answer, PendingReply, Regeneration, Scratch};
 
-use crate::clock::{Boxed, Timestamp};
+use crate::BoxFuture;
+use crate::clock::Timestamp;
 use crate::event::Event;
 use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
@@ -30,17 +31,17 @@ pub const LEASE: Duration = Duration::from_secs(15);
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// How many messages an inbox holds, and how many letters of other kinds. Counted apart: a flood of messages must not keep
 /// a cancellation out.
-pub const MOST_LETTERS: usize = 1_000;
+pub const MAX_INBOX: usize = 1_000;
 
 /// What a store answers, at once or later: a store that has the answer needs no allocation to give it.
-pub enum Stored<'a, T> {
+pub enum StoreFuture<'a, T> {
     /// It is there.
     Now(Ready<Result<T, StoreError>>),
     /// It will be.
-    Later(Boxed<'a, Result<T, StoreError>>),
+    Later(BoxFuture<'a, Result<T, StoreError>>),
 }
 
-impl<'a, T> Stored<'a, T> {
+impl<'a, T> StoreFuture<'a, T> {
     /// The answer is there.
     pub fn now(answer: Result<T, StoreError>) -> Self {
         Self::Now(ready(answer))
@@ -52,7 +53,7 @@ impl<'a, T> Stored<'a, T> {
     }
 }
 
-impl<T> Future for Stored<'_, T> {
+impl<T> Future for StoreFuture<'_, T> {
     type Output = Result<T, StoreError>;
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
@@ -62,7 +63,7 @@ impl<T> Future for Stored<'_, T> {
     }
 }
 
-impl<T> std::fmt::Debug for Stored<'_, T> {
+impl<T> std::fmt::Debug for StoreFuture<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Now(_) => "Stored::Now",
@@ -74,52 +75,57 @@ impl<T> std::fmt::Debug for Stored<'_, T> {
 /// Where conversations live. Every method is one atomic step.
 pub trait Store: Send + Sync + 'static {
     /// The conversation's owner. Makes the conversation, owned by `owner`, if there is none.
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor>;
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor>;
 
     /// The conversation's owner; `None` if there is no such conversation.
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>>;
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>>;
 
-    /// Puts a letter into the inbox. Once this returned, it survives. Where [`MOST_LETTERS`] of its kind, those that open a
+    /// Puts a letter into the inbox. Once this returned, it survives. Where [`MAX_INBOX`] of its kind, those that open a
     /// turn or the others, wait already, it is refused: [`StoreError::Full`].
-    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()>;
+    fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()>;
 
     /// Letters not yet taken up, oldest first: all of them, or those that somebody at work must look at again and again.
-    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>>;
+    fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>>;
 
     /// Makes `writer` the one writer; [`StoreError::InUse`] while another's lease holds.
-    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim>;
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> StoreFuture<'a, Claim>;
 
     /// Keeps a claim for another [`LEASE`].
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()>;
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()>;
 
     /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq.
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()>;
+    fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()>;
 
     /// The log from `from` on, oldest first, at most `most` events.
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>>;
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>>;
 
     /// The end of the log before `before`, oldest first: read backwards, until the events hold `tokens` together. The
     /// event that fills the measure is among them.
-    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>>;
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>>;
 
     /// Whether a tool call or a suspension of this id is anywhere in the log.
-    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool>;
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool>;
 
     /// What the open turn needs to go on, for those who only look.
-    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>>;
+    fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>>;
 
     /// What hooks did in a turn, in the order in which they finished.
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>>;
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>>;
 
     /// Work that turns left to be done, oldest first; parked jobs too.
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>>;
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>>;
 
     /// The oldest job that is due, that nobody holds, and that one of `hooks` does. From now on the caller holds it, and
     /// it has one try more: it is counted before it is begun, so that one that takes its process down is counted, too.
-    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>>;
+    fn take_job<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        hooks: &'a [JobSelector],
+        hold: JobLease<'a>,
+    ) -> StoreFuture<'a, Option<Job>>;
 
     /// Removes a job that is done, or stores how it failed. One that is gone stays gone.
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()>;
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()>;
 
     /// Conversations in which something is to be done and nobody does it, at most `most`: a turn that a crash left, a
     /// letter, a question that lapsed, a job. In the order of their ids, and only those behind `after`: whoever goes on
@@ -130,13 +136,13 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
         after: Option<&'a ConversationId>,
         most: usize,
-    ) -> Stored<'a, Vec<ConversationId>>;
+    ) -> StoreFuture<'a, Vec<ConversationId>>;
 
     /// Conversations of sub-agents below this one in which jobs are left that are not parked.
-    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>>;
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>>;
 
     /// All conversations, the newest first.
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>>;
+    fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>>;
 
     /// Whether what is written outlives the process.
     fn is_durable(&self) -> bool;
@@ -152,9 +158,9 @@ pub struct Claim {
     /// Of the log.
     pub totals: Totals,
     /// Not yet taken up, oldest first.
-    pub inbox: Vec<Letter>,
+    pub inbox: Vec<InboxItem>,
     /// Of the turn that is open.
-    pub beside: Option<Beside>,
+    pub scratch: Option<Scratch>,
 }
 
 /// What the ended turns of a log come to, so that nobody has to read them all.
@@ -180,7 +186,7 @@ pub struct Batch<'a> {
     /// The letters that this write takes up.
     pub take: &'a [Text],
     /// What becomes of what stands beside the log.
-    pub beside: BesideWrite<'a>,
+    pub scratch: ScratchWrite<'a>,
     /// Hook runs since the last write; `turn` is the one they are of.
     pub records: Vec<Record>,
     /// The turn that writes; none between turns.
@@ -194,7 +200,7 @@ pub struct Batch<'a> {
     /// With the end of a turn.
     pub totals: Option<Totals>,
     /// Where the conversation stands after this write; `None`: where it stood.
-    pub standing: Option<Standing>,
+    pub standing: Option<ConversationStatus>,
     /// Whether the writer goes on.
     pub lease: Lease,
 }
@@ -208,7 +214,7 @@ impl<'a> Batch<'a> {
             events: &[],
             expected_seq,
             take: &[],
-            beside: BesideWrite::Keep,
+            scratch: ScratchWrite::Keep,
             records: Vec::new(),
             turn: None,
             jobs: Vec::new(),
@@ -223,18 +229,18 @@ impl<'a> Batch<'a> {
 
 /// What becomes of what stands beside the log.
 #[derive(Clone, Copy, Debug)]
-pub enum BesideWrite<'a> {
+pub enum ScratchWrite<'a> {
     /// Nothing.
     Keep,
     /// It is replaced.
-    Put(&'a Beside),
+    Put(&'a Scratch),
     /// It goes.
     Delete,
 }
 
 /// Where a conversation stands, as far as others must know: whether somebody should take it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum ConversationStatus {
     /// No turn is open.
     #[default]
     Idle,
@@ -249,7 +255,7 @@ pub enum Standing {
 
 /// A conversation in a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct ConversationSummary {
     /// Which.
     pub id: ConversationId,
     /// Whose.
@@ -261,7 +267,7 @@ pub struct Listed {
     /// Of the last event.
     pub seq: u64,
     /// Where it stands.
-    pub standing: Standing,
+    pub standing: ConversationStatus,
     /// Until when somebody has it; `None` if nobody has, or if whoever had it is known to be gone.
     pub held: Option<Timestamp>,
 }
@@ -310,7 +316,7 @@ pub enum StoreError {
         id: ConversationId,
     },
     /// As many letters as may wait do so already.
-    #[error("the inbox of conversation {id} is full: {MOST_LETTERS} letters wait in it")]
+    #[error("the inbox of conversation {id} is full: {MAX_INBOX} items wait in it")]
     Full {
         /// Which.
         id: ConversationId,
@@ -322,7 +328,7 @@ pub enum StoreError {
         doing: String,
         /// The cause.
         #[source]
-        source: crate::Failure,
+        source: crate::BoxError,
     },
 }
 

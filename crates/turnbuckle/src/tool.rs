@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Failure;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::clock::Boxed;
-use crate::event::Prompt;
+use crate::event::Question;
 use crate::message::{Content, Part, Text, ToolCall};
 use crate::turn::Turn;
 
@@ -22,7 +22,7 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Runs it. Called for server tools only; the arguments fit the schema. A failure becomes an error result that the
     /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
-    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>>;
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>>;
 
     /// The agent inside, if it is a sub-agent: what its turns left to be done is done by its hooks.
     fn agent(&self) -> Option<&Agent> {
@@ -38,7 +38,7 @@ pub struct Spec {
     /// Who runs it.
     pub executor: Executor,
     /// Who must allow it.
-    pub gate: Gate,
+    pub gate: Approval,
     /// What a crash between start and result means.
     pub effect: Effect,
     /// How long compaction keeps its results.
@@ -59,7 +59,7 @@ impl Spec {
                 parameters: parameters.into(),
             },
             executor: Executor::Server,
-            gate: Gate::Auto,
+            gate: Approval::NotRequired,
             effect,
             retention: Retention::Keep,
             timeout: Duration::from_secs(120),
@@ -95,11 +95,11 @@ pub enum Executor {
 
 /// Who must allow a call. For server and client tools only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum Approval {
     /// Nobody.
-    Auto,
+    NotRequired,
     /// A person, or a hook that approves.
-    RequiresApproval,
+    Required,
 }
 
 /// What to do with a call that was started and left no result: the process died in between.
@@ -130,7 +130,7 @@ impl Effect {
     pub fn reconcile<F, Fut>(ask: F) -> Self
     where
         F: Fn(Turn, ToolCall) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Option<Output>, Failure>> + Send + 'static,
+        Fut: Future<Output = Result<Option<Output>, BoxError>> + Send + 'static,
     {
         Self::Reconcile(Arc::new(Asking(ask)))
     }
@@ -142,9 +142,9 @@ struct Asking<F>(F);
 impl<F, Fut> Reconcile for Asking<F>
 where
     F: Fn(Turn, ToolCall) -> Fut + Send + Sync,
-    Fut: Future<Output = Result<Option<Output>, Failure>> + Send + 'static,
+    Fut: Future<Output = Result<Option<Output>, BoxError>> + Send + 'static,
 {
-    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
         Box::pin((self.0)(turn.clone(), call.clone()))
     }
 }
@@ -164,7 +164,7 @@ impl fmt::Debug for Effect {
 /// Asks the world whether a call had its effect.
 pub trait Reconcile: Send + Sync {
     /// `Some` result if it happened; `None` if it did not, and then it runs.
-    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>>;
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>>;
 }
 
 /// How long compaction keeps a tool's results.
@@ -186,7 +186,7 @@ pub struct Output {
     /// What the model reads.
     pub content: Content,
     /// Set by [`wait`](Self::wait): there is no result yet. In a box: few tools wait, and results are moved often.
-    pub(crate) waits: Option<Box<Prompt>>,
+    pub(crate) waits: Option<Box<Question>>,
 }
 
 /// What a result may hold; what is beyond it is left out, and the result says so.
@@ -209,10 +209,10 @@ impl Output {
         Self { content: content.into(), ..self }
     }
 
-    /// No result yet: someone must answer `prompt` first. The call suspends; once answered, the tool is called again
+    /// No result yet: someone must answer `question` first. The call suspends; once answered, the tool is called again
     /// with the answer in [`Turn::answer`].
-    pub fn wait(prompt: Prompt) -> Self {
-        Self { ok: true, content: Content::default(), waits: Some(Box::new(prompt)) }
+    pub fn wait(question: Question) -> Self {
+        Self { ok: true, content: Content::default(), waits: Some(Box::new(question)) }
     }
 
     /// Bytes that should be text. What is not UTF-8 is replaced, and the result says so.

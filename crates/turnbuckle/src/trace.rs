@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::context::layout::{self, Beyond};
-use crate::event::{Event, EventKind, Prompt, TurnEnded};
+use crate::context::layout::{self, Overlay};
+use crate::event::{Event, EventKind, Question, TurnEnded};
+use crate::feed::{FeedEvent, FeedItem, LiveEvent};
 use crate::id::CallId;
-use crate::live::{Live, Telling, Told};
 use crate::message::Text;
 use crate::turn::MODIFIED;
 
@@ -25,12 +25,12 @@ use crate::turn::MODIFIED;
 /// call      "4"
 /// end       completed
 /// ```
-pub fn trace<'a>(told: impl IntoIterator<Item = &'a Telling>, tools: usize) -> String {
+pub fn trace<'a>(told: impl IntoIterator<Item = &'a FeedItem>, tools: usize) -> String {
     let mut tracer = Tracer { tools, ..Tracer::default() };
     for telling in told {
         match telling {
-            Telling::Log(event) => tracer.event(event),
-            Telling::Live(live) => tracer.live(live),
+            FeedItem::Log(event) => tracer.event(event),
+            FeedItem::Live(live) => tracer.live(live),
         }
     }
     tracer.finish_reply();
@@ -50,8 +50,8 @@ pub fn trace_with_times(log: &[Arc<Event>]) -> String {
 }
 
 /// [`trace`] of words told.
-pub fn trace_told(told: &[Arc<Told>], tools: usize) -> String {
-    trace(told.iter().map(|told| &told.what), tools)
+pub fn trace_told(told: &[Arc<FeedEvent>], tools: usize) -> String {
+    trace(told.iter().map(|told| &told.item), tools)
 }
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Tracer {
     }
 
     fn build(&mut self) {
-        let messages = layout::messages(&self.log, &Beyond::default()).len() + 2 * self.discarded.min(1);
+        let messages = layout::messages(&self.log, &Overlay::default()).len() + 2 * self.discarded.min(1);
         self.line("build", format!("{}, {}", count(messages, "message"), count(self.tools, "tool")));
     }
 
@@ -116,8 +116,8 @@ impl Tracer {
                 self.build();
                 self.discarded = 0;
                 let text = content.text();
-                let cut = if *stop_reason == crate::message::StopReason::Cancelled { " [cancelled]" } else { "" };
-                self.reply = Some((if text.is_empty() { String::new() } else { quoted(&text) } + cut, took));
+                let abort = if *stop_reason == crate::message::StopReason::Cancelled { " [cancelled]" } else { "" };
+                self.reply = Some((if text.is_empty() { String::new() } else { quoted(&text) } + abort, took));
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
                 let shown = shown(name, arguments);
@@ -132,8 +132,8 @@ impl Tracer {
                 let line = format!("{} {sign} {}", self.shown(call), short(&content.text()));
                 self.line("dispatch", line);
             }
-            EventKind::Suspension { call, prompt, .. } => {
-                let line = format!("{call}: {}", asked(prompt));
+            EventKind::Suspension { call, question, .. } => {
+                let line = format!("{call}: {}", asked(question));
                 self.line("wait", line);
             }
             EventKind::Resolution { call, decision, by, reason } => {
@@ -174,8 +174,8 @@ impl Tracer {
         }
     }
 
-    fn live(&mut self, live: &Live) {
-        if let Live::AttemptDiscarded { attempt, by, reason } = live {
+    fn live(&mut self, live: &LiveEvent) {
+        if let LiveEvent::AttemptDiscarded { attempt, by, reason } = live {
             let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             if reason.as_deref() == Some(MODIFIED) {
                 return self.line("modify", format!("attempt {attempt}{by}"));
@@ -222,27 +222,27 @@ fn shown(name: &Text, arguments: &Value) -> String {
     short(&format!("{name}({})", values.join(", ")))
 }
 
-fn asked(prompt: &Prompt) -> String {
-    match prompt {
-        Prompt::Approval { tool: Some(tool), arguments, .. } => format!("approval of {}", shown(tool, arguments)),
-        Prompt::Approval { tool: None, why, .. } => {
+fn asked(question: &Question) -> String {
+    match question {
+        Question::Approval { tool: Some(tool), arguments, .. } => format!("approval of {}", shown(tool, arguments)),
+        Question::Approval { tool: None, why, .. } => {
             format!("approval of the reply: {}", why.as_deref().unwrap_or_default())
         }
-        Prompt::Elicitation { question, .. } => format!("question {}", quoted(question)),
-        Prompt::ClientExec { tool, arguments } => format!("client runs {}", shown(tool, arguments)),
-        Prompt::Pause { hook, reason } => format!("paused by {hook}: {reason}"),
+        Question::Elicitation { question, .. } => format!("question {}", quoted(question)),
+        Question::ClientExec { tool, arguments } => format!("client runs {}", shown(tool, arguments)),
+        Question::Pause { hook, reason } => format!("paused by {hook}: {reason}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scope::By;
+    use crate::scope::Author;
 
     #[test]
     fn a_stage_that_took_time_says_how_much() {
         let event = |seq, at, kind| Arc::new(Event { seq, turn: "t".into(), at: Timestamp::from_millis(at), kind });
-        let user = |text: &str| EventKind::UserMessage { content: text.into(), by: By::User("ann".into()) };
+        let user = |text: &str| EventKind::UserMessage { content: text.into(), by: Author::User("ann".into()) };
         let reply = EventKind::AssistantMessage {
             attempt: 1,
             content: "4".into(),

@@ -49,7 +49,7 @@ impl Board {
 
     fn draw(&mut self, foot: &Foot<'_>, draft: &Draft) -> String {
         self.drawn = true;
-        let label = foot.label.chars().filter_map(|letter| letter.width()).sum::<usize>();
+        let label = foot.label.chars().filter_map(|ch| ch.width()).sum::<usize>();
         let (text, column) = draft.window(foot.width.saturating_sub(label + 1).max(8));
         let newline = if self.column > 0 { "\n" } else { "" };
         let label_text = self.palette.paint(foot.tone, foot.label);
@@ -61,12 +61,12 @@ impl Board {
 
 /// Colours take no room.
 fn column_after(mut column: usize, text: &str) -> usize {
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
+    let mut chars = text.chars();
+    while let Some(ch) = chars.next() {
+        match ch {
             '\n' => column = 0,
-            '\x1b' => drop(letters.by_ref().find(|letter| letter.is_ascii_alphabetic())),
-            letter => column += letter.width().unwrap_or(0),
+            '\x1b' => drop(chars.by_ref().find(|ch| ch.is_ascii_alphabetic())),
+            ch => column += ch.width().unwrap_or(0),
         }
     }
     column

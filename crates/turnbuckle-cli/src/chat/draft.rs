@@ -21,7 +21,7 @@ pub(super) enum Typed {
 /// Kept as letters: the cursor stands before one of them, or at the end.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    letters: Vec<char>,
+    chars: Vec<char>,
     cursor: usize,
     history: Vec<String>,
     /// Where in the history the person is; at its end, `unsent` is what they had typed.
@@ -35,23 +35,23 @@ impl Draft {
     pub(super) fn press(&mut self, key: Key) -> Typed {
         match key {
             Key::Enter => return self.enter(),
-            Key::EndOfInput if self.letters.is_empty() => return Typed::End,
-            Key::EndOfInput | Key::Delete => self.erase(self.cursor, (self.cursor + 1).min(self.letters.len())),
+            Key::EndOfInput if self.chars.is_empty() => return Typed::End,
+            Key::EndOfInput | Key::Delete => self.erase(self.cursor, (self.cursor + 1).min(self.chars.len())),
             Key::Backspace => self.erase(self.cursor.saturating_sub(1), self.cursor),
             Key::EraseBefore => self.erase(0, self.cursor),
-            Key::EraseBehind => self.letters.truncate(self.cursor),
+            Key::EraseBehind => self.chars.truncate(self.cursor),
             Key::EraseWord => self.erase(self.word_before(), self.cursor),
-            Key::Char(letter) => self.insert(&[letter]),
+            Key::Char(ch) => self.insert(&[ch]),
             Key::Paste(text) => {
-                let whole: Vec<char> = text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
+                let whole: Vec<char> = text.chars().filter(|ch| !ch.is_control() || *ch == '\n').collect();
                 self.insert(&whole);
             }
             Key::Left => self.cursor = self.cursor.saturating_sub(1),
-            Key::Right => self.cursor = (self.cursor + 1).min(self.letters.len()),
+            Key::Right => self.cursor = (self.cursor + 1).min(self.chars.len()),
             Key::WordLeft => self.cursor = self.word_before(),
             Key::WordRight => self.cursor = self.word_behind(),
             Key::Home => self.cursor = 0,
-            Key::End => self.cursor = self.letters.len(),
+            Key::End => self.cursor = self.chars.len(),
             Key::Up => self.recall(self.place.saturating_sub(1)),
             Key::Down => self.recall((self.place + 1).min(self.history.len())),
             Key::Redraw => {}
@@ -60,32 +60,32 @@ impl Draft {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.letters.is_empty()
+        self.chars.is_empty()
     }
 
     /// Throws it away.
     pub(super) fn clear(&mut self) {
-        self.letters.clear();
+        self.chars.clear();
         (self.cursor, self.place) = (0, self.history.len());
     }
 
     /// Makes room for an answer: what was typed for something else must not become one.
     pub(super) fn set_aside(&mut self) {
         if self.aside.is_none() {
-            self.aside = Some(std::mem::take(&mut self.letters));
+            self.aside = Some(std::mem::take(&mut self.chars));
         }
         self.clear();
     }
 
     /// Brings back what was set aside.
     pub(super) fn take_up(&mut self) {
-        if let Some(letters) = self.aside.take() {
-            (self.cursor, self.letters) = (letters.len(), letters);
+        if let Some(chars) = self.aside.take() {
+            (self.cursor, self.chars) = (chars.len(), chars);
         }
     }
 
     fn enter(&mut self) -> Typed {
-        let line: String = self.letters.iter().collect();
+        let line: String = self.chars.iter().collect();
         // Answers are not worth remembering.
         if self.aside.is_none() && !line.trim().is_empty() && self.history.last() != Some(&line) {
             self.history.push(line.clone());
@@ -97,26 +97,26 @@ impl Draft {
         Typed::Line(line)
     }
 
-    fn insert(&mut self, letters: &[char]) {
-        self.letters.splice(self.cursor..self.cursor, letters.iter().copied());
-        self.cursor += letters.len();
+    fn insert(&mut self, chars: &[char]) {
+        self.chars.splice(self.cursor..self.cursor, chars.iter().copied());
+        self.cursor += chars.len();
     }
 
     fn erase(&mut self, from: usize, to: usize) {
-        self.letters.drain(from..to);
+        self.chars.drain(from..to);
         self.cursor = from;
     }
 
     fn word_before(&self) -> usize {
-        let before = &self.letters[..self.cursor];
-        let end = before.iter().rposition(|letter| !letter.is_whitespace()).map_or(0, |last| last + 1);
-        before[..end].iter().rposition(|letter| letter.is_whitespace()).map_or(0, |space| space + 1)
+        let before = &self.chars[..self.cursor];
+        let end = before.iter().rposition(|ch| !ch.is_whitespace()).map_or(0, |last| last + 1);
+        before[..end].iter().rposition(|ch| ch.is_whitespace()).map_or(0, |space| space + 1)
     }
 
     fn word_behind(&self) -> usize {
-        let behind = &self.letters[self.cursor..];
-        let begin = behind.iter().position(|letter| !letter.is_whitespace()).unwrap_or(behind.len());
-        let length = behind[begin..].iter().position(|letter| letter.is_whitespace());
+        let behind = &self.chars[self.cursor..];
+        let begin = behind.iter().position(|ch| !ch.is_whitespace()).unwrap_or(behind.len());
+        let length = behind[begin..].iter().position(|ch| ch.is_whitespace());
         self.cursor + begin + length.unwrap_or(behind.len() - begin)
     }
 
@@ -125,34 +125,34 @@ impl Draft {
             return;
         }
         if self.place == self.history.len() {
-            self.unsent = std::mem::take(&mut self.letters);
+            self.unsent = std::mem::take(&mut self.chars);
         }
-        self.letters = match self.history.get(place) {
+        self.chars = match self.history.get(place) {
             Some(line) => line.chars().collect(),
             None => std::mem::take(&mut self.unsent),
         };
-        (self.place, self.cursor) = (place, self.letters.len());
+        (self.place, self.cursor) = (place, self.chars.len());
     }
 
     /// What fits into so many columns with the cursor in sight, and the cursor's column in it.
     pub(super) fn window(&self, room: usize) -> (String, usize) {
-        let shown = |letter: &char| if *letter == '\n' { '⏎' } else { *letter };
-        let width = |letter: &char| shown(letter).width().unwrap_or(0);
+        let shown = |ch: &char| if *ch == '\n' { '⏎' } else { *ch };
+        let width = |ch: &char| shown(ch).width().unwrap_or(0);
         let (mut first, mut column) = (self.cursor, 0);
-        for letter in self.letters[..self.cursor].iter().rev() {
-            if column + width(letter) >= room {
+        for ch in self.chars[..self.cursor].iter().rev() {
+            if column + width(ch) >= room {
                 break;
             }
-            column += width(letter);
+            column += width(ch);
             first -= 1;
         }
         let (mut text, mut used) = (String::new(), 0);
-        for letter in &self.letters[first..] {
-            used += width(letter);
+        for ch in &self.chars[first..] {
+            used += width(ch);
             if used > room {
                 break;
             }
-            text.push(shown(letter));
+            text.push(shown(ch));
         }
         (text, column)
     }
@@ -164,8 +164,8 @@ mod tests {
 
     fn typed(text: &str) -> Draft {
         let mut draft = Draft::default();
-        for letter in text.chars() {
-            draft.press(Key::Char(letter));
+        for ch in text.chars() {
+            draft.press(Key::Char(ch));
         }
         draft
     }

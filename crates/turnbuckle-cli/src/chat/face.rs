@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::live::{Live, Telling, Told};
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 
 use super::board::{Board, Foot};
 use super::draft::Draft;
@@ -93,25 +93,25 @@ impl Face {
     }
 
     /// Shows what happened.
-    pub(super) fn told(&mut self, told: &Told) {
+    pub(super) fn told(&mut self, told: &FeedEvent) {
         self.measure();
         let shown = self.fold.told(told);
-        match &told.what {
-            Telling::Log(event) => match &event.kind {
+        match &told.item {
+            FeedItem::Log(event) => match &event.kind {
                 EventKind::UserMessage { content, .. } => return self.accepted(&content.text()),
                 EventKind::AssistantMessage { content, .. } => self.said(&content.text()),
                 // It is asked in its own words.
                 EventKind::Suspension { .. } => return,
                 _ => {}
             },
-            Telling::Live(Live::AttemptDiscarded { .. }) => self.streamed.clear(),
-            Telling::Live(Live::StateChanged { .. }) => return,
-            Telling::Live(_) => {}
+            FeedItem::Live(LiveEvent::AttemptDiscarded { .. }) => self.streamed.clear(),
+            FeedItem::Live(LiveEvent::StateChanged { .. }) => return,
+            FeedItem::Live(_) => {}
         }
         for shown in shown {
             self.show(shown);
         }
-        if let Telling::Log(event) = &told.what
+        if let FeedItem::Log(event) = &told.item
             && let EventKind::TurnEnded(ended) = &event.kind
         {
             if let Some(result) = &ended.result {

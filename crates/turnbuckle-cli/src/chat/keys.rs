@@ -58,7 +58,7 @@ fn next(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     match *bytes.first()? {
         b'\x1b' => escape(bytes),
         byte @ (0..=0x1f | 0x7f) => Some((control(byte), 1)),
-        _ => letter(bytes),
+        _ => ch(bytes),
     }
 }
 
@@ -83,7 +83,7 @@ fn control(byte: u8) -> Option<Key> {
 }
 
 /// One letter of UTF-8. What is none is passed over, byte by byte.
-fn letter(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn ch(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     let head = &bytes[..bytes.len().min(4)];
     let valid = match str::from_utf8(head) {
         Ok(text) => text,
@@ -91,8 +91,8 @@ fn letter(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         Err(error) if error.error_len().is_none() => return None,
         Err(_) => return Some((None, 1)),
     };
-    let letter = valid.chars().next()?;
-    Some((Some(Key::Char(letter)), letter.len_utf8()))
+    let ch = valid.chars().next()?;
+    Some((Some(Key::Char(ch)), ch.len_utf8()))
 }
 
 fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {

@@ -92,8 +92,7 @@ impl<'a> Meant<'a> {
     /// A path at the beginning of a sentence is no command.
     fn of(line: &'a str) -> Self {
         let line = line.trim();
-        let is_command =
-            line.strip_prefix('/').is_some_and(|word| word.chars().all(|letter| letter.is_ascii_alphabetic()));
+        let is_command = line.strip_prefix('/').is_some_and(|word| word.chars().all(|ch| ch.is_ascii_alphabetic()));
         match line {
             "" => Self::Nothing,
             "/help" => Self::Help,

@@ -60,7 +60,7 @@ pub(super) fn open(conversations: Conversations, id: ConversationId, scope: Scop
 }
 
 async fn carry_out(conversations: &Conversations, id: &ConversationId, scope: &Scope, order: Order) -> Option<Report> {
-    let elsewhere = |handle: &TurnHandle| handle.is_elsewhere().then_some(Report::Elsewhere);
+    let elsewhere = |handle: &TurnHandle| handle.is_remote().then_some(Report::Elsewhere);
     let trouble = |error: SendError| Problem::error(with_causes(&error));
     match order {
         Order::Say(words) => match conversations.send_while(id, words, scope.clone(), WhileBusy::Queue).await {

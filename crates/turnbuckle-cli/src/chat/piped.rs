@@ -5,7 +5,7 @@ use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::projection::Pending;
-use turnbuckle::{ConversationId, Outcome, Rest};
+use turnbuckle::{ConversationId, Outcome, TurnStatus};
 
 use super::{HELP, Meant, conversations, question};
 use crate::Stopped;
@@ -22,7 +22,7 @@ pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> 
     let watch = Watch::begin(conversations(ready)?, id, Looks::default(), ready, common, Wanted::PerhapsNew).await?;
     let house = watch.conversations.clone();
     // It ends with the program; a store that fails is told of by the turns themselves.
-    tokio::spawn(async move { house.keep_house().await });
+    tokio::spawn(async move { house.run_maintenance().await });
     let mut piped = Piped { watch, exit: Exit::Completed, pending: Vec::new(), over: false };
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
@@ -68,10 +68,10 @@ impl Piped {
         match (Meant::of(line), asked) {
             (Meant::Quit, _) => self.over = true,
             (Meant::Help, _) => self.watch.output.err(format!("{HELP}\n")),
-            (_, Some(asked)) => match question::answer(&asked.prompt, line) {
+            (_, Some(asked)) => match question::answer(&asked.question, line) {
                 Err(why) => self.watch.output.err(format!("{why}\n")),
                 Ok(answer) => {
-                    let digest = question::digest(&asked.prompt);
+                    let digest = question::digest(&asked.question);
                     match self.watch.conversations.resolve(&id, &asked.call, answer, digest, scope).await {
                         Ok(handle) => self.follow(handle).await,
                         Err(error) => self.refused(&Problem::error(error.to_string())),
@@ -97,9 +97,9 @@ impl Piped {
         self.watch.catch_up().await;
         self.exit = self.watch.tell(&rest);
         // Whoever cancelled a turn does not want the next one.
-        self.over = matches!(&rest, Ok(Rest::Ended(ended)) if ended.outcome == Outcome::Cancelled);
+        self.over = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
         self.pending = match rest {
-            Ok(Rest::Waiting(pending)) => pending,
+            Ok(TurnStatus::Waiting(pending)) => pending,
             _ => Vec::new(),
         };
     }

@@ -1,7 +1,7 @@
 //! What a turn asks of the person: shown in full, and a typed line as its answer.
 
 use serde_json::Value;
-use turnbuckle::event::Prompt;
+use turnbuckle::event::Question;
 use turnbuckle::message::Text;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::Answer;
@@ -17,32 +17,32 @@ pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = |label, tone, text: &str| lines.push(Line { label, tone, text: clean(text) });
     let call = &pending.call;
-    match &pending.prompt {
-        Prompt::Approval { tool: Some(tool), arguments, why, .. } => {
+    match &pending.question {
+        Question::Approval { tool: Some(tool), arguments, why, .. } => {
             line("ask", Tone::Hook, &format!("may {tool} run? (call {call})"));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
             if let Some(why) = why {
                 line("", Tone::Hook, &format!("why: {why}"));
             }
         }
-        Prompt::Approval { tool: None, arguments, why, .. } => {
+        Question::Approval { tool: None, arguments, why, .. } => {
             line("ask", Tone::Hook, &format!("may this reply stand? (call {call})"));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
             if let Some(why) = why {
                 line("", Tone::Hook, &format!("why: {why}"));
             }
         }
-        Prompt::Elicitation { question, schema } => {
+        Question::Elicitation { question, schema } => {
             line("ask", Tone::Hook, question);
             if let Some(schema) = schema {
                 line("", Tone::Dim, &format!("as JSON that fits {schema}"));
             }
         }
-        Prompt::ClientExec { tool, arguments } => {
+        Question::ClientExec { tool, arguments } => {
             line("ask", Tone::Hook, &format!("what is the result of {tool}? (call {call})"));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
         }
-        Prompt::Pause { hook, reason } => {
+        Question::Pause { hook, reason } => {
             line("ask", Tone::Hook, &format!("may the turn end? Hook {hook} wants a person to look: {reason}"));
         }
         _ => line("ask", Tone::Hook, &format!("call {call} waits for an answer")),
@@ -78,27 +78,27 @@ fn field(key: &str, value: &Value) -> String {
 }
 
 /// What stands before the answer.
-pub(super) fn label(prompt: &Prompt) -> &'static str {
-    match prompt {
-        Prompt::Approval { .. } | Prompt::Pause { .. } => "y, n, or why not › ",
-        Prompt::Elicitation { .. } => "answer › ",
+pub(super) fn label(question: &Question) -> &'static str {
+    match question {
+        Question::Approval { .. } | Question::Pause { .. } => "y, n, or why not › ",
+        Question::Elicitation { .. } => "answer › ",
         _ => "JSON, or n › ",
     }
 }
 
 /// The answer that a line gives, or what is wrong with it.
-pub(super) fn answer(prompt: &Prompt, line: &str) -> Result<Answer, &'static str> {
+pub(super) fn answer(question: &Question, line: &str) -> Result<Answer, &'static str> {
     let line = line.trim();
-    let wants_json = !matches!(prompt, Prompt::Elicitation { schema: None, .. });
-    match (prompt, line) {
-        (Prompt::Approval { .. } | Prompt::Pause { .. }, "") => {
+    let wants_json = !matches!(question, Question::Elicitation { schema: None, .. });
+    match (question, line) {
+        (Question::Approval { .. } | Question::Pause { .. }, "") => {
             Err("y approves, n refuses, any other text is the reason")
         }
         (_, "") => Err("an answer says something"),
-        (Prompt::Approval { .. } | Prompt::Pause { .. }, "y" | "Y" | "yes" | "Yes") => Ok(Answer::Approve),
-        (Prompt::Elicitation { .. }, text) if !wants_json => Ok(Answer::Result(Value::String(text.to_owned()))),
+        (Question::Approval { .. } | Question::Pause { .. }, "y" | "Y" | "yes" | "Yes") => Ok(Answer::Approve),
+        (Question::Elicitation { .. }, text) if !wants_json => Ok(Answer::Result(Value::String(text.to_owned()))),
         (_, "n" | "N" | "no" | "No") => Ok(Answer::Deny(None)),
-        (Prompt::Approval { .. } | Prompt::Pause { .. }, reason) => Ok(Answer::Deny(Some(reason.into()))),
+        (Question::Approval { .. } | Question::Pause { .. }, reason) => Ok(Answer::Deny(Some(reason.into()))),
         (_, json) => serde_json::from_str(json)
             .map(Answer::Result)
             .map_err(|_| "that is not JSON: a text needs its quotes, \"blue\"; n refuses"),
@@ -106,9 +106,9 @@ pub(super) fn answer(prompt: &Prompt, line: &str) -> Result<Answer, &'static str
 }
 
 /// What an approval is bound to.
-pub(super) fn digest(prompt: &Prompt) -> Option<Text> {
-    match prompt {
-        Prompt::Approval { digest, .. } => Some(digest.clone()),
+pub(super) fn digest(question: &Question) -> Option<Text> {
+    match question {
+        Question::Approval { digest, .. } => Some(digest.clone()),
         _ => None,
     }
 }
@@ -118,23 +118,23 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn approval(arguments: Value) -> Prompt {
-        Prompt::Approval { tool: Some("write".into()), arguments: arguments.into(), digest: "d".into(), why: None }
+    fn approval(arguments: Value) -> Question {
+        Question::Approval { tool: Some("write".into()), arguments: arguments.into(), digest: "d".into(), why: None }
     }
 
     #[test]
     fn only_a_plain_yes_approves() {
-        let prompt = approval(json!({}));
-        assert_eq!(answer(&prompt, " y "), Ok(Answer::Approve));
-        assert_eq!(answer(&prompt, "n"), Ok(Answer::Deny(None)));
-        assert_eq!(answer(&prompt, "yes but not there"), Ok(Answer::Deny(Some("yes but not there".into()))));
-        assert!(answer(&prompt, "").is_err());
+        let question = approval(json!({}));
+        assert_eq!(answer(&question, " y "), Ok(Answer::Approve));
+        assert_eq!(answer(&question, "n"), Ok(Answer::Deny(None)));
+        assert_eq!(answer(&question, "yes but not there"), Ok(Answer::Deny(Some("yes but not there".into()))));
+        assert!(answer(&question, "").is_err());
     }
 
     #[test]
     fn a_question_takes_words_and_one_with_a_schema_takes_json() {
         let question =
-            |schema: Option<Value>| Prompt::Elicitation { question: "which?".into(), schema: schema.map(Into::into) };
+            |schema: Option<Value>| Question::Elicitation { question: "which?".into(), schema: schema.map(Into::into) };
         assert_eq!(answer(&question(None), "no"), Ok(Answer::Result(json!("no"))));
         assert_eq!(answer(&question(Some(json!({}))), "[1]"), Ok(Answer::Result(json!([1]))));
         assert!(answer(&question(Some(json!({}))), "blue").is_err());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use turnbuckle::conversation::Conversations;
 use turnbuckle::event::EventKind;
-use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
+use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::{CallId, ConversationId, Outcome, Scope};
 
@@ -107,7 +107,7 @@ impl Session {
 
     async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
         let conversations = self.conversations.clone();
-        let mut upkeep = pin!(conversations.keep_house());
+        let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
         let mut broken = pin!(self.face.output.broken());
         let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
@@ -154,7 +154,7 @@ impl Session {
 
     fn draw_foot(&mut self) {
         let (label, tone) = match (&self.question, self.view.state) {
-            (Some(pending), _) => (question::label(&pending.prompt).to_owned(), Tone::Hook),
+            (Some(pending), _) => (question::label(&pending.question).to_owned(), Tone::Hook),
             (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
             (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
             (None, stage) => (format!("{stage:?} › ").to_lowercase(), Tone::Dim),
@@ -179,16 +179,16 @@ impl Session {
         self.question = Some(pending);
     }
 
-    async fn told(&mut self, told: Option<Arc<Told>>) {
-        let Some(told) = told.filter(|told| !matches!(told.what, Telling::Live(Live::Lagged { .. }))) else {
+    async fn told(&mut self, told: Option<Arc<FeedEvent>>) {
+        let Some(told) = told.filter(|told| !matches!(told.item, FeedItem::Live(LiveEvent::Lagged { .. }))) else {
             return self.catch_up().await;
         };
         self.view.apply(&told);
-        if matches!(told.what, Telling::Live(Live::TurnStarted { .. })) && self.unwanted > 0 {
+        if matches!(told.item, FeedItem::Live(LiveEvent::TurnStarted { .. })) && self.unwanted > 0 {
             self.unwanted -= 1;
             self.order(Order::Cancel);
         }
-        if let Telling::Log(event) = &told.what {
+        if let FeedItem::Log(event) = &told.item {
             match &event.kind {
                 EventKind::Resolution { call, .. } => self.answered.retain(|answered| answered != call),
                 EventKind::TurnEnded(ended) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use turnbuckle::Failure;
+use turnbuckle::BoxError;
 use turnbuckle::hook::{OnFailure, Release};
 use turnbuckle::hooks::Surroundings;
 use turnbuckle::model::Model;
@@ -159,7 +159,7 @@ impl HookSettings {
 }
 
 /// A model for a hook that asks one itself. A script's path is relative to the file that names it.
-fn open_model(name: &str, folder: &Path) -> Result<Arc<dyn Model>, Failure> {
+fn open_model(name: &str, folder: &Path) -> Result<Arc<dyn Model>, BoxError> {
     let model =
         ModelName::parse(name).and_then(|name| name.open(folder)).map_err(|problem| problem.what().to_owned())?;
     Ok(Arc::new(model))

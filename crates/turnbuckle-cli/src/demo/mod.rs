@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::pin::pin;
 
-use turnbuckle::live::{Delivery, Told};
+use turnbuckle::feed::{Delivery, FeedEvent};
 use turnbuckle::models::Demo;
-use turnbuckle::{Agent, Conversations, Failure, Rest, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Scope, TurnStatus};
 use turnbuckle_tools::Workspace;
 
 use crate::Stopped;
@@ -34,7 +34,7 @@ pub(crate) enum Played {
 
 /// Plays it.
 pub(crate) async fn play() -> Result<Played, Stopped> {
-    let failed = |error: Failure| Stopped::failed(Problem::error(format!("the demo: {error}")));
+    let failed = |error: BoxError| Stopped::failed(Problem::error(format!("the demo: {error}")));
     let stage = Stage::set().await.map_err(failed)?;
     let mut signals = Signals::listen().map_err(|error| failed(error.into()))?;
     let played = tokio::select! {
@@ -63,7 +63,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set() -> Result<Self, Failure> {
+    async fn set() -> Result<Self, BoxError> {
         let folder = tempfile::Builder::new().prefix("turnbuckle-demo-").tempdir()?;
         std::fs::write(folder.path().join(FILE), Demo::story_beginning())?;
         Ok(Self {
@@ -76,7 +76,7 @@ impl Stage {
         })
     }
 
-    async fn play(&self) -> Result<Exit, Failure> {
+    async fn play(&self) -> Result<Exit, BoxError> {
         let mut screen = Screen::new(self.palette, self.width);
         self.introduce(&mut screen).await;
         let conversations = Conversations::in_memory(self.agent()?);
@@ -84,7 +84,7 @@ impl Stage {
         let mut tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
         let mut fold = Fold::new(conversations.agent().tools().len());
         let handle = conversations.send(&id, REQUEST, Scope::local()).await?;
-        let mut rest = pin!(handle.rest());
+        let mut rest = pin!(handle.wait());
         let rest = loop {
             tokio::select! {
                 biased;
@@ -94,14 +94,14 @@ impl Stage {
             }
         };
         let exit = match rest {
-            Rest::Ended(ended) => ended.outcome.into(),
-            Rest::Waiting(_) => Exit::Waiting,
+            TurnStatus::Ended(ended) => ended.outcome.into(),
+            TurnStatus::Waiting(_) => Exit::Waiting,
         };
         self.conclude(&mut screen).await?;
         Ok(exit)
     }
 
-    fn agent(&self) -> Result<Agent, Failure> {
+    fn agent(&self) -> Result<Agent, BoxError> {
         let workspace = Workspace::open(self.folder.path())?;
         let hook = Syntax::new(self.folder.path(), self.checker, self.pace.check());
         let mut builder = Agent::builder("coder", Demo::story(self.pace.word())).hook(hook);
@@ -114,7 +114,7 @@ impl Stage {
         Ok(builder.build()?)
     }
 
-    fn show(&self, told: &Told, fold: &mut Fold, screen: &mut Screen) {
+    fn show(&self, told: &FeedEvent, fold: &mut Fold, screen: &mut Screen) {
         if Pacer::is_behind(told) {
             return;
         }
@@ -150,7 +150,7 @@ impl Stage {
         self.pace.read().await;
     }
 
-    async fn conclude(&self, screen: &mut Screen) -> Result<(), Failure> {
+    async fn conclude(&self, screen: &mut Screen) -> Result<(), BoxError> {
         let after = read(&self.folder.path().join(FILE))?;
         self.say(screen, Tone::Plain, "");
         self.say(screen, Tone::Dim, &format!("{FILE}, before and after"));

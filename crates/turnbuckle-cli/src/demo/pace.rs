@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use turnbuckle::hook::{BeforeModel, Hook, Outgoing, ToolNext};
-use turnbuckle::live::{Live, Telling, Told};
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
+use turnbuckle::hook::{BeforeModel, BeforeModelContext, Hook, ToolNext};
 use turnbuckle::tool::Output;
-use turnbuckle::{Failure, ToolCall, Turn};
+use turnbuckle::{BoxError, ToolCall, Turn};
 
 /// `TURNBUCKLE_DEMO_PACE` overrides it: 0 is at once, 1 is normal, 2 is half as fast.
 const VARIABLE: &str = "TURNBUCKLE_DEMO_PACE";
@@ -59,9 +59,11 @@ impl Pacer {
     const NAME: &str = "pacer";
 
     /// Whether this is only about the pacer, which is no part of the story.
-    pub(super) fn is_behind(told: &Told) -> bool {
-        match &told.what {
-            Telling::Live(Live::HookStarted { hook, .. } | Live::HookFinished { hook, .. }) => &**hook == Self::NAME,
+    pub(super) fn is_behind(told: &FeedEvent) -> bool {
+        match &told.item {
+            FeedItem::Live(LiveEvent::HookStarted { hook, .. } | LiveEvent::HookFinished { hook, .. }) => {
+                &**hook == Self::NAME
+            }
             _ => false,
         }
     }
@@ -73,12 +75,17 @@ impl Hook for Pacer {
     }
 
     /// A refusal is the heart of the story: there is more to read.
-    async fn before_model(&self, turn: &mut Outgoing) -> Result<BeforeModel, Failure> {
+    async fn before_model(&self, turn: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         self.0.wait(if turn.stop_active() { 2400.0 } else { 900.0 }).await;
         Ok(BeforeModel::Continue)
     }
 
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         self.0.wait(900.0).await;
         next.run(call).await
     }

@@ -5,8 +5,8 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use tokio::process::Command;
-use turnbuckle::Failure;
-use turnbuckle::hook::{Hook, OnStop, Stopping};
+use turnbuckle::BoxError;
+use turnbuckle::hook::{Hook, OnStop, OnStopContext};
 
 /// What checks the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Checker {
     }
 
     /// What is wrong with the file.
-    async fn complaint(self, folder: &Path, file: &str) -> Result<Option<String>, Failure> {
+    async fn complaint(self, folder: &Path, file: &str) -> Result<Option<String>, BoxError> {
         match self {
             Self::Python => {
                 let output = python(folder, &["-m", "py_compile", file]).await?;
@@ -66,7 +66,7 @@ impl Syntax {
 }
 
 impl Hook for Syntax {
-    async fn on_stop(&self, turn: &Stopping) -> Result<OnStop, Failure> {
+    async fn on_stop(&self, turn: &OnStopContext) -> Result<OnStop, BoxError> {
         for file in turn.touched() {
             turn.progress(format!("checking {file} with {}…", self.checker.name()));
             tokio::time::sleep(self.pause).await;

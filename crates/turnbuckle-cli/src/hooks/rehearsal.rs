@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnbuckle::feed::FeedItem;
 use turnbuckle::hook::{HookEntry, HookExt as _, Point, Record};
-use turnbuckle::live::Telling;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, ConversationId, Conversations, Failure, Limits, Scope};
+use turnbuckle::{Agent, BoxError, ConversationId, Conversations, Limits, Scope};
 use turnbuckle_tools::CommandPoint;
 use wildmatch::WildMatch;
 
@@ -103,7 +103,7 @@ async fn play(
     event: Event,
     tool: &str,
     hooks: Vec<HookEntry>,
-) -> Result<(Vec<Record>, String), Failure> {
+) -> Result<(Vec<Record>, String), BoxError> {
     let calls = matches!(on, CommandPoint::BeforeTool | CommandPoint::AfterTool) || !event.touched.is_empty();
     let input = event.tool_input.clone().unwrap_or_else(|| json!({}));
     let step = calls.then(|| ScriptReply::calls("c1", tool, input));
@@ -121,7 +121,7 @@ async fn play(
     let id = ConversationId::from("rehearsal");
     let handle = conversations.send(&id, message, Scope::local()).await?;
     let turn = handle.turn().clone();
-    handle.rest().await?;
+    handle.wait().await?;
     let mut records = conversations.records(&id, &turn, Scope::local()).await?;
     let mut seen = Vec::new();
     records.retain(|record| {
@@ -130,8 +130,8 @@ async fn play(
             true
         }
     });
-    let log: Vec<Telling> =
-        conversations.log(&id, Scope::local()).await?.iter().map(|event| Telling::Log(Arc::clone(event))).collect();
+    let log: Vec<FeedItem> =
+        conversations.log(&id, Scope::local()).await?.iter().map(|event| FeedItem::Log(Arc::clone(event))).collect();
     Ok((records, turnbuckle::trace::trace(&log, 1)))
 }
 
@@ -145,7 +145,7 @@ fn stand_in(name: &str, event: Event) -> FunctionTool {
         async move {
             event.touched.iter().for_each(|path| turn.touch(path.clone()));
             let content = event.tool_response.clone();
-            Ok::<_, Failure>(if event.ok.unwrap_or(true) { Output::ok(content) } else { Output::error(content) })
+            Ok::<_, BoxError>(if event.ok.unwrap_or(true) { Output::ok(content) } else { Output::error(content) })
         }
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::EventKind;
-use turnbuckle::store::{Listed, Standing, Store as _, StoreError};
+use turnbuckle::store::{ConversationStatus, ConversationSummary, Store as _, StoreError};
 use turnbuckle::{ConversationId, Timestamp};
 use turnbuckle_stores::SqliteStore;
 use unicode_width::UnicodeWidthStr as _;
@@ -23,7 +23,7 @@ use crate::store::to_look_at;
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     let (store, scope) = to_look_at(common)?;
     let mut listed = store.list().await.map_err(failed)?;
-    listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_of_a_sub_agent());
+    listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_sub_agent());
     if listed.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }
@@ -56,21 +56,21 @@ async fn last_message(store: &SqliteStore, id: &ConversationId) -> Result<Option
     }
 }
 
-fn state(standing: Standing) -> &'static str {
+fn state(standing: ConversationStatus) -> &'static str {
     match standing {
-        Standing::Idle => "idle",
-        Standing::Running => "running",
-        Standing::Waiting { .. } => "waiting",
+        ConversationStatus::Idle => "idle",
+        ConversationStatus::Running => "running",
+        ConversationStatus::Waiting { .. } => "waiting",
     }
 }
 
 /// Whether its turn is open and nobody carries it on: a crash left it.
-fn is_left(one: &Listed, now: Timestamp) -> bool {
-    one.standing == Standing::Running && one.held.is_none_or(|until| until <= now)
+fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
+    one.standing == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
 }
 
-fn as_json(one: &Listed, now: Timestamp, message: Option<&str>) -> serde_json::Result<String> {
-    let Listed { id, opened, written, seq, standing, .. } = one;
+fn as_json(one: &ConversationSummary, now: Timestamp, message: Option<&str>) -> serde_json::Result<String> {
+    let ConversationSummary { id, opened, written, seq, standing, .. } = one;
     let (state, left) = (state(*standing), is_left(one, now));
     let mut line =
         json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
@@ -89,12 +89,12 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(listed: &[Listed], now: Timestamp) -> Self {
+    fn of(listed: &[ConversationSummary], now: Timestamp) -> Self {
         let id = listed.iter().map(|one| one.id.as_str().len()).max().unwrap_or_default();
         Self { id, now, width: terminal_width(&io::stdout()) }
     }
 
-    fn line(&self, one: &Listed, message: &str) -> String {
+    fn line(&self, one: &ConversationSummary, message: &str) -> String {
         let (id, age) = (self.id, age(self.now.since(one.written)));
         let state = if is_left(one, self.now) { "left" } else { state(one.standing) };
         let head = format!("{:<id$}  {age:>10}  {state:<7}  ", one.id.as_str());

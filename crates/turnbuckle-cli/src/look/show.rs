@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use turnbuckle::ConversationId;
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::live::{Cursor, Telling, Told};
+use turnbuckle::feed::{Cursor, FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Job, Store as _};
 use turnbuckle_stores::SqliteStore;
@@ -27,7 +27,7 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let id = looked_for(&args.id)?;
     let (store, scope) = to_look_at(common)?;
     check_owner(&store, &id, &scope).await?;
-    let begun_with = store.beside(&id).await.map_err(failed)?.map(|beside| beside.model);
+    let begun_with = store.scratch(&id).await.map_err(failed)?.map(|scratch| scratch.model);
     let mut reading = Reading::new(Answering::for_turn_of(id.clone(), common, begun_with.as_deref()));
     let mut from = 1;
     loop {
@@ -54,17 +54,17 @@ async fn jobs(store: &SqliteStore, id: &ConversationId) -> Result<Vec<Job>, Stop
 }
 
 /// As if it were told now. No writer has the epoch 0: it was read.
-fn told(id: &ConversationId, event: &Arc<Event>) -> Told {
-    Told {
+fn told(id: &ConversationId, event: &Arc<Event>) -> FeedEvent {
+    FeedEvent {
         conversation: id.clone(),
         turn: Some(event.turn.clone()),
         cursor: Cursor { epoch: 0, position: event.seq },
         at: event.at,
-        what: Telling::Log(event.clone()),
+        item: FeedItem::Log(event.clone()),
     }
 }
 
-fn as_json(told: &Told) -> Result<String, Stopped> {
+fn as_json(told: &FeedEvent) -> Result<String, Stopped> {
     serde_json::to_string(told).map(|line| line + "\n").map_err(unprintable)
 }
 
@@ -85,8 +85,8 @@ impl Reading {
         Self { fold: Fold::new(0), screen, pending: Vec::new(), open: false, answering }
     }
 
-    fn told(&mut self, told: &Told) -> String {
-        let Telling::Log(event) = &told.what else { return String::new() };
+    fn told(&mut self, told: &FeedEvent) -> String {
+        let FeedItem::Log(event) = &told.item else { return String::new() };
         self.note_pending(event);
         let folded = self.fold.told(told);
         let whole = |label, text: String| vec![Shown::Line(Line { label, tone: Tone::Plain, text: clean(&text) })];
@@ -110,8 +110,8 @@ impl Reading {
     fn note_pending(&mut self, event: &Event) {
         match &event.kind {
             EventKind::UserMessage { .. } => self.open = true,
-            EventKind::Suspension { call, prompt, expires } => {
-                self.pending.push(Pending { call: call.clone(), prompt: prompt.clone(), expires: *expires });
+            EventKind::Suspension { call, question, expires } => {
+                self.pending.push(Pending { call: call.clone(), question: question.clone(), expires: *expires });
             }
             EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
             EventKind::TurnEnded(_) => {

@@ -25,16 +25,16 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?).build();
     let scope = &ready.scope;
     let (turn, by) = match conversations.cancel(&id, scope.clone()).await.map_err(refuse)? {
-        Cancelled::Nothing => {
+        Cancelled::NotRunning => {
             output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
             return Ok(Exit::Completed);
         }
-        Cancelled::Here { turn } => {
+        Cancelled::Local { turn } => {
             // Commands are taken in order: once this is answered, the turn that was here is over.
             conversations.resume(&id, scope.clone()).await.map_err(refuse)?;
             (turn, "")
         }
-        Cancelled::ByLetter { turn } => (turn, " by the process that has it"),
+        Cancelled::Remote { turn } => (turn, " by the process that has it"),
     };
     let wait = wait_for_end(&conversations, &id, &turn, scope);
     let ended = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Ok(None));

@@ -12,7 +12,7 @@ mod watch;
 use turnbuckle::conversation::SendError;
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::store::StoreError;
-use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Rest, Scope};
+use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus};
 
 use crate::Stopped;
 use crate::args::{Common, Run};
@@ -54,14 +54,14 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
         };
         let rest = watch.follow(handle).await;
         return Ok(match rest {
-            Ok(Rest::Waiting(pending)) if !watch.moved => watch.refuse(&pending).await,
+            Ok(TurnStatus::Waiting(pending)) if !watch.moved => watch.refuse(&pending).await,
             rest => watch.conclude(rest).await,
         });
     };
     if let Some(handle) = open {
         match watch.follow(handle).await {
-            Ok(Rest::Ended(ended)) if ended.outcome != Outcome::Cancelled => {}
-            Ok(Rest::Waiting(pending)) => return Ok(watch.refuse(&pending).await),
+            Ok(TurnStatus::Ended(ended)) if ended.outcome != Outcome::Cancelled => {}
+            Ok(TurnStatus::Waiting(pending)) => return Ok(watch.refuse(&pending).await),
             rest => return Ok(watch.conclude(rest).await),
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use turnbuckle::conversation::ResolveError;
 use turnbuckle::store::Answer;
-use turnbuckle::{CallId, Conversations, Rest};
+use turnbuckle::{CallId, Conversations, TurnStatus};
 
 use super::watch::{Looks, Wanted, Watch};
 use super::{KNOWN, Ready, named};
@@ -31,7 +31,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
         Ok(handle) => handle,
         Err(error) => return Ok(watch.refuse_answer(&error).await),
     };
-    if handle.is_elsewhere() {
+    if handle.is_remote() {
         let id = &watch.id;
         watch.output.err(format!("handed over: another process has conversation {id} and carries its turn on\n"));
         return Ok(watch.finish(Exit::Completed).await);
@@ -46,7 +46,7 @@ impl Watch {
     async fn carry_on(&mut self) {
         // A conversation that another process has is that one's concern; any other trouble meets the answer, too.
         let Ok(Some(handle)) = self.conversations.resume(&self.id, self.scope.clone()).await else { return };
-        if let Ok(Rest::Ended(ended)) = self.follow(handle).await {
+        if let Ok(TurnStatus::Ended(ended)) = self.follow(handle).await {
             self.settle().await;
             self.view.answer(&ended, &self.output);
         }

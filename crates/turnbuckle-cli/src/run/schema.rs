@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use turnbuckle::{Say, Shape};
+use turnbuckle::{OutputSchema, UserInput};
 
 use crate::Stopped;
 use crate::problem::{Problem, with_causes};
@@ -11,14 +11,14 @@ use crate::problem::{Problem, with_causes};
 const MOST_BYTES: u64 = 1024 * 1024;
 
 /// The message, with the shape that the file asks for.
-pub(super) fn shaped(message: String, file: Option<&Path>) -> Result<Say, Stopped> {
+pub(super) fn shaped(message: String, file: Option<&Path>) -> Result<UserInput, Stopped> {
     match file {
-        Some(file) => Ok(Say::new(message).shaped(read(file)?)),
-        None => Ok(Say::new(message)),
+        Some(file) => Ok(UserInput::new(message).with_schema(read(file)?)),
+        None => Ok(UserInput::new(message)),
     }
 }
 
-fn read(file: &Path) -> Result<Shape, Stopped> {
+fn read(file: &Path) -> Result<OutputSchema, Stopped> {
     let wrong = |why: String| {
         let problem = Problem::error(format!("the schema {}: {why}", file.display()));
         Stopped::usage(problem.hint("a JSON schema, such as { \"type\": \"object\", \"required\": [\"n\"] }"))
@@ -29,5 +29,5 @@ fn read(file: &Path) -> Result<Shape, Stopped> {
     }
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let schema = serde_json::from_str(&text).map_err(|error| wrong(format!("it is not JSON: {error}")))?;
-    Shape::new(schema).map_err(|error| wrong(with_causes(&error)))
+    OutputSchema::new(schema).map_err(|error| wrong(with_causes(&error)))
 }

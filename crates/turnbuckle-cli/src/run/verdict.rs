@@ -1,11 +1,11 @@
 //! How a turn came out, to the shell and to the person.
 
 use turnbuckle::conversation::TurnError;
-use turnbuckle::event::Prompt;
+use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
-use turnbuckle::scope::By;
+use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
-use turnbuckle::{ConversationId, Ended, Outcome, Rest};
+use turnbuckle::{ConversationId, Outcome, TurnReport, TurnStatus};
 
 use crate::args::{Common, quoted};
 use crate::assemble::{choose_model, holds_a_secret};
@@ -16,10 +16,10 @@ use crate::problem::{Problem, with_causes};
 use crate::show;
 
 /// The exit code, and what to say on stderr.
-pub(super) fn of(rest: &Result<Rest, TurnError>, answering: &Answering) -> (Exit, Vec<Problem>) {
+pub(super) fn of(rest: &Result<TurnStatus, TurnError>, answering: &Answering) -> (Exit, Vec<Problem>) {
     match rest {
-        Ok(Rest::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
-        Ok(Rest::Waiting(pending)) => {
+        Ok(TurnStatus::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
+        Ok(TurnStatus::Waiting(pending)) => {
             let what = format!("the turn waits for {}", shown(pending));
             (Exit::Waiting, vec![Problem::error(what).hint(answering.hint(pending))])
         }
@@ -84,8 +84,8 @@ impl Answering {
 
     /// One command, with the other answers that are possible.
     pub(crate) fn command(&self, pending: &Pending) -> String {
-        let (answer, instead) = match pending.prompt {
-            Prompt::Elicitation { .. } | Prompt::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
+        let (answer, instead) = match pending.question {
+            Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
         // The id of a call is the model's, and a person pastes this into a shell.
@@ -107,10 +107,10 @@ impl Answering {
     }
 }
 
-fn ended_badly(ended: &Ended) -> Option<Problem> {
+fn ended_badly(ended: &TurnReport) -> Option<Problem> {
     let reason = ended.reason.as_deref().unwrap_or("no reason given");
     let hook = match &ended.by {
-        Some(By::Hook(hook)) => Some(&**hook),
+        Some(Author::Hook(hook)) => Some(&**hook),
         _ => None,
     };
     let by = hook.map(|hook| format!(" by hook {hook}")).unwrap_or_default();

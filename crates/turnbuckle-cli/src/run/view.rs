@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use turnbuckle::Ended;
+use turnbuckle::TurnReport;
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::live::{Live, Telling, Told};
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::message::Text;
-use turnbuckle::scope::By;
+use turnbuckle::scope::Author;
 
 use super::watch::Looks;
 use crate::output::Output;
@@ -71,7 +71,7 @@ impl View {
         }
     }
 
-    pub(super) fn told(&mut self, told: &Told, output: &Output) {
+    pub(super) fn told(&mut self, told: &FeedEvent, output: &Output) {
         match self {
             Self::Json => match serde_json::to_string(told) {
                 Ok(line) => output.out(line + "\n"),
@@ -95,15 +95,15 @@ impl View {
     }
 
     /// Failures of hooks that nobody has seen, but for that of the hook which ended the turn: that is the turn's error.
-    pub(super) fn failures(&mut self, blamed: Option<&By>) -> Vec<Problem> {
+    pub(super) fn failures(&mut self, blamed: Option<&Author>) -> Vec<Problem> {
         let Self::Quiet(failures) = self else { return Vec::new() };
         let unseen = std::mem::take(failures).into_iter();
-        let others = unseen.filter(|(hook, _)| !matches!(blamed, Some(By::Hook(blamed)) if blamed == hook));
+        let others = unseen.filter(|(hook, _)| !matches!(blamed, Some(Author::Hook(blamed)) if blamed == hook));
         others.map(|(hook, why)| Problem::warning(format!("hook {hook} {why}"))).collect()
     }
 
     /// The final answer, unless it stands there already.
-    pub(super) fn answer(&mut self, ended: &Ended, output: &Output) {
+    pub(super) fn answer(&mut self, ended: &TurnReport, output: &Output) {
         let text = ended.text();
         let nothing = text.is_empty() && !ended.is_completed();
         let newline = if text.ends_with('\n') { "" } else { "\n" };
@@ -123,19 +123,19 @@ impl View {
 }
 
 /// What went wrong with hooks: one failed, or was overruled. That a failure was ignored is told with the failure.
-fn troubles(told: &Told) -> Vec<(Text, String)> {
-    match &told.what {
-        Telling::Live(Live::HookFinished { hook, point, error: Some(error), .. }) => {
+fn troubles(told: &FeedEvent) -> Vec<(Text, String)> {
+    match &told.item {
+        FeedItem::Live(LiveEvent::HookFinished { hook, point, error: Some(error), .. }) => {
             vec![(hook.clone(), format!("failed at {point}: {}", brief(error)))]
         }
-        Telling::Log(event) => match &event.kind {
+        FeedItem::Log(event) => match &event.kind {
             EventKind::TurnEnded(ended) => {
                 let overruled = ended.warnings.iter().filter(|warning| warning.text.starts_with("overruled"));
                 overruled.filter_map(|warning| Some((warning.hook.clone()?, format!("was {}", warning.text)))).collect()
             }
             _ => Vec::new(),
         },
-        Telling::Live(_) => Vec::new(),
+        FeedItem::Live(_) => Vec::new(),
     }
 }
 

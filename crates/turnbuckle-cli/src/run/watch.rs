@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use turnbuckle::conversation::{ConversationsBuilder, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::hook::Point;
-use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
 use turnbuckle::projection::Pending;
 use turnbuckle::store::Job;
 use turnbuckle::turn::PermissionMode;
-use turnbuckle::{ConversationId, Conversations, Rest, Scope};
+use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
 
 use super::verdict::{self, Answering};
 use super::view::View;
@@ -77,7 +77,7 @@ impl Watch {
         wanted: Wanted,
     ) -> Result<Self, Stopped> {
         let conversations = conversations.permission_mode(permission_mode());
-        let conversations = if looks.bare { conversations.bare() } else { conversations }.build();
+        let conversations = if looks.bare { conversations.without_background_hooks() } else { conversations }.build();
         if wanted == Wanted::Known {
             conversations.snapshot(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?;
         }
@@ -107,20 +107,20 @@ impl Watch {
     }
 
     /// The answer, and what went wrong.
-    pub(crate) fn tell(&mut self, rest: &Result<Rest, TurnError>) -> Exit {
+    pub(crate) fn tell(&mut self, rest: &Result<TurnStatus, TurnError>) -> Exit {
         let (exit, problems) = verdict::of(rest, &self.answering);
-        if let Ok(Rest::Ended(ended)) = rest {
+        if let Ok(TurnStatus::Ended(ended)) = rest {
             self.view.answer(ended, &self.output);
         }
         let blamed = match rest {
-            Ok(Rest::Ended(ended)) => ended.by.as_ref(),
+            Ok(TurnStatus::Ended(ended)) => ended.by.as_ref(),
             _ => None,
         };
         self.view.failures(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
         exit
     }
 
-    pub(crate) async fn conclude(mut self, rest: Result<Rest, TurnError>) -> Exit {
+    pub(crate) async fn conclude(mut self, rest: Result<TurnStatus, TurnError>) -> Exit {
         self.settle().await;
         let exit = self.tell(&rest);
         if self.lost {
@@ -149,9 +149,9 @@ impl Watch {
     }
 
     /// Shows what is told until the turn rests. A signal or a closed stdout cancels it.
-    pub(crate) async fn follow(&mut self, handle: TurnHandle) -> Result<Rest, TurnError> {
+    pub(crate) async fn follow(&mut self, handle: TurnHandle) -> Result<TurnStatus, TurnError> {
         (self.resting, self.ended) = (false, false);
-        let mut rest = pin!(handle.rest());
+        let mut rest = pin!(handle.wait());
         let mut broken = pin!(self.output.broken());
         let mut unread = false;
         loop {
@@ -178,18 +178,18 @@ impl Watch {
         let _ = self.conversations.cancel(&self.id, self.scope.clone()).await;
     }
 
-    fn show(&mut self, told: Option<&Told>) {
+    fn show(&mut self, told: Option<&FeedEvent>) {
         match told {
             Some(told) => {
-                match &told.what {
-                    Telling::Live(Live::StateChanged { state }) => {
+                match &told.item {
+                    FeedItem::Live(LiveEvent::StateChanged { state }) => {
                         self.resting = matches!(state, ConversationState::Idle | ConversationState::Waiting);
                     }
-                    Telling::Log(event) => {
+                    FeedItem::Log(event) => {
                         self.moved = true;
                         self.ended |= matches!(event.kind, EventKind::TurnEnded(_));
                     }
-                    Telling::Live(_) => {}
+                    FeedItem::Live(_) => {}
                 }
                 self.view.told(told, &self.output);
             }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use turnbuckle::event::{Event, EventKind, TurnEnded};
+use turnbuckle::feed::{ConversationState, FeedEvent, FeedItem, Level, LiveEvent};
 use turnbuckle::hook::Point;
-use turnbuckle::live::{ConversationState, Level, Live, Telling, Told};
 use turnbuckle::message::Text;
 use turnbuckle::{CallId, Outcome};
 
@@ -39,10 +39,10 @@ impl Fold {
     }
 
     /// What there is to show.
-    pub(crate) fn told(&mut self, told: &Told) -> Vec<Shown> {
-        match &told.what {
-            Telling::Log(event) => self.event(event),
-            Telling::Live(live) => self.live(live),
+    pub(crate) fn told(&mut self, told: &FeedEvent) -> Vec<Shown> {
+        match &told.item {
+            FeedItem::Log(event) => self.event(event),
+            FeedItem::Live(live) => self.live(live),
         }
     }
 
@@ -70,8 +70,8 @@ impl Fold {
                 let (sign, tone) = if *ok { ('=', Tone::Tool) } else { ('!', Tone::Bad) };
                 one("dispatch", tone, format!("{} {sign} {}", self.call(call), result(&content.text())))
             }
-            EventKind::Suspension { call, prompt, .. } => {
-                self.after_words([line("wait", Tone::Hook, format!("{call}: {}", asked(prompt)))])
+            EventKind::Suspension { call, question, .. } => {
+                self.after_words([line("wait", Tone::Hook, format!("{call}: {}", asked(question)))])
             }
             EventKind::Resolution { call, decision, by, .. } => {
                 let word = format!("{decision:?}").to_lowercase();
@@ -118,31 +118,31 @@ impl Fold {
         ended.warnings.iter().map(warned).chain([line("end", tone, end)]).collect()
     }
 
-    fn live(&mut self, live: &Live) -> Vec<Shown> {
+    fn live(&mut self, live: &LiveEvent) -> Vec<Shown> {
         match live {
-            Live::StateChanged { state: ConversationState::Build } => {
+            LiveEvent::StateChanged { state: ConversationState::Build } => {
                 let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
                 one("build", Tone::Dim, text)
             }
-            Live::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
-            Live::ThinkingDelta { text, .. } => vec![Shown::Thought(text.to_string())],
-            Live::AttemptDiscarded { attempt, by, reason } => {
+            LiveEvent::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
+            LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thought(text.to_string())],
+            LiveEvent::AttemptDiscarded { attempt, by, reason } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
                 let text = format!("attempt {attempt} is taken back{by}{reason}");
                 vec![Shown::Silence, line("discard", Tone::Refusal, text)]
             }
-            Live::ToolProgress { call, payload } => self.progress(call, payload),
+            LiveEvent::ToolProgress { call, payload } => self.progress(call, payload),
             // Of what runs in the background it is told twice: as a hook, and as something that nobody waits for.
-            Live::HookStarted { point: Point::Background, .. }
-            | Live::HookFinished { point: Point::Background, .. } => Vec::new(),
-            Live::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),
-            Live::HookStarted { hook, point } => one("hook", Tone::Dim, format!("{hook} runs at {point}")),
-            Live::HookProgress { hook, text } => {
+            LiveEvent::HookStarted { point: Point::Background, .. }
+            | LiveEvent::HookFinished { point: Point::Background, .. } => Vec::new(),
+            LiveEvent::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),
+            LiveEvent::HookStarted { hook, point } => one("hook", Tone::Dim, format!("{hook} runs at {point}")),
+            LiveEvent::HookProgress { hook, text } => {
                 self.heard.push(hook.clone());
                 one("hook", Tone::Hook, format!("{hook}: {}", brief(text)))
             }
-            Live::HookFinished { hook, decision, ms, error, point, .. } => {
+            LiveEvent::HookFinished { hook, decision, ms, error, point, .. } => {
                 self.heard.retain(|heard| heard != hook);
                 let (tone, why) = match error {
                     Some(error) => (Tone::Bad, format!(": {}", few_lines(error))),
@@ -150,13 +150,13 @@ impl Fold {
                 };
                 one("hook", tone, format!("{hook}: {decision}{why} ({point}, {ms:.0} ms)"))
             }
-            Live::BackgroundStarted { hook } => one("after", Tone::Dim, format!("{hook} works in the background")),
-            Live::BackgroundFinished { hook, error: None } => one("after", Tone::Dim, format!("{hook} is done")),
-            Live::BackgroundFinished { hook, error: Some(error) } => {
+            LiveEvent::BackgroundStarted { hook } => one("after", Tone::Dim, format!("{hook} works in the background")),
+            LiveEvent::BackgroundFinished { hook, error: None } => one("after", Tone::Dim, format!("{hook} is done")),
+            LiveEvent::BackgroundFinished { hook, error: Some(error) } => {
                 one("after", Tone::Bad, format!("{hook} failed: {}", few_lines(error)))
             }
-            Live::Suggestion { text } => one("next", Tone::Dim, brief(text)),
-            Live::Notice { level, text, hook } => {
+            LiveEvent::Suggestion { text } => one("next", Tone::Dim, brief(text)),
+            LiveEvent::Notice { level, text, hook } => {
                 let hook = hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
                 let tone = if *level == Level::Warning { Tone::Hook } else { Tone::Dim };
                 one("notice", tone, format!("{hook}{}", few_lines(text)))

@@ -190,8 +190,8 @@ impl Screen {
 /// Takes as much of the front as is so wide.
 fn split_at_width(text: &mut String, width: usize) -> String {
     let mut end = 0;
-    for (index, letter) in text.char_indices() {
-        let next = index + letter.len_utf8();
+    for (index, ch) in text.char_indices() {
+        let next = index + ch.len_utf8();
         if text[..next].width() > width && end > 0 {
             break;
         }

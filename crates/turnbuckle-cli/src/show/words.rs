@@ -1,7 +1,7 @@
 //! Texts cut to what a person wants to see of them, and made safe for a terminal.
 
 use serde_json::Value;
-use turnbuckle::event::Prompt;
+use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::trace::in_order;
 
@@ -69,7 +69,7 @@ fn values(arguments: &Value) -> Vec<String> {
 }
 
 fn value(value: &Value) -> String {
-    let plain = |letter: char| letter.is_alphanumeric() || "_-./".contains(letter);
+    let plain = |ch: char| ch.is_alphanumeric() || "_-./".contains(ch);
     match value {
         Value::String(text) if text.lines().count() > 1 => format!("[{}]", count(text.lines().count(), "line")),
         Value::String(text) if !text.is_empty() && text.chars().all(plain) => cut(text, ARGUMENT),
@@ -79,22 +79,22 @@ fn value(value: &Value) -> String {
 }
 
 /// What a suspended call asks.
-pub(super) fn asked(prompt: &Prompt) -> String {
-    match prompt {
-        Prompt::Approval { tool: Some(tool), arguments, .. } => format!("approval of {}", called(tool, arguments)),
-        Prompt::Approval { tool: None, why, .. } => {
+pub(super) fn asked(question: &Question) -> String {
+    match question {
+        Question::Approval { tool: Some(tool), arguments, .. } => format!("approval of {}", called(tool, arguments)),
+        Question::Approval { tool: None, why, .. } => {
             format!("approval of the reply: {}", brief(why.as_deref().unwrap_or("no reason given")))
         }
-        Prompt::Elicitation { question, .. } => format!("an answer to: {}", brief(question)),
-        Prompt::ClientExec { tool, arguments } => format!("a client that runs {}", called(tool, arguments)),
-        Prompt::Pause { hook, reason } => format!("a person's look, says hook {hook}: {}", brief(reason)),
+        Question::Elicitation { question, .. } => format!("an answer to: {}", brief(question)),
+        Question::ClientExec { tool, arguments } => format!("a client that runs {}", called(tool, arguments)),
+        Question::Pause { hook, reason } => format!("a person's look, says hook {hook}: {}", brief(reason)),
         _ => "an answer".to_owned(),
     }
 }
 
 /// `c2 (approval of write_file(a.txt))`
 pub(crate) fn pending(pending: &Pending) -> String {
-    format!("{} ({})", pending.call, asked(&pending.prompt))
+    format!("{} ({})", pending.call, asked(&pending.question))
 }
 
 fn one_line(text: &str) -> String {
@@ -110,12 +110,12 @@ fn cut(text: &str, most: usize) -> String {
 
 /// Without control characters but newlines and tabs: a model or a file must not steer a person's terminal.
 pub(crate) fn clean(text: &str) -> String {
-    let safe = |letter: char| match letter {
-        '\n' | '\t' => letter,
-        letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
+    let safe = |ch: char| match ch {
+        '\n' | '\t' => ch,
+        ch if ch.is_control() => char::REPLACEMENT_CHARACTER,
         // They turn text around: what is shown would not be what is approved.
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
-        letter => letter,
+        ch => ch,
     };
     text.chars().map(safe).collect()
 }

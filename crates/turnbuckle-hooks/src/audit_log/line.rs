@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 use turnbuckle::Timestamp;
-use turnbuckle::live::{Live, Telling, Told};
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 
 /// All of the log; of what is only told, what hooks decided or said.
-pub(super) fn is_decision(what: &Telling) -> bool {
+pub(super) fn is_decision(what: &FeedItem) -> bool {
     match what {
-        Telling::Log(_) => true,
-        Telling::Live(live) => matches!(
+        FeedItem::Log(_) => true,
+        FeedItem::Live(live) => matches!(
             live,
-            Live::HookFinished { .. }
-                | Live::AttemptDiscarded { .. }
-                | Live::Notice { .. }
-                | Live::BackgroundFinished { .. }
+            LiveEvent::HookFinished { .. }
+                | LiveEvent::AttemptDiscarded { .. }
+                | LiveEvent::Notice { .. }
+                | LiveEvent::BackgroundFinished { .. }
         ),
     }
 }
@@ -22,7 +22,7 @@ pub(super) fn is_decision(what: &Telling) -> bool {
 const SAID: &[&str] = &["content", "arguments", "object", "annotations", "result", "feedback", "question", "schema"];
 
 /// The event's JSON and a newline.
-pub(super) fn of(told: &Told, content: bool) -> Vec<u8> {
+pub(super) fn of(told: &FeedEvent, content: bool) -> Vec<u8> {
     let mut value = serde_json::to_value(told).unwrap_or_else(|_| json!({"type": "unwritable", "at": told.at}));
     if !content {
         strip(&mut value);

@@ -6,13 +6,13 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use turnbuckle::Message;
 use turnbuckle::model::Request;
-use turnbuckle::scope::By;
+use turnbuckle::scope::Author;
 
 pub(super) type Key = [u8; 32];
 
 /// `None` if the request cannot be written down, and then it is not cached. Attempt and ordinal are left out: they say
 /// when it is sent, not what.
-pub(super) fn of(model: &str, user: Option<&By>, request: &Request) -> Option<Key> {
+pub(super) fn of(model: &str, user: Option<&Author>, request: &Request) -> Option<Key> {
     let mut ink = Ink(Sha256::new());
     ink.part(&(model, user, &request.agent, &request.system, &request.schema, request.tools())).ok()?;
     for message in request.messages.iter() {

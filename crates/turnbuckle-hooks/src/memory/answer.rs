@@ -1,13 +1,13 @@
 //! What a model answered: hostile until it is checked.
 
 use serde::de::DeserializeOwned;
-use turnbuckle::Failure;
+use turnbuckle::BoxError;
 
 /// The longest memory, in bytes. One sentence.
 pub(super) const LONGEST: usize = 500;
 
 /// The JSON in an answer, whatever a model wrote around it.
-pub(super) fn json<T: DeserializeOwned>(answer: &str, open: char, close: char) -> Result<T, Failure> {
+pub(super) fn json<T: DeserializeOwned>(answer: &str, open: char, close: char) -> Result<T, BoxError> {
     let (Some(from), Some(to)) = (answer.find(open), answer.rfind(close)) else {
         return Err(format!("the model's answer has no {open}…{close} in it").into());
     };

@@ -44,8 +44,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use turnbuckle::Failure;
-use turnbuckle::hook::{Fence, Hook, Settings, Snapshot};
+use turnbuckle::BoxError;
+use turnbuckle::hook::{BackgroundContext, Fence, Hook, Settings};
 use turnbuckle::hooks::{Adviser, OptionError, Period, ReadyMade, Surroundings};
 use turnbuckle::model::Model;
 
@@ -122,7 +122,7 @@ impl Hook for Dream {
         settings
     }
 
-    async fn background(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+    async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let user = owner(snapshot.scope());
         let pause = self.memories.pause_before(&user, snapshot.turn(), snapshot.at()).await?;
         if pause.is_none_or(|pause| pause < self.idle) {
@@ -149,7 +149,7 @@ fn shown(notes: &[Memory]) -> turnbuckle::Part {
 }
 
 /// What goes and what comes in its place: only notes that were shown, each once.
-fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<String>), Failure> {
+fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<String>), BoxError> {
     let known: BTreeSet<i64> = notes.iter().map(|note| note.id).collect();
     let mut gone: BTreeSet<i64> = tidied.drop.into_iter().filter(|id| known.contains(id)).collect();
     if gone.len() * 2 > notes.len() {

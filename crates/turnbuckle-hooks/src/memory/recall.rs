@@ -36,15 +36,15 @@
 //! let agent = Agent::builder("cook", model.clone()).hook(Recall::new(memories, Default::default())?).build()?;
 //! Conversations::in_memory(agent).run("A cake without nuts?", Scope::user("ann")).await?;
 //! assert!(format!("{:?}", model.requests()[0].messages).contains("Ann is allergic to nuts."));
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use turnbuckle::Failure;
+use turnbuckle::BoxError;
 use turnbuckle::context::tokens;
-use turnbuckle::hook::{BeforeAgent, Fence, Hook, Incoming, Settings};
+use turnbuckle::hook::{BeforeAgent, BeforeAgentContext, Fence, Hook, Settings};
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 use turnbuckle::message::Part;
 
@@ -114,7 +114,7 @@ impl Hook for Recall {
         settings
     }
 
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let found = self.memories.find(&owner(turn.scope()), &turn.user_message().text(), self.most).await?;
         if let Some(part) = self.fenced(&found) {
             turn.inject(part);

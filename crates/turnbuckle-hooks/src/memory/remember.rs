@@ -38,17 +38,17 @@
 //! conversations.run("I cannot eat nuts.", Scope::user("ann")).await?;
 //! conversations.drain(Duration::from_secs(10)).await;
 //! assert_eq!(memories.find("ann", "Any nuts?", 5).await?[0].text, "Ann is allergic to nuts.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnbuckle::hook::{Fence, Hook, Snapshot};
+use turnbuckle::hook::{BackgroundContext, Fence, Hook};
 use turnbuckle::hooks::{Adviser, OptionError, ReadyMade, Surroundings};
 use turnbuckle::model::Model;
-use turnbuckle::{Failure, Message};
+use turnbuckle::{BoxError, Message};
 
 use super::{Memories, adviser, answer, file, owner};
 
@@ -108,7 +108,7 @@ impl Remember {
 }
 
 impl Hook for Remember {
-    async fn background(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+    async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let Some(shown) = shown(snapshot) else { return Ok(()) };
         let question = Fence::new("conversation").wrap(&shown);
         let reply = self.adviser.ask_aside(snapshot.agent(), SYSTEM, question).await?;
@@ -122,7 +122,7 @@ impl Hook for Remember {
 }
 
 /// The last message and the reply to it.
-fn shown(snapshot: &Snapshot) -> Option<String> {
+fn shown(snapshot: &BackgroundContext) -> Option<String> {
     let message = snapshot.messages().iter().rev().find_map(|message| match message {
         Message::User(content) => Some(content.text()),
         _ => None,

@@ -1,6 +1,6 @@
 //! Events by the names that people choose them by: their `type` in JSON.
 
-use turnbuckle::live::{Live, Telling};
+use turnbuckle::feed::{FeedItem, LiveEvent};
 
 /// What may be chosen. Pieces of text are not: there are too many.
 pub(super) const NAMES: &[&str] = &[
@@ -21,14 +21,14 @@ pub(super) const NAMES: &[&str] = &[
 ];
 
 /// The event's name, if it may be chosen.
-pub(super) fn of(what: &Telling) -> Option<&'static str> {
+pub(super) fn of(what: &FeedItem) -> Option<&'static str> {
     Some(match what {
-        Telling::Log(event) => event.kind.name(),
-        Telling::Live(live) => match live {
-            Live::Notice { .. } => "notice",
-            Live::HookFinished { .. } => "hook_finished",
-            Live::AttemptDiscarded { .. } => "attempt_discarded",
-            Live::Suggestion { .. } => "suggestion",
+        FeedItem::Log(event) => event.kind.name(),
+        FeedItem::Live(live) => match live {
+            LiveEvent::Notice { .. } => "notice",
+            LiveEvent::HookFinished { .. } => "hook_finished",
+            LiveEvent::AttemptDiscarded { .. } => "attempt_discarded",
+            LiveEvent::Suggestion { .. } => "suggestion",
             _ => return None,
         },
     })

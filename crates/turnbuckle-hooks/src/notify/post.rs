@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use turnbuckle::feed::FeedEvent;
 use turnbuckle::hooks::OptionError;
-use turnbuckle::live::Told;
 
 /// The wait after the first try that failed; it doubles with each.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ impl Post {
     }
 
     /// Whether somebody took it.
-    pub(super) fn send(&self, told: &Told) -> bool {
+    pub(super) fn send(&self, told: &FeedEvent) -> bool {
         let Ok(body) = serde_json::to_vec(told) else { return false };
         let id = format!("{}_{}", told.conversation, told.cursor);
         let timestamp = (told.at.as_millis() / 1000).to_string();

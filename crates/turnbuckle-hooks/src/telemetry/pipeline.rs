@@ -8,7 +8,7 @@ use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider};
-use turnbuckle::Failure;
+use turnbuckle::BoxError;
 
 use super::TelemetryOptions;
 use super::http::Client;
@@ -71,7 +71,7 @@ impl Pipeline {
     }
 
     /// To a collector, over HTTP.
-    pub(super) fn to_collector(options: &TelemetryOptions) -> Result<Self, Failure> {
+    pub(super) fn to_collector(options: &TelemetryOptions) -> Result<Self, BoxError> {
         let base = options.endpoint.trim_end_matches('/');
         let spans = SpanExporter::builder()
             .with_http()

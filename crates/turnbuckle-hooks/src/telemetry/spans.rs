@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use opentelemetry::trace::{SpanKind, Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, KeyValue};
 use turnbuckle::event::{Event, EventKind, Outcome, TurnEnded};
-use turnbuckle::live::{ConversationState, Live, Telling, Told};
+use turnbuckle::feed::{ConversationState, FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::message::{Content, Text};
-use turnbuckle::scope::By;
+use turnbuckle::scope::Author;
 use turnbuckle::{CallId, ConversationId, TurnId};
 
 use super::attributes::{of_chat, of_chat_span};
@@ -58,19 +58,19 @@ impl Spans {
         Self { content, open: HashMap::new(), recent: VecDeque::new(), background: HashMap::new() }
     }
 
-    pub(super) fn take(&mut self, told: &Told, calls: &Calls, to: &Pipeline) {
+    pub(super) fn take(&mut self, told: &FeedEvent, calls: &Calls, to: &Pipeline) {
         let at = system_time(told.at);
-        match &told.what {
-            Telling::Live(live) => self.live(told, live, at, calls, to),
-            Telling::Log(event) => self.log(told, event, at, calls, to),
+        match &told.item {
+            FeedItem::Live(live) => self.live(told, live, at, calls, to),
+            FeedItem::Log(event) => self.log(told, event, at, calls, to),
         }
     }
 
-    fn live(&mut self, told: &Told, live: &Live, at: SystemTime, calls: &Calls, to: &Pipeline) {
+    fn live(&mut self, told: &FeedEvent, live: &LiveEvent, at: SystemTime, calls: &Calls, to: &Pipeline) {
         match live {
-            Live::TurnStarted { agent, by } => self.started(told, agent, by, at, to),
-            Live::StateChanged { state } => self.stage(told, *state, at, calls, to),
-            Live::HookFinished { hook, point, decision, ms, error, .. } => {
+            LiveEvent::TurnStarted { agent, by } => self.started(told, agent, by, at, to),
+            LiveEvent::StateChanged { state } => self.stage(told, *state, at, calls, to),
+            LiveEvent::HookFinished { hook, point, decision, ms, error, .. } => {
                 let took = Duration::from_secs_f64((ms / 1000.0).clamp(0.0, 1e9));
                 let attributes = vec![
                     KeyValue::new("turnbuckle.hook", hook.to_string()),
@@ -80,20 +80,20 @@ impl Spans {
                 to.hook.record(took.as_secs_f64(), &attributes);
                 self.hook(told, hook, attributes, at.checked_sub(took).unwrap_or(at)..at, error.as_deref(), to);
             }
-            Live::AttemptDiscarded { attempt, reason, .. } => {
+            LiveEvent::AttemptDiscarded { attempt, reason, .. } => {
                 let attempt = KeyValue::new("turnbuckle.attempt", i64::from(*attempt));
                 let reason = reason.as_ref().map(|reason| KeyValue::new("turnbuckle.reason", reason.to_string()));
                 self.mark(told, "attempt_discarded", at, [attempt].into_iter().chain(reason).collect());
             }
-            Live::Notice { text, .. } => {
+            LiveEvent::Notice { text, .. } => {
                 self.mark(told, "notice", at, vec![KeyValue::new("turnbuckle.text", text.to_string())]);
             }
-            Live::BackgroundStarted { hook } => {
+            LiveEvent::BackgroundStarted { hook } => {
                 if let (Some(turn), true) = (&told.turn, self.background.len() < RECENT) {
                     self.background.insert((turn.clone(), hook.clone()), at);
                 }
             }
-            Live::BackgroundFinished { hook, error } => {
+            LiveEvent::BackgroundFinished { hook, error } => {
                 let began = told.turn.as_ref().and_then(|turn| self.background.remove(&(turn.clone(), hook.clone())));
                 let name = KeyValue::new("turnbuckle.hook", hook.to_string());
                 let point = KeyValue::new("turnbuckle.point", "background");
@@ -103,7 +103,7 @@ impl Spans {
         }
     }
 
-    fn log(&mut self, told: &Told, event: &Event, at: SystemTime, calls: &Calls, to: &Pipeline) {
+    fn log(&mut self, told: &FeedEvent, event: &Event, at: SystemTime, calls: &Calls, to: &Pipeline) {
         match &event.kind {
             EventKind::ToolCall { call, name, .. } => {
                 if let Some(open) = self.open_of(told) {
@@ -127,12 +127,12 @@ impl Spans {
     }
 
     /// The turn that is told of, if it is open.
-    fn open_of(&mut self, told: &Told) -> Option<&mut Open> {
+    fn open_of(&mut self, told: &FeedEvent) -> Option<&mut Open> {
         self.open.get_mut(&told.conversation).filter(|open| Some(&open.turn) == told.turn.as_ref())
     }
 
     /// The turn's name comes after its first stage.
-    fn started(&mut self, told: &Told, agent: &Text, by: &By, at: SystemTime, to: &Pipeline) {
+    fn started(&mut self, told: &FeedEvent, agent: &Text, by: &Author, at: SystemTime, to: &Pipeline) {
         if self.open_of(told).is_none() {
             self.begin(told, at, to);
         }
@@ -141,12 +141,12 @@ impl Spans {
         let span = open.span.span();
         span.update_name(format!("invoke_agent {agent}"));
         span.set_attribute(KeyValue::new("gen_ai.agent.name", agent.to_string()));
-        if let By::User(user) = by {
+        if let Author::User(user) = by {
             span.set_attribute(KeyValue::new("user.id", user.to_string()));
         }
     }
 
-    fn begin(&mut self, told: &Told, at: SystemTime, to: &Pipeline) {
+    fn begin(&mut self, told: &FeedEvent, at: SystemTime, to: &Pipeline) {
         let (Some(turn), true) = (&told.turn, self.open.len() < MOST_TURNS) else { return };
         let attributes = vec![
             KeyValue::new("gen_ai.operation.name", "invoke_agent"),
@@ -167,7 +167,7 @@ impl Spans {
         of_call().unwrap_or_default()
     }
 
-    fn stage(&mut self, told: &Told, state: ConversationState, at: SystemTime, calls: &Calls, to: &Pipeline) {
+    fn stage(&mut self, told: &FeedEvent, state: ConversationState, at: SystemTime, calls: &Calls, to: &Pipeline) {
         let name = match state {
             ConversationState::Accept => "accept",
             ConversationState::Build => "build",
@@ -189,7 +189,7 @@ impl Spans {
 
     fn hook(
         &self,
-        told: &Told,
+        told: &FeedEvent,
         hook: &str,
         attributes: Vec<KeyValue>,
         time: std::ops::Range<SystemTime>,
@@ -207,13 +207,13 @@ impl Spans {
         span.span().end_with_timestamp(time.end);
     }
 
-    fn mark(&mut self, told: &Told, name: &'static str, at: SystemTime, attributes: Vec<KeyValue>) {
+    fn mark(&mut self, told: &FeedEvent, name: &'static str, at: SystemTime, attributes: Vec<KeyValue>) {
         if let Some(open) = self.open_of(told) {
             open.inner().span().add_event_with_timestamp(name, at, attributes);
         }
     }
 
-    fn tool_began(&mut self, told: &Told, call: &CallId, at: SystemTime, said: Option<KeyValue>, to: &Pipeline) {
+    fn tool_began(&mut self, told: &FeedEvent, call: &CallId, at: SystemTime, said: Option<KeyValue>, to: &Pipeline) {
         let Some(open) = self.open_of(told) else { return };
         let parent = open.inner().clone();
         let Some(tool) = open.tools.get_mut(call) else { return };
@@ -221,7 +221,15 @@ impl Spans {
         tool.span = Some(start_tool(to, told, call, &tool.name, said, &parent, at));
     }
 
-    fn tool_ended(&mut self, told: &Told, call: &CallId, ok: bool, result: &Content, at: SystemTime, to: &Pipeline) {
+    fn tool_ended(
+        &mut self,
+        told: &FeedEvent,
+        call: &CallId,
+        ok: bool,
+        result: &Content,
+        at: SystemTime,
+        to: &Pipeline,
+    ) {
         let content = self.content;
         let Some(open) = self.open_of(told) else { return };
         let Some(tool) = open.tools.remove(call) else { return };
@@ -246,7 +254,7 @@ impl Spans {
         to.tool.record(since(tool.began, at), &attributes);
     }
 
-    fn end(&mut self, told: &Told, ended: &TurnEnded, at: SystemTime, calls: &Calls, to: &Pipeline) {
+    fn end(&mut self, told: &FeedEvent, ended: &TurnEnded, at: SystemTime, calls: &Calls, to: &Pipeline) {
         if self.open_of(told).is_none() {
             return;
         }
@@ -281,7 +289,7 @@ impl Spans {
 }
 
 /// The stage is over, and with it the model calls that were made in it.
-fn leave_stage(open: &mut Open, told: &Told, at: SystemTime, calls: &Calls, to: &Pipeline) {
+fn leave_stage(open: &mut Open, told: &FeedEvent, at: SystemTime, calls: &Calls, to: &Pipeline) {
     let Some((state, span)) = open.stage.take() else { return };
     if state == ConversationState::Call {
         for call in calls.of_stage(&open.turn, at) {
@@ -291,7 +299,7 @@ fn leave_stage(open: &mut Open, told: &Told, at: SystemTime, calls: &Calls, to: 
     span.span().end_with_timestamp(at);
 }
 
-fn chat(told: &Told, call: &Call, parent: &Context, to: &Pipeline) {
+fn chat(told: &FeedEvent, call: &Call, parent: &Context, to: &Pipeline) {
     let attributes = of_chat_span(call);
     let model = super::attributes::provider_and_model(&call.model).1;
     let span = start(to, told, format!("chat {model}"), SpanKind::Client, attributes, parent, call.began);
@@ -315,7 +323,7 @@ fn chat(told: &Told, call: &Call, parent: &Context, to: &Pipeline) {
 
 fn start_tool(
     to: &Pipeline,
-    told: &Told,
+    told: &FeedEvent,
     call: &CallId,
     name: &str,
     said: Option<KeyValue>,
@@ -334,7 +342,7 @@ fn start_tool(
 
 fn start(
     to: &Pipeline,
-    told: &Told,
+    told: &FeedEvent,
     name: impl Into<Cow<'static, str>>,
     kind: SpanKind,
     mut attributes: Vec<KeyValue>,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tower::{Layer, Service};
 use turnbuckle::hook::{Hook, ModelNext, OwnedModelNext};
 use turnbuckle::model::{ModelError, Request, Sink};
-use turnbuckle::{Boxed, Failure, Reply, Turn};
+use turnbuckle::{BoxError, BoxFuture, Reply, Turn};
 
 use super::Line;
 use super::spout::Spout;
@@ -41,10 +41,10 @@ pub struct ModelService;
 
 impl Service<ModelCall> for ModelService {
     type Response = Reply;
-    type Error = Failure;
-    type Future = Boxed<'static, Result<Reply, Failure>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Reply, BoxError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -68,7 +68,7 @@ where
 impl<S> Hook for AroundModels<S>
 where
     S: Service<ModelCall, Response = Reply> + Send + 'static,
-    S::Error: Into<Failure>,
+    S::Error: Into<BoxError>,
     S::Future: Send,
 {
     fn name(&self) -> String {
@@ -90,7 +90,7 @@ where
 }
 
 /// A model's error is handed back as it was; a layer's own is a connection that broke.
-fn model_error(error: Failure) -> ModelError {
+fn model_error(error: BoxError) -> ModelError {
     match error.downcast::<ModelError>() {
         Ok(error) => *error,
         Err(source) => ModelError::Transport { message: format!("a layer gave up: {source}"), source: Some(source) },

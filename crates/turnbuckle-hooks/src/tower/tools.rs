@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tower::{Layer, Service};
 use turnbuckle::hook::{Hook, OwnedToolNext, ToolNext};
 use turnbuckle::tool::Output;
-use turnbuckle::{Boxed, Failure, ToolCall, Turn};
+use turnbuckle::{BoxError, BoxFuture, ToolCall, Turn};
 
 use super::Line;
 
@@ -33,10 +33,10 @@ pub struct ToolService;
 
 impl Service<ToolTask> for ToolService {
     type Response = Output;
-    type Error = Failure;
-    type Future = Boxed<'static, Result<Output, Failure>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Output, BoxError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -59,7 +59,7 @@ where
 impl<S> Hook for AroundTools<S>
 where
     S: Service<ToolTask, Response = Output> + Send + 'static,
-    S::Error: Into<Failure>,
+    S::Error: Into<BoxError>,
     S::Future: Send,
 {
     fn name(&self) -> String {
@@ -71,7 +71,7 @@ where
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         let task = ToolTask { call: call.clone(), turn: turn.clone(), next: next.to_owned() };
         self.0.call(task).await.map_err(Into::into)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::{BeforeTool, HookExt, OnFailure, Point, gate};
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome};
@@ -102,8 +102,8 @@ fn unwritable(folder: &Path) -> AuditLog {
 /// What was told of the hook's failures.
 fn failures(rig: &Rig) -> Vec<String> {
     let told = rig.told();
-    let finished = told.iter().filter_map(|told| match &told.what {
-        Telling::Live(Live::HookFinished { hook, point: Point::OnEvent, error: Some(error), .. }) => {
+    let finished = told.iter().filter_map(|told| match &told.item {
+        FeedItem::Live(LiveEvent::HookFinished { hook, point: Point::OnEvent, error: Some(error), .. }) => {
             Some(format!("{hook}: {error}"))
         }
         _ => None,
@@ -153,7 +153,7 @@ async fn where_it_blocks_a_turn_completes_when_its_lines_are_written() {
 struct Shared(Arc<AuditLog>);
 
 impl turnbuckle::hook::Hook for Shared {
-    async fn on_event(&self, told: &Arc<turnbuckle::live::Told>) -> Result<(), turnbuckle::Failure> {
+    async fn on_event(&self, told: &Arc<turnbuckle::feed::FeedEvent>) -> Result<(), turnbuckle::BoxError> {
         self.0.on_event(told).await
     }
 }
@@ -167,7 +167,7 @@ async fn what_finds_no_room_in_the_queue_is_counted_and_a_line_says_so() {
     let agent = Agent::builder("a", Script::says(["fine"])).hook(Shared(hook.clone())).build().unwrap();
     let mut rig = Rig::new(agent);
     rig.ended("hi").await.unwrap();
-    let told = rig.told().iter().find(|told| format!("{:?}", told.what).contains("TurnEnded")).unwrap().clone();
+    let told = rig.told().iter().find(|told| format!("{:?}", told.item).contains("TurnEnded")).unwrap().clone();
     use turnbuckle::hook::Hook;
     let results = join_all((0..10_000).map(|_| hook.on_event(&told))).await;
     assert!(results.iter().any(Result::is_err));

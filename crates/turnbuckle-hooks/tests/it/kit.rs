@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use turnbuckle::conversation::TurnHandle;
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hooks::{ReadyMade, Surroundings};
-use turnbuckle::live::{Live, Telling, Told};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Boxed, Ended, Reply, Rest, Scope};
+use turnbuckle::{BoxFuture, Reply, Scope, TurnReport, TurnStatus};
 
 /// What a puppet does when it is called.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Puppet {
 }
 
 impl Model for Puppet {
-    fn stream<'a>(&'a self, _: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, _: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         let act = self.act();
         Box::pin(async move {
             match act {
@@ -120,14 +120,14 @@ pub async fn begin_as(rig: &Rig, conversation: &str, message: &str, scope: Scope
 }
 
 /// One turn of a new conversation of a user, to its end.
-pub async fn turn_of(rig: &Rig, user: &str, message: &str) -> Ended {
+pub async fn turn_of(rig: &Rig, user: &str, message: &str) -> TurnReport {
     rig.conversations.run(message, Scope::user(user)).await.unwrap()
 }
 
-pub async fn end(handle: TurnHandle) -> Ended {
-    match handle.rest().await.unwrap() {
-        Rest::Ended(ended) => *ended,
-        Rest::Waiting(pending) => panic!("it waits for {pending:?}"),
+pub async fn end(handle: TurnHandle) -> TurnReport {
+    match handle.wait().await.unwrap() {
+        TurnStatus::Ended(ended) => *ended,
+        TurnStatus::Waiting(pending) => panic!("it waits for {pending:?}"),
     }
 }
 
@@ -139,9 +139,9 @@ pub async fn settle() {
 }
 
 /// The notices told, as text.
-pub fn notices(told: &[Arc<Told>]) -> Vec<String> {
-    let notice = |told: &Arc<Told>| match &told.what {
-        Telling::Live(Live::Notice { text, hook, .. }) => {
+pub fn notices(told: &[Arc<FeedEvent>]) -> Vec<String> {
+    let notice = |told: &Arc<FeedEvent>| match &told.item {
+        FeedItem::Live(LiveEvent::Notice { text, hook, .. }) => {
             Some(format!("{}: {text}", hook.as_deref().unwrap_or_default()))
         }
         _ => None,
@@ -150,9 +150,9 @@ pub fn notices(told: &[Arc<Told>]) -> Vec<String> {
 }
 
 /// The pieces of text told, in order.
-pub fn pieces(told: &[Arc<Told>]) -> Vec<String> {
-    let piece = |told: &Arc<Told>| match &told.what {
-        Telling::Live(Live::TextDelta { text, .. }) => Some(text.to_string()),
+pub fn pieces(told: &[Arc<FeedEvent>]) -> Vec<String> {
+    let piece = |told: &Arc<FeedEvent>| match &told.item {
+        FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text.to_string()),
         _ => None,
     };
     told.iter().filter_map(piece).collect()

@@ -129,7 +129,7 @@ async fn it_keeps_to_its_share_and_may_be_left_out() {
     assert!(found[0].len() <= 400 && found[0].matches("tea number").count() == 3, "{}", found[0]);
     // Somebody else needs the room: the turn goes on without it.
     let hook = Recall::new(memories.clone(), options).unwrap();
-    let greedy = turnbuckle::hook::pre("greedy", |mut turn: turnbuckle::hook::Incoming| async move {
+    let greedy = turnbuckle::hook::pre("greedy", |mut turn: turnbuckle::hook::BeforeAgentContext| async move {
         turn.inject("y".repeat(400));
         turn.proceed()
     });

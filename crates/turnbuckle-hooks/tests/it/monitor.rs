@@ -8,7 +8,7 @@ use turnbuckle::hooks::{Period, ReadyMade};
 use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, Boxed, Outcome, Reply, Scope};
+use turnbuckle::{Agent, BoxFuture, Outcome, Reply, Scope};
 use turnbuckle_hooks::{Around, Monitor, MonitorOptions};
 
 use super::kit::{Act, Puppet, begin, built, end, notices, settle, turn_of};
@@ -53,7 +53,7 @@ struct Odd {
 }
 
 impl Model for Odd {
-    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         if let Some(clock) = self.clock.get() {
             clock.advance(Duration::from_secs(2));
         }
@@ -127,7 +127,7 @@ async fn refused_stops_count_as_refusals() {
     let model = Puppet::new([Act::Says("main")]);
     let backup = Arc::new(Puppet::new([Act::Says("backup")]));
     let options = MonitorOptions { max_refusal_rate: Some(0.3), ..options() };
-    let never = turnbuckle::hook::stop("never", |turn: turnbuckle::hook::Stopping| async move {
+    let never = turnbuckle::hook::stop("never", |turn: turnbuckle::hook::OnStopContext| async move {
         Ok(if turn.stop_active() {
             turnbuckle::hook::OnStop::Accept
         } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tower::ServiceBuilder;
 use tower::retry::Policy;
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, Conversations, Failure, Outcome, Reply, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Outcome, Reply, Scope};
 use turnbuckle_hooks::tower::{ModelCall, around_models, around_tools};
 
 use super::kit::{Act, Puppet, add, adding, pieces};
@@ -14,9 +14,9 @@ use super::kit::{Act, Puppet, add, adding, pieces};
 #[derive(Clone)]
 struct Times(u32);
 
-impl Policy<ModelCall, Reply, Failure> for Times {
+impl Policy<ModelCall, Reply, BoxError> for Times {
     type Future = Ready<()>;
-    fn retry(&mut self, _: &mut ModelCall, result: &mut Result<Reply, Failure>) -> Option<Self::Future> {
+    fn retry(&mut self, _: &mut ModelCall, result: &mut Result<Reply, BoxError>) -> Option<Self::Future> {
         (result.is_err() && self.0 > 0).then(|| {
             self.0 -= 1;
             ready(())

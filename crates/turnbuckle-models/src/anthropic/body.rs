@@ -16,7 +16,7 @@ use crate::wire::written;
 pub(super) const OBJECT_TOOL: &str = "reply_with_object";
 
 /// A request to a model.
-pub(super) struct Asked<'a> {
+pub(super) struct PendingReply<'a> {
     model: &'a Anthropic,
     request: &'a Request,
     object: Option<Object<'a>>,
@@ -30,7 +30,7 @@ enum Object<'a> {
     Tool(&'a Value),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PendingReply<'a> {
     pub(super) fn new(model: &'a Anthropic, request: &'a Request) -> Self {
         let by = |schema: &'a Value| match model.wire.object_by {
             ObjectBy::Format => narrowed(schema).map_or(Object::Tool(schema), Object::Format),
@@ -108,7 +108,7 @@ struct Known<'a> {
     cache_control: Option<Value>,
 }
 
-impl Asked<'_> {
+impl PendingReply<'_> {
     /// The body; `so_far` is what a paused reply holds already.
     pub(super) fn body(&self, so_far: &[Part]) -> Result<Vec<u8>, ModelError> {
         let (model, request) = (self.model, self.request);

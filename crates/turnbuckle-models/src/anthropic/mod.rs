@@ -18,7 +18,7 @@ use crate::endpoint::{Endpoint, Patience, SetupError};
 use crate::generation::{Generation, generation};
 use crate::key::Key;
 use crate::ruler::Ruler;
-use body::Asked;
+use body::PendingReply;
 use reply::Folding;
 
 /// Where Anthropic itself is.
@@ -122,7 +122,7 @@ impl Sealed for Messages {}
 
 impl Wire for Messages {
     async fn answer(client: &Anthropic, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
-        let asked = Asked::new(client, request);
+        let asked = PendingReply::new(client, request);
         let mut folding = Folding::new(request, &asked, client.endpoint.the_key());
         for _ in 0..=MOST_PAUSES {
             let body = asked.body(&folding.so_far())?;

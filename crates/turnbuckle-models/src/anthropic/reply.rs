@@ -6,7 +6,7 @@ use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::block::{Block, Lane, whole_input};
-use super::body::{Asked, OBJECT_TOOL};
+use super::body::{OBJECT_TOOL, PendingReply};
 use super::event::{Delta, Event, TEXT_DELTA, WireUsage};
 use super::hosted::hosted;
 use crate::arguments;
@@ -40,7 +40,7 @@ pub(super) struct Folding<'a> {
 }
 
 impl<'a> Folding<'a> {
-    pub(super) fn new(request: &Request, asked: &Asked<'_>, key: Option<&'a Key>) -> Self {
+    pub(super) fn new(request: &Request, asked: &PendingReply<'_>, key: Option<&'a Key>) -> Self {
         Self {
             blocks: Vec::new(),
             paused_at: 0,

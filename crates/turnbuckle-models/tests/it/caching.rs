@@ -1,7 +1,7 @@
 //! Marks for Anthropic's prompt cache stand where the stable segments of a context end, through a whole conversation.
 
 use serde_json::{Value, json};
-use turnbuckle::hook::{Incoming, Outgoing, pre};
+use turnbuckle::hook::{BeforeAgentContext, BeforeModelContext, pre};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Conversations, Scope};
@@ -53,11 +53,11 @@ async fn marks_stand_behind_system_history_opening_and_calls_and_never_behind_a_
     let server = StandIn::playing(answers.iter().map(|answer| streaming(answer)).collect()).await;
     let look =
         function_with_schema("look", "Looks.", json!({"type": "object"}), Effect::Pure, |_, _| async { Ok("seen") });
-    let once = pre("once", |mut turn: Incoming| async move {
+    let once = pre("once", |mut turn: BeforeAgentContext| async move {
         turn.inject("for the turn");
         turn.proceed()
     });
-    let tail = pre("tail", |mut turn: Outgoing| async move {
+    let tail = pre("tail", |mut turn: BeforeModelContext| async move {
         turn.inject("for the call");
         turn.proceed()
     })

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
+use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
 use turnbuckle::hooks::{Retry, RetryOptions};
-use turnbuckle::live::{Delivery, Live, Telling};
-use turnbuckle::{Agent, Conversations, Ended, Outcome, Rest, Scope};
+use turnbuckle::{Agent, Conversations, Outcome, Scope, TurnReport, TurnStatus};
 
 use crate::kit::{anthropic, anthropic_events};
 use crate::stand_in::{StandIn, answering, streaming};
@@ -21,19 +21,21 @@ fn stream(kind: &str, words: &str, overloaded: bool) -> String {
 }
 
 /// How the turn ended, how often the server was asked, and what a viewer saw.
-async fn turn(answers: Vec<Vec<crate::stand_in::Step>>, after_text: bool) -> (Ended, usize, Vec<String>) {
+async fn turn(answers: Vec<Vec<crate::stand_in::Step>>, after_text: bool) -> (TurnReport, usize, Vec<String>) {
     let server = StandIn::playing(answers).await;
     let backoff = Duration::from_millis(1).into();
     let retry = Retry::new(RetryOptions { backoff, after_text, ..RetryOptions::default() }).unwrap();
     let agent = Agent::builder("a", anthropic(&server.url)).hook(retry).build().unwrap();
     let conversations = Conversations::in_memory(agent);
     let mut tail = conversations.subscribe(&"c".into(), Delivery::Lossless, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = conversations.turn(&"c".into(), "hi", Scope::local()).await.unwrap() else { panic!() };
+    let TurnStatus::Ended(ended) = conversations.turn(&"c".into(), "hi", Scope::local()).await.unwrap() else {
+        panic!()
+    };
     let mut seen = Vec::new();
     while let Some(told) = tail.try_next() {
-        match &told.what {
-            Telling::Live(Live::TextDelta { attempt, text }) => seen.push(format!("{attempt}:{text}")),
-            Telling::Live(Live::AttemptDiscarded { attempt, .. }) => seen.push(format!("{attempt}:taken back")),
+        match &told.item {
+            FeedItem::Live(LiveEvent::TextDelta { attempt, text }) => seen.push(format!("{attempt}:{text}")),
+            FeedItem::Live(LiveEvent::AttemptDiscarded { attempt, .. }) => seen.push(format!("{attempt}:taken back")),
             _ => {}
         }
     }

@@ -234,7 +234,7 @@ impl Model for Shared {
         &'a self,
         request: &'a Request,
         out: &'a mut dyn Sink,
-    ) -> turnbuckle::Boxed<'a, Result<Reply, ModelError>> {
+    ) -> turnbuckle::BoxFuture<'a, Result<Reply, ModelError>> {
         self.0.stream(request, out)
     }
 }

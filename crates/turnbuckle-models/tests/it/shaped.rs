@@ -1,7 +1,7 @@
 //! Objects by a forced tool, through a whole turn.
 
 use serde_json::{Value, json};
-use turnbuckle::{Agent, Conversations, Ended, Outcome, Rest, Say, Scope, Shape};
+use turnbuckle::{Agent, Conversations, Outcome, OutputSchema, Scope, TurnReport, TurnStatus, UserInput};
 
 use crate::kit::{anthropic, anthropic_events};
 use crate::stand_in::{StandIn, streaming};
@@ -29,12 +29,14 @@ fn calling(words: &str, objects: &[Value]) -> String {
     anthropic_events(&events)
 }
 
-async fn turn(answers: &[String]) -> (Ended, Vec<Value>) {
+async fn turn(answers: &[String]) -> (TurnReport, Vec<Value>) {
     let server = StandIn::playing(answers.iter().map(|answer| streaming(answer)).collect()).await;
     let shape = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let conversations = Conversations::in_memory(Agent::builder("a", anthropic(&server.url)).build().unwrap());
-    let say = Say::new("how many?").shaped(Shape::new(shape).unwrap());
-    let Rest::Ended(ended) = conversations.turn(&"c".into(), say, Scope::local()).await.unwrap() else { panic!() };
+    let say = UserInput::new("how many?").with_schema(OutputSchema::new(shape).unwrap());
+    let TurnStatus::Ended(ended) = conversations.turn(&"c".into(), say, Scope::local()).await.unwrap() else {
+        panic!()
+    };
     (*ended, server.bodies())
 }
 

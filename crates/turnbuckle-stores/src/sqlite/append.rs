@@ -2,13 +2,13 @@
 
 use rusqlite::{Connection, OptionalExtension};
 use turnbuckle::event::FORMAT;
-use turnbuckle::store::{Lease, MOST_LETTERS, StoreError};
+use turnbuckle::store::{Lease, MAX_INBOX, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 
 use super::error::Fault;
 use super::json::parsed;
 use super::read::{key, owner};
-use super::rows::{BesideRow, LetterRow, Owned, standing};
+use super::rows::{InboxRow, Owned, ScratchRow, standing};
 use super::{number, process::Process};
 
 /// Where the log stood and whether the claim is the newest is asked of the row that moves on. A standing is indexed: a
@@ -35,8 +35,8 @@ impl Owned {
     pub(super) fn write(self, db: &Connection, me: Option<&Process>) -> Result<(), Fault> {
         let (key, written) = self.advance(db)?;
         self.add_events(db, key)?;
-        for letter in &self.take {
-            db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?.execute((key, &**letter))?;
+        for item in &self.take {
+            db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?.execute((key, &**item))?;
         }
         if let Some((turn, body)) = &self.records {
             db.prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?
@@ -74,14 +74,14 @@ impl Owned {
         advance.raw_bind_parameter(5, self.events.last().map(|event| event.at))?;
         advance.raw_bind_parameter(6, self.totals.map(|totals| number(totals.model_calls)))?;
         advance.raw_bind_parameter(7, self.totals.map(|totals| number(totals.tokens)))?;
-        let (change, beside) = match &self.beside {
-            BesideRow::Keep => (false, None),
-            BesideRow::Put(body) => (true, Some(body)),
-            BesideRow::Delete => (true, None),
+        let (change, scratch) = match &self.scratch {
+            ScratchRow::Keep => (false, None),
+            ScratchRow::Put(body) => (true, Some(body)),
+            ScratchRow::Delete => (true, None),
         };
         advance.raw_bind_parameter(8, change)?;
-        advance.raw_bind_parameter(9, beside)?;
-        advance.raw_bind_parameter(10, beside.map(|_| FORMAT))?;
+        advance.raw_bind_parameter(9, scratch)?;
+        advance.raw_bind_parameter(10, scratch.map(|_| FORMAT))?;
         advance.raw_bind_parameter(11, self.lease == Lease::Release)?;
         if let Some(stands) = self.standing {
             let (name, due) = standing(stands);
@@ -143,13 +143,13 @@ pub(super) fn open(db: &Connection, id: &ConversationId, actor: &str, now: Times
 }
 
 /// One more letter in the inbox, if there is room for one of its kind.
-pub(super) fn deliver(db: &Connection, id: &ConversationId, letter: &LetterRow) -> Result<(), Fault> {
+pub(super) fn deliver(db: &Connection, id: &ConversationId, item: &InboxRow) -> Result<(), Fault> {
     let added = db
         .prepare_cached(
             "INSERT INTO inbox (conversation, letter, opens, format, body) SELECT ?1, ?2, ?3, ?4, ?5
              WHERE (SELECT count(*) FROM inbox WHERE conversation = ?1 AND opens = ?3) < ?6",
         )?
-        .execute((key(db, id)?, &*letter.id, letter.opens, FORMAT, &letter.body, number(MOST_LETTERS as u64)))?;
+        .execute((key(db, id)?, &*item.id, item.opens, FORMAT, &item.body, number(MAX_INBOX as u64)))?;
     match added {
         0 => Err(StoreError::Full { id: id.clone() }.into()),
         _ => Ok(()),

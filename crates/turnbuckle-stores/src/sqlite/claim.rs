@@ -1,13 +1,13 @@
 //! Claims: who may write, enforced by the rows themselves.
 
 use rusqlite::{Connection, OptionalExtension};
-use turnbuckle::store::{Claim, LEASE, Mail, StoreError, Totals};
+use turnbuckle::store::{Claim, InboxFilter, LEASE, StoreError, Totals};
 use turnbuckle::{ConversationId, Timestamp};
 
 use super::error::Fault;
 use super::number;
 use super::process::{Fate, Process};
-use super::read::{body, key, letters};
+use super::read::{body, inbox, key};
 
 /// Who holds something, and until when.
 #[derive(Debug)]
@@ -73,9 +73,9 @@ pub(super) fn claim(
         let mut rows = grant.query((id.as_str(), writer, now, until, &process, dead))?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let read = |at| Ok::<_, Fault>(row.get::<_, i64>(at)?.unsigned_abs());
-        let beside = if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(body(row)?) };
+        let scratch = if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(body(row)?) };
         let totals = Totals { model_calls: read(5)?, tokens: read(6)? };
-        let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, inbox: Vec::new(), beside };
+        let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, inbox: Vec::new(), scratch };
         Ok(Some((row.get(2)?, claim)))
     };
     let granted = match ask(None)? {
@@ -86,7 +86,7 @@ pub(super) fn claim(
         granted => granted,
     };
     let Some((key, claim)) = granted else { return Err(StoreError::InUse { id: id.clone() }.into()) };
-    Ok(Claim { inbox: letters(db, key, Mail::All)?, ..claim })
+    Ok(Claim { inbox: inbox(db, key, InboxFilter::All)?, ..claim })
 }
 
 /// The epoch of an owner that is replaced without waiting for its lease.

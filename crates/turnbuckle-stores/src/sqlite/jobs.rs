@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use turnbuckle::ConversationId;
 use turnbuckle::event::FORMAT;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Job, JobDone, JobHook, StoreError};
+use turnbuckle::store::{Job, JobDisposition, JobSelector, StoreError};
 
 use super::claim::Held;
 use super::error::Fault;
@@ -97,7 +97,7 @@ pub(super) fn jobs(db: &Connection, id: &ConversationId) -> Result<Vec<Job>, Fau
 pub(super) fn take(
     db: &Connection,
     id: &ConversationId,
-    hooks: &[JobHook],
+    hooks: &[JobSelector],
     me: Option<&Process>,
     (now, until): (i64, i64),
 ) -> Result<Option<Job>, Fault> {
@@ -111,7 +111,7 @@ pub(super) fn take(
             continue;
         }
         let mut job: Job = body(row)?;
-        if hooks.iter().any(|hook| hook.does(&job)) {
+        if hooks.iter().any(|hook| hook.matches(&job)) {
             job.tries = job.tries.saturating_add(1);
             let (process, text) = (me.map(ToString::to_string), json(&job, "writing a job as JSON")?);
             db.prepare_cached(
@@ -125,10 +125,10 @@ pub(super) fn take(
 }
 
 /// The job goes, or stays as it is now.
-pub(super) fn settle(db: &Connection, id: &ConversationId, job: &JobRow, done: JobDone) -> Result<(), Fault> {
+pub(super) fn settle(db: &Connection, id: &ConversationId, job: &JobRow, done: JobDisposition) -> Result<(), Fault> {
     let conversation = key(db, id)?;
     match done {
-        JobDone::Removed => job.key.remove(db, conversation),
-        JobDone::Kept => job.replace(db, conversation),
+        JobDisposition::Remove => job.key.remove(db, conversation),
+        JobDisposition::Keep => job.replace(db, conversation),
     }
 }

@@ -33,7 +33,7 @@ impl Still {
     /// `None` if somebody writes, or died while writing. Whoever opens the database to write makes the log beside it
     /// first and removes it last.
     fn of(path: &Path) -> Option<Self> {
-        if ["-wal", "-journal"].iter().any(|end| beside(path, end).exists()) {
+        if ["-wal", "-journal"].iter().any(|end| sibling(path, end).exists()) {
             return None;
         }
         let about = fs::metadata(path).ok()?;
@@ -91,7 +91,7 @@ fn locking(path: &Path) -> Result<Connection, SqliteError> {
     }
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn sibling(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()

@@ -5,7 +5,7 @@
 //! change, so that a writer that was taken over runs into the database and not into good manners.
 //!
 //! ```no_run
-//! # async fn shown() -> Result<(), turnbuckle::Failure> {
+//! # async fn shown() -> Result<(), turnbuckle::BoxError> {
 //! use turnbuckle::{Scope, store::Store};
 //! use turnbuckle_stores::SqliteStore;
 //!
@@ -40,7 +40,8 @@ use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
-    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored,
+    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Scratch,
+    Store, StoreError, StoreFuture,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -50,7 +51,7 @@ use jobs::JobRow;
 use look::Looking;
 use process::Process;
 use readers::Readers;
-use rows::{LetterRow, Owned};
+use rows::{InboxRow, Owned};
 use writer::{Shared, Writer};
 
 /// Conversations in a SQLite file. Clones share its threads; the last one dropped waits for the writes under way.
@@ -116,9 +117,9 @@ impl SqliteStore {
         doing: &'static str,
         id: &ConversationId,
         query: impl Fn(&rusqlite::Connection, &ConversationId) -> Result<T, Fault> + Send + 'static,
-    ) -> Stored<'_, T> {
+    ) -> StoreFuture<'_, T> {
         let id = id.clone();
-        Stored::later(self.inner.readers.read(doing, move |db| query(db, &id)))
+        StoreFuture::later(self.inner.readers.read(doing, move |db| query(db, &id)))
     }
 
     async fn write<T: Send + 'static>(
@@ -157,83 +158,88 @@ fn number(number: u64) -> i64 {
 }
 
 impl Store for SqliteStore {
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
-        Stored::later(async move {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
+        StoreFuture::later(async move {
             // A conversation that is there is only looked at: such a transaction writes nothing, and does not wait for the disk.
             let (id, owner) = (id.clone(), json::json(owner, "writing an owner as JSON")?);
             self.write("opening a conversation", move |db| append::open(db, &id, &owner, now)).await
         })
     }
 
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>> {
         self.read("reading a conversation's owner", id, read::owner)
     }
 
-    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
-        Stored::later(async move {
-            let (id, letter) = (id.clone(), LetterRow::of(letter)?);
-            self.write("delivering a letter", move |db| append::deliver(db, &id, &letter)).await
+    fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
+            let (id, item) = (id.clone(), InboxRow::of(item)?);
+            self.write("adding to an inbox", move |db| append::deliver(db, &id, &item)).await
         })
     }
 
-    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
-        self.read("reading an inbox", id, move |db, id| read::letters(db, read::key(db, id)?, which))
+    fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
+        self.read("reading an inbox", id, move |db, id| read::inbox(db, read::key(db, id)?, which))
     }
 
-    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> StoreFuture<'a, Claim> {
         let (id, writer, me) = (id.clone(), writer.clone(), self.inner.process.clone());
         let work = move |db: &_| claim::claim(db, &id, &writer, me.as_deref(), now);
-        Stored::later(self.write("claiming a conversation", work))
+        StoreFuture::later(self.write("claiming a conversation", work))
     }
 
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()> {
         let id = id.clone();
         let work = move |db: &_| claim::renew(db, &id, epoch, now);
-        Stored::later(self.write("renewing a claim", work))
+        StoreFuture::later(self.write("renewing a claim", work))
     }
 
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
-        Stored::later(async move {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
             let (batch, me) = (Owned::of(batch)?, self.inner.process.clone());
             self.write("appending to a log", move |db| batch.write(db, me.as_deref())).await
         })
     }
 
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.read("reading a log", id, move |db, id| read::log(db, id, from, most))
     }
 
-    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.read("reading the end of a log", id, move |db, id| read::tail(db, id, before, tokens))
     }
 
-    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool> {
         let call = call.clone();
         self.read("looking for a call", id, move |db, id| read::has_call(db, id, &call))
     }
 
-    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
-        self.read("reading what stands beside a log", id, read::beside)
+    fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
+        self.read("reading the scratch of a turn", id, read::scratch)
     }
 
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         let turn = turn.clone();
         self.read("reading hook records", id, move |db, id| read::records(db, id, &turn))
     }
 
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.read("reading jobs", id, jobs::jobs)
     }
 
-    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+    fn take_job<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        hooks: &'a [JobSelector],
+        hold: JobLease<'a>,
+    ) -> StoreFuture<'a, Option<Job>> {
         let (id, hooks, me) = (id.clone(), hooks.to_vec(), self.inner.process.clone());
         let held = (number(hold.from.as_millis()), number(hold.until().as_millis()));
         let work = move |db: &_| jobs::take(db, &id, &hooks, me.as_deref(), held);
-        Stored::later(self.write("taking a job", work))
+        StoreFuture::later(self.write("taking a job", work))
     }
 
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
-        Stored::later(async move {
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
             let (id, job) = (id.clone(), JobRow::of(&job)?);
             self.write("settling a job", move |db| jobs::settle(db, &id, &job, done)).await
         })
@@ -244,20 +250,20 @@ impl Store for SqliteStore {
         now: Timestamp,
         after: Option<&'a ConversationId>,
         most: usize,
-    ) -> Stored<'a, Vec<ConversationId>> {
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
         let (me, after) = (self.inner.process.clone(), after.map_or_else(String::new, ToString::to_string));
         let work = move |db: &_| due::due(db, me.as_deref(), now, &after, most);
-        Stored::later(self.inner.readers.read("looking for what is due", work))
+        StoreFuture::later(self.inner.readers.read("looking for what is due", work))
     }
 
-    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>> {
         self.read("looking for jobs of sub-agents", id, due::sub_agents_with_jobs)
     }
 
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+    fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         let me = self.inner.process.clone();
         let list = move |db: &_| read::list(db, me.as_deref());
-        Stored::later(self.inner.readers.read("listing conversations", list))
+        StoreFuture::later(self.inner.readers.read("listing conversations", list))
     }
 
     fn is_durable(&self) -> bool {

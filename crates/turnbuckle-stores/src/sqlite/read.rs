@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use serde::de::DeserializeOwned;
 use turnbuckle::event::{Event, EventKind, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{Beside, Letter, Listed, Mail, Standing, StoreError};
+use turnbuckle::store::{ConversationStatus, ConversationSummary, InboxFilter, InboxItem, Scratch, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use super::claim::Held;
@@ -52,10 +52,10 @@ pub(super) fn owner(db: &Connection, id: &ConversationId) -> Result<Option<Actor
 }
 
 /// Of the conversation with this key.
-pub(super) fn letters(db: &Connection, key: i64, which: Mail) -> Result<Vec<Letter>, Fault> {
+pub(super) fn inbox(db: &Connection, key: i64, which: InboxFilter) -> Result<Vec<InboxItem>, Fault> {
     let query = match which {
-        Mail::All => "SELECT format, body FROM inbox WHERE conversation = ? ORDER BY place",
-        Mail::Orders => "SELECT format, body FROM inbox WHERE conversation = ? AND opens = 0 ORDER BY place",
+        InboxFilter::All => "SELECT format, body FROM inbox WHERE conversation = ? ORDER BY place",
+        InboxFilter::Control => "SELECT format, body FROM inbox WHERE conversation = ? AND opens = 0 ORDER BY place",
     };
     bodies(db, query, [key])
 }
@@ -111,7 +111,7 @@ pub(super) fn has_call(db: &Connection, id: &ConversationId, call: &CallId) -> R
     Ok(query.exists((key(db, id)?, call.as_str()))?)
 }
 
-pub(super) fn beside(db: &Connection, id: &ConversationId) -> Result<Option<Beside>, Fault> {
+pub(super) fn scratch(db: &Connection, id: &ConversationId) -> Result<Option<Scratch>, Fault> {
     let query = "SELECT beside_format, beside FROM conversation WHERE made = ? AND beside IS NOT NULL";
     Ok(bodies(db, query, [key(db, id)?])?.pop())
 }
@@ -122,7 +122,7 @@ pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Re
     Ok(batches.into_iter().flatten().collect())
 }
 
-pub(super) fn list(db: &Connection, me: Option<&Process>) -> Result<Vec<Listed>, Fault> {
+pub(super) fn list(db: &Connection, me: Option<&Process>) -> Result<Vec<ConversationSummary>, Fault> {
     let mut query = db.prepare_cached(
         "SELECT format, owner, id, opened, written, seq, standing, due, lease_until, process
            FROM conversation ORDER BY made DESC",
@@ -132,7 +132,7 @@ pub(super) fn list(db: &Connection, me: Option<&Process>) -> Result<Vec<Listed>,
     while let Some(row) = rows.next()? {
         let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
         let held = Held { from: None, until: row.get(8)?, process: row.get(9)? };
-        listed.push(Listed {
+        listed.push(ConversationSummary {
             held: held.until_unless_gone(me),
             id: row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into(),
             owner: body(row)?,
@@ -140,9 +140,9 @@ pub(super) fn list(db: &Connection, me: Option<&Process>) -> Result<Vec<Listed>,
             written: time(4)?,
             seq: row.get::<_, i64>(5)?.unsigned_abs(),
             standing: match row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)? {
-                "running" => Standing::Running,
-                "waiting" => Standing::Waiting { until: time(7)? },
-                _ => Standing::Idle,
+                "running" => ConversationStatus::Running,
+                "waiting" => ConversationStatus::Waiting { until: time(7)? },
+                _ => ConversationStatus::Idle,
             },
         });
     }

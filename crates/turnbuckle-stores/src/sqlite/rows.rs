@@ -5,7 +5,7 @@ use std::time::Duration;
 use turnbuckle::context::tokens;
 use turnbuckle::event::Event;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, BesideWrite, Lease, Letter, Standing, StoreError, Totals};
+use turnbuckle::store::{Batch, ConversationStatus, InboxItem, Lease, ScratchWrite, StoreError, Totals};
 use turnbuckle::{CallId, ConversationId, TurnId};
 
 use super::jobs::{JobKey, JobRow};
@@ -19,13 +19,13 @@ pub(super) struct Owned {
     pub(super) expected_seq: u64,
     pub(super) events: Vec<EventRow>,
     pub(super) take: Vec<Text>,
-    pub(super) beside: BesideRow,
+    pub(super) scratch: ScratchRow,
     pub(super) records: Option<(TurnId, String)>,
     pub(super) jobs: Vec<JobRow>,
     pub(super) hold: Duration,
     pub(super) done: Vec<JobKey>,
     pub(super) totals: Option<Totals>,
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<ConversationStatus>,
     pub(super) lease: Lease,
 }
 
@@ -40,23 +40,23 @@ pub(super) struct EventRow {
     pub(super) body: String,
 }
 
-pub(super) enum BesideRow {
+pub(super) enum ScratchRow {
     Keep,
     Put(String),
     Delete,
 }
 
 /// A letter as it is stored.
-pub(super) struct LetterRow {
+pub(super) struct InboxRow {
     pub(super) id: Text,
     pub(super) opens: bool,
     pub(super) body: String,
 }
 
-impl LetterRow {
-    pub(super) fn of(letter: Letter) -> Result<Self, StoreError> {
-        let body = json(&letter, "writing a letter as JSON")?;
-        Ok(Self { opens: letter.opens().is_some(), id: letter.id, body })
+impl InboxRow {
+    pub(super) fn of(item: InboxItem) -> Result<Self, StoreError> {
+        let body = json(&item, "writing an inbox item as JSON")?;
+        Ok(Self { opens: item.opens().is_some(), id: item.id, body })
     }
 }
 
@@ -82,10 +82,10 @@ impl Owned {
             expected_seq: batch.expected_seq,
             events: batch.events.iter().map(|event| EventRow::of(event)).collect::<Result<_, _>>()?,
             take: batch.take.to_vec(),
-            beside: match batch.beside {
-                BesideWrite::Keep => BesideRow::Keep,
-                BesideWrite::Put(beside) => BesideRow::Put(json(beside, "writing what stands beside the log as JSON")?),
-                BesideWrite::Delete => BesideRow::Delete,
+            scratch: match batch.scratch {
+                ScratchWrite::Keep => ScratchRow::Keep,
+                ScratchWrite::Put(scratch) => ScratchRow::Put(json(scratch, "writing the scratch of a turn as JSON")?),
+                ScratchWrite::Delete => ScratchRow::Delete,
             },
             records: match batch.turn.filter(|_| !batch.records.is_empty()) {
                 Some(turn) => Some((turn.clone(), json(&batch.records, "writing hook records as JSON")?)),
@@ -107,10 +107,10 @@ impl Owned {
 }
 
 /// A standing as it is stored: its name, and when the turn is due.
-pub(super) fn standing(standing: Standing) -> (&'static str, Option<i64>) {
+pub(super) fn standing(standing: ConversationStatus) -> (&'static str, Option<i64>) {
     match standing {
-        Standing::Idle => ("idle", None),
-        Standing::Running => ("running", Some(0)),
-        Standing::Waiting { until } => ("waiting", Some(number(until.as_millis()))),
+        ConversationStatus::Idle => ("idle", None),
+        ConversationStatus::Running => ("running", Some(0)),
+        ConversationStatus::Waiting { until } => ("waiting", Some(number(until.as_millis()))),
     }
 }

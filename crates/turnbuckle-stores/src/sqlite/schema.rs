@@ -215,7 +215,7 @@ fn use_wal(path: &Path, db: &Connection) -> Result<(), SqliteError> {
                 return Err(SqliteError::of(path, OPENING, error));
             }
             Ok(mode) if Instant::now() > give_up => {
-                let source = Arc::from(turnbuckle::Failure::from(format!("the journal mode stays {mode}")));
+                let source = Arc::from(turnbuckle::BoxError::from(format!("the journal mode stays {mode}")));
                 return Err(SqliteError::Failed { path: path.to_owned(), doing: OPENING, source });
             }
             _ => sleep(Duration::from_millis(5)),

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Letter, Store, StoreError};
+use turnbuckle::store::{InboxItem, Store, StoreError};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Actor, Agent, ConversationId, Conversations, Rest, Scope, Timestamp};
+use turnbuckle::{Actor, Agent, ConversationId, Conversations, Scope, Timestamp, TurnStatus};
 
 use super::{SqliteError, SqliteStore, schema};
 
@@ -37,7 +37,7 @@ async fn a_write_that_finds_no_room_leaves_no_trace_and_smaller_ones_go_on() {
     let store = cramped(&folder.path().join("a.db"), 60);
     let id = ConversationId::from("c");
     Store::open(&store, &id, &Actor::System, NOW).await.unwrap();
-    let message = |size: usize| Letter::message(&"t1".into(), "x".repeat(size).into(), Actor::System, NOW);
+    let message = |size: usize| InboxItem::message(&"t1".into(), "x".repeat(size).into(), Actor::System, NOW);
     let (big, small) = tokio::join!(store.deliver(&id, message(1_000_000)), store.deliver(&id, message(10)));
     let error = big.unwrap_err();
     assert!(is_full(&error), "{error:?}");
@@ -97,7 +97,7 @@ async fn a_turn_that_found_no_room_is_finished_when_there_is() {
     };
     store.write("making room", more).await.unwrap();
     let handle = conversations.resume(&id, Scope::local()).await.unwrap().expect("the turn is open");
-    assert!(matches!(handle.rest().await.unwrap(), Rest::Ended(ended) if ended.is_completed()));
+    assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(ended) if ended.is_completed()));
     assert_eq!(ran.load(Ordering::Relaxed), 2, "a pure tool without a result runs again");
     let log = conversations.log(&id, Scope::local()).await.unwrap();
     assert!(log.iter().zip(1..).all(|(event, seq)| event.seq == seq), "{log:?}");

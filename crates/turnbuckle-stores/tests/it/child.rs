@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use turnbuckle::ConversationId;
-use turnbuckle::store::{Batch, LEASE, Lease, Standing, Store, StoreError};
+use turnbuckle::store::{Batch, ConversationStatus, LEASE, Lease, Store, StoreError};
 use turnbuckle_stores::SqliteStore;
 
 use crate::kit::{NOW, batch, claim, job, said};
@@ -142,7 +142,7 @@ async fn hold(store: SqliteStore) {
 async fn work(store: SqliteStore) {
     let turn = ConversationId::from("turn");
     let epoch = claim(&store, &turn, "child", NOW).await.unwrap().epoch;
-    let standing = Some(Standing::Running);
+    let standing = Some(ConversationStatus::Running);
     store.append(Batch { standing, ..batch(&turn, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
     let id = ConversationId::from("jobs");
     let epoch = claim(&store, &id, "child", NOW).await.unwrap().epoch;

@@ -35,9 +35,9 @@ async fn a_full_queue_makes_callers_wait_and_loses_nothing() {
     for id in &ids {
         claim(&store, id, "w", NOW).await.unwrap();
     }
-    let letters = (0..5000).zip(ids.iter().cycle());
+    let inbox = (0..5000).zip(ids.iter().cycle());
     let delivered =
-        futures_util::future::join_all(letters.map(|(n, id)| store.deliver(id, message(&format!("t{n}"))))).await;
+        futures_util::future::join_all(inbox.map(|(n, id)| store.deliver(id, message(&format!("t{n}"))))).await;
     assert!(delivered.iter().all(Result::is_ok));
     for id in &ids {
         assert_eq!(claim(&store, id, "w", NOW).await.unwrap().inbox.len(), 500);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use turnbuckle::event::{Event, EventKind, Outcome, Place as For, Prompt, Refusal, Resolved, TurnEnded, Warning};
+use turnbuckle::event::{
+    Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved, TurnEnded, Warning,
+};
 use turnbuckle::message::{StopReason, Usage};
-use turnbuckle::scope::{By, System};
+use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::Store;
 use turnbuckle::tool::Executor;
 use turnbuckle::{Content, ConversationId, Part};
@@ -21,20 +23,20 @@ fn awkward() -> Arc<Value> {
     }))
 }
 
-fn prompts() -> Vec<Prompt> {
+fn questions() -> Vec<Question> {
     vec![
-        Prompt::Approval { tool: Some("rm".into()), arguments: awkward(), digest: "d".into(), why: Some("!".into()) },
-        Prompt::Approval { tool: None, arguments: Arc::new(json!([])), digest: "".into(), why: None },
-        Prompt::Elicitation { question: "which?".into(), schema: Some(awkward()) },
-        Prompt::Elicitation { question: "which?".into(), schema: None },
-        Prompt::ClientExec { tool: "click".into(), arguments: awkward() },
-        Prompt::Pause { hook: "coach".into(), reason: "look".into() },
+        Question::Approval { tool: Some("rm".into()), arguments: awkward(), digest: "d".into(), why: Some("!".into()) },
+        Question::Approval { tool: None, arguments: Arc::new(json!([])), digest: "".into(), why: None },
+        Question::Elicitation { question: "which?".into(), schema: Some(awkward()) },
+        Question::Elicitation { question: "which?".into(), schema: None },
+        Question::ClientExec { tool: "click".into(), arguments: awkward() },
+        Question::Pause { hook: "coach".into(), reason: "look".into() },
     ]
 }
 
 fn kinds() -> Vec<EventKind> {
-    let by = [By::User("ann".into()), By::Hook("lint".into())];
-    let system = [System::Expiry, System::Recovery, System::Limit].map(By::System);
+    let by = [Author::User("ann".into()), Author::Hook("lint".into())];
+    let system = [SystemAuthor::Expiry, SystemAuthor::Recovery, SystemAuthor::Limit].map(Author::System);
     let content: Content = vec![
         Part::text("words"),
         Part::Thinking { text: "hm".into(), signature: Some("s".into()) },
@@ -73,9 +75,13 @@ fn kinds() -> Vec<EventKind> {
         let name = "add".into();
         kinds.push(EventKind::ToolCall { call: "c1~2".into(), name, arguments: awkward(), executor });
     }
-    kinds.extend(prompts().into_iter().map(|prompt| EventKind::Suspension { call: "c2".into(), prompt, expires: NOW }));
+    kinds.extend(questions().into_iter().map(|question| EventKind::Suspension {
+        call: "c2".into(),
+        question,
+        expires: NOW,
+    }));
     for decision in [Resolved::Approved, Resolved::Answered, Resolved::Expired, Resolved::Cancelled] {
-        let by = By::User("ann".into());
+        let by = Author::User("ann".into());
         kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason: None });
     }
     use Outcome::{Cancelled, Completed, Exhausted, Failed, Halted, Rejected};
@@ -83,7 +89,7 @@ fn kinds() -> Vec<EventKind> {
         kinds.push(EventKind::TurnEnded(TurnEnded {
             outcome,
             reason: Some("r".into()),
-            by: Some(By::System(System::Limit)),
+            by: Some(Author::System(SystemAuthor::Limit)),
             result: Some(awkward()),
             warnings: vec![
                 Warning { hook: None, text: "w".into() },

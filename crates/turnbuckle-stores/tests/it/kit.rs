@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::hook::{Point, Record};
-use turnbuckle::scope::By;
-use turnbuckle::store::{Batch, Claim, Job, JobHook, JobKind, Letter, Store, StoreError};
+use turnbuckle::scope::Author;
+use turnbuckle::store::{Batch, Claim, InboxItem, Job, JobKind, JobSelector, Store, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
@@ -36,7 +36,7 @@ impl Place {
 }
 
 pub fn said(seq: u64, text: &str) -> Arc<Event> {
-    let kind = EventKind::UserMessage { content: text.into(), by: By::User("ann".into()) };
+    let kind = EventKind::UserMessage { content: text.into(), by: Author::User("ann".into()) };
     Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind })
 }
 
@@ -44,8 +44,8 @@ pub fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: 
     Batch { events, ..Batch::new(id, epoch, expected_seq) }
 }
 
-pub fn message(turn: &str) -> Letter {
-    Letter::message(&turn.into(), "hi".into(), Actor::System, NOW)
+pub fn message(turn: &str) -> InboxItem {
+    InboxItem::message(&turn.into(), "hi".into(), Actor::System, NOW)
 }
 
 pub fn job(hook: &str) -> Job {
@@ -67,8 +67,8 @@ pub fn record(hook: &str) -> Record {
 }
 
 /// What does [`job`].
-pub fn hooks(hook: &str) -> [JobHook; 1] {
-    [JobHook { hook: hook.into(), kind: JobKind::Background }]
+pub fn hooks(hook: &str) -> [JobSelector; 1] {
+    [JobSelector { hook: hook.into(), kind: JobKind::Background }]
 }
 
 pub async fn claim(

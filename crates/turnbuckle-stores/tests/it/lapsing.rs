@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use turnbuckle::ConversationId;
-use turnbuckle::store::{Batch, Hold, Job, LEASE, Lease, Standing, Store, StoreError};
+use turnbuckle::store::{Batch, ConversationStatus, Job, JobLease, LEASE, Lease, Store, StoreError};
 
 use crate::child::Other;
 use crate::kit::{NOW, Place, batch, claim, hooks, job, message, said};
@@ -16,7 +16,7 @@ async fn after_a_clock_was_set_back_only_a_living_process_keeps_its_claim() {
     let (store, id) = (place.store(), ConversationId::from("c"));
     let future = NOW.after(HOUR);
     let old = claim(&store, &id, "w", future).await.unwrap().epoch;
-    store.append(Batch { standing: Some(Standing::Running), ..batch(&id, old, 0, &[]) }).await.unwrap();
+    store.append(Batch { standing: Some(ConversationStatus::Running), ..batch(&id, old, 0, &[]) }).await.unwrap();
     assert!(matches!(claim(&store, &id, "v", NOW).await, Err(StoreError::InUse { .. })), "this process lives");
     assert!(store.due(NOW, None, 9).await.unwrap().is_empty());
     // A process of which nothing is known.
@@ -40,7 +40,7 @@ async fn what_a_dead_process_held_is_due_and_free_at_once() {
     assert_eq!(other.next().unwrap(), "at work");
     let store = place.store();
     let (turn, jobs) = (ConversationId::from("turn"), ConversationId::from("jobs"));
-    let hold = Hold { writer: &"w".into(), from: NOW, lasts: LEASE };
+    let hold = JobLease { writer: &"w".into(), from: NOW, lasts: LEASE };
     assert!(store.due(NOW, None, 9).await.unwrap().is_empty(), "somebody does it");
     assert!(store.take_job(&jobs, &hooks("memory"), hold).await.unwrap().is_none());
     other.kill();
@@ -62,7 +62,7 @@ async fn what_is_due_for_many_reasons_is_named_once() {
     for name in ["young", "old", "middle"] {
         let id = ConversationId::from(name);
         let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
-        let (standing, lease, events) = (Some(Standing::Running), Lease::Release, [said(1, name)]);
+        let (standing, lease, events) = (Some(ConversationStatus::Running), Lease::Release, [said(1, name)]);
         let jobs = vec![job("memory"), job("other")];
         store.append(Batch { standing, lease, jobs, ..batch(&id, epoch, 0, &events) }).await.unwrap();
         store.deliver(&id, message("t2")).await.unwrap();
@@ -81,7 +81,7 @@ async fn after_a_clock_was_set_back_only_a_living_process_keeps_its_jobs() {
     store.append(Batch { jobs, lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     let (hooks, writer) = (hooks("memory"), "w".into());
     let take = async |from| {
-        let hold = Hold { writer: &writer, from, lasts: HOUR };
+        let hold = JobLease { writer: &writer, from, lasts: HOUR };
         store.take_job(&id, &hooks, hold).await.unwrap().is_some()
     };
     assert!(take(NOW.after(HOUR)).await);

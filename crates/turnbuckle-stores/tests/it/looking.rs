@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use turnbuckle::store::{Hold, JobDone, LEASE, Store, StoreError};
+use turnbuckle::store::{JobDisposition, JobLease, LEASE, Store, StoreError};
 use turnbuckle::{Actor, ConversationId};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
@@ -69,9 +69,9 @@ async fn whatever_would_write_is_refused() {
     refused(store.claim(&id, &"w".into(), NOW).await);
     refused(store.renew(&id, 1, NOW).await);
     refused(store.append(batch(&id, 1, 1, &[said(2, "two")])).await);
-    refused(store.take_job(&id, &[], Hold { writer: &"w".into(), from: NOW, lasts: LEASE }).await);
+    refused(store.take_job(&id, &[], JobLease { writer: &"w".into(), from: NOW, lasts: LEASE }).await);
     let job = crate::kit::job("memory");
-    refused(store.settle_job(&id, job, JobDone::Removed).await);
+    refused(store.settle_job(&id, job, JobDisposition::Remove).await);
     assert_eq!(store.commits(), 0);
 }
 

@@ -1,7 +1,7 @@
 //! Files of older versions: brought up to date with everything in them.
 
 use turnbuckle::ConversationId;
-use turnbuckle::store::{Hold, Job, LEASE, Mail, Store};
+use turnbuckle::store::{InboxFilter, Job, JobLease, LEASE, Store};
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
 use crate::kit::{NOW, Place, claim, hooks, job, message, record, said};
@@ -24,8 +24,8 @@ fn first_version(place: &Place) -> ConversationId {
         (now, event),
     )
     .unwrap();
-    let letter = json(serde_json::to_value(message("t2")).unwrap());
-    db.execute("INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, 't2', 1, 1, ?)", [letter])
+    let item = json(serde_json::to_value(message("t2")).unwrap());
+    db.execute("INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, 't2', 1, 1, ?)", [item])
         .unwrap();
     for hook in ["first", "second"] {
         let record = json(serde_json::to_value([record(hook)]).unwrap());
@@ -50,10 +50,10 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
     assert!(matches!(looked, SqliteError::Older { found: 1, known: 2, .. }), "{looked:?}");
     let store = place.store();
     assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
-    assert_eq!(store.letters(&id, Mail::All).await.unwrap(), [message("t2")]);
+    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), [message("t2")]);
     assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("first"), record("second")]);
     let take = async |from| {
-        let hold = Hold { writer: &"w".into(), from, lasts: LEASE };
+        let hold = JobLease { writer: &"w".into(), from, lasts: LEASE };
         store.take_job(&id, &hooks("memory"), hold).await.unwrap()
     };
     assert_eq!(take(NOW).await, None, "the hold of the older program counts");

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use turnbuckle::store::{Batch, Beside, BesideWrite, Job, JobKind, LEASE, Letter, Standing, Store, StoreError, Totals};
+use turnbuckle::store::{
+    Batch, ConversationStatus, InboxItem, Job, JobKind, LEASE, Scratch, ScratchWrite, Store, StoreError, Totals,
+};
 use turnbuckle::{Actor, ConversationId, Limits, Scope, TurnId};
 
 use crate::kit::{NOW, Place, batch, record, said};
@@ -12,8 +14,8 @@ async fn everything_is_kept() {
     let place = Place::new();
     let (id, turn) = (ConversationId::from("c"), TurnId::from("t1"));
     let ann = Scope::user("ann").role("editor").actor().clone();
-    let message = Letter::message(&"t2".into(), "and then?".into(), ann.clone(), NOW);
-    let beside = Beside {
+    let message = InboxItem::message(&"t2".into(), "and then?".into(), ann.clone(), NOW);
+    let scratch = Scratch {
         turn: turn.clone(),
         actor: ann.clone(),
         agent: "a".into(),
@@ -45,7 +47,8 @@ async fn everything_is_kept() {
         due: Some(NOW),
     };
     let events = [said(1, "one"), said(2, "two")];
-    let (totals, standing) = (Totals { model_calls: 3, tokens: 99 }, Standing::Waiting { until: NOW.after(LEASE * 9) });
+    let (totals, standing) =
+        (Totals { model_calls: 3, tokens: 99 }, ConversationStatus::Waiting { until: NOW.after(LEASE * 9) });
     {
         let store = place.store();
         Store::open(&store, &id, &ann, NOW).await.unwrap();
@@ -53,7 +56,7 @@ async fn everything_is_kept() {
         store.claim(&id, &"w".into(), NOW).await.unwrap();
         store.deliver(&id, message.clone()).await.unwrap();
         let all = Batch {
-            beside: BesideWrite::Put(&beside),
+            scratch: ScratchWrite::Put(&scratch),
             records: vec![record.clone()],
             turn: Some(&turn),
             jobs: vec![job.clone()],
@@ -74,7 +77,7 @@ async fn everything_is_kept() {
     assert!(matches!(store.claim(&id, &"v".into(), NOW).await, Err(StoreError::InUse { .. })), "the lease is kept too");
     let claimed = store.claim(&id, &"w".into(), NOW).await.unwrap();
     assert_eq!((claimed.epoch, claimed.seq, claimed.totals), (2, 2, totals));
-    assert_eq!((claimed.inbox, claimed.beside), (vec![message], Some(beside)));
+    assert_eq!((claimed.inbox, claimed.scratch), (vec![message], Some(scratch)));
 }
 
 #[tokio::test]
@@ -97,10 +100,10 @@ async fn a_database_is_its_owners_alone_and_what_was_deleted_is_gone() {
     let store = place.store();
     let (id, turn) = ("c_1".into(), TurnId::from("t1"));
     Store::open(&store, &id, &Actor::System, NOW).await.unwrap();
-    let letter = Letter::message(&turn, "a secret that a hook erased".into(), Actor::System, NOW);
-    store.deliver(&id, letter.clone()).await.unwrap();
+    let item = InboxItem::message(&turn, "a secret that a hook erased".into(), Actor::System, NOW);
+    store.deliver(&id, item.clone()).await.unwrap();
     let claim = store.claim(&id, &"w".into(), NOW).await.unwrap();
-    store.append(Batch { take: &[letter.id], ..Batch::new(&id, claim.epoch, 0) }).await.unwrap();
+    store.append(Batch { take: &[item.id], ..Batch::new(&id, claim.epoch, 0) }).await.unwrap();
     for file in std::fs::read_dir(place.folder.path()).unwrap() {
         let mode = file.unwrap().metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{mode:o}");

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use turnbuckle::conversation::Ended;
-use turnbuckle::hook::{AfterModel, AfterTool, BeforeAgent, BeforeTool, Hook, Incoming, OnStop, Stopping};
+use turnbuckle::conversation::TurnReport;
+use turnbuckle::hook::{
+    AfterModel, AfterTool, BeforeAgent, BeforeAgentContext, BeforeTool, Hook, OnStop, OnStopContext,
+};
 use turnbuckle::message::{Part, Reply, ToolCall, Usage};
 use turnbuckle::tool::Output;
 use turnbuckle::turn::PermissionMode;
-use turnbuckle::{ConversationId, Failure, Turn, TurnId};
+use turnbuckle::{BoxError, ConversationId, Turn, TurnId};
 
 use super::answer::{AgentAnswer, NoAnswer, ReplyAnswer, ResultAnswer, Said, StopAnswer, ToolAnswer, said};
 use super::{CommandError, CommandLine, CommandPoint, process};
@@ -53,8 +55,8 @@ impl<'a> From<&'a Turn> for About<'a> {
     }
 }
 
-impl<'a> From<&'a Ended> for About<'a> {
-    fn from(ended: &'a Ended) -> Self {
+impl<'a> From<&'a TurnReport> for About<'a> {
+    fn from(ended: &'a TurnReport) -> Self {
         Self { conversation: &ended.conversation, turn: &ended.turn, agent: &ended.agent, mode: ended.permission_mode }
     }
 }
@@ -65,7 +67,7 @@ impl Command {
         on: CommandPoint,
         about: impl Into<About<'_>>,
         more: impl Serialize,
-    ) -> Result<Said<A>, Failure> {
+    ) -> Result<Said<A>, BoxError> {
         let about = about.into();
         let input = Input {
             conversation: about.conversation.as_str(),
@@ -84,7 +86,7 @@ impl Command {
         Ok(said(&ran, &self.line, on)?)
     }
 
-    fn nonsense(&self, on: CommandPoint, why: impl Into<String>) -> Failure {
+    fn nonsense(&self, on: CommandPoint, why: impl Into<String>) -> BoxError {
         CommandError::Answer { command: self.line.to_string(), on, why: why.into() }.into()
     }
 }
@@ -100,7 +102,7 @@ impl Hook for BeforeAgentCommand {
     fn name(&self) -> String {
         self.0.name.clone()
     }
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let on = CommandPoint::BeforeAgent;
         let answer: AgentAnswer = match self.0.ask(on, &**turn, Prompted { prompt: turn.user_message().text() }).await?
         {
@@ -145,7 +147,7 @@ impl Hook for BeforeToolCommand {
     fn name(&self) -> String {
         self.0.name.clone()
     }
-    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let on = CommandPoint::BeforeTool;
         match self.0.ask::<ToolAnswer>(on, turn, Called::of(call)).await? {
             Said::Nothing => Ok(BeforeTool::Continue),
@@ -161,7 +163,7 @@ impl Hook for AfterToolCommand {
     fn name(&self) -> String {
         self.0.name.clone()
     }
-    async fn after_tool(&self, turn: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, Failure> {
+    async fn after_tool(&self, turn: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, BoxError> {
         let response = Some(output.content.text());
         let more = Called { tool_response: response, ok: Some(output.ok), ..Called::of(call) };
         let text = match self.0.ask::<ResultAnswer>(CommandPoint::AfterTool, turn, more).await? {
@@ -191,7 +193,7 @@ impl Hook for AfterModelCommand {
     fn name(&self) -> String {
         self.0.name.clone()
     }
-    async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
         let on = CommandPoint::AfterModel;
         match self.0.ask::<ReplyAnswer>(on, turn, Replied { message: reply.content.text() }).await? {
             Said::Nothing => Ok(AfterModel::Continue),
@@ -215,7 +217,7 @@ impl Hook for StopCommand {
     fn name(&self) -> String {
         self.0.name.clone()
     }
-    async fn on_stop(&self, turn: &Stopping) -> Result<OnStop, Failure> {
+    async fn on_stop(&self, turn: &OnStopContext) -> Result<OnStop, BoxError> {
         let stopped = Stopped {
             stop_active: turn.stop_active(),
             last_assistant_message: turn.assistant_message().map(|reply| reply.content.text()).unwrap_or_default(),
@@ -242,7 +244,7 @@ impl Hook for EndedCommand {
     fn name(&self) -> String {
         self.0.name.clone()
     }
-    async fn on_ended(&self, ended: &Ended) -> Result<(), Failure> {
+    async fn on_ended(&self, ended: &TurnReport) -> Result<(), BoxError> {
         let over = Over { outcome: ended.outcome.to_string(), usage: ended.usage };
         self.0.ask::<NoAnswer>(CommandPoint::Ended, ended, over).await.map(|_| ())
     }

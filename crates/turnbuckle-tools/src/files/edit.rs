@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use turnbuckle::message::ToolCall;
 use turnbuckle::tool::{Effect, Output, Reconcile, Spec};
-use turnbuckle::{Boxed, Failure, Turn};
+use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use super::Done;
 use super::aside::{Leash, aside};
@@ -101,7 +101,7 @@ fn line(text: &str, at: usize) -> usize {
 struct Edits(Arc<Folder>);
 
 impl Reconcile for Edits {
-    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
         Box::pin(async move {
             let (folder, arguments) = (self.0.clone(), (*call.arguments).clone());
             let Some(done) = aside(move |_| happened(&folder, arguments)).await? else { return Ok(None) };

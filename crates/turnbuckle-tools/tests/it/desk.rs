@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use turnbuckle::hook::{OnStop, Stopping, stop};
+use turnbuckle::hook::{OnStop, OnStopContext, stop};
 use turnbuckle::message::ToolCall;
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
@@ -85,7 +85,7 @@ fn call(name: &str, arguments: Value) -> ToolCall {
 async fn turn() -> Turn {
     let taken = Arc::new(Mutex::new(None));
     let into = taken.clone();
-    let hook = stop("take", move |turn: Stopping| {
+    let hook = stop("take", move |turn: OnStopContext| {
         *into.lock().unwrap() = Some(Turn::clone(&turn));
         async { Ok(OnStop::Accept) }
     });

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use turnbuckle::hook::{HookEntry, HookExt, OnFailure};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, Ended, Outcome};
+use turnbuckle::{Agent, Outcome, TurnReport};
 use turnbuckle_tools::{CommandLine, Lint, LintOptions, Persist, Persisted, Workspace};
 
 fn shell(line: &str) -> LintOptions {
@@ -21,7 +21,7 @@ fn lint(options: LintOptions, folder: &TempDir) -> Lint {
 }
 
 /// Writes `first`, says it is done, writes `second` if it is sent back, and says it again.
-async fn coder(folder: &TempDir, hook: impl Into<HookEntry>, path: &str) -> (Ended, Recorder, Rig) {
+async fn coder(folder: &TempDir, hook: impl Into<HookEntry>, path: &str) -> (TurnReport, Recorder, Rig) {
     let write =
         |id: &str, content: &str| ScriptReply::calls(id, "write_file", json!({"path": path, "content": content}));
     let script = [write("c1", "bad"), ScriptReply::says("done"), write("c2", "good"), ScriptReply::says("really done")];
@@ -89,7 +89,7 @@ fn lint_options_are_checked() {
     assert_eq!(Lint::new(options, ".").unwrap_err().option, "max_output");
 }
 
-async fn answered(hook: impl Into<HookEntry>) -> Ended {
+async fn answered(hook: impl Into<HookEntry>) -> TurnReport {
     let agent = Agent::builder("writer", Script::says(["the answer"])).hook(hook);
     Rig::new(agent.build().unwrap()).ended("the question").await.unwrap()
 }

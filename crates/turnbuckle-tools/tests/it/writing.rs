@@ -7,7 +7,7 @@ use std::task::Poll;
 use serde_json::json;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, Rest};
+use turnbuckle::{Agent, TurnStatus};
 use turnbuckle_tools::Workspace;
 
 use crate::desk::Desk;
@@ -97,7 +97,7 @@ async fn an_agent_with_these_tools_writes_and_a_gated_one_asks_first() {
         agent
     };
     let gated = equipped(Agent::builder("coder", script())).approve(Workspace::CHANGING).build().unwrap();
-    assert!(matches!(Rig::new(gated).run("go").await, Ok(Rest::Waiting(_))));
+    assert!(matches!(Rig::new(gated).run("go").await, Ok(TurnStatus::Waiting(_))));
     assert!(!desk.inside("a.txt").exists());
 
     let free = equipped(Agent::builder("coder", script())).build().unwrap();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Agent, Chains, Equipped, Inner, Limits};
+use super::{Agent, Chains, CompiledTool, Inner, Limits};
 use crate::context::tokens;
 use crate::hook::{HookEntry, Point, Release};
 use crate::message::Text;
 use crate::model::Model;
-use crate::shape::{Shape, ShapeError};
-use crate::tool::{Definition, Executor, Gate, Spec, Tool};
+use crate::output_schema::{OutputSchema, SchemaError};
+use crate::tool::{Approval, Definition, Executor, Spec, Tool};
 
 /// A definition under way.
 pub struct AgentBuilder {
@@ -89,7 +89,7 @@ pub enum BuildError {
     BadAnswerSchema {
         /// What is wrong.
         #[source]
-        source: ShapeError,
+        source: SchemaError,
     },
     /// No room is left for history.
     #[error("injection_reserve ({reserve}) must be smaller than context_tokens ({context})")]
@@ -153,7 +153,7 @@ impl AgentBuilder {
         self
     }
 
-    /// What every answer must look like: a JSON schema. No tools are offered then; see [`Shape`].
+    /// What every answer must look like: a JSON schema. No tools are offered then; see [`OutputSchema`].
     pub fn schema(mut self, schema: Value) -> Self {
         self.schema = Some(schema);
         self
@@ -196,7 +196,7 @@ impl AgentBuilder {
         self.check_limits()?;
         let tools = self.equip()?;
         self.check_hooks()?;
-        let shape = self.schema.clone().map(Shape::new).transpose();
+        let shape = self.schema.clone().map(OutputSchema::new).transpose();
         let shape = shape.map_err(|source| BuildError::BadAnswerSchema { source })?;
         let definitions: Arc<[Definition]> = self.tools.iter().map(|tool| tool.spec().definition.clone()).collect();
         let offered: u64 = definitions.iter().map(tokens::of_definition).sum();
@@ -233,7 +233,7 @@ impl AgentBuilder {
         Ok(())
     }
 
-    fn equip(&self) -> Result<HashMap<Text, Equipped>, BuildError> {
+    fn equip(&self) -> Result<HashMap<Text, CompiledTool>, BuildError> {
         let mut tools = HashMap::new();
         for tool in &self.tools {
             let spec = tool.spec();
@@ -243,7 +243,7 @@ impl AgentBuilder {
             let validator = compile(spec)?;
             let tool = self.gated(tool);
             check_gate(tool.spec())?;
-            if tools.insert(name.clone(), Equipped { tool, validator }).is_some() {
+            if tools.insert(name.clone(), CompiledTool { tool, validator }).is_some() {
                 return Err(BuildError::DuplicateTool { tool: name });
             }
         }
@@ -258,10 +258,10 @@ impl AgentBuilder {
     fn gated(&self, tool: &Arc<dyn Tool>) -> Arc<dyn Tool> {
         let spec = tool.spec();
         let asked = self.approve.iter().any(|name| **name == *spec.definition.name);
-        if !asked || spec.gate == Gate::RequiresApproval {
+        if !asked || spec.gate == Approval::Required {
             return tool.clone();
         }
-        let spec = Spec { gate: Gate::RequiresApproval, ..spec.clone() };
+        let spec = Spec { gate: Approval::Required, ..spec.clone() };
         Arc::new(Gated { spec, tool: tool.clone() })
     }
 
@@ -353,7 +353,7 @@ fn check_name(what: &'static str, name: &Text) -> Result<(), BuildError> {
 
 fn check_gate(spec: &Spec) -> Result<(), BuildError> {
     let gateable = matches!(spec.executor, Executor::Server | Executor::Client);
-    if spec.gate == Gate::RequiresApproval && !gateable {
+    if spec.gate == Approval::Required && !gateable {
         return Err(BuildError::IllegalGate { tool: spec.definition.name.clone(), executor: spec.executor });
     }
     Ok(())
@@ -382,7 +382,7 @@ impl Tool for Gated {
         &'a self,
         turn: &'a crate::Turn,
         call: &'a crate::ToolCall,
-    ) -> crate::Boxed<'a, Result<crate::tool::Output, crate::Failure>> {
+    ) -> crate::BoxFuture<'a, Result<crate::tool::Output, crate::BoxError>> {
         self.tool.call(turn, call)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::tokens;
-use crate::event::{Event, EventKind, Outcome, Place};
+use crate::event::{Event, EventKind, InjectionTarget, Outcome};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
 use crate::model::{SegmentEnd, Segments};
@@ -21,7 +21,7 @@ const ROOM: usize = 8;
 
 /// What stands in a context and not in the log.
 #[derive(Default)]
-pub(crate) struct Beyond<'a> {
+pub(crate) struct Overlay<'a> {
     /// The open turn, and what hooks added to it for this turn only.
     pub(crate) turn: Option<(&'a TurnId, &'a [Part])>,
     /// The discarded reply and the feedback on it, at the tail.
@@ -29,8 +29,8 @@ pub(crate) struct Beyond<'a> {
 }
 
 /// The messages that a log makes.
-pub(crate) fn messages(log: &[Arc<Event>], beyond: &Beyond<'_>) -> Arc<Vec<Message>> {
-    Page::default().show(log, 0, beyond).0
+pub(crate) fn messages(log: &[Arc<Event>], overlay: &Overlay<'_>) -> Arc<Vec<Message>> {
+    ContextCache::default().show(log, 0, overlay).0
 }
 
 /// Adds content at the very tail.
@@ -45,7 +45,7 @@ type OpenResult = (CallId, Text, Option<(bool, Content)>);
 
 /// A log as messages, kept from call to call: what ended turns said stays, only the open turn is written anew.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct ContextCache {
     /// Shared with the request that was made of it; written in place once that is gone.
     messages: Arc<Vec<Message>>,
     /// How far the ended turns reach.
@@ -62,41 +62,42 @@ struct Mark {
 }
 
 /// What stands on the page follows from the log: it makes no difference.
-impl PartialEq for Page {
+impl PartialEq for ContextCache {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Page {
+impl ContextCache {
     /// The messages of `log`, whose open turn begins at `open`, and where their segments end. Up to `open` the log is the
     /// one of the call before, or longer.
     pub(crate) fn show(
         &mut self,
         log: &[Arc<Event>],
         open: usize,
-        beyond: &Beyond<'_>,
+        overlay: &Overlay<'_>,
     ) -> (Arc<Vec<Message>>, Segments) {
         let messages = Arc::make_mut(&mut self.messages);
         messages.truncate(self.ended.messages);
         messages.reserve(ROOM.max(log.len() - self.ended.events));
         let for_next = std::mem::take(&mut self.for_next);
-        let mut pen = Pen { messages, for_next, results: SmallVec::new(), behind_results: Vec::new(), opening: None };
+        let mut writer =
+            ContextWriter { messages, for_next, results: SmallVec::new(), behind_results: Vec::new(), opening: None };
         for event in &log[self.ended.events..open] {
-            pen.write(event, &Beyond::default());
+            writer.write(event, &Overlay::default());
         }
-        let added = tokens::of_messages(&pen.messages[self.ended.messages..]);
-        self.ended = Mark { events: open, messages: pen.messages.len(), tokens: self.ended.tokens + added };
-        self.for_next.clone_from(&pen.for_next);
+        let added = tokens::of_messages(&writer.messages[self.ended.messages..]);
+        self.ended = Mark { events: open, messages: writer.messages.len(), tokens: self.ended.tokens + added };
+        self.for_next.clone_from(&writer.for_next);
         for event in &log[open..] {
-            pen.write(event, beyond);
+            writer.write(event, overlay);
         }
-        pen.finish_results();
-        let segments = pen.segments();
-        if let Some(again) = beyond.regeneration {
-            pen.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
+        writer.finish_results();
+        let segments = writer.segments();
+        if let Some(again) = overlay.regeneration {
+            writer.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
             let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
-            pen.messages.push(Message::Note(text.into()));
+            writer.messages.push(Message::Note(text.into()));
         }
         (self.messages.clone(), segments)
     }
@@ -111,7 +112,7 @@ impl Page {
 }
 
 /// Writes messages, event by event.
-struct Pen<'p> {
+struct ContextWriter<'p> {
     messages: &'p mut Vec<Message>,
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
@@ -123,18 +124,18 @@ struct Pen<'p> {
     opening: Option<usize>,
 }
 
-impl Pen<'_> {
-    fn write(&mut self, event: &Event, beyond: &Beyond<'_>) {
+impl ContextWriter<'_> {
+    fn write(&mut self, event: &Event, overlay: &Overlay<'_>) {
         match &event.kind {
             EventKind::UserMessage { content, .. } => {
                 self.finish_results();
-                let mine = beyond.turn.filter(|(turn, _)| **turn == event.turn).map(|(_, parts)| parts);
+                let mine = overlay.turn.filter(|(turn, _)| **turn == event.turn).map(|(_, parts)| parts);
                 if mine.is_some() {
                     self.opening = Some(self.messages.len());
                 }
                 self.user(content, mine.unwrap_or_default());
             }
-            EventKind::Injection { content, place: Place::NextTurn, .. } => {
+            EventKind::Injection { content, place: InjectionTarget::NextTurn, .. } => {
                 self.for_next.extend_from_slice(content.parts());
             }
             EventKind::Injection { content, .. } if !self.results.is_empty() => {
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
     use crate::event::TurnEnded;
     use crate::message::{StopReason, Usage};
-    use crate::scope::By;
+    use crate::scope::Author;
     use crate::tool::Executor;
 
     fn said(text: &str) -> EventKind {
@@ -231,8 +232,8 @@ mod tests {
     fn turn(number: usize) -> Vec<EventKind> {
         let call: CallId = format!("call_{number}").into();
         vec![
-            EventKind::UserMessage { content: format!("question {number}").into(), by: By::User("ann".into()) },
-            EventKind::Injection { hook: "h".into(), content: "durable".into(), place: Place::ThisTurn },
+            EventKind::UserMessage { content: format!("question {number}").into(), by: Author::User("ann".into()) },
+            EventKind::Injection { hook: "h".into(), content: "durable".into(), place: InjectionTarget::ThisTurn },
             said("let me see"),
             EventKind::ToolCall {
                 call: call.clone(),
@@ -242,25 +243,25 @@ mod tests {
             },
             EventKind::ToolResult { call, ok: true, content: "seen".into() },
             said("done"),
-            EventKind::Injection { hook: "h".into(), content: "for later".into(), place: Place::NextTurn },
+            EventKind::Injection { hook: "h".into(), content: "for later".into(), place: InjectionTarget::NextTurn },
             ended(if number.is_multiple_of(2) { Outcome::Completed } else { Outcome::Cancelled }),
         ]
     }
 
     #[test]
     fn a_page_kept_from_call_to_call_shows_what_a_new_one_would() {
-        let (mut page, mut log) = (Page::default(), Vec::new());
+        let (mut cache, mut log) = (ContextCache::default(), Vec::new());
         for number in 1..=4 {
             let (id, open) = (TurnId::from(format!("t_{number}")), log.len());
             let injected = [Part::text("transient")];
-            let beyond = Beyond { turn: Some((&id, &injected)), regeneration: None };
+            let overlay = Overlay { turn: Some((&id, &injected)), regeneration: None };
             for kind in turn(number) {
                 let seq = log.len() as u64 + 1;
                 log.push(Arc::new(Event { seq, turn: id.clone(), at: Default::default(), kind }));
-                let (kept, segments) = page.show(&log, open, &beyond);
-                let (anew, segments_anew) = Page::default().show(&log, 0, &beyond);
+                let (kept, segments) = cache.show(&log, open, &overlay);
+                let (anew, segments_anew) = ContextCache::default().show(&log, 0, &overlay);
                 assert_eq!((&kept, segments), (&anew, segments_anew));
-                assert_eq!(page.count(&kept), tokens::of_messages(&anew));
+                assert_eq!(cache.count(&kept), tokens::of_messages(&anew));
             }
         }
     }

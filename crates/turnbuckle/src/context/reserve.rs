@@ -53,7 +53,7 @@ pub(crate) fn make_room(candidates: &mut Vec<Candidate>, other: u64, reserve: u6
 
 /// The turn fails, loudly, naming the hook.
 pub(crate) fn overflow(hook: &Text, size: u64, reserve: u64) -> Verdict {
-    let by = crate::scope::By::hook(hook);
+    let by = crate::scope::Author::hook(hook);
     Verdict::failed(format!(
         "injection overflow: hook {hook} brings the injected content to {size} tokens, and the reserve is {reserve}"
     ))

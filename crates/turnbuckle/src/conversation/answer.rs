@@ -9,12 +9,12 @@ use super::Conversations;
 use super::cell::{Cell, Given};
 use super::command::{Cancel, Command};
 use super::outcome::{Cancelled, ResolveError, SendError, TurnHandle};
-use crate::event::{Event, EventKind, Place};
+use crate::event::{Event, EventKind, InjectionTarget};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Scope;
-use crate::store::{Answer, Letter, Mail, Says, StoreError};
-use crate::turn::{Cut, Resolve, resolve};
+use crate::store::{Answer, InboxFilter, InboxItem, InboxKind, StoreError};
+use crate::turn::{AbortCause, Resolve, resolve};
 
 impl Conversations {
     /// Answers a suspended call. Returns when the answer is written, before the turn goes on; the handle follows it.
@@ -33,22 +33,15 @@ impl Conversations {
         self.owned(id, &scope).await?;
         let cell = self.cell(id);
         // A turn that is about to be is waited for: until its driver has claimed the conversation, nothing is shown.
-        if cell.flies().await && !cell.plane.is_pending(call) {
+        if cell.flies().await && !cell.feed.is_pending(call) {
             return Err(ResolveError::Stale { call: call.clone(), why: "nothing is asked under this id".into() });
         }
         let (done, written) = oneshot::channel();
         let (rest, rested) = oneshot::channel();
         let (call, by) = (call.clone(), scope.by());
-        let resolve = Resolve {
-            call: call.clone(),
-            answer: answer.clone(),
-            digest: digest.clone(),
-            by,
-            letter: None,
-            done,
-            rest,
-        };
-        cell.command(&self.house, Command::Resolve(resolve));
+        let resolve =
+            Resolve { call: call.clone(), answer: answer.clone(), digest: digest.clone(), by, item: None, done, rest };
+        cell.command(&self.runtime, Command::Resolve(resolve));
         match written.await {
             Ok(Ok(turn)) => Ok(TurnHandle::new(turn, rested)),
             Ok(Err(ResolveError::InUse { .. })) => self.hand_over(id, call, answer, digest, scope).await,
@@ -71,13 +64,13 @@ impl Conversations {
         let Some(pending) = pending.into_iter().find(|pending| pending.call == call) else {
             return Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() });
         };
-        resolve::check(&call, &pending.prompt, &answer, digest.as_ref())?;
-        let answers = |letter: &Letter| matches!(&letter.says, Says::Answer { call: other, .. } if *other == call);
-        if self.house.store.letters(id, Mail::Orders).await?.iter().any(answers) {
+        resolve::check(&call, &pending.question, &answer, digest.as_ref())?;
+        let answers = |item: &InboxItem| matches!(&item.kind, InboxKind::Answer { call: other, .. } if *other == call);
+        if self.runtime.store.inbox(id, InboxFilter::Control).await?.iter().any(answers) {
             return Err(ResolveError::Stale { call, why: "somebody has answered it already".into() });
         }
         let turn = self.open_turn(id).await?;
-        self.deliver(id, Says::Answer { call, answer, digest }, &scope).await?;
+        self.deliver(id, InboxKind::Answer { call, answer, digest }, &scope).await?;
         let elsewhere = || TurnHandle::elsewhere(turn.unwrap_or_else(|| "".into()));
         match self.resume(id, scope).await {
             Ok(here) => Ok(here.unwrap_or_else(elsewhere)),
@@ -95,23 +88,23 @@ impl Conversations {
             Some(turn) => turn,
             None => match self.open_turn(id).await? {
                 Some(turn) => turn,
-                None => return Ok(Cancelled::Nothing),
+                None => return Ok(Cancelled::NotRunning),
             },
         };
-        let cut = Cut::Cancelled(scope.by());
-        let here = cell.cut(&turn, cut.clone());
-        let letter = match self.is_durable() && !id.is_of_a_sub_agent() {
-            true => Some(self.deliver(id, Says::Cancel { turn: turn.clone() }, &scope).await?),
+        let abort = AbortCause::Cancelled(scope.by());
+        let here = cell.abort(&turn, abort.clone());
+        let item = match self.is_durable() && !id.is_sub_agent() {
+            true => Some(self.deliver(id, InboxKind::Cancel { turn: turn.clone() }, &scope).await?),
             false => None,
         };
         if !here {
-            return self.cancel_at_rest(&cell, turn, cut, letter, &scope).await;
+            return self.cancel_at_rest(&cell, turn, abort, item, &scope).await;
         }
-        if letter.is_some_and(|letter| !cell.hear_of_cut(&turn, letter)) {
+        if item.is_some_and(|item| !cell.hear_of_cut(&turn, item)) {
             // The turn was over before its letter was there: somebody must take it out again.
-            cell.command(&self.house, Command::Wake);
+            cell.command(&self.runtime, Command::Wake);
         }
-        Ok(Cancelled::Here { turn })
+        Ok(Cancelled::Local { turn })
     }
 
     /// No turn flies here that could be cut: whoever gets the conversation carries the order out.
@@ -119,27 +112,27 @@ impl Conversations {
         &self,
         cell: &Arc<Cell>,
         turn: TurnId,
-        cut: Cut,
-        letter: Option<Text>,
+        abort: AbortCause,
+        item: Option<Text>,
         scope: &Scope,
     ) -> Result<Cancelled, SendError> {
         let (done, obeyed) = oneshot::channel();
-        let cancel = Cancel { turn: turn.clone(), cut, letter: letter.clone(), done };
-        match cell.give(&self.house, Command::Cancel(cancel)) {
+        let cancel = Cancel { turn: turn.clone(), abort, item: item.clone(), done };
+        match cell.give(&self.runtime, Command::Cancel(cancel)) {
             Given::Driver(driver) => drop(tokio::spawn(driver)),
             // A driver is at work here and will see it: nobody waits for what it is doing.
-            Given::Sent | Given::Busy(_) if obeyed.is_empty() => return Ok(Cancelled::Here { turn }),
+            Given::Sent | Given::Busy(_) if obeyed.is_empty() => return Ok(Cancelled::Local { turn }),
             Given::Sent | Given::Busy(_) => {}
         }
-        match (obeyed.await.map_err(|_| SendError::Gone)?, letter) {
-            (Ok(true), _) => Ok(Cancelled::Here { turn }),
-            (Ok(false), _) => Ok(Cancelled::Nothing),
+        match (obeyed.await.map_err(|_| SendError::Gone)?, item) {
+            (Ok(true), _) => Ok(Cancelled::Local { turn }),
+            (Ok(false), _) => Ok(Cancelled::NotRunning),
             (Err(SendError::Store(StoreError::InUse { .. }) | SendError::Full { .. }), Some(_)) => {
-                Ok(Cancelled::ByLetter { turn })
+                Ok(Cancelled::Remote { turn })
             }
             (Err(SendError::Store(StoreError::InUse { .. })), None) => {
-                self.post(&cell.id, Says::Cancel { turn: turn.clone() }, scope).await?;
-                Ok(Cancelled::ByLetter { turn })
+                self.post(&cell.id, InboxKind::Cancel { turn: turn.clone() }, scope).await?;
+                Ok(Cancelled::Remote { turn })
             }
             (Err(error), _) => Err(error),
         }
@@ -151,7 +144,7 @@ impl Conversations {
         let cell = self.cell(id);
         let (found, open) = oneshot::channel();
         let (rest, rested) = oneshot::channel();
-        cell.command(&self.house, Command::Resume(found, rest));
+        cell.command(&self.runtime, Command::Resume(found, rest));
         match open.await {
             Ok(Ok(turn)) => Ok(turn.map(|turn| TurnHandle::new(turn, rested))),
             Ok(Err(error)) => Err(error),
@@ -165,32 +158,32 @@ impl Conversations {
         self.owned(id, &scope).await?;
         let cell = self.cell(id);
         let (done, closed) = oneshot::channel();
-        cell.command(&self.house, Command::Close(scope, done));
+        cell.command(&self.runtime, Command::Close(scope, done));
         closed.await.map_err(|_| SendError::Gone)??;
         // Its driver lets go of it when it rests, if it does not rest already.
-        self.house.forget(&cell);
+        self.runtime.forget(&cell);
         Ok(())
     }
 
     /// Delivers a letter, and looks whether its receiver has left meanwhile: then it is taken up here.
-    pub(super) async fn post(&self, id: &ConversationId, says: Says, scope: &Scope) -> Result<(), StoreError> {
-        self.deliver(id, says, scope).await?;
-        self.cell(id).command(&self.house, Command::Wake);
+    pub(super) async fn post(&self, id: &ConversationId, kind: InboxKind, scope: &Scope) -> Result<(), StoreError> {
+        self.deliver(id, kind, scope).await?;
+        self.cell(id).command(&self.runtime, Command::Wake);
         Ok(())
     }
 
-    async fn deliver(&self, id: &ConversationId, says: Says, scope: &Scope) -> Result<Text, StoreError> {
-        let (letter, at) = (self.house.ids.mint("l_"), self.house.clock.now());
-        let delivered = Letter { id: letter.clone(), from: scope.actor().clone(), at, says };
-        self.house.store.deliver(id, delivered).await?;
-        Ok(letter)
+    async fn deliver(&self, id: &ConversationId, kind: InboxKind, scope: &Scope) -> Result<Text, StoreError> {
+        let (item, at) = (self.runtime.ids.mint("l_"), self.runtime.clock.now());
+        let delivered = InboxItem { id: item.clone(), from: scope.actor().clone(), at, kind };
+        self.runtime.store.deliver(id, delivered).await?;
+        Ok(item)
     }
 
     /// The turn that is under way, as far as it is stored, or that the next message opens.
     pub(super) async fn open_turn(&self, id: &ConversationId) -> Result<Option<TurnId>, StoreError> {
         match self.last_word(id).await? {
             Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
-            _ => Ok(self.house.store.letters(id, Mail::All).await?.iter().find_map(Letter::opens)),
+            _ => Ok(self.runtime.store.inbox(id, InboxFilter::All).await?.iter().find_map(InboxItem::opens)),
         }
     }
 
@@ -199,8 +192,9 @@ impl Conversations {
     async fn last_word(&self, id: &ConversationId) -> Result<Option<Arc<Event>>, StoreError> {
         let (mut before, mut tokens) = (u64::MAX, 1);
         loop {
-            let events = self.house.store.tail(id, before, tokens).await?;
-            let is_note = |event: &Event| matches!(event.kind, EventKind::Injection { place: Place::NextTurn, .. });
+            let events = self.runtime.store.tail(id, before, tokens).await?;
+            let is_note =
+                |event: &Event| matches!(event.kind, EventKind::Injection { place: InjectionTarget::NextTurn, .. });
             let word = events.iter().rev().find(|event| !is_note(event));
             match (word, events.first()) {
                 (None, Some(first)) => (before, tokens) = (first.seq, tokens.saturating_mul(4)),

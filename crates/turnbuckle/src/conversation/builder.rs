@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-use super::{Conversations, House, ScopeSource};
+use super::{Conversations, Runtime, ScopeSource};
 use crate::agent::Agent;
 use crate::clock::{Clock, SystemClock};
 use crate::id::{Ids, SystemIds};
@@ -21,7 +21,7 @@ pub struct ConversationsBuilder {
     mode: PermissionMode,
     bare: bool,
     scope_source: Option<Arc<ScopeSource>>,
-    most_at_rest: usize,
+    max_idle: usize,
 }
 
 impl ConversationsBuilder {
@@ -41,7 +41,7 @@ impl ConversationsBuilder {
         self
     }
     /// Runs no background hooks.
-    pub fn bare(mut self) -> Self {
+    pub fn without_background_hooks(mut self) -> Self {
         self.bare = true;
         self
     }
@@ -51,13 +51,13 @@ impl ConversationsBuilder {
         self
     }
     /// How many conversations at rest stay in memory; the store has the others. Default: 1,024.
-    pub fn most_at_rest(mut self, conversations: usize) -> Self {
-        self.most_at_rest = conversations;
+    pub fn max_idle(mut self, conversations: usize) -> Self {
+        self.max_idle = conversations;
         self
     }
     /// Opens the door.
     pub fn build(self) -> Conversations {
-        let house = House {
+        let runtime = Runtime {
             writer: self.ids.mint("w_"),
             store: self.store,
             clock: self.clock,
@@ -66,13 +66,13 @@ impl ConversationsBuilder {
             bare: self.bare,
             has_scope_source: self.scope_source.is_some(),
             scope_source: self.scope_source.unwrap_or_else(|| Arc::new(|actor| Scope::of(actor.clone()))),
-            most_at_rest: self.most_at_rest,
+            max_idle: self.max_idle,
             patience: AtomicUsize::new(0),
             cells: Mutex::default(),
             looked_at: Mutex::default(),
             aside: tokio::sync::watch::Sender::new(0),
         };
-        Conversations { house: Arc::new(house), agent: self.agent, parent: None }
+        Conversations { runtime: Arc::new(runtime), agent: self.agent, parent: None }
     }
 }
 
@@ -93,7 +93,7 @@ impl Conversations {
             mode: PermissionMode::default(),
             bare: false,
             scope_source: None,
-            most_at_rest: 1024,
+            max_idle: 1024,
         }
     }
 }

@@ -17,30 +17,31 @@ use self::chores::Jobs;
 use self::waiting::KeptScope;
 use super::command::{Command, NewMessage, Refused};
 use super::observers::Watching;
-use super::outcome::{Rest, TurnError};
-use super::{House, driver};
+use super::outcome::{TurnError, TurnStatus};
+use super::{Runtime, driver};
+use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::clock::{Boxed, Clock};
+use crate::clock::Clock;
+use crate::feed::EventFeed;
 use crate::id::{ConversationId, TurnId};
-use crate::live::Plane;
 use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::Job;
-use crate::turn::{Cut, CutToken, Frame, State};
+use crate::turn::{AbortCause, AbortToken, State, TurnContext};
 
 /// What carries commands out, until nothing is left to do.
-pub(crate) type Driver = Boxed<'static, ()>;
+pub(crate) type Driver = BoxFuture<'static, ()>;
 
 /// How many commands may wait for a driver.
 const COMMANDS: usize = 64;
 
-pub(crate) type Waiter = oneshot::Sender<Result<Rest, TurnError>>;
+pub(crate) type Waiter = oneshot::Sender<Result<TurnStatus, TurnError>>;
 
 /// One conversation in this process.
 pub(crate) struct Cell {
     pub(crate) id: ConversationId,
     pub(crate) agent: Agent,
-    pub(crate) plane: Arc<Plane>,
+    pub(crate) feed: Arc<EventFeed>,
     inner: Mutex<Inner>,
     /// Wakes the turn whose tools run when a command arrives.
     arrived: AtomicWaker,
@@ -51,15 +52,15 @@ pub(crate) struct Cell {
 struct Inner {
     seat: Seat,
     /// Of the turn whose tool this conversation is. Each time that turn goes on it has a new one.
-    parent: Option<Arc<Frame>>,
+    parent: Option<Arc<TurnContext>>,
     /// For the driver, at most [`COMMANDS`].
     commands: VecDeque<Command>,
     /// The turn under way, and what cuts it.
-    flying: Option<(TurnId, CutToken)>,
+    flying: Option<(TurnId, AbortToken)>,
     /// The turn of a message that a driver has, until one begins.
     expecting: Option<TurnId>,
     /// Cuts a turn that a driver is about to begin.
-    cut_next: Option<(TurnId, Cut)>,
+    cut_next: Option<(TurnId, AbortCause)>,
     /// Those who want to know when a turn rests; `None` means the open one.
     waiters: SmallVec<[(Option<TurnId>, Waiter); 1]>,
     /// Scopes of queued and open turns: the bag is not stored.
@@ -149,8 +150,13 @@ enum Seat {
 }
 
 impl Cell {
-    pub(crate) fn new(id: ConversationId, agent: Agent, parent: Option<Arc<Frame>>, clock: Arc<dyn Clock>) -> Self {
-        let plane = Arc::new(Plane::new(id.clone(), clock));
+    pub(crate) fn new(
+        id: ConversationId,
+        agent: Agent,
+        parent: Option<Arc<TurnContext>>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let feed = Arc::new(EventFeed::new(id.clone(), clock));
         let inner = Inner {
             seat: Seat::Resting(None),
             parent,
@@ -171,7 +177,7 @@ impl Cell {
             heard: Vec::new(),
             leaving: false,
         };
-        Self { id, agent, plane, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
+        Self { id, agent, feed, inner: Mutex::new(inner), arrived: AtomicWaker::new(), begun: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -179,15 +185,15 @@ impl Cell {
     }
 
     /// Gives a command to the driver, or starts one.
-    pub(crate) fn command(self: &Arc<Self>, house: &Arc<House>, command: Command) {
-        if let Given::Driver(driver) = self.give(house, command) {
+    pub(crate) fn command(self: &Arc<Self>, runtime: &Arc<Runtime>, command: Command) {
+        if let Given::Driver(driver) = self.give(runtime, command) {
             tokio::spawn(driver);
         }
     }
 
     /// Gives a command to the driver; if there is none, the caller gets one to run. A message that finds a turn under
     /// way, or about to be, comes back.
-    pub(crate) fn give(self: &Arc<Self>, house: &Arc<House>, command: Command) -> Given {
+    pub(crate) fn give(self: &Arc<Self>, runtime: &Arc<Runtime>, command: Command) -> Given {
         let mut inner = self.lock();
         let command = match command {
             Command::Message(message) if inner.is_busy() => return Given::Busy(message),
@@ -212,7 +218,7 @@ impl Cell {
             Seat::Resting(state) => {
                 drop(inner);
                 let seat = SeatGuard { cell: self.clone(), rested: false };
-                Given::Driver(Box::pin(driver::run(seat, house.clone(), state, command)))
+                Given::Driver(Box::pin(driver::run(seat, runtime.clone(), state, command)))
             }
         }
     }
@@ -245,27 +251,27 @@ impl Cell {
     }
 
     /// Cuts this turn if it is under way or about to be. False if nobody here has it.
-    pub(crate) fn cut(&self, turn: &TurnId, cut: Cut) -> bool {
+    pub(crate) fn abort(&self, turn: &TurnId, abort: AbortCause) -> bool {
         let mut inner = self.lock();
         match (&inner.flying, &inner.expecting) {
-            (Some((flying, token)), _) if flying == turn => token.cut(cut),
-            (_, Some(expected)) if expected == turn => inner.cut_next = Some((turn.clone(), cut)),
+            (Some((flying, token)), _) if flying == turn => token.abort(abort),
+            (_, Some(expected)) if expected == turn => inner.cut_next = Some((turn.clone(), abort)),
             _ => return false,
         }
         true
     }
 
     /// Notes the letter that says so: the end of the turn takes it. False if the turn is not under way.
-    pub(crate) fn hear_of_cut(&self, turn: &TurnId, letter: Text) -> bool {
+    pub(crate) fn hear_of_cut(&self, turn: &TurnId, item: Text) -> bool {
         let mut inner = self.lock();
         let flies = inner.flying.as_ref().is_some_and(|(flying, _)| flying == turn);
-        inner.heard.extend(flies.then_some(letter));
+        inner.heard.extend(flies.then_some(item));
         flies
     }
 
     /// Cuts this turn as soon as it begins.
-    pub(crate) fn cut_when_begun(&self, turn: TurnId, cut: Cut) {
-        self.lock().cut_next = Some((turn, cut));
+    pub(crate) fn cut_when_begun(&self, turn: TurnId, abort: AbortCause) {
+        self.lock().cut_next = Some((turn, abort));
     }
 
     /// The next command that a turn can carry out while its tools run: an answer or a cancellation.
@@ -293,37 +299,37 @@ impl Cell {
         command
     }
 
-    pub(crate) fn parent(&self) -> Option<Arc<Frame>> {
+    pub(crate) fn parent(&self) -> Option<Arc<TurnContext>> {
         self.lock().parent.clone()
     }
 
     /// What the conversation does from now on is done for this turn.
-    pub(crate) fn work_for(&self, parent: &Arc<Frame>) {
+    pub(crate) fn work_for(&self, parent: &Arc<TurnContext>) {
         let before = self.lock().parent.replace(parent.clone());
         drop(before);
     }
 
     /// A new turn begins or an old one goes on: what cuts it.
-    pub(crate) fn begin(&self, turn: &TurnId, parent: Option<&Arc<Frame>>) -> CutToken {
-        let cut = parent.map_or_else(CutToken::new, |parent| parent.cut.child());
+    pub(crate) fn begin(&self, turn: &TurnId, parent: Option<&Arc<TurnContext>>) -> AbortToken {
+        let abort = parent.map_or_else(AbortToken::new, |parent| parent.abort.child());
         let mut inner = self.lock();
-        inner.flying = Some((turn.clone(), cut.clone()));
+        inner.flying = Some((turn.clone(), abort.clone()));
         // It may be one that a crash left: then the turn that is about to be, and what is to cut it, come after it.
         inner.expecting.take_if(|expected| expected == turn);
         self.begun.notify_waiters();
         if let Some((_, why)) = inner.cut_next.take_if(|(meant, _)| meant == turn) {
-            cut.cut(why);
+            abort.abort(why);
         }
         // Cancellations that came while the driver was on its way to this turn.
         let meant = |command: &Command| matches!(command, Command::Cancel(cancel) if cancel.turn == *turn);
         while let Some(place) = inner.commands.iter().position(meant) {
             if let Some(Command::Cancel(cancel)) = inner.commands.remove(place) {
-                cut.cut(cancel.cut);
-                inner.heard.extend(cancel.letter);
+                abort.abort(cancel.abort);
+                inner.heard.extend(cancel.item);
                 let _ = cancel.done.send(Ok(true));
             }
         }
-        cut
+        abort
     }
 
     /// The message was not taken: its turn will not be.
@@ -366,7 +372,7 @@ impl Cell {
         let at_rest =
             matches!(inner.seat, Seat::Resting(_)) && inner.waiters.iter().all(|(_, waiter)| waiter.is_closed());
         let bare = !keeps_scopes || inner.scopes.is_empty();
-        at_rest && bare && Arc::strong_count(self) == 1 && !self.plane.is_watched()
+        at_rest && bare && Arc::strong_count(self) == 1 && !self.feed.is_watched()
     }
 
     /// Orders cells by when they came to rest.

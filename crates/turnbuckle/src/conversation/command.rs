@@ -6,12 +6,12 @@ use tokio::sync::oneshot;
 
 use super::cell::Waiter;
 use super::outcome::{ResolveError, SendError};
-use super::{Say, WhileBusy};
+use super::{UserInput, WhileBusy};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Scope;
 use crate::store::StoreError;
-use crate::turn::{Cut, Resolve, Yield};
+use crate::turn::{AbortCause, JobResults, Resolve};
 
 /// Something asked of a conversation.
 pub(crate) enum Command {
@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
     /// What jobs of this turn came to. Given back if nobody here can write it.
-    Notes(TurnId, Box<Yield>, oneshot::Sender<Box<Yield>>),
+    Notes(TurnId, Box<JobResults>, oneshot::Sender<Box<JobResults>>),
     /// Something may be due: a letter, a turn that a crash left, a question that lapsed.
     Wake,
 }
@@ -31,9 +31,9 @@ pub(crate) enum Command {
 pub(crate) struct Cancel {
     /// Which: one that came after it is not meant.
     pub(crate) turn: TurnId,
-    pub(crate) cut: Cut,
+    pub(crate) abort: AbortCause,
     /// The letter that says so, if it was stored.
-    pub(crate) letter: Option<Text>,
+    pub(crate) item: Option<Text>,
     /// Told whether the turn was open.
     pub(crate) done: oneshot::Sender<Result<bool, SendError>>,
 }
@@ -74,7 +74,7 @@ impl Refused {
 /// A message on its way in.
 pub(crate) struct NewMessage {
     pub(crate) turn: TurnId,
-    pub(crate) say: Say,
+    pub(crate) say: UserInput,
     pub(crate) scope: Scope,
     pub(crate) while_busy: WhileBusy,
     /// Told when it is stored.
@@ -92,7 +92,7 @@ impl Command {
             Self::Resume(found, _) => drop(found.send(Err(why.of_sender()))),
             Self::Close(_, done) => drop(done.send(Err(why.of_sender()))),
             Self::Cancel(cancel) => drop(cancel.done.send(Err(why.of_sender()))),
-            Self::Notes(_, yielded, back) => drop(back.send(yielded)),
+            Self::Notes(_, results, back) => drop(back.send(results)),
             Self::Wake => {}
         }
     }

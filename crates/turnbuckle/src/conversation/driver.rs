@@ -9,40 +9,40 @@ use tokio::sync::oneshot;
 use super::cell::{Cell, SeatGuard};
 use super::command::{Cancel, Command, NewMessage, Refused};
 use super::observers::Watching;
-use super::outcome::{ResolveError, Rest, SendError, TurnError};
+use super::outcome::{ResolveError, SendError, TurnError, TurnStatus};
 use super::pace::paced;
-use super::{House, WhileBusy};
+use super::{Runtime, WhileBusy};
+use crate::feed::{ConversationState, LiveEvent};
 use crate::id::{CallId, TurnId};
-use crate::live::{ConversationState, Live};
 use crate::message::Text;
 use crate::projection::Pending;
 use crate::scope::Scope;
-use crate::store::{Beside, Letter, Mail, Says, StoreError};
-use crate::turn::{Cut, Resolve, Stage, State, next, resolve};
+use crate::store::{InboxFilter, InboxItem, InboxKind, Scratch, StoreError};
+use crate::turn::{AbortCause, Resolve, Stage, State, next, resolve};
 
 /// From the first command until nothing is left to do.
-pub(super) async fn run(seat: SeatGuard, house: Arc<House>, state: Option<Box<State>>, first: Command) {
+pub(super) async fn run(seat: SeatGuard, runtime: Arc<Runtime>, state: Option<Box<State>>, first: Command) {
     let cell = seat.cell.clone();
-    sit(seat, house.clone(), state, first).await;
+    sit(seat, runtime.clone(), state, first).await;
     if cell.is_left() {
-        house.forget(&cell);
+        runtime.forget(&cell);
     }
     drop(cell);
-    house.evict();
+    runtime.evict();
 }
 
-async fn sit(seat: SeatGuard, house: Arc<House>, state: Option<Box<State>>, first: Command) {
+async fn sit(seat: SeatGuard, runtime: Arc<Runtime>, state: Option<Box<State>>, first: Command) {
     let mut sitting = Sitting {
         cell: seat.cell.clone(),
-        house,
+        runtime,
         state,
         inbox: SmallVec::new(),
         orders: VecDeque::new(),
         read: SmallVec::new(),
-        beside: None,
+        scratch: None,
         epoch: None,
         resolve: None,
-        cut: None,
+        abort: None,
         watching: None,
     };
     let mut command = first;
@@ -64,20 +64,20 @@ async fn sit(seat: SeatGuard, house: Arc<House>, state: Option<Box<State>>, firs
 /// One stay at the seat.
 pub(super) struct Sitting {
     pub(super) cell: Arc<Cell>,
-    pub(super) house: Arc<House>,
+    pub(super) runtime: Arc<Runtime>,
     pub(super) state: Option<Box<State>>,
     /// Messages, oldest first.
-    pub(super) inbox: SmallVec<[Letter; 1]>,
+    pub(super) inbox: SmallVec<[InboxItem; 1]>,
     /// What other processes ask.
-    pub(super) orders: VecDeque<Letter>,
+    pub(super) orders: VecDeque<InboxItem>,
     /// Letters that came to nothing: the next write takes them.
     pub(super) read: SmallVec<[Text; 1]>,
-    pub(super) beside: Option<Beside>,
+    pub(super) scratch: Option<Scratch>,
     /// The claim, while it is held.
     pub(super) epoch: Option<u64>,
     /// What the next flight begins with.
     resolve: Option<Resolve>,
-    cut: Option<Cut>,
+    abort: Option<AbortCause>,
     /// Keeps the observers at work.
     watching: Option<Arc<Watching>>,
 }
@@ -110,10 +110,10 @@ impl Sitting {
         match command {
             Command::Message(message) => return self.take(message).await,
             Command::Resolve(resolve) => self.resolve = Some(resolve),
-            Command::Cancel(Cancel { turn, cut, letter, done }) => {
+            Command::Cancel(Cancel { turn, abort, item, done }) => {
                 let open = self.open_turn().as_ref() == Some(&turn);
                 if open {
-                    self.cut_open_turn(turn, cut, letter);
+                    self.cut_open_turn(turn, abort, item);
                 }
                 let _ = done.send(Ok(open));
             }
@@ -125,7 +125,7 @@ impl Sitting {
                 let _ = found.send(Ok(open));
             }
             // Whoever did the jobs is told by the drop of `_written`.
-            Command::Notes(turn, yielded, _written) => return self.note(turn, *yielded, &[]).await,
+            Command::Notes(turn, results, _written) => return self.note(turn, *results, &[]).await,
             Command::Wake => {}
             Command::Close(_, done) if self.stage() != Stage::Idle => {
                 let pending = self.pending().into_iter().map(|pending| pending.call).collect();
@@ -143,13 +143,13 @@ impl Sitting {
     }
 
     /// Cuts the open turn, or the one that the next message opens, which is cut when it begins.
-    fn cut_open_turn(&mut self, turn: TurnId, cut: Cut, letter: Option<Text>) {
-        if let Some(letter) = letter {
-            self.cell.hear(&letter);
+    fn cut_open_turn(&mut self, turn: TurnId, abort: AbortCause, item: Option<Text>) {
+        if let Some(item) = item {
+            self.cell.hear(&item);
         }
         match self.stage() {
-            Stage::Idle => self.cell.cut_when_begun(turn, cut),
-            _ => self.cut = Some(cut),
+            Stage::Idle => self.cell.cut_when_begun(turn, abort),
+            _ => self.abort = Some(abort),
         }
     }
 
@@ -162,16 +162,16 @@ impl Sitting {
             return Ok(());
         }
         let NewMessage { turn, say, scope, while_busy, done, rest } = message;
-        let letter = say.letter(&turn, &scope, self.house.clock.now());
-        if let Err(error) = self.house.store.deliver(&self.cell.id, letter.clone()).await {
+        let item = say.item(&turn, &scope, self.runtime.clock.now());
+        if let Err(error) = self.runtime.store.deliver(&self.cell.id, item.clone()).await {
             self.cell.expect_no_more(&turn);
             let _ = done.send(Err(error.into()));
             return Ok(());
         }
         if self.stage() != Stage::Idle && while_busy == WhileBusy::Interrupt {
-            self.cut = Some(Cut::Cancelled(scope.by()));
+            self.abort = Some(AbortCause::Cancelled(scope.by()));
         }
-        self.inbox.push(letter);
+        self.inbox.push(item);
         self.cell.add_waiter(Some(turn.clone()), rest);
         self.cell.keep_scope(&turn, scope);
         // The sender may have gone: the message is stored, and its turn runs.
@@ -180,7 +180,7 @@ impl Sitting {
     }
 
     fn pending(&self) -> Vec<Pending> {
-        self.cell.plane.snapshot().pending
+        self.cell.feed.snapshot().pending
     }
 
     fn has_work(&mut self) -> bool {
@@ -193,10 +193,10 @@ impl Sitting {
         }
         match self.stage() {
             Stage::Idle => {
-                self.cut = None;
+                self.abort = None;
                 !self.inbox.is_empty()
             }
-            Stage::Waiting => self.resolve.is_some() || self.cut.is_some() || self.has_lapsed(),
+            Stage::Waiting => self.resolve.is_some() || self.abort.is_some() || self.has_lapsed(),
             _ => true,
         }
     }
@@ -205,33 +205,33 @@ impl Sitting {
     fn tell_waiting(&self) {
         if self.stage() == Stage::Waiting {
             let open = self.open_turn();
-            self.cell.tell_rest(open.as_ref(), Ok(Rest::Waiting(self.pending())));
+            self.cell.tell_rest(open.as_ref(), Ok(TurnStatus::Waiting(self.pending())));
         }
     }
 
     /// Takes up what other processes ask, one answer at a time. What does not fit the open turn came too late.
     fn read_orders(&mut self) {
         while self.resolve.is_none() {
-            let Some(letter) = self.orders.pop_front() else { return };
-            let by = Scope::of(letter.from).by();
-            match letter.says {
-                Says::Cancel { turn } if self.open_turn().as_ref() == Some(&turn) => {
-                    self.cut_open_turn(turn, Cut::Cancelled(by), Some(letter.id));
+            let Some(item) = self.orders.pop_front() else { return };
+            let by = Scope::of(item.from).by();
+            match item.kind {
+                InboxKind::Cancel { turn } if self.open_turn().as_ref() == Some(&turn) => {
+                    self.cut_open_turn(turn, AbortCause::Cancelled(by), Some(item.id));
                 }
-                Says::Answer { call, answer, digest } if self.stage() != Stage::Idle => {
+                InboxKind::Answer { call, answer, digest } if self.stage() != Stage::Idle => {
                     // Nobody here waits for it.
                     let (done, rest) = (oneshot::channel().0, oneshot::channel().0);
-                    let letter = Some(letter.id);
-                    self.resolve = Some(Resolve { call, answer, digest, by, letter, done, rest });
+                    let item = Some(item.id);
+                    self.resolve = Some(Resolve { call, answer, digest, by, item, done, rest });
                 }
-                _ => self.read.push(letter.id),
+                _ => self.read.push(item.id),
             }
         }
     }
 
     /// Whether nobody answered a question in time.
     fn has_lapsed(&self) -> bool {
-        let now = self.house.clock.now();
+        let now = self.runtime.clock.now();
         let turn = self.state.as_ref().and_then(|state| state.turn.as_ref());
         turn.is_some_and(|turn| turn.open_questions().any(|question| question.expires <= now))
     }
@@ -245,48 +245,48 @@ impl Sitting {
                 return Ok(());
             }
         };
-        let Some(mut flight) = self.take_off(epoch) else { return Ok(()) };
+        let Some(mut active) = self.take_off(epoch) else { return Ok(()) };
         if self.watching.is_none() {
-            self.watching = Watching::of(&self.cell, &self.house);
+            self.watching = Watching::of(&self.cell, &self.runtime);
         }
         if let Some(watching) = &self.watching {
-            watching.follow(flight.frame());
+            watching.follow(active.ctx());
         }
         let mut begun = Ok(());
-        if let Some(cut) = self.cut.take() {
-            flight.settle(cut.verdict());
-            flight.frame().cut.cut(cut);
+        if let Some(abort) = self.abort.take() {
+            active.settle(abort.verdict());
+            active.ctx().abort.abort(abort);
         } else {
-            begun = resolve::expire(&mut flight).await;
+            begun = resolve::expire(&mut active).await;
             if let (Ok(()), Some(resolve)) = (&begun, self.resolve.take()) {
-                begun = resolve::answer(&mut flight, resolve).await;
+                begun = resolve::answer(&mut active, resolve).await;
             }
         }
         let done = match begun {
-            Ok(()) => paced(&mut flight).await,
+            Ok(()) => paced(&mut active).await,
             Err(error) => Err(error),
         };
         if done.is_ok() {
             // For whoever kept something of it: nothing more is done in its name.
-            flight.frame().cut.cut(Cut::Over);
+            active.ctx().abort.abort(AbortCause::Over);
         }
         self.cell.landed();
-        for inside in std::mem::take(&mut flight.called_off) {
+        for inside in std::mem::take(&mut active.called_off) {
             // Whatever became of it: it is not this turn's to say.
-            let _ = self.renewing(inside.rest()).await;
+            let _ = self.renewing(inside.wait()).await;
         }
-        self.land(flight, done).await
+        self.land(active, done).await
     }
 
     /// Whether another process has put something into the inbox that can be taken up now. Asked after the claim was
     /// given back: whoever delivered before that found it taken, and relies on this look.
     async fn has_mail(&self) -> bool {
-        if !self.house.store.is_durable() || self.cell.id.is_of_a_sub_agent() {
+        if !self.runtime.store.is_durable() || self.cell.id.is_sub_agent() {
             return false;
         }
         // A message behind a turn that waits must wait as well.
-        let which = if self.stage() == Stage::Waiting { Mail::Orders } else { Mail::All };
-        self.house.store.letters(&self.cell.id, which).await.is_ok_and(|letters| !letters.is_empty())
+        let which = if self.stage() == Stage::Waiting { InboxFilter::Control } else { InboxFilter::All };
+        self.runtime.store.inbox(&self.cell.id, which).await.is_ok_and(|inbox| !inbox.is_empty())
     }
 
     /// Nothing more to do here, unless a command came in meanwhile.
@@ -295,8 +295,8 @@ impl Sitting {
             Stage::Waiting => ConversationState::Waiting,
             _ => ConversationState::Idle,
         };
-        if self.cell.plane.snapshot_state() != state {
-            self.cell.plane.tell_live(None, Live::StateChanged { state });
+        if self.cell.feed.snapshot_state() != state {
+            self.cell.feed.publish_live(None, LiveEvent::StateChanged { state });
         }
         self.watching = None;
         self.cell.rest(&mut self.state)
@@ -306,7 +306,7 @@ impl Sitting {
     fn give_up(self, error: Arc<StoreError>) {
         let why = match *error {
             // What is queued here is in the inbox of whoever has the conversation.
-            StoreError::InUse { .. } => TurnError::Elsewhere,
+            StoreError::InUse { .. } => TurnError::Remote,
             _ => TurnError::Store(error.clone()),
         };
         self.cell.tell_all(&Err(why));
@@ -318,8 +318,8 @@ impl Sitting {
 
 /// An answer that came too late. Gives back the letter it came in.
 fn refuse(resolve: Resolve, why: &str) -> Option<Text> {
-    let Resolve { call, letter, done, .. } = resolve;
+    let Resolve { call, item, done, .. } = resolve;
     // Whoever asked may have gone.
     let _ = done.send(Err(ResolveError::Stale { call, why: why.into() }));
-    letter
+    item
 }

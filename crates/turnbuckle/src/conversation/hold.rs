@@ -4,44 +4,44 @@ use std::sync::Arc;
 
 use super::driver::Sitting;
 use super::outbox::last_words;
-use super::outcome::{Ended, Rest, TurnError};
-use crate::event::{Event, EventKind, Place};
+use super::outcome::{TurnError, TurnReport, TurnStatus};
+use crate::event::{Event, EventKind, InjectionTarget};
 use crate::id::TurnId;
 use crate::message::Text;
-use crate::store::{Batch, Claim, Lease, Says, Standing, StoreError};
-use crate::turn::{State, Yield};
+use crate::store::{Batch, Claim, ConversationStatus, InboxKind, Lease, StoreError};
+use crate::turn::{JobResults, State};
 
 impl Sitting {
     pub(super) async fn claim(&mut self) -> Result<(), StoreError> {
         if self.epoch.is_some() {
             return Ok(());
         }
-        let claim = self.house.store.claim(&self.cell.id, &self.house.writer, self.house.clock.now()).await?;
+        let claim = self.runtime.store.claim(&self.cell.id, &self.runtime.writer, self.runtime.clock.now()).await?;
         let current = self.state.as_ref().is_some_and(|state| state.seq == claim.seq);
         if !current || !self.cell.is_shown() {
             let (state, log) = self.revive(&claim).await?;
             self.state = Some(state);
             self.cell.show(claim.epoch, &log);
         } else {
-            self.cell.plane.begin_epoch(claim.epoch, None);
+            self.cell.feed.begin_epoch(claim.epoch, None);
         }
-        (self.epoch, self.beside) = (Some(claim.epoch), claim.beside);
+        (self.epoch, self.scratch) = (Some(claim.epoch), claim.scratch);
         self.inbox.clear();
         self.orders.clear();
         let mut noted = Vec::new();
-        for letter in claim.inbox {
-            match letter.says {
-                Says::Message { .. } => self.inbox.push(letter),
-                Says::Notes { turn, notes, records, done } => {
-                    noted.push((letter.id, turn, Yield { notes, records, done, ..Yield::default() }));
+        for item in claim.inbox {
+            match item.kind {
+                InboxKind::Message { .. } => self.inbox.push(item),
+                InboxKind::Notes { turn, notes, records, done } => {
+                    noted.push((item.id, turn, JobResults { notes, records, done, ..JobResults::default() }));
                 }
-                _ => self.orders.push_back(letter),
+                _ => self.orders.push_back(item),
             }
         }
         self.cell.take_heard();
         self.tell_of_turns_elsewhere();
-        for (letter, turn, yielded) in noted {
-            self.note(turn, yielded, &[letter]).await?;
+        for (item, turn, results) in noted {
+            self.note(turn, results, &[item]).await?;
         }
         self.sweep();
         Ok(())
@@ -53,7 +53,7 @@ impl Sitting {
         let Some(state) = &self.state else { return };
         let is_left = |turn: &TurnId| {
             let open = state.turn.as_ref().is_some_and(|open| open.id == *turn);
-            open || self.inbox.iter().any(|letter| *letter.id == *turn.as_str())
+            open || self.inbox.iter().any(|item| *item.id == *turn.as_str())
         };
         for turn in self.cell.taken_elsewhere(is_left) {
             let ended = state.history.iter().rev().find_map(|event| match &event.kind {
@@ -62,11 +62,11 @@ impl Sitting {
             });
             let rest = ended.map(|ended| {
                 let (reply, agent) = (last_words(&state.history, &turn), self.cell.agent.shared_name().clone());
-                let ended = Ended::new(self.cell.id.clone(), turn.clone(), agent, self.house.mode, ended, reply);
-                Rest::Ended(Box::new(ended))
+                let ended = TurnReport::new(self.cell.id.clone(), turn.clone(), agent, self.runtime.mode, ended, reply);
+                TurnStatus::Ended(Box::new(ended))
             });
             self.cell.drop_scope(&turn);
-            self.cell.tell_rest(Some(&turn), rest.ok_or(TurnError::Elsewhere));
+            self.cell.tell_rest(Some(&turn), rest.ok_or(TurnError::Remote));
         }
     }
 
@@ -79,7 +79,7 @@ impl Sitting {
                 return Ok((state, log));
             }
             let before = log.first().map_or(claim.seq + 1, |first| first.seq);
-            let mut older = self.house.store.tail(&self.cell.id, before, enough).await?;
+            let mut older = self.runtime.store.tail(&self.cell.id, before, enough).await?;
             if older.is_empty() {
                 let doing = format!("reading the log of conversation {} back from {before}", self.cell.id);
                 return Err(StoreError::Failed { doing, source: "events are missing".into() });
@@ -97,33 +97,33 @@ impl Sitting {
         let (Some(epoch), Some(state)) = (self.epoch.take(), &self.state) else { return Ok(()) };
         let first = state.turn.as_ref().and_then(|turn| turn.open_questions().map(|question| question.expires).min());
         let standing = match (&state.turn, first) {
-            (None, _) => Standing::Idle,
-            (Some(_), Some(until)) => Standing::Waiting { until },
-            (Some(_), None) => Standing::Running,
+            (None, _) => ConversationStatus::Idle,
+            (Some(_), Some(until)) => ConversationStatus::Waiting { until },
+            (Some(_), None) => ConversationStatus::Running,
         };
         let read = std::mem::take(&mut self.read);
         let batch = Batch::new(&self.cell.id, epoch, state.seq);
         let batch = Batch { take: &read, standing: Some(standing), lease: Lease::Release, ..batch };
-        self.house.store.append(batch).await
+        self.runtime.store.append(batch).await
     }
 
     /// What jobs came to: their notes become history for the turn that comes next, in the write that removes them.
-    pub(super) async fn note(&mut self, turn: TurnId, yielded: Yield, take: &[Text]) -> Result<(), StoreError> {
-        let Yield { notes, records, done, failed: _, doing: _doing } = yielded;
+    pub(super) async fn note(&mut self, turn: TurnId, results: JobResults, take: &[Text]) -> Result<(), StoreError> {
+        let JobResults { notes, records, done, failed: _, doing: _doing } = results;
         let (Some(epoch), Some(mut state)) = (self.epoch, self.state.take()) else { return Ok(()) };
-        let at = self.house.clock.now();
+        let at = self.runtime.clock.now();
         let stamp = |((hook, content), seq)| {
-            let kind = EventKind::Injection { hook, content, place: Place::NextTurn };
+            let kind = EventKind::Injection { hook, content, place: InjectionTarget::NextTurn };
             Arc::new(Event { seq, turn: turn.clone(), at, kind })
         };
         let events: Vec<_> = notes.into_iter().zip(state.seq + 1..).map(stamp).collect();
         let batch = Batch::new(&self.cell.id, epoch, state.seq);
         let batch = Batch { events: &events, take, records, turn: Some(&turn), done: &done, ..batch };
-        let written = self.house.store.append(batch).await;
+        let written = self.runtime.store.append(batch).await;
         if written.is_ok() {
             for event in &events {
                 state.apply(event);
-                self.cell.plane.tell_log(event);
+                self.cell.feed.publish_log(event);
             }
         }
         self.state = Some(state);

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use super::driver::Sitting;
 use super::outbox::{take_up_jobs, work_aside};
-use super::outcome::{Ended, Rest};
-use crate::context::layout::{self, Beyond};
-use crate::hook::Snapshot;
+use super::outcome::{TurnReport, TurnStatus};
+use crate::context::layout::{self, Overlay};
+use crate::hook::BackgroundContext;
 use crate::id::TurnId;
-use crate::store::{Batch, Job, JobKind, Lease, RENEW_EVERY, Standing, StoreError};
-use crate::turn::{Aftermath, BackgroundDesk, Flight, Frame, Stage};
+use crate::store::{Batch, ConversationStatus, Job, JobKind, Lease, RENEW_EVERY, StoreError};
+use crate::turn::{ActiveTurn, NoteBuffer, PostTurn, Stage, TurnContext};
 
 impl Sitting {
     /// Takes the state back. `on_ended` hooks see the end before whoever waits; background hooks begin.
     pub(super) async fn land(
         &mut self,
-        flight: Box<Flight>,
+        active: Box<ActiveTurn>,
         done: Result<Stage, StoreError>,
     ) -> Result<(), StoreError> {
-        let Flight { turn, state, beside, ended, released, jobs, taking, .. } = *flight;
+        let ActiveTurn { turn, state, scratch, ended, released, jobs, taking, .. } = *active;
         done?;
         // Letters that came to nothing, in a turn that wrote nothing behind them.
         self.read.extend(taking);
@@ -29,39 +29,39 @@ impl Sitting {
         }
         self.state = Some(state);
         let Some(ended) = ended else {
-            self.beside = Some(beside);
+            self.scratch = Some(scratch);
             return Ok(());
         };
-        let (frame, reply) = (turn.frame, turn.seen.assistant_message.clone());
-        let (conversation, agent) = (frame.conversation.clone(), frame.agent.shared_name().clone());
-        let ended = Ended::new(conversation, frame.id.clone(), agent, frame.mode, ended, reply);
-        let chains = frame.agent.chains();
+        let (ctx, reply) = (turn.ctx, turn.view.assistant_message.clone());
+        let (conversation, agent) = (ctx.conversation.clone(), ctx.agent.shared_name().clone());
+        let ended = TurnReport::new(conversation, ctx.id.clone(), agent, ctx.mode, ended, reply);
+        let chains = ctx.agent.chains();
         if chains.on_ended.is_empty() && chains.background.is_empty() {
-            self.tell_ended(&frame.id, ended);
+            self.tell_ended(&ctx.id, ended);
             return Ok(());
         }
-        Box::pin(self.finish(frame, ended, jobs)).await
+        Box::pin(self.finish(ctx, ended, jobs)).await
     }
 
-    async fn finish(&mut self, frame: Arc<Frame>, ended: Ended, jobs: Vec<Job>) -> Result<(), StoreError> {
-        let messages = self.state.as_ref().map(|state| layout::messages(&state.history, &Beyond::default()));
-        let snapshot = snapshot(&frame, &ended, messages.unwrap_or_default());
-        let after = Aftermath { frame, ended, snapshot };
+    async fn finish(&mut self, ctx: Arc<TurnContext>, ended: TurnReport, jobs: Vec<Job>) -> Result<(), StoreError> {
+        let messages = self.state.as_ref().map(|state| layout::messages(&state.history, &Overlay::default()));
+        let snapshot = snapshot(&ctx, &ended, messages.unwrap_or_default());
+        let after = PostTurn { ctx, ended, snapshot };
         let (observers, aside): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.kind == JobKind::Ended);
         let told = self.renewing(after.attempt(observers)).await;
         let released = match (self.epoch.take(), &self.state) {
             (Some(epoch), Some(state)) => {
                 let batch = Batch::new(&self.cell.id, epoch, state.seq);
-                let turn = Some(&after.frame.id);
-                let (standing, lease) = (Some(Standing::Idle), Lease::Release);
+                let turn = Some(&after.ctx.id);
+                let (standing, lease) = (Some(ConversationStatus::Idle), Lease::Release);
                 let batch = Batch { turn, records: told.records, done: &told.done, standing, lease, ..batch };
-                self.house.store.append(batch).await
+                self.runtime.store.append(batch).await
             }
             _ => Ok(()),
         };
-        let (turn, ended) = (after.frame.id.clone(), after.ended.clone());
+        let (turn, ended) = (after.ctx.id.clone(), after.ended.clone());
         if !aside.is_empty() {
-            work_aside(self.cell.clone(), self.house.clone(), after, aside);
+            work_aside(self.cell.clone(), self.runtime.clone(), after, aside);
         }
         // The turn is over and written, whatever becomes of the claim.
         self.tell_ended(&turn, ended);
@@ -75,40 +75,44 @@ impl Sitting {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                () = self.house.clock.sleep(RENEW_EVERY) => {}
+                () = self.runtime.clock.sleep(RENEW_EVERY) => {}
             }
             if let Some(epoch) = self.epoch {
                 // A claim that is lost is found out by the next write.
-                let _ = self.house.store.renew(&self.cell.id, epoch, self.house.clock.now()).await;
+                let _ = self.runtime.store.renew(&self.cell.id, epoch, self.runtime.clock.now()).await;
             }
         }
     }
 
-    fn tell_ended(&self, turn: &TurnId, ended: Ended) {
+    fn tell_ended(&self, turn: &TurnId, ended: TurnReport) {
         self.cell.drop_scope(turn);
-        self.cell.tell_rest(Some(turn), Ok(Rest::Ended(Box::new(ended))));
+        self.cell.tell_rest(Some(turn), Ok(TurnStatus::Ended(Box::new(ended))));
     }
 
     /// The first time that this process holds the conversation: jobs that another left are taken up.
     pub(super) fn sweep(&self) {
         let old = self.state.as_ref().is_some_and(|state| state.seq > 0);
-        if !self.house.bare && old && self.cell.sweeps_first() && self.cell.agent.does_jobs() {
-            take_up_jobs(self.cell.clone(), self.house.clone());
+        if !self.runtime.bare && old && self.cell.sweeps_first() && self.cell.agent.does_jobs() {
+            take_up_jobs(self.cell.clone(), self.runtime.clone());
         }
     }
 }
 
 /// What jobs see of their turn.
-pub(super) fn snapshot(frame: &Arc<Frame>, ended: &Ended, messages: Arc<Vec<crate::Message>>) -> Snapshot {
-    Snapshot {
-        conversation: frame.conversation.clone(),
-        turn: frame.id.clone(),
-        agent: frame.agent.shared_name().clone(),
-        scope: frame.scope.clone(),
-        at: frame.clock.now(),
+pub(super) fn snapshot(
+    ctx: &Arc<TurnContext>,
+    ended: &TurnReport,
+    messages: Arc<Vec<crate::Message>>,
+) -> BackgroundContext {
+    BackgroundContext {
+        conversation: ctx.conversation.clone(),
+        turn: ctx.id.clone(),
+        agent: ctx.agent.shared_name().clone(),
+        scope: ctx.scope.clone(),
+        at: ctx.clock.now(),
         messages,
         reply: ended.reply.clone(),
         outcome: ended.outcome,
-        desk: Arc::new(BackgroundDesk::new(frame.plane.clone())),
+        desk: Arc::new(NoteBuffer::new(ctx.feed.clone())),
     }
 }

@@ -32,8 +32,8 @@ pub use builder::ConversationsBuilder;
 pub(crate) use cell::Cell;
 pub(crate) use command::{Cancel, Command, Refused};
 pub(crate) use outbox::Doing;
-pub use outcome::{Cancelled, Ended, ResolveError, Rest, RunError, SendError, TurnError, TurnHandle};
-pub use talk::Say;
+pub use outcome::{Cancelled, ResolveError, RunError, SendError, TurnError, TurnHandle, TurnReport, TurnStatus};
+pub use talk::UserInput;
 
 use crate::agent::Agent;
 use crate::clock::Clock;
@@ -42,13 +42,13 @@ use crate::message::Text;
 use crate::scope::{Actor, Scope};
 use crate::store::{Store, StoreError};
 use crate::stores::MemoryStore;
-use crate::turn::{Frame, PermissionMode};
+use crate::turn::{PermissionMode, TurnContext};
 
 /// Where a revived turn's scope comes from: the actor is stored, the bag is not.
 pub type ScopeSource = dyn Fn(&Actor) -> Scope + Send + Sync;
 
 /// What all conversations of a process share.
-pub(crate) struct House {
+pub(crate) struct Runtime {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
@@ -59,7 +59,7 @@ pub(crate) struct House {
     /// Whether somebody gave it: else a scope's bag is only here, and an open turn's cell must stay.
     pub(crate) has_scope_source: bool,
     /// How many conversations stay in memory when they are at rest.
-    pub(crate) most_at_rest: usize,
+    pub(crate) max_idle: usize,
     /// How many turns may end before those at rest are looked through again, where nearly all of them must stay.
     pub(crate) patience: AtomicUsize,
     /// By which the store knows this process.
@@ -89,10 +89,10 @@ pub enum WhileBusy {
 /// be read. To everything else it does not exist: answers and cancellations go to its parent, which shows what it does.
 #[derive(Clone)]
 pub struct Conversations {
-    house: Arc<House>,
+    runtime: Arc<Runtime>,
     agent: Agent,
     /// The turn whose tools these conversations are.
-    parent: Option<Arc<Frame>>,
+    parent: Option<Arc<TurnContext>>,
 }
 
 impl Conversations {
@@ -103,7 +103,7 @@ impl Conversations {
 
     /// Whether conversations outlive the process.
     pub fn is_durable(&self) -> bool {
-        self.house.store.is_durable()
+        self.runtime.store.is_durable()
     }
 
     /// The agent.
@@ -112,7 +112,7 @@ impl Conversations {
     }
 
     fn cell(&self, id: &ConversationId) -> Arc<Cell> {
-        self.house.cell(id, &self.agent, self.parent.as_ref())
+        self.runtime.cell(id, &self.agent, self.parent.as_ref())
     }
 
     /// Makes the conversation if there is none; another's is not found.
@@ -121,7 +121,7 @@ impl Conversations {
         let cell = self.cell(id);
         let owner = match cell.owner() {
             Some(owner) => owner,
-            None => self.house.store.open(id, scope.actor(), self.house.clock.now()).await?,
+            None => self.runtime.store.open(id, scope.actor(), self.runtime.clock.now()).await?,
         };
         check_owner(id, &owner, scope)?;
         cell.owned_by(owner);
@@ -135,7 +135,7 @@ impl Conversations {
     }
 
     async fn readable(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
-        match self.house.store.owner(id).await? {
+        match self.runtime.store.owner(id).await? {
             Some(owner) => check_owner(id, &owner, scope),
             None => Err(SendError::NotFound { id: id.clone() }),
         }
@@ -151,8 +151,8 @@ fn check_owner(id: &ConversationId, owner: &Actor, scope: &Scope) -> Result<(), 
     }
 }
 
-impl House {
-    pub(crate) fn cell(&self, id: &ConversationId, agent: &Agent, parent: Option<&Arc<Frame>>) -> Arc<Cell> {
+impl Runtime {
+    pub(crate) fn cell(&self, id: &ConversationId, agent: &Agent, parent: Option<&Arc<TurnContext>>) -> Arc<Cell> {
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cell) = cells.get(id) {
             if let Some(parent) = parent {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::House;
+use super::Runtime;
 use super::cell::Cell;
-use crate::Failure;
-use crate::clock::{Boxed, Clock};
+use crate::BoxError;
+use crate::BoxFuture;
+use crate::clock::Clock;
+use crate::feed::{Cursor, LiveEvent, Queue, Subscription};
 use crate::hook::run::contained;
 use crate::hook::{HookEntry, HookFailure, OnFailure, Point, Record};
 use crate::id::TurnId;
-use crate::live::{Cursor, Live, Queue, Subscription};
-use crate::turn::{Cut, CutToken, Frame};
+use crate::turn::{AbortCause, AbortToken, TurnContext};
 
 /// While anybody holds it, the conversation's observers are given every event, in order, by one task. Only their failures
 /// are told, of each hook the first of a turn: whatever is told is given to them again, and that must have an end.
@@ -24,23 +25,23 @@ pub(crate) struct Watching {
     /// How far every observer has come.
     seen: watch::Sender<Cursor>,
     /// The turn that a failure can block.
-    flying: Mutex<Option<(TurnId, CutToken)>>,
+    flying: Mutex<Option<(TurnId, AbortToken)>>,
 }
 
 impl Watching {
     /// Joins those who watch already. `None` if the agent has no observers.
-    pub(super) fn of(cell: &Arc<Cell>, house: &Arc<House>) -> Option<Arc<Self>> {
+    pub(super) fn of(cell: &Arc<Cell>, runtime: &Arc<Runtime>) -> Option<Arc<Self>> {
         if cell.agent.chains().on_event.is_empty() {
             return None;
         }
         cell.watch(|| {
-            let (tail, queue) = cell.plane.subscribe_lossless();
+            let (tail, queue) = cell.feed.subscribe_lossless();
             let (seen, flying) = (watch::Sender::new(Cursor::default()), Mutex::default());
             let watching = Arc::new(Self { queue, seen, flying });
-            let (weak, cell, house) = (Arc::downgrade(&watching), cell.clone(), house.clone());
-            let aside = house.begin_aside();
+            let (weak, cell, runtime) = (Arc::downgrade(&watching), cell.clone(), runtime.clone());
+            let aside = runtime.begin_aside();
             tokio::spawn(async move {
-                Pump { cell, clock: house.clock.clone(), watching: weak, told: Vec::new() }.run(tail).await;
+                Pump { cell, clock: runtime.clock.clone(), watching: weak, told: Vec::new() }.run(tail).await;
                 drop(aside);
             });
             watching
@@ -49,8 +50,8 @@ impl Watching {
     }
 
     /// From now on a failure that blocks ends this turn.
-    pub(super) fn follow(&self, frame: &Frame) {
-        *self.flying() = Some((frame.id.clone(), frame.cut.clone()));
+    pub(super) fn follow(&self, ctx: &TurnContext) {
+        *self.flying() = Some((ctx.id.clone(), ctx.abort.clone()));
     }
 
     /// Ready when the observers have seen all that was told up to here, or see nothing more.
@@ -59,7 +60,7 @@ impl Watching {
         let _ = self.seen.subscribe().wait_for(|seen| *seen >= cursor).await;
     }
 
-    fn flying(&self) -> MutexGuard<'_, Option<(TurnId, CutToken)>> {
+    fn flying(&self) -> MutexGuard<'_, Option<(TurnId, AbortToken)>> {
         self.flying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,10 +115,10 @@ impl Pump {
     fn failed(&mut self, nth: usize, entry: &HookEntry, turn: Option<&TurnId>, took: Duration, failure: &HookFailure) {
         if entry.failure_policy(Point::OnEvent) == OnFailure::Block
             && let Some(watching) = self.watching.upgrade()
-            && let Some((_, cut)) = watching.flying().as_ref().filter(|(flying, _)| Some(flying) == turn)
+            && let Some((_, abort)) = watching.flying().as_ref().filter(|(flying, _)| Some(flying) == turn)
         {
             let why = format!("hook {} failed at {}: {failure}", entry.name, Point::OnEvent).into();
-            cut.cut(Cut::Blocked { hook: entry.name.clone(), why });
+            abort.abort(AbortCause::Blocked { hook: entry.name.clone(), why });
         }
         match self.told.iter_mut().find(|(told, _)| *told == nth) {
             Some((_, told)) if told.as_ref() == turn => return,
@@ -134,7 +135,7 @@ impl Pump {
             call: None,
             failure: Some(failure.to_string()),
         };
-        self.cell.plane.tell_live(turn, Live::hook_finished(&record));
+        self.cell.feed.publish_live(turn, LiveEvent::hook_finished(&record));
     }
 }
 
@@ -142,7 +143,7 @@ impl Pump {
 async fn within(
     clock: &dyn Clock,
     entry: &HookEntry,
-    mut future: Boxed<'_, Result<(), Failure>>,
+    mut future: BoxFuture<'_, Result<(), BoxError>>,
 ) -> Result<(), HookFailure> {
     let mut timer = None;
     poll_fn(|cx| {

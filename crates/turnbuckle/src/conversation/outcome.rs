@@ -10,14 +10,14 @@ use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::{Reply, Text, Usage};
 use crate::projection::Pending;
-use crate::scope::By;
+use crate::scope::Author;
 use crate::store::StoreError;
 use crate::turn::PermissionMode;
 
 /// A turn that is over.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Ended {
+pub struct TurnReport {
     /// Of which conversation.
     pub conversation: ConversationId,
     /// Which turn.
@@ -31,7 +31,7 @@ pub struct Ended {
     /// Why, if not plainly completed.
     pub reason: Option<Text>,
     /// Who ended it, if not the model.
-    pub by: Option<By>,
+    pub by: Option<Author>,
     /// The model's last words, if the turn got that far.
     pub reply: Option<Arc<Reply>>,
     /// What an `after_agent` hook shows instead.
@@ -48,7 +48,7 @@ pub struct Ended {
     pub ms: u64,
 }
 
-impl Ended {
+impl TurnReport {
     pub(crate) fn new(
         conversation: ConversationId,
         turn: TurnId,
@@ -105,9 +105,9 @@ impl Ended {
 
 /// How a turn came to rest.
 #[derive(Clone, Debug)]
-pub enum Rest {
+pub enum TurnStatus {
     /// It is over.
-    Ended(Box<Ended>),
+    Ended(Box<TurnReport>),
     /// Someone must answer these.
     Waiting(Vec<Pending>),
 }
@@ -117,11 +117,11 @@ pub enum Rest {
 pub struct TurnHandle {
     turn: TurnId,
     /// `None`: another process carries the turn on.
-    rest: Option<oneshot::Receiver<Result<Rest, TurnError>>>,
+    rest: Option<oneshot::Receiver<Result<TurnStatus, TurnError>>>,
 }
 
 impl TurnHandle {
-    pub(crate) fn new(turn: TurnId, rest: oneshot::Receiver<Result<Rest, TurnError>>) -> Self {
+    pub(crate) fn new(turn: TurnId, rest: oneshot::Receiver<Result<TurnStatus, TurnError>>) -> Self {
         Self { turn, rest: Some(rest) }
     }
 
@@ -130,7 +130,7 @@ impl TurnHandle {
     }
 
     /// Whether another process carries the turn on: it was handed over.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.rest.is_none()
     }
 
@@ -140,10 +140,10 @@ impl TurnHandle {
     }
 
     /// Waits until the turn is over or waits for someone.
-    pub async fn rest(self) -> Result<Rest, TurnError> {
+    pub async fn wait(self) -> Result<TurnStatus, TurnError> {
         match self.rest {
             Some(rest) => rest.await.unwrap_or(Err(TurnError::Gone)),
-            None => Err(TurnError::Elsewhere),
+            None => Err(TurnError::Remote),
         }
     }
 }
@@ -160,7 +160,7 @@ pub enum TurnError {
     Gone,
     /// Another process has the conversation.
     #[error("another process carries the turn on")]
-    Elsewhere,
+    Remote,
 }
 
 /// Why a message was not taken.
@@ -308,17 +308,17 @@ impl From<SendError> for ResolveError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// This process has the turn, and ends it.
-    Here {
+    Local {
         /// Which.
         turn: TurnId,
     },
     /// Another process has the turn, and finds the order in its inbox.
-    ByLetter {
+    Remote {
         /// Which.
         turn: TurnId,
     },
     /// No turn was open.
-    Nothing,
+    NotRunning,
 }
 
 /// Why [`Agent::run`](crate::Agent::run) has no outcome.

@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::driver::Sitting;
 use super::outbox::last_words;
 use crate::event::EventKind;
-use crate::hook::Moment;
-use crate::live::{Level, Live};
+use crate::feed::{Level, LiveEvent};
+use crate::hook::Lifecycle;
 use crate::message::Reply;
+use crate::output_schema::OutputSchema;
 use crate::scope::Actor;
-use crate::shape::Shape;
-use crate::store::{Beside, Says};
-use crate::turn::{Flight, Frame, FrameParts, Meter, Spent, State, Turn, look_back};
+use crate::store::{InboxKind, Scratch};
+use crate::turn::{ActiveTurn, Budget, State, Turn, TurnContext, TurnContextParts, UsedBudget, look_back};
 
 impl Sitting {
     /// The flight of the open turn, or of the next message.
-    pub(super) fn take_off(&mut self, epoch: u64) -> Option<Box<Flight>> {
+    pub(super) fn take_off(&mut self, epoch: u64) -> Option<Box<ActiveTurn>> {
         let mut state = self.state.take()?;
         let (agent, parent) = (self.cell.agent.clone(), self.cell.parent());
         if state.turn.is_none() {
@@ -24,65 +24,65 @@ impl Sitting {
         }
         let open = state.turn.as_ref()?;
         let id = open.id.clone();
-        let place = self.inbox.iter().position(|letter| *letter.id == *id.as_str());
+        let place = self.inbox.iter().position(|item| *item.id == *id.as_str());
         let message = place.map(|index| self.inbox.remove(index));
-        let beside = self.beside.take().filter(|beside| beside.turn == id);
-        let actor = message.as_ref().map(|letter| letter.from.clone());
-        let actor = actor.or_else(|| beside.as_ref().map(|beside| beside.actor.clone())).unwrap_or(Actor::System);
-        let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.house.scope_source)(&actor));
-        let mut beside = beside.unwrap_or_else(|| fresh_beside(&agent, &id, actor));
+        let scratch = self.scratch.take().filter(|scratch| scratch.turn == id);
+        let actor = message.as_ref().map(|item| item.from.clone());
+        let actor = actor.or_else(|| scratch.as_ref().map(|scratch| scratch.actor.clone())).unwrap_or(Actor::System);
+        let scope = self.cell.scope_of(&id).unwrap_or_else(|| (self.runtime.scope_source)(&actor));
+        let mut scratch = scratch.unwrap_or_else(|| new_scratch(&agent, &id, actor));
         // Attempts at a reply that is not in the log yet.
-        let regenerated = beside.regeneration.as_ref().map_or(0, |again| again.attempts);
-        let attempts = beside.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
-        let logged = Spent { calls: open.model_calls + attempts, usage: open.usage, cost: beside.spent.cost };
-        let spent = if beside.spent.calls >= logged.calls { beside.spent } else { logged };
-        let meter = Meter::new(state.totals.model_calls, spent, parent.clone());
-        let message = message.and_then(|letter| match letter.says {
-            Says::Message { content, schema } => {
-                beside.schema = schema;
+        let regenerated = scratch.regeneration.as_ref().map_or(0, |again| again.attempts);
+        let attempts = scratch.asked.as_ref().map_or(regenerated, |asked| asked.attempt);
+        let logged = UsedBudget { calls: open.model_calls + attempts, usage: open.usage, cost: scratch.spent.cost };
+        let spent = if scratch.spent.calls >= logged.calls { scratch.spent } else { logged };
+        let budget = Budget::new(state.totals.model_calls, spent, parent.clone());
+        let message = message.and_then(|item| match item.kind {
+            InboxKind::Message { content, schema } => {
+                scratch.schema = schema;
                 Some(content)
             }
             _ => None,
         });
         // It was a schema when it was sent.
-        let shape = beside.schema.as_ref().and_then(|schema| Shape::new((**schema).clone()).ok());
+        let shape = scratch.schema.as_ref().and_then(|schema| OutputSchema::new((**schema).clone()).ok());
         let shape = shape.or_else(|| agent.shape().cloned());
         let user_message = message.or_else(|| opening(&state)).unwrap_or_default();
-        let frame = Frame::new(FrameParts {
+        let ctx = TurnContext::new(TurnContextParts {
             conversation: self.cell.id.clone(),
             scope,
             agent,
-            limits: beside.limits.clone(),
-            plane: self.cell.plane.clone(),
-            house: self.house.clone(),
-            cut: self.cell.begin(&id, parent.as_ref()),
+            limits: scratch.limits.clone(),
+            feed: self.cell.feed.clone(),
+            runtime: self.runtime.clone(),
+            abort: self.cell.begin(&id, parent.as_ref()),
             parent,
-            meter,
-            touched: beside.touched.clone(),
+            budget,
+            touched: scratch.touched.clone(),
             id,
         });
         let moment = self.cell.meets_first_turn().then_some(match state.seq {
-            0 => Moment::Started,
-            _ => Moment::Revived,
+            0 => Lifecycle::Started,
+            _ => Lifecycle::Revived,
         });
-        if frame.agent.digest() != &beside.digest {
+        if ctx.agent.digest() != &scratch.digest {
             let text = "the configuration changed since this turn began: its limits stay, hooks and tools are the present ones";
-            frame.tell(Live::Notice { level: Level::Warning, text: text.into(), hook: None });
+            ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
         }
-        let mut turn = Turn::new(Arc::new(frame), user_message);
+        let mut turn = Turn::new(Arc::new(ctx), user_message);
         let seen = turn.change();
         seen.assistant_message = last_reply(&state);
         seen.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
-        let mut flight = Box::new(Flight::new(turn, state, beside, epoch, self.cell.clone()));
-        (flight.moment, flight.shape) = (moment, shape);
-        flight.remember_injections();
-        look_back(&mut flight);
-        Some(flight)
+        let mut active = Box::new(ActiveTurn::new(turn, state, scratch, epoch, self.cell.clone()));
+        (active.moment, active.shape) = (moment, shape);
+        active.remember_injections();
+        look_back(&mut active);
+        Some(active)
     }
 }
 
-fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Beside {
-    Beside {
+fn new_scratch(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Scratch {
+    Scratch {
         turn: turn.clone(),
         actor,
         agent: agent.shared_name().clone(),
@@ -97,7 +97,7 @@ fn fresh_beside(agent: &crate::Agent, turn: &crate::TurnId, actor: Actor) -> Bes
         answers: Vec::new(),
         touched: Vec::new(),
         active: Duration::ZERO,
-        spent: Spent::default(),
+        spent: UsedBudget::default(),
         advice: Vec::new(),
         warnings: Vec::new(),
     }

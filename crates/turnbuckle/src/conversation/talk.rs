@@ -7,24 +7,24 @@ use tokio::sync::oneshot;
 use super::cell::{Cell, Given};
 use super::command::{Command, NewMessage};
 use super::inline::Inline;
-use super::outcome::{Ended, Rest, RunError, SendError, TurnError, TurnHandle};
+use super::outcome::{RunError, SendError, TurnError, TurnHandle, TurnReport, TurnStatus};
 use super::{Conversations, WhileBusy};
 use crate::clock::Timestamp;
 use crate::id::{ConversationId, TurnId};
 use crate::message::Content;
+use crate::output_schema::OutputSchema;
 use crate::scope::Scope;
-use crate::shape::Shape;
-use crate::store::{Letter, Says, StoreError};
-use crate::turn::Cut;
+use crate::store::{InboxItem, InboxKind, StoreError};
+use crate::turn::AbortCause;
 
 /// What is said, and what the answer must look like.
 #[derive(Clone, Debug)]
-pub struct Say {
+pub struct UserInput {
     content: Content,
-    shape: Option<Shape>,
+    shape: Option<OutputSchema>,
 }
 
-impl Say {
+impl UserInput {
     /// Just this.
     pub fn new(content: impl Into<Content>) -> Self {
         Self { content: content.into(), shape: None }
@@ -32,18 +32,18 @@ impl Say {
 
     /// The answer must be an object of this shape.
     #[must_use]
-    pub fn shaped(mut self, shape: Shape) -> Self {
+    pub fn with_schema(mut self, shape: OutputSchema) -> Self {
         self.shape = Some(shape);
         self
     }
 
-    pub(super) fn letter(&self, turn: &TurnId, scope: &Scope, at: Timestamp) -> Letter {
+    pub(super) fn item(&self, turn: &TurnId, scope: &Scope, at: Timestamp) -> InboxItem {
         let schema = self.shape.as_ref().map(|shape| shape.schema().clone());
-        Letter::message(turn, self.content.clone(), scope.actor().clone(), at).with_schema(schema)
+        InboxItem::message(turn, self.content.clone(), scope.actor().clone(), at).with_schema(schema)
     }
 }
 
-impl<C: Into<Content>> From<C> for Say {
+impl<C: Into<Content>> From<C> for UserInput {
     fn from(content: C) -> Self {
         Self::new(content)
     }
@@ -51,28 +51,33 @@ impl<C: Into<Content>> From<C> for Say {
 
 impl Conversations {
     /// One turn of a new conversation, to its end.
-    pub async fn run(&self, message: impl Into<Say>, scope: Scope) -> Result<Ended, RunError> {
-        let id = ConversationId::from(self.house.ids.mint("c_"));
+    pub async fn run(&self, message: impl Into<UserInput>, scope: Scope) -> Result<TurnReport, RunError> {
+        let id = ConversationId::from(self.runtime.ids.mint("c_"));
         match self.turn(&id, message, scope).await? {
-            Rest::Ended(ended) => Ok(*ended),
-            Rest::Waiting(pending) => Err(RunError::Waiting { conversation: id, pending }),
+            TurnStatus::Ended(ended) => Ok(*ended),
+            TurnStatus::Waiting(pending) => Err(RunError::Waiting { conversation: id, pending }),
         }
     }
 
     /// Sends a message and carries its turn on in the caller's task until it rests. Dropped before, the turn goes on in
     /// a task of its own: going away is not cancelling.
-    pub async fn turn(&self, id: &ConversationId, message: impl Into<Say>, scope: Scope) -> Result<Rest, RunError> {
+    pub async fn turn(
+        &self,
+        id: &ConversationId,
+        message: impl Into<UserInput>,
+        scope: Scope,
+    ) -> Result<TurnStatus, RunError> {
         let say = message.into();
         if say.content.is_blank() {
             return Err(SendError::Empty.into());
         }
         self.open(id, &scope).await?;
-        let turn = TurnId::from(self.house.ids.mint("t_"));
+        let turn = TurnId::from(self.runtime.ids.mint("t_"));
         let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
         let (waiter, rest) = oneshot::channel();
         let message = NewMessage { turn, say, scope, while_busy: WhileBusy::Reject, done, rest: waiter };
-        let mut inline = match cell.give(&self.house, Command::Message(message)) {
+        let mut inline = match cell.give(&self.runtime, Command::Message(message)) {
             Given::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
             Given::Driver(driver) => Inline::of(Some(driver)),
             Given::Sent => Inline::of(None),
@@ -85,7 +90,7 @@ impl Conversations {
     pub async fn send(
         &self,
         id: &ConversationId,
-        message: impl Into<Say>,
+        message: impl Into<UserInput>,
         scope: Scope,
     ) -> Result<TurnHandle, SendError> {
         self.send_while(id, message, scope, WhileBusy::Reject).await
@@ -95,7 +100,7 @@ impl Conversations {
     pub async fn send_while(
         &self,
         id: &ConversationId,
-        message: impl Into<Say>,
+        message: impl Into<UserInput>,
         scope: Scope,
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
@@ -104,14 +109,14 @@ impl Conversations {
             return Err(SendError::Empty);
         }
         self.open(id, &scope).await?;
-        let turn = TurnId::from(self.house.ids.mint("t_"));
+        let turn = TurnId::from(self.runtime.ids.mint("t_"));
         let cell = self.cell(id);
         let (done, stored) = oneshot::channel();
         let (waiter, rest) = oneshot::channel();
         let (words, sender) = (say.clone(), scope.clone());
         let mut message = NewMessage { turn: turn.clone(), say, scope, while_busy, done, rest: waiter };
         loop {
-            message = match cell.give(&self.house, Command::Message(message)) {
+            message = match cell.give(&self.runtime, Command::Message(message)) {
                 Given::Busy(message) => message,
                 Given::Driver(driver) => break drop(tokio::spawn(driver)),
                 Given::Sent => break,
@@ -142,18 +147,18 @@ impl Conversations {
     /// it is stored the rest is done, whether or not the sender still waits.
     async fn send_to_busy(&self, cell: &Arc<Cell>, message: NewMessage) -> Result<(), SendError> {
         let NewMessage { turn, say, scope, while_busy, rest, .. } = message;
-        let (letter, by) = (say.letter(&turn, &scope, self.house.clock.now()), scope.by());
+        let (item, by) = (say.item(&turn, &scope, self.runtime.clock.now()), scope.by());
         // The turn that is meant: when the message is stored, another may be under way, its own even.
         let meant = cell.flying().filter(|_| while_busy == WhileBusy::Interrupt);
-        let (cell, house) = (cell.clone(), self.house.clone());
+        let (cell, runtime) = (cell.clone(), self.runtime.clone());
         let arriving = cell.arriving(&turn, scope, rest);
         let sent = tokio::spawn(async move {
-            house.store.deliver(&cell.id, letter).await?;
+            runtime.store.deliver(&cell.id, item).await?;
             arriving.stored();
             if let Some(meant) = meant {
-                cell.cut(&meant, Cut::Cancelled(by));
+                cell.abort(&meant, AbortCause::Cancelled(by));
             }
-            cell.command(&house, Command::Wake);
+            cell.command(&runtime, Command::Wake);
             Ok(())
         });
         sent.await.unwrap_or(Err(SendError::Gone))
@@ -164,16 +169,16 @@ impl Conversations {
         &self,
         id: &ConversationId,
         turn: TurnId,
-        say: Say,
+        say: UserInput,
         scope: Scope,
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
         let open = self.open_turn(id).await?;
-        let letter = say.letter(&turn, &scope, self.house.clock.now());
-        self.house.store.deliver(id, letter).await?;
+        let item = say.item(&turn, &scope, self.runtime.clock.now());
+        self.runtime.store.deliver(id, item).await?;
         match (while_busy, open) {
-            (WhileBusy::Interrupt, Some(turn)) => self.post(id, Says::Cancel { turn }, &scope).await?,
-            _ => self.cell(id).command(&self.house, Command::Wake),
+            (WhileBusy::Interrupt, Some(turn)) => self.post(id, InboxKind::Cancel { turn }, &scope).await?,
+            _ => self.cell(id).command(&self.runtime, Command::Wake),
         }
         Ok(TurnHandle::elsewhere(turn))
     }

@@ -5,9 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::{AfterAgent, AfterModel, BeforeAgent, BeforeModel, BeforeTool, Hook, OnStop};
-use super::{Incoming, Outgoing, Passed, Settled, Snapshot, Stopping, Transformer};
-use crate::Failure;
-use crate::live::Told;
+use super::{
+    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, OnStopContext, TransformOutput,
+    Transformer,
+};
+use crate::BoxError;
+use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::turn::Turn;
 
@@ -21,8 +24,8 @@ pub struct Pre<F> {
 /// A closure at `before_agent`: it may inject, rewrite or halt.
 ///
 /// ```
-/// use turnbuckle::hook::{Incoming, pre};
-/// let clock = pre("clock", |mut turn: Incoming| async move {
+/// use turnbuckle::hook::{BeforeAgentContext, pre};
+/// let clock = pre("clock", |mut turn: BeforeAgentContext| async move {
 ///     turn.inject("It is noon.");
 ///     turn.proceed()
 /// });
@@ -34,7 +37,7 @@ pub fn pre<F>(name: impl Into<String>, run: F) -> Pre<F> {
 }
 
 impl<F> Pre<F> {
-    /// Before each model call instead of once a turn; the closure is handed an [`Outgoing`].
+    /// Before each model call instead of once a turn; the closure is handed an [`BeforeModelContext`].
     pub fn every_call(self) -> EveryCall<F> {
         EveryCall { name: self.name, run: self.run }
     }
@@ -42,14 +45,14 @@ impl<F> Pre<F> {
 
 impl<F, Fut> Hook for Pre<F>
 where
-    F: Fn(Incoming) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(Incoming, BeforeAgent), Failure>> + Send + 'static,
+    F: Fn(BeforeAgentContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(BeforeAgentContext, BeforeAgent), BoxError>> + Send + 'static,
 {
     fn name(&self) -> String {
         self.name.clone()
     }
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
-        let (edited, decision) = (self.run)(Incoming::new(turn.turn.clone())).await?;
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
+        let (edited, decision) = (self.run)(BeforeAgentContext::new(turn.turn.clone())).await?;
         (turn.injected, turn.rewritten) = (edited.injected, edited.rewritten);
         Ok(decision)
     }
@@ -64,14 +67,14 @@ pub struct EveryCall<F> {
 
 impl<F, Fut> Hook for EveryCall<F>
 where
-    F: Fn(Outgoing) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(Outgoing, BeforeModel), Failure>> + Send + 'static,
+    F: Fn(BeforeModelContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(BeforeModelContext, BeforeModel), BoxError>> + Send + 'static,
 {
     fn name(&self) -> String {
         self.name.clone()
     }
-    async fn before_model(&self, turn: &mut Outgoing) -> Result<BeforeModel, Failure> {
-        let (edited, decision) = (self.run)(Outgoing::new(turn.turn.clone())).await?;
+    async fn before_model(&self, turn: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
+        let (edited, decision) = (self.run)(BeforeModelContext::new(turn.turn.clone())).await?;
         (turn.injected, turn.edited) = (edited.injected, edited.edited);
         Ok(decision)
     }
@@ -91,14 +94,14 @@ pub fn post<F>(name: impl Into<String>, run: F) -> Post<F> {
 
 impl<F, Fut> Hook for Post<F>
 where
-    F: Fn(Settled) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(Settled, AfterAgent), Failure>> + Send + 'static,
+    F: Fn(AfterAgentContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(AfterAgentContext, AfterAgent), BoxError>> + Send + 'static,
 {
     fn name(&self) -> String {
         self.name.clone()
     }
-    async fn after_agent(&self, turn: &mut Settled) -> Result<AfterAgent, Failure> {
-        let mut view = Settled::new(turn.turn.clone());
+    async fn after_agent(&self, turn: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
+        let mut view = AfterAgentContext::new(turn.turn.clone());
         view.shown = turn.shown.clone();
         let (edited, decision) = (self.run)(view).await?;
         (turn.injected, turn.result) = (edited.injected, edited.result);
@@ -123,12 +126,12 @@ macro_rules! closure_hook {
         impl<F, Fut> Hook for $Hook<F>
         where
             F: Fn($($owned),+) -> Fut + Send + Sync + 'static,
-            Fut: Future<Output = Result<$decision, Failure>> + Send + 'static,
+            Fut: Future<Output = Result<$decision, BoxError>> + Send + 'static,
         {
             fn name(&self) -> String {
                 self.name.clone()
             }
-            async fn $point(&self, $($arg: $borrowed),+) -> Result<$decision, Failure> {
+            async fn $point(&self, $($arg: $borrowed),+) -> Result<$decision, BoxError> {
                 (self.run)($($arg.clone()),+).await
             }
         }
@@ -145,15 +148,15 @@ closure_hook! {
 }
 closure_hook! {
     /// A closure at `on_stop`: judges whether the turn may end.
-    stop -> StopFn, on_stop(turn: &Stopping => Stopping) -> OnStop
+    stop -> StopFn, on_stop(turn: &OnStopContext => OnStopContext) -> OnStop
 }
 closure_hook! {
     /// A closure after a completed turn, aside.
-    background -> BackgroundFn, background(snapshot: &Snapshot => Snapshot) -> ()
+    background -> BackgroundFn, background(snapshot: &BackgroundContext => BackgroundContext) -> ()
 }
 closure_hook! {
     /// A closure on every event of both planes.
-    observe -> ObserveFn, on_event(told: &Arc<Told> => Arc<Told>) -> ()
+    observe -> ObserveFn, on_event(told: &Arc<FeedEvent> => Arc<FeedEvent>) -> ()
 }
 
 /// A closure on the stream.
@@ -187,7 +190,7 @@ where
 struct PerChunk<F>(F);
 
 impl<F: Fn(&str) -> String + Send> Transformer for PerChunk<F> {
-    fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure> {
+    fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
         out.push(&(self.0)(text));
         Ok(())
     }

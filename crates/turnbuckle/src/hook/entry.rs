@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::erased::DynHook;
 use super::parallel::Parallel;
-use super::twin::DynHook;
 use super::{Hook, Point, Points};
 use crate::message::Text;
 
@@ -126,7 +126,7 @@ impl HookEntry {
         }
     }
 
-    pub(crate) fn minds_tool(&self, tool: &str) -> bool {
+    pub(crate) fn matches_tool(&self, tool: &str) -> bool {
         let globs = &self.settings.tools;
         globs.is_empty() || globs.iter().any(|glob| wildmatch::WildMatch::new(glob).matches(tool))
     }
@@ -147,7 +147,7 @@ impl<H: Hook> From<H> for HookEntry {
 }
 
 fn narrowed(points: Points, settings: &Settings) -> Points {
-    settings.only.map_or(points, |only| points.and(only))
+    settings.only.map_or(points, |only| points.intersection(only))
 }
 
 impl fmt::Debug for HookEntry {
@@ -210,11 +210,11 @@ pub(super) fn snake_case(type_name: &str) -> String {
     let path = type_name.split('<').next().unwrap_or(type_name);
     let short = path.rsplit("::").next().unwrap_or(path);
     let mut name = String::with_capacity(short.len() + 4);
-    for (index, letter) in short.chars().enumerate() {
-        if letter.is_uppercase() && index > 0 {
+    for (index, ch) in short.chars().enumerate() {
+        if ch.is_uppercase() && index > 0 {
             name.push('_');
         }
-        name.extend(letter.to_lowercase());
+        name.extend(ch.to_lowercase());
     }
     name
 }
@@ -233,10 +233,10 @@ mod tests {
     fn a_hook_can_be_narrowed_to_some_of_its_points() {
         struct Both;
         impl Hook for Both {
-            async fn on_ended(&self, _: &crate::Ended) -> Result<(), crate::Failure> {
+            async fn on_ended(&self, _: &crate::TurnReport) -> Result<(), crate::BoxError> {
                 Ok(())
             }
-            async fn background(&self, _: &crate::hook::Snapshot) -> Result<(), crate::Failure> {
+            async fn background(&self, _: &crate::hook::BackgroundContext) -> Result<(), crate::BoxError> {
                 Ok(())
             }
         }
@@ -252,6 +252,6 @@ mod tests {
         let entry = Quiet.named("loud").timeout(Duration::from_secs(1)).for_tools(["write_*"]);
         assert_eq!(entry.name(), "loud");
         assert_eq!(entry.time_limit(), Duration::from_secs(1));
-        assert!(entry.minds_tool("write_file") && !entry.minds_tool("read_file"));
+        assert!(entry.matches_tool("write_file") && !entry.matches_tool("read_file"));
     }
 }

@@ -23,7 +23,7 @@ const NAME: &str = "foreign";
 impl Fence {
     /// Content from `source`.
     pub fn new(source: impl AsRef<str>) -> Self {
-        let clean = |letter: char| if letter.is_control() || "<>\"&".contains(letter) { '_' } else { letter };
+        let clean = |ch: char| if ch.is_control() || "<>\"&".contains(ch) { '_' } else { ch };
         Self { source: source.as_ref().chars().map(clean).collect() }
     }
 
@@ -36,21 +36,19 @@ impl Fence {
 /// Every `<` that could begin one of our delimiters, however it is spelt or spaced, becomes `‹`.
 fn neutralised(content: &str) -> String {
     let mut out = String::with_capacity(content.len());
-    for (index, letter) in content.char_indices() {
-        let forged = letter == '<' && names_us(&content[index + 1..]);
-        out.push(if forged { '‹' } else { letter });
+    for (index, ch) in content.char_indices() {
+        let forged = ch == '<' && names_us(&content[index + 1..]);
+        out.push(if forged { '‹' } else { ch });
     }
     out
 }
 
 fn names_us(rest: &str) -> bool {
-    let invisible = |letter: char| {
-        letter.is_whitespace()
-            || letter.is_control()
-            || matches!(letter, '\u{200B}'..='\u{200F}' | '\u{FEFF}' | '\u{2060}')
+    let invisible = |ch: char| {
+        ch.is_whitespace() || ch.is_control() || matches!(ch, '\u{200B}'..='\u{200F}' | '\u{FEFF}' | '\u{2060}')
     };
-    let mut letters = rest.chars().filter(|letter| !invisible(*letter) && *letter != '/').take(NAME.len());
-    NAME.chars().all(|expected| letters.next().is_some_and(|letter| letter.eq_ignore_ascii_case(&expected)))
+    let mut chars = rest.chars().filter(|ch| !invisible(*ch) && *ch != '/').take(NAME.len());
+    NAME.chars().all(|expected| chars.next().is_some_and(|ch| ch.eq_ignore_ascii_case(&expected)))
 }
 
 #[cfg(test)]

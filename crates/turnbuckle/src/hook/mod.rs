@@ -8,6 +8,7 @@
 mod closure;
 mod decision;
 mod entry;
+pub(crate) mod erased;
 mod fence;
 mod next;
 mod parallel;
@@ -15,12 +16,12 @@ mod point;
 mod record;
 pub(crate) mod run;
 mod transformer;
-pub(crate) mod twin;
 mod view;
 
 use std::future::Future;
 use std::sync::Arc;
 
+pub use crate::message::Injection;
 pub use closure::{background, gate, guard, observe, post, pre, stop, transform};
 pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, Named, OnStop};
 pub(crate) use entry::Code;
@@ -30,17 +31,20 @@ pub use next::{ModelNext, OwnedModelNext, OwnedToolNext, ToolNext};
 pub use parallel::{Member, Parallel, member, parallel};
 pub use point::{Point, Points};
 pub use record::{HookFailure, Record};
-pub use transformer::{Passed, Transformer};
-pub use view::{Incoming, Injection, Meeting, Moment, Outgoing, Settled, Snapshot, Stopping, ToolTrace};
+pub use transformer::{TransformOutput, Transformer};
+pub use view::{
+    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Lifecycle, OnConversationContext,
+    OnStopContext, ToolTrace,
+};
 
-use crate::Failure;
-use crate::conversation::Ended;
-use crate::live::Told;
+use crate::BoxError;
+use crate::conversation::TurnReport;
+use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
 use crate::tool::Output;
 use crate::turn::Turn;
-use twin::{Pass, Unhooked};
+use erased::{Pass, Unhooked};
 
 /// Code on a turn. Implement the points you want with plain `async fn`; the others cost nothing.
 ///
@@ -52,11 +56,11 @@ use twin::{Pass, Unhooked};
 /// it has returned well, so no half edit is left behind.
 ///
 /// ```
-/// use turnbuckle::{Failure, hook::{BeforeAgent, Hook, Incoming}};
+/// use turnbuckle::{BoxError, hook::{BeforeAgent, Hook, BeforeAgentContext}};
 ///
 /// struct Polite;
 /// impl Hook for Polite {
-///     async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+///     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
 ///         if turn.user_message().text().contains("damn") {
 ///             return Ok(BeforeAgent::Halt("mind your language".into()));
 ///         }
@@ -78,19 +82,28 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// A conversation started, was revived, or ended. What it injects stands in the turn that follows.
-    fn on_conversation(&self, meeting: &mut Meeting) -> impl Future<Output = Result<(), Failure>> + Send {
+    fn on_conversation(
+        &self,
+        meeting: &mut OnConversationContext,
+    ) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = meeting;
         Unhooked::new(Pass::<()>::new())
     }
 
     /// Once a turn, on the incoming message; never twice for a turn once its results are written.
-    fn before_agent(&self, turn: &mut Incoming) -> impl Future<Output = Result<BeforeAgent, Failure>> + Send {
+    fn before_agent(
+        &self,
+        turn: &mut BeforeAgentContext,
+    ) -> impl Future<Output = Result<BeforeAgent, BoxError>> + Send {
         let _ = turn;
         Unhooked::new(Pass::<BeforeAgent>::new())
     }
 
     /// Before each model call, on the assembled context.
-    fn before_model(&self, turn: &mut Outgoing) -> impl Future<Output = Result<BeforeModel, Failure>> + Send {
+    fn before_model(
+        &self,
+        turn: &mut BeforeModelContext,
+    ) -> impl Future<Output = Result<BeforeModel, BoxError>> + Send {
         let _ = turn;
         Unhooked::new(Pass::<BeforeModel>::new())
     }
@@ -113,13 +126,17 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// A reply is complete and no tool has run.
-    fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> impl Future<Output = Result<AfterModel, Failure>> + Send {
+    fn after_model(
+        &self,
+        turn: &Turn,
+        reply: &Arc<Reply>,
+    ) -> impl Future<Output = Result<AfterModel, BoxError>> + Send {
         let _ = (turn, reply);
         Unhooked::new(Pass::<AfterModel>::new())
     }
 
     /// Per call, arguments valid. All calls of a reply are decided before any of them runs.
-    fn before_tool(&self, turn: &Turn, call: &ToolCall) -> impl Future<Output = Result<BeforeTool, Failure>> + Send {
+    fn before_tool(&self, turn: &Turn, call: &ToolCall) -> impl Future<Output = Result<BeforeTool, BoxError>> + Send {
         let _ = (turn, call);
         Unhooked::new(Pass::<BeforeTool>::new())
     }
@@ -130,7 +147,7 @@ pub trait Hook: Send + Sync + 'static {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> impl Future<Output = Result<Output, Failure>> + Send {
+    ) -> impl Future<Output = Result<Output, BoxError>> + Send {
         let _ = turn;
         Unhooked::new(next.run(call))
     }
@@ -141,31 +158,31 @@ pub trait Hook: Send + Sync + 'static {
         turn: &Turn,
         call: &ToolCall,
         output: &Output,
-    ) -> impl Future<Output = Result<AfterTool, Failure>> + Send {
+    ) -> impl Future<Output = Result<AfterTool, BoxError>> + Send {
         let _ = (turn, call, output);
         Unhooked::new(Pass::<AfterTool>::new())
     }
 
     /// The model answered without calls. Stop hooks run side by side; all finish.
-    fn on_stop(&self, turn: &Stopping) -> impl Future<Output = Result<OnStop, Failure>> + Send {
+    fn on_stop(&self, turn: &OnStopContext) -> impl Future<Output = Result<OnStop, BoxError>> + Send {
         let _ = turn;
         Unhooked::new(Pass::<OnStop>::new())
     }
 
     /// The turn is about to end `completed`.
-    fn after_agent(&self, turn: &mut Settled) -> impl Future<Output = Result<AfterAgent, Failure>> + Send {
+    fn after_agent(&self, turn: &mut AfterAgentContext) -> impl Future<Output = Result<AfterAgent, BoxError>> + Send {
         let _ = turn;
         Unhooked::new(Pass::<AfterAgent>::new())
     }
 
     /// After a completed turn, aside: at least once, keyed by the turn, with bounded retries.
-    fn background(&self, snapshot: &Snapshot) -> impl Future<Output = Result<(), Failure>> + Send {
+    fn background(&self, snapshot: &BackgroundContext) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = snapshot;
         Unhooked::new(Pass::<()>::new())
     }
 
     /// Every turn, whatever the outcome, after it is written. At least once over crashes, once within a process.
-    fn on_ended(&self, ended: &Ended) -> impl Future<Output = Result<(), Failure>> + Send {
+    fn on_ended(&self, ended: &TurnReport) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = ended;
         Unhooked::new(Pass::<()>::new())
     }
@@ -174,7 +191,7 @@ pub trait Hook: Send + Sync + 'static {
     ///
     /// Of its failures the first of a turn is told. With [`OnFailure::Block`] one ends the turn, and a turn does not
     /// complete before the observer has seen what was told of it.
-    fn on_event(&self, told: &Arc<Told>) -> impl Future<Output = Result<(), Failure>> + Send {
+    fn on_event(&self, told: &Arc<FeedEvent>) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = told;
         Unhooked::new(Pass::<()>::new())
     }

@@ -11,13 +11,13 @@ use std::task::Poll;
 use super::record::panic_text;
 use super::run::contained;
 use super::{Hook, HookEntry, HookFailure, OnFailure, Point, Record};
-use crate::Failure;
-use crate::clock::Boxed;
-use crate::live::Live;
+use crate::BoxError;
+use crate::BoxFuture;
+use crate::feed::LiveEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::tool::{Output, Tool};
-use crate::turn::{Frame, Turn};
+use crate::turn::{Turn, TurnContext};
 
 /// The rest of the chain around a model call. `Copy`: run it any number of times, with any request, into any sink.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl<'a> ModelNext<'a> {
     }
 
     /// Runs the rest of the chain, and at its end the model: one more attempt, unless a wrap answers first.
-    pub fn run<'s>(self, request: &'s Request, out: &'s mut dyn Sink) -> Boxed<'s, Result<Reply, ModelError>>
+    pub fn run<'s>(self, request: &'s Request, out: &'s mut dyn Sink) -> BoxFuture<'s, Result<Reply, ModelError>>
     where
         'a: 's,
     {
@@ -79,7 +79,7 @@ pub struct OwnedModelNext {
 
 impl OwnedModelNext {
     /// Like [`ModelNext::run`].
-    pub fn run<'s>(&'s self, request: &'s Request, out: &'s mut dyn Sink) -> Boxed<'s, Result<Reply, ModelError>> {
+    pub fn run<'s>(&'s self, request: &'s Request, out: &'s mut dyn Sink) -> BoxFuture<'s, Result<Reply, ModelError>> {
         ModelNext::new(&self.rest, &self.turn, &self.model).run(request, out)
     }
 }
@@ -97,16 +97,16 @@ async fn attempt(
     request: &Request,
     out: &mut dyn Sink,
 ) -> Result<Reply, ModelError> {
-    let frame = &turn.frame;
-    if frame.cut.is_cut() {
+    let ctx = &turn.ctx;
+    if ctx.abort.is_aborted() {
         return Err(ModelError::Cancelled);
     }
-    let (attempt, ordinal) = frame.meter.begin(frame.limits())?;
+    let (attempt, ordinal) = ctx.budget.begin(ctx.limits())?;
     let mut request = request.clone();
     (request.attempt, request.ordinal) = (attempt, ordinal);
     out.begin(attempt);
     let reply = call_model(model, &request, out).await?;
-    frame.meter.spend(reply.usage, model.price(&reply.usage));
+    ctx.budget.spend(reply.usage, model.price(&reply.usage));
     Ok(reply)
 }
 
@@ -129,11 +129,11 @@ pub(super) async fn wrapped<H: Hook>(
     out: &mut dyn Sink,
     next: ModelNext<'_>,
 ) -> Result<Reply, ModelError> {
-    let ran = {
+    let finished = {
         let wrap = pin!(async { hook.wrap_model_call(next.turn, request, &mut *out, next).await });
-        timed(&next.turn.frame, entry, Point::WrapModelCall, None, wrap).await
+        timed(&next.turn.ctx, entry, Point::WrapModelCall, None, wrap).await
     };
-    match ran {
+    match finished {
         Ok(result) => result,
         Err(failure) if entry.failure_policy(Point::WrapModelCall) == OnFailure::Ignore => {
             drop(failure);
@@ -159,16 +159,16 @@ impl<'a> ToolNext<'a> {
     }
 
     /// Runs the rest of the chain, and at its end the tool.
-    pub fn run<'s>(self, call: &'s ToolCall) -> Boxed<'s, Result<Output, Failure>>
+    pub fn run<'s>(self, call: &'s ToolCall) -> BoxFuture<'s, Result<Output, BoxError>>
     where
         'a: 's,
     {
         if let Some(inside) = self.inside {
             return Box::pin(inside.watch(Self { inside: None, ..self }, call));
         }
-        let mine = self.rest.iter().position(|entry| entry.minds_tool(&call.name));
+        let mine = self.rest.iter().position(|entry| entry.matches_tool(&call.name));
         match mine {
-            None if self.turn.frame.cut.is_cut() => Box::pin(async { Err("the turn is over".into()) }),
+            None if self.turn.ctx.abort.is_aborted() => Box::pin(async { Err("the turn is over".into()) }),
             None => Box::pin(call_tool(self.tool, self.turn, call)),
             Some(index) => {
                 let (entry, rest) = (&self.rest[index], &self.rest[index + 1..]);
@@ -206,7 +206,7 @@ pub struct OwnedToolNext {
 
 impl OwnedToolNext {
     /// Like [`ToolNext::run`].
-    pub fn run<'s>(&'s self, call: &'s ToolCall) -> Boxed<'s, Result<Output, Failure>> {
+    pub fn run<'s>(&'s self, call: &'s ToolCall) -> BoxFuture<'s, Result<Output, BoxError>> {
         ToolNext::new(&self.rest, &self.turn, &self.tool).run(call)
     }
 }
@@ -218,7 +218,7 @@ impl fmt::Debug for OwnedToolNext {
 }
 
 /// The tool's own panic is the tool's failure, not that of a wrap around it.
-async fn call_tool(tool: &Arc<dyn Tool>, turn: &Turn, call: &ToolCall) -> Result<Output, Failure> {
+async fn call_tool(tool: &Arc<dyn Tool>, turn: &Turn, call: &ToolCall) -> Result<Output, BoxError> {
     let mut future = pin!(async move { tool.call(turn, call).await });
     Ok(poll_fn(|cx| contained(future.as_mut(), cx)).await?)
 }
@@ -232,7 +232,7 @@ struct Inside {
 }
 
 impl Inside {
-    async fn watch(&self, rest: ToolNext<'_>, call: &ToolCall) -> Result<Output, Failure> {
+    async fn watch(&self, rest: ToolNext<'_>, call: &ToolCall) -> Result<Output, BoxError> {
         self.begun.store(true, Ordering::Relaxed);
         let result = rest.run(call).await;
         *self.output.lock().unwrap_or_else(PoisonError::into_inner) = result.as_ref().ok().cloned();
@@ -240,7 +240,12 @@ impl Inside {
     }
 
     /// As if the wrap that failed had not been there.
-    async fn without(self, next: ToolNext<'_>, call: &ToolCall, failure: impl fmt::Display) -> Result<Output, Failure> {
+    async fn without(
+        self,
+        next: ToolNext<'_>,
+        call: &ToolCall,
+        failure: impl fmt::Display,
+    ) -> Result<Output, BoxError> {
         match self.output.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(output) => Ok(output),
             None if self.begun.into_inner() => {
@@ -257,15 +262,15 @@ pub(super) async fn wrapped_tool<H: Hook>(
     entry: &HookEntry,
     call: &ToolCall,
     next: ToolNext<'_>,
-) -> Result<Output, Failure> {
+) -> Result<Output, BoxError> {
     let ignored = entry.failure_policy(Point::WrapToolCall) == OnFailure::Ignore;
     let inside = Inside::default();
-    let ran = {
+    let finished = {
         let watched = ToolNext { inside: ignored.then_some(&inside), ..next };
         let wrap = pin!(async { hook.wrap_tool_call(next.turn, call, watched).await });
-        timed(&next.turn.frame, entry, Point::WrapToolCall, Some(call), wrap).await
+        timed(&next.turn.ctx, entry, Point::WrapToolCall, Some(call), wrap).await
     };
-    match ran {
+    match finished {
         Ok(result) => result,
         Err(failure) if ignored => inside.without(next, call, failure).await,
         Err(failure) => Err(format!("hook {} failed around the tool: {failure}", entry.name).into()),
@@ -274,13 +279,13 @@ pub(super) async fn wrapped_tool<H: Hook>(
 
 /// Runs a wrap: panics contained, its own time limit if it has one, recorded.
 async fn timed<T>(
-    frame: &Frame,
+    ctx: &TurnContext,
     entry: &HookEntry,
     point: Point,
     call: Option<&ToolCall>,
     mut wrap: Pin<&mut (dyn Future<Output = T> + Send + '_)>,
 ) -> Result<T, HookFailure> {
-    let began = frame.clock.coarse();
+    let began = ctx.clock.coarse();
     let mut timer = None;
     let result = poll_fn(|cx| {
         match catch_unwind(AssertUnwindSafe(|| wrap.as_mut().poll(cx))) {
@@ -289,7 +294,7 @@ async fn timed<T>(
             Ok(Poll::Pending) => {}
         }
         let Some(limit) = entry.settings.timeout else { return Poll::Pending };
-        let timer = timer.get_or_insert_with(|| frame.clock.sleep(limit));
+        let timer = timer.get_or_insert_with(|| ctx.clock.sleep(limit));
         timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
     })
     .await;
@@ -298,15 +303,15 @@ async fn timed<T>(
         point,
         hook: entry.name.clone(),
         decision: if failure.is_some() { "failed" } else { "wrap" }.into(),
-        took: frame.clock.coarse().saturating_sub(began),
+        took: ctx.clock.coarse().saturating_sub(began),
         tokens: 0,
         shed: 0,
         call: call.map(|call| call.call.clone()),
         failure,
     };
     if record.failure.is_some() {
-        frame.tell(Live::hook_finished(&record));
+        ctx.publish(LiveEvent::hook_finished(&record));
     }
-    frame.record(record);
+    ctx.record(record);
     result
 }

@@ -5,12 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::{HookEntry, Point};
-use crate::Failure;
-use crate::clock::Boxed;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::message::{Content, Text};
 use crate::turn::Turn;
 
-type Append = dyn Fn(Turn) -> Boxed<'static, Result<Content, Failure>> + Send + Sync;
+type Append = dyn Fn(Turn) -> BoxFuture<'static, Result<Content, BoxError>> + Send + Sync;
 
 /// One member of a group: it may append content, and nothing else. It cannot halt or change the turn, by type.
 #[derive(Clone)]
@@ -23,11 +23,11 @@ pub struct Member {
 pub fn member<F, Fut, C>(name: impl Into<Text>, append: F) -> Member
 where
     F: Fn(Turn) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<C, Failure>> + Send + 'static,
+    Fut: Future<Output = Result<C, BoxError>> + Send + 'static,
     C: Into<Content>,
 {
     let append = Arc::new(append);
-    let boxed = move |turn| -> Boxed<'static, Result<Content, Failure>> {
+    let boxed = move |turn| -> BoxFuture<'static, Result<Content, BoxError>> {
         let append = append.clone();
         Box::pin(async move { append(turn).await.map(Into::into) })
     };

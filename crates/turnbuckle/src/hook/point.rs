@@ -108,7 +108,7 @@ impl Points {
     }
 
     /// Those that both hold.
-    pub fn and(self, other: Self) -> Self {
+    pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Point;
-use crate::Failure;
+use crate::BoxError;
 use crate::id::CallId;
 use crate::message::Text;
 
@@ -45,7 +45,7 @@ impl Record {
 pub enum HookFailure {
     /// It returned an error.
     #[error("{0}")]
-    Error(#[source] Failure),
+    Error(#[source] BoxError),
     /// It panicked.
     #[error("it panicked: {0}")]
     Panicked(String),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::Failure;
+use crate::BoxError;
 
 /// Sees every chunk of one attempt's text, or of one attempt's thinking, in order, and decides what gets through.
 ///
@@ -10,10 +10,10 @@ use crate::Failure;
 /// [`finish`](Self::finish). A transformer that fails blocks the turn: nothing it did not let through is told.
 ///
 /// ```
-/// use turnbuckle::{Failure, hook::{Passed, Transformer}};
+/// use turnbuckle::{BoxError, hook::{TransformOutput, Transformer}};
 /// struct Shout;
 /// impl Transformer for Shout {
-///     fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure> {
+///     fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
 ///         out.push(&text.to_uppercase());
 ///         Ok(())
 ///     }
@@ -21,10 +21,10 @@ use crate::Failure;
 /// ```
 pub trait Transformer: Send {
     /// One more chunk.
-    fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure>;
+    fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError>;
 
     /// No further chunk comes: flush or drop what is held back.
-    fn finish(&mut self, out: &mut Passed<'_>) -> Result<(), Failure> {
+    fn finish(&mut self, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
         let _ = out;
         Ok(())
     }
@@ -32,12 +32,12 @@ pub trait Transformer: Send {
 
 /// What a transformer lets through.
 #[derive(Debug)]
-pub struct Passed<'a> {
+pub struct TransformOutput<'a> {
     text: &'a mut String,
     annotations: &'a mut Map<String, Value>,
 }
 
-impl<'a> Passed<'a> {
+impl<'a> TransformOutput<'a> {
     /// Into these.
     pub fn new(text: &'a mut String, annotations: &'a mut Map<String, Value>) -> Self {
         Self { text, annotations }

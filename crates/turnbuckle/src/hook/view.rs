@@ -9,25 +9,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{AfterAgent, BeforeAgent, BeforeModel};
-use crate::Failure;
+use crate::BoxError;
 use crate::clock::Timestamp;
 use crate::event::Outcome;
+use crate::feed::LiveEvent;
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::live::Live;
 use crate::message::{Content, Message, Reply, Text};
 use crate::scope::Scope;
 use crate::turn::Turn;
-
-/// Content that a hook added.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Injection {
-    /// Its author.
-    pub hook: Text,
-    /// What it added.
-    pub content: Content,
-    /// Estimated.
-    pub tokens: u32,
-}
 
 macro_rules! sees_turn {
     ($view:ident) => {
@@ -42,14 +31,14 @@ macro_rules! sees_turn {
 
 /// At `before_agent`: may inject behind the user's message, and rewrite it.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct BeforeAgentContext {
     pub(crate) turn: Turn,
     pub(crate) injected: Vec<Content>,
     pub(crate) rewritten: Option<Content>,
 }
-sees_turn!(Incoming);
+sees_turn!(BeforeAgentContext);
 
-impl Incoming {
+impl BeforeAgentContext {
     pub(crate) fn new(turn: Turn) -> Self {
         Self { turn, injected: Vec::new(), rewritten: None }
     }
@@ -65,31 +54,31 @@ impl Incoming {
     }
 
     /// Go on with these edits: how a [`pre`](super::pre) closure ends.
-    pub fn proceed(self) -> Result<(Self, BeforeAgent), Failure> {
+    pub fn proceed(self) -> Result<(Self, BeforeAgent), BoxError> {
         Ok((self, BeforeAgent::Continue))
     }
 
     /// End the turn `halted`.
-    pub fn halt(self, reason: impl Into<Text>) -> Result<(Self, BeforeAgent), Failure> {
+    pub fn halt(self, reason: impl Into<Text>) -> Result<(Self, BeforeAgent), BoxError> {
         Ok((self, BeforeAgent::Halt(reason.into())))
     }
 
     /// End the turn `halted` and do not keep the message.
-    pub fn erase(self, reason: impl Into<Text>) -> Result<(Self, BeforeAgent), Failure> {
+    pub fn erase(self, reason: impl Into<Text>) -> Result<(Self, BeforeAgent), BoxError> {
         Ok((self, BeforeAgent::Erase(reason.into())))
     }
 }
 
 /// At `before_model`: may inject at the very tail of this call, and edit its context.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct BeforeModelContext {
     pub(crate) turn: Turn,
     pub(crate) injected: Vec<Content>,
     pub(crate) edited: Option<Vec<Message>>,
 }
-sees_turn!(Outgoing);
+sees_turn!(BeforeModelContext);
 
-impl Outgoing {
+impl BeforeModelContext {
     pub(crate) fn new(turn: Turn) -> Self {
         Self { turn, injected: Vec::new(), edited: None }
     }
@@ -106,27 +95,27 @@ impl Outgoing {
     }
 
     /// Go on with these edits: how a [`pre`](super::pre)`(…).every_call()` closure ends.
-    pub fn proceed(self) -> Result<(Self, BeforeModel), Failure> {
+    pub fn proceed(self) -> Result<(Self, BeforeModel), BoxError> {
         Ok((self, BeforeModel::Continue))
     }
 
     /// End the turn `halted`.
-    pub fn halt(self, reason: impl Into<Text>) -> Result<(Self, BeforeModel), Failure> {
+    pub fn halt(self, reason: impl Into<Text>) -> Result<(Self, BeforeModel), BoxError> {
         Ok((self, BeforeModel::Halt(reason.into())))
     }
 }
 
 /// At `after_agent`: may change the result shown, and leave content for the next turn.
 #[derive(Debug)]
-pub struct Settled {
+pub struct AfterAgentContext {
     pub(crate) turn: Turn,
     pub(crate) shown: Option<Arc<Value>>,
     pub(crate) result: Option<Value>,
     pub(crate) injected: Vec<Content>,
 }
-sees_turn!(Settled);
+sees_turn!(AfterAgentContext);
 
-impl Settled {
+impl AfterAgentContext {
     pub(crate) fn new(turn: Turn) -> Self {
         Self { turn, shown: None, result: None, injected: Vec::new() }
     }
@@ -147,26 +136,26 @@ impl Settled {
     }
 
     /// Go on with these edits: how a [`post`](super::post) closure ends.
-    pub fn proceed(self) -> Result<(Self, AfterAgent), Failure> {
+    pub fn proceed(self) -> Result<(Self, AfterAgent), BoxError> {
         Ok((self, AfterAgent::Continue))
     }
 
     /// Keep these edits and skip the rest of the chain.
-    pub fn halt(self) -> Result<(Self, AfterAgent), Failure> {
+    pub fn halt(self) -> Result<(Self, AfterAgent), BoxError> {
         Ok((self, AfterAgent::Halt))
     }
 }
 
 /// At `on_stop`: a snapshot to judge, and a way to say what one is doing.
 #[derive(Clone, Debug)]
-pub struct Stopping {
+pub struct OnStopContext {
     pub(crate) turn: Turn,
     pub(crate) hook: Text,
     pub(crate) trace: Arc<[ToolTrace]>,
 }
-sees_turn!(Stopping);
+sees_turn!(OnStopContext);
 
-impl Stopping {
+impl OnStopContext {
     /// The tools that ran in this turn, in call order.
     pub fn tool_trace(&self) -> &[ToolTrace] {
         &self.trace
@@ -174,8 +163,8 @@ impl Stopping {
 
     /// Tells viewers what the hook is doing: "running linter…".
     pub fn progress(&self, text: impl Into<Text>) {
-        let live = Live::HookProgress { hook: self.hook.clone(), text: text.into() };
-        self.turn.frame.tell(live);
+        let live = LiveEvent::HookProgress { hook: self.hook.clone(), text: text.into() };
+        self.turn.ctx.publish(live);
     }
 }
 
@@ -196,7 +185,7 @@ pub struct ToolTrace {
 
 /// What a background hook works on: the turn as it ended.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct BackgroundContext {
     pub(crate) conversation: ConversationId,
     pub(crate) turn: TurnId,
     pub(crate) agent: Text,
@@ -205,10 +194,10 @@ pub struct Snapshot {
     pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) reply: Option<Arc<Reply>>,
     pub(crate) outcome: Outcome,
-    pub(crate) desk: Arc<crate::turn::BackgroundDesk>,
+    pub(crate) desk: Arc<crate::turn::NoteBuffer>,
 }
 
-impl Snapshot {
+impl BackgroundContext {
     /// Of which conversation.
     pub fn conversation(&self) -> &ConversationId {
         &self.conversation
@@ -247,13 +236,13 @@ impl Snapshot {
     }
     /// Suggests a next prompt to the viewers.
     pub fn suggest(&self, text: impl Into<Text>) {
-        self.desk.tell(&self.turn, Live::Suggestion { text: text.into() });
+        self.desk.publish(&self.turn, LiveEvent::Suggestion { text: text.into() });
     }
 }
 
 /// What happened to a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum Lifecycle {
     /// Its first turn is about to begin.
     Started,
     /// It came back from the store.
@@ -264,14 +253,14 @@ pub enum Moment {
 
 /// At `on_conversation`: may inject for the turn that follows.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct OnConversationContext {
     pub(crate) conversation: ConversationId,
     pub(crate) scope: Scope,
-    pub(crate) moment: Moment,
+    pub(crate) moment: Lifecycle,
     pub(crate) injected: Vec<Content>,
 }
 
-impl Meeting {
+impl OnConversationContext {
     /// Which conversation.
     pub fn conversation(&self) -> &ConversationId {
         &self.conversation
@@ -281,7 +270,7 @@ impl Meeting {
         &self.scope
     }
     /// What happened.
-    pub fn moment(&self) -> Moment {
+    pub fn moment(&self) -> Lifecycle {
         self.moment
     }
     /// Adds content to the turn that follows.

@@ -33,15 +33,15 @@ impl Adviser {
     /// Asks within a turn: refused when the turn's budget of tokens or money is used up, and what it costs is taken
     /// from there. It is no attempt at a reply, so it does not count as a model call of the turn.
     pub async fn ask(&self, turn: &Turn, system: &str, question: impl Into<Content>) -> Result<Reply, ModelError> {
-        let frame = &turn.frame;
-        if frame.cut.is_cut() {
+        let ctx = &turn.ctx;
+        if ctx.abort.is_aborted() {
             return Err(ModelError::Cancelled);
         }
-        if let Some(limit) = frame.meter.used_up(frame.limits()) {
+        if let Some(limit) = ctx.budget.used_up(ctx.limits()) {
             return Err(ModelError::Exhausted { limit: limit.into() });
         }
         let reply = self.ask_aside(turn.agent().name(), system, question).await?;
-        frame.meter.spend(reply.usage, self.model.price(&reply.usage));
+        ctx.budget.spend(reply.usage, self.model.price(&reply.usage));
         Ok(reply)
     }
 

@@ -45,7 +45,7 @@ use wildmatch::WildMatch;
 
 use super::template::Template;
 use super::{OptionError, ReadyMade, Surroundings, checks};
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{BeforeTool, Hook};
 use crate::message::ToolCall;
 use crate::turn::Turn;
@@ -201,7 +201,7 @@ fn shown(value: &Value) -> Cow<'_, str> {
 }
 
 impl Hook for Approval {
-    async fn before_tool(&self, _: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, _: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let Some(rule) = self.rules.iter().find(|rule| rule.fits(call)) else { return Ok(BeforeTool::Continue) };
         Ok(match rule.then {
             Judgement::Allow => BeforeTool::Continue,

@@ -36,7 +36,7 @@ use serde_json::Value;
 
 use super::checks::{Schema, SchemaSource};
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{AfterTool, Hook};
 use crate::message::ToolCall;
 use crate::tool::Output;
@@ -90,7 +90,7 @@ impl CheckResult {
 }
 
 impl Hook for CheckResult {
-    async fn after_tool(&self, _: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, Failure> {
+    async fn after_tool(&self, _: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, BoxError> {
         let text = output.content.text();
         let Some(complaint) = output.ok.then(|| self.schema.complaint_of_text(&text)).flatten() else {
             return Ok(AfterTool::Continue);

@@ -29,7 +29,7 @@
 use serde::Deserialize;
 
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{BeforeTool, Hook};
 use crate::message::ToolCall;
 use crate::tool::{Effect, Output};
@@ -59,7 +59,7 @@ impl DryRun {
 }
 
 impl Hook for DryRun {
-    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let effect = turn.agent().spec(&call.name).map(|spec| &spec.effect);
         if matches!(effect, Some(Effect::Pure)) && !self.pure {
             return Ok(BeforeTool::Continue);

@@ -37,7 +37,7 @@
 //! let spare = Script::says(["", "Hello from the second."]);
 //! let agent = Agent::builder("greeter", broken).hook(Fallback::to([Arc::new(spare) as _])?).build()?;
 //! assert_eq!(agent.run("hi").await?.text(), "Hello from the second.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::fmt;
@@ -47,8 +47,8 @@ use serde::Deserialize;
 
 use super::listening::Listening;
 use super::{OptionError, ReadyMade, Surroundings};
+use crate::feed::Level;
 use crate::hook::{Hook, HookEntry, ModelNext};
-use crate::live::Level;
 use crate::message::{Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::turn::Turn;

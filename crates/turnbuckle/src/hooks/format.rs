@@ -31,7 +31,7 @@
 //! let model = Script::says([r#"{"price": 12}"#]);
 //! let agent = Agent::builder("shop", model).hook(Format::template("It costs {/price} euros.")?).build()?;
 //! assert_eq!(agent.run("how much?").await?.text(), "It costs 12 euros.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::borrow::Cow;
@@ -42,17 +42,17 @@ use serde_json::{Value, json};
 
 use super::checks::unfenced;
 use super::{OptionError, ReadyMade, Surroundings, Template};
-use crate::Failure;
-use crate::hook::{AfterAgent, Hook, Settled};
+use crate::BoxError;
+use crate::hook::{AfterAgent, AfterAgentContext, Hook};
 
 const PLACES: &[&str] = &["text", "user", "agent", "conversation", "turn", "time", "date", "/"];
 
 /// Shows the result in another shape.
 #[derive(Clone, Debug)]
-pub struct Format(Shape);
+pub struct Format(OutputSchema);
 
 #[derive(Clone, Debug)]
-enum Shape {
+enum OutputSchema {
     Json,
     Markdown,
     Template(Template),
@@ -81,12 +81,12 @@ pub enum FormatTo {
 impl Format {
     /// As a JSON value.
     pub fn json() -> Self {
-        Self(Shape::Json)
+        Self(OutputSchema::Json)
     }
 
     /// As a Markdown text.
     pub fn markdown() -> Self {
-        Self(Shape::Markdown)
+        Self(OutputSchema::Markdown)
     }
 
     /// Through a template.
@@ -94,12 +94,12 @@ impl Format {
         if template.trim().is_empty() {
             return Err(OptionError::new("template", "is empty: every result would be, too"));
         }
-        Template::parse("template", template, PLACES).map(Shape::Template).map(Self)
+        Template::parse("template", template, PLACES).map(OutputSchema::Template).map(Self)
     }
 }
 
 /// The result so far: its text, and the value that it is or that stands in it.
-fn result(turn: &Settled) -> (String, Option<Value>) {
+fn result(turn: &AfterAgentContext) -> (String, Option<Value>) {
     let said = || turn.assistant_message().map(|reply| reply.content.text()).unwrap_or_default();
     match turn.result() {
         Some(Value::String(text)) => (text.clone(), serde_json::from_str(unfenced(text)).ok()),
@@ -112,7 +112,7 @@ fn result(turn: &Settled) -> (String, Option<Value>) {
     }
 }
 
-fn filled(template: &Template, turn: &Settled, text: &str, value: Option<&Value>) -> String {
+fn filled(template: &Template, turn: &AfterAgentContext, text: &str, value: Option<&Value>) -> String {
     let now = turn.clock().now().to_string();
     template.fill(|place| match place {
         "text" => Cow::Borrowed(text),
@@ -153,18 +153,18 @@ fn markdown(value: &Value, depth: usize, out: &mut String) {
 }
 
 impl Hook for Format {
-    async fn after_agent(&self, turn: &mut Settled) -> Result<AfterAgent, Failure> {
+    async fn after_agent(&self, turn: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
         let (text, value) = result(turn);
         let shown = match (&self.0, value) {
-            (Shape::Json, Some(value)) => value,
-            (Shape::Json, None) => json!({ "text": text }),
-            (Shape::Markdown, Some(value @ (Value::Object(_) | Value::Array(_)))) => {
+            (OutputSchema::Json, Some(value)) => value,
+            (OutputSchema::Json, None) => json!({ "text": text }),
+            (OutputSchema::Markdown, Some(value @ (Value::Object(_) | Value::Array(_)))) => {
                 let mut out = String::new();
                 markdown(&value, 0, &mut out);
                 Value::String(out)
             }
-            (Shape::Markdown, _) => Value::String(text),
-            (Shape::Template(template), value) => Value::String(filled(template, turn, &text, value.as_ref())),
+            (OutputSchema::Markdown, _) => Value::String(text),
+            (OutputSchema::Template(template), value) => Value::String(filled(template, turn, &text, value.as_ref())),
         };
         turn.set_result(shown);
         Ok(AfterAgent::Continue)

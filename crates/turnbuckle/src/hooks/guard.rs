@@ -42,7 +42,7 @@
 //! let model = Script::says(["Guaranteed returns!", "Returns may vary."]);
 //! let agent = Agent::builder("broker", model).hook(Guard::new([rule])?).build()?;
 //! assert_eq!(agent.run("invest?").await?.text(), "Returns may vary.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::path::Path;
@@ -53,7 +53,7 @@ use serde::Deserialize;
 
 use super::checks::{self, Schema, SchemaSource};
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{AfterModel, Hook};
 use crate::message::{Content, Part, Reply, Text};
 use crate::turn::Turn;
@@ -273,7 +273,7 @@ impl Compiled {
 }
 
 impl Hook for Guard {
-    async fn after_model(&self, _: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, _: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
         let mut reply = Arc::clone(reply);
         let mut modified = false;
         for rule in &self.rules {

@@ -37,7 +37,7 @@
 //! let agent = Agent::builder("greeter", model.clone()).hook(instructions).build()?;
 //! agent.run("hi").await?;
 //! assert_eq!(model.requests()[0].messages[0].content().text(), "hiYou speak to local.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::borrow::Cow;
@@ -50,9 +50,9 @@ use wildmatch::WildMatch;
 
 use super::template::Template;
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
 use crate::context::tokens;
-use crate::hook::{BeforeAgent, Fence, Hook, Incoming};
+use crate::hook::{BeforeAgent, BeforeAgentContext, Fence, Hook};
 use crate::message::{Content, Part};
 
 const PLACES: &[&str] = &["time", "date", "user", "agent", "folder"];
@@ -104,7 +104,7 @@ impl Instructions {
         Ok(Self { files, text, share: options.share, folder: folder.into() })
     }
 
-    fn filled(&self, turn: &Incoming) -> Option<String> {
+    fn filled(&self, turn: &BeforeAgentContext) -> Option<String> {
         let now = turn.clock().now().to_string();
         let user = turn.scope().user_id().map_or("the system", |user| user);
         Some(self.text.as_ref()?.fill(|place| match place {
@@ -192,7 +192,7 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
 }
 
 impl Hook for Instructions {
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let text = self.filled(turn);
         let taken = text.as_deref().map_or(0, tokens::of_text);
         let Some(room) = self.share.checked_sub(taken) else {

@@ -35,7 +35,7 @@ use serde::Deserialize;
 use wildmatch::WildMatch;
 
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{BeforeTool, Hook};
 use crate::message::ToolCall;
 use crate::scope::Scope;
@@ -156,7 +156,7 @@ impl Permit {
 }
 
 impl Hook for Permit {
-    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         if self.permits(turn.scope(), &call.name) {
             return Ok(BeforeTool::Continue);
         }

@@ -37,7 +37,7 @@
 //! assert_eq!(conversations.run("hi", Scope::user("ann")).await?.outcome, Outcome::Completed);
 //! assert_eq!(conversations.run("hi", Scope::user("ann")).await?.outcome, Outcome::Halted);
 //! assert_eq!(conversations.run("hi", Scope::user("bob")).await?.outcome, Outcome::Completed);
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::collections::HashMap;
@@ -47,9 +47,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{OptionError, Period, ReadyMade, Surroundings};
-use crate::Failure;
-use crate::conversation::Ended;
-use crate::hook::{BeforeAgent, Hook, Incoming};
+use crate::BoxError;
+use crate::conversation::TurnReport;
+use crate::hook::{BeforeAgent, BeforeAgentContext, Hook};
 use crate::id::TurnId;
 use crate::message::Text;
 
@@ -161,7 +161,7 @@ impl Books {
 }
 
 impl Hook for Quota {
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let scope = turn.scope();
         let Some(user) = scope.user_id() else { return Ok(BeforeAgent::Continue) };
         if self.options.exempt.iter().any(|role| scope.has_role(role)) {
@@ -182,7 +182,7 @@ impl Hook for Quota {
         Ok(BeforeAgent::Continue)
     }
 
-    async fn on_ended(&self, ended: &Ended) -> Result<(), Failure> {
+    async fn on_ended(&self, ended: &TurnReport) -> Result<(), BoxError> {
         let mut books = self.books();
         if let Some(user) = books.turns.remove(&ended.turn)
             && let Some(count) = books.users.get_mut(&user)

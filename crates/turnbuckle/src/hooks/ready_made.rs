@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{HookEntry, HookExt};
 use crate::model::Model;
 
@@ -41,7 +41,7 @@ pub struct Surroundings<'a> {
 }
 
 /// From a model's name, as configuration writes it, to the model.
-pub type OpenModel<'a> = dyn Fn(&str) -> Result<Arc<dyn Model>, Failure> + 'a;
+pub type OpenModel<'a> = dyn Fn(&str) -> Result<Arc<dyn Model>, BoxError> + 'a;
 
 impl fmt::Debug for Surroundings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,7 +62,7 @@ pub struct OptionError {
     pub why: String,
     /// The cause.
     #[source]
-    pub source: Option<Failure>,
+    pub source: Option<BoxError>,
 }
 
 impl OptionError {
@@ -80,7 +80,7 @@ impl OptionError {
 
     /// With its cause.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Failure>) -> Self {
+    pub fn because(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }

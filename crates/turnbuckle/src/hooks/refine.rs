@@ -38,7 +38,7 @@
 //! let refine = Refine::new(RefineOptions::default(), Some(Arc::new(critic)))?;
 //! let agent = Agent::builder("writer", Script::says(["Text.", "Hello! Text."])).hook(refine).build()?;
 //! assert_eq!(agent.run("write").await?.text(), "Hello! Text.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::sync::Arc;
@@ -47,8 +47,8 @@ use serde::Deserialize;
 
 use super::critic::ask_twice;
 use super::{Adviser, OptionError, ReadyMade, Surroundings};
+use crate::feed::Level;
 use crate::hook::{Fence, Hook, HookEntry, ModelNext};
-use crate::live::Level;
 use crate::message::{Message, Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::turn::Turn;

@@ -45,7 +45,7 @@
 //! let retry = Retry::new(RetryOptions { backoff: Duration::from_millis(1).into(), ..RetryOptions::default() })?;
 //! let agent = Agent::builder("greeter", model).hook(retry).build()?;
 //! assert_eq!(agent.run("hi").await?.text(), "Hello!");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,9 +56,9 @@ use wildmatch::WildMatch;
 
 use super::listening::Listening;
 use super::{OptionError, Period, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
+use crate::feed::Level;
 use crate::hook::{Hook, HookEntry, ModelNext, Point, Settings, ToolNext};
-use crate::live::Level;
 use crate::message::{Reply, Text, ToolCall};
 use crate::model::{self, ModelError, Request, Sink};
 use crate::tool::{Effect, Output};
@@ -230,7 +230,7 @@ impl Hook for Retry {
         turn: &'a Turn,
         call: &'a ToolCall,
         next: ToolNext<'a>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, BoxError> {
         let effect = turn.agent().spec(&call.name).map(|spec| &spec.effect);
         let Some(effect) = effect.filter(|effect| self.may_repeat(effect, &call.name)) else {
             return next.run(call).await;

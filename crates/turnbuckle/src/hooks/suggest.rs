@@ -40,8 +40,8 @@ use serde::Deserialize;
 
 use super::checks::unfenced;
 use super::{Adviser, OptionError, ReadyMade, Surroundings};
-use crate::Failure;
-use crate::hook::{Fence, Hook, Snapshot};
+use crate::BoxError;
+use crate::hook::{BackgroundContext, Fence, Hook};
 use crate::message::{Message, Text};
 use crate::model::Model;
 
@@ -109,7 +109,7 @@ fn proposals(answer: &str) -> Vec<String> {
 }
 
 impl Hook for Suggest {
-    async fn background(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+    async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let asked = snapshot.messages().iter().rev().find_map(|message| match message {
             Message::User(content) => Some(content.text()),
             _ => None,

@@ -37,8 +37,8 @@ use std::collections::HashSet;
 use serde::Deserialize;
 
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
-use crate::hook::{BeforeModel, Hook, Outgoing};
+use crate::BoxError;
+use crate::hook::{BeforeModel, BeforeModelContext, Hook};
 use crate::message::{Content, Message, Part, Text};
 
 const SAME: &str = "[the same result stands further down]";
@@ -132,7 +132,7 @@ fn is_attachment(part: &Part) -> bool {
 }
 
 impl Hook for Trim {
-    async fn before_model(&self, turn: &mut Outgoing) -> Result<BeforeModel, Failure> {
+    async fn before_model(&self, turn: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         let changes = turn.context().map(|request| self.changes(&request.messages)).unwrap_or_default();
         if changes.is_empty() {
             return Ok(BeforeModel::Continue);

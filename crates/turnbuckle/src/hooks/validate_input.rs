@@ -34,7 +34,7 @@
 //! let ended = agent.run("a message that is too long").await?;
 //! assert_eq!(ended.outcome, Outcome::Halted);
 //! assert_eq!(ended.reason.as_deref(), Some("the message has 26 characters, and 10 are the most"));
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 use std::path::Path;
@@ -44,8 +44,8 @@ use serde::Deserialize;
 
 use super::checks::{self, Schema, SchemaSource};
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
-use crate::hook::{BeforeAgent, Hook, Incoming};
+use crate::BoxError;
+use crate::hook::{BeforeAgent, BeforeAgentContext, Hook};
 use crate::message::Content;
 
 /// Judges the user's message.
@@ -130,7 +130,7 @@ impl ValidateInput {
 }
 
 impl Hook for ValidateInput {
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let Some(complaint) = self.complaint(turn.user_message()) else { return Ok(BeforeAgent::Continue) };
         let reason = self.options.reason.as_deref().unwrap_or(&complaint).into();
         Ok(if self.options.erase { BeforeAgent::Erase(reason) } else { BeforeAgent::Halt(reason) })

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Script, ScriptReply};
-use crate::clock::{Boxed, Clock, SystemClock};
+use crate::BoxFuture;
+use crate::clock::{Clock, SystemClock};
 use crate::message::{Message, Reply};
 use crate::model::{Model, ModelError, Request, Sink};
 
@@ -81,7 +82,7 @@ impl Demo {
 }
 
 impl Model for Demo {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move { Ok(self.speak(request, out).await) })
     }
     fn name(&self) -> &str {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::clock::{Boxed, Clock, SystemClock};
+use crate::BoxFuture;
+use crate::clock::{Clock, SystemClock};
 use crate::message::{Message, Part, Reply, StopReason, ToolCall, Usage};
 use crate::model::{Model, ModelError, Request, Sink};
 
@@ -284,7 +285,7 @@ fn last_words(request: &Request) -> String {
 }
 
 impl Model for Script {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(self.play(request, out))
     }
     fn name(&self) -> &str {

@@ -35,7 +35,7 @@ pub struct Job {
 
 impl Job {
     /// Whether both are the same piece of work.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn same_job(&self, other: &Self) -> bool {
         (&self.turn, &self.hook, self.kind) == (&other.turn, &other.hook, other.kind)
     }
 }
@@ -62,23 +62,23 @@ impl JobKind {
 
 /// What does jobs of one kind. A job of a hook that nobody here has waits for somebody who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobHook {
+pub struct JobSelector {
     /// The hook's name.
     pub hook: Text,
     /// At which point.
     pub kind: JobKind,
 }
 
-impl JobHook {
+impl JobSelector {
     /// Whether it does this job.
-    pub fn does(&self, job: &Job) -> bool {
+    pub fn matches(&self, job: &Job) -> bool {
         self.kind == job.kind && self.hook == job.hook
     }
 }
 
 /// Who works on jobs, and how long nobody else may.
 #[derive(Clone, Copy, Debug)]
-pub struct Hold<'a> {
+pub struct JobLease<'a> {
     /// By which the store knows the process.
     pub writer: &'a Text,
     /// Now.
@@ -87,7 +87,7 @@ pub struct Hold<'a> {
     pub lasts: Duration,
 }
 
-impl Hold<'_> {
+impl JobLease<'_> {
     /// When others may take them.
     pub fn until(&self) -> Timestamp {
         self.from.after(self.lasts)
@@ -96,9 +96,9 @@ impl Hold<'_> {
 
 /// How a try at a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobDone {
+pub enum JobDisposition {
     /// The job goes.
-    Removed,
+    Remove,
     /// The job stays, with its tries, its error and when it is due next; nobody holds it.
-    Kept,
+    Keep,
 }

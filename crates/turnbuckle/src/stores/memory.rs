@@ -13,8 +13,8 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::{
-    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, LEASE, Letter, Listed, MOST_LETTERS, Mail, Store, StoreError,
-    Stored,
+    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, LEASE,
+    MAX_INBOX, Scratch, Store, StoreError, StoreFuture,
 };
 
 /// Conversations in memory. Clones share them.
@@ -28,8 +28,12 @@ impl MemoryStore {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<'a, T>(&self, id: &ConversationId, work: impl FnOnce(&mut Row) -> Result<T, StoreError>) -> Stored<'a, T> {
-        Stored::now(match self.lock().get_mut(id) {
+    fn with<'a, T>(
+        &self,
+        id: &ConversationId,
+        work: impl FnOnce(&mut Row) -> Result<T, StoreError>,
+    ) -> StoreFuture<'a, T> {
+        StoreFuture::now(match self.lock().get_mut(id) {
             Some(row) => work(row),
             None => Err(StoreError::NotFound { id: id.clone() }),
         })
@@ -43,34 +47,34 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
         let mut rows = self.lock();
         let made = rows.len();
         let row = rows.entry(id.clone()).or_insert_with(|| Row::new(owner.clone(), made, now));
-        Stored::now(Ok(row.owner.clone()))
+        StoreFuture::now(Ok(row.owner.clone()))
     }
 
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
-        Stored::now(Ok(self.lock().get(id).map(|row| row.owner.clone())))
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>> {
+        StoreFuture::now(Ok(self.lock().get(id).map(|row| row.owner.clone())))
     }
 
-    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
+    fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
         self.with(id, |row| {
-            let alike = row.inbox.iter().filter(|other| other.opens().is_some() == letter.opens().is_some());
-            if alike.count() >= MOST_LETTERS {
+            let alike = row.inbox.iter().filter(|other| other.opens().is_some() == item.opens().is_some());
+            if alike.count() >= MAX_INBOX {
                 return Err(StoreError::Full { id: id.clone() });
             }
-            row.inbox.push(letter);
+            row.inbox.push(item);
             Ok(())
         })
     }
 
-    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
-        let wanted = |letter: &&Letter| which == Mail::All || letter.opens().is_none();
+    fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
+        let wanted = |item: &&InboxItem| which == InboxFilter::All || item.opens().is_none();
         self.with(id, |row| Ok(row.inbox.iter().filter(wanted).cloned().collect()))
     }
 
-    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> StoreFuture<'a, Claim> {
         self.with(id, |row| {
             if row.writer.as_ref().is_some_and(|(holder, until)| holder != writer && *until > now) {
                 return Err(StoreError::InUse { id: id.clone() });
@@ -82,12 +86,12 @@ impl Store for MemoryStore {
                 seq: row.last_seq(),
                 totals: row.totals,
                 inbox: row.inbox.clone(),
-                beside: row.beside.clone(),
+                scratch: row.scratch.clone(),
             })
         })
     }
 
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()> {
         self.with(id, |row| {
             row.check_epoch(id, epoch)?;
             if let Some((_, until)) = &mut row.writer {
@@ -97,42 +101,47 @@ impl Store for MemoryStore {
         })
     }
 
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
         self.with(batch.conversation, |row| row.append(batch))
     }
 
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
         let skipped = usize::try_from(from.saturating_sub(1)).unwrap_or(usize::MAX);
         self.with(id, |row| Ok(row.log.iter().skip(skipped).take(most).cloned().collect()))
     }
 
-    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.with(id, |row| Ok(row.tail(before, tokens)))
     }
 
-    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool> {
         self.with(id, |row| Ok(row.log.iter().any(|event| event.kind.names_call() == Some(call))))
     }
 
-    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
-        self.with(id, |row| Ok(row.beside.clone()))
+    fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
+        self.with(id, |row| Ok(row.scratch.clone()))
     }
 
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.with(id, |row| {
             Ok(row.records.iter().filter(|(of, _)| of == turn).flat_map(|(_, records)| records).cloned().collect())
         })
     }
 
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.with(id, |row| Ok(row.jobs.iter().map(|held| held.job.clone()).collect()))
     }
 
-    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+    fn take_job<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        hooks: &'a [JobSelector],
+        hold: JobLease<'a>,
+    ) -> StoreFuture<'a, Option<Job>> {
         self.with(id, |row| Ok(row.take_job(hooks, hold)))
     }
 
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
         self.with(id, |row| {
             row.settle(job, done);
             Ok(())
@@ -144,28 +153,28 @@ impl Store for MemoryStore {
         now: Timestamp,
         after: Option<&'a ConversationId>,
         most: usize,
-    ) -> Stored<'a, Vec<ConversationId>> {
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
         let rows = self.lock();
         let due = rows.iter().filter_map(|(id, row)| match id.root() {
             None => row.is_due(now).then(|| id.clone()),
             Some(root) => row.has_due_job(now).then_some(root),
         });
         let due: BTreeSet<_> = due.filter(|id| after.is_none_or(|after| id > after)).collect();
-        Stored::now(Ok(due.into_iter().take(most).collect()))
+        StoreFuture::now(Ok(due.into_iter().take(most).collect()))
     }
 
-    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>> {
         let below = format!("{id}/");
         let rows = self.lock();
         let found = rows.iter().filter(|(id, row)| id.as_str().starts_with(&below) && row.has_jobs());
-        Stored::now(Ok(found.map(|(id, _)| id.clone()).collect()))
+        StoreFuture::now(Ok(found.map(|(id, _)| id.clone()).collect()))
     }
 
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+    fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         let rows = self.lock();
         let mut rows: Vec<_> = rows.iter().collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.made));
-        Stored::now(Ok(rows.into_iter().map(|(id, row)| row.listed(id)).collect()))
+        StoreFuture::now(Ok(rows.into_iter().map(|(id, row)| row.listed(id)).collect()))
     }
 
     fn is_durable(&self) -> bool {

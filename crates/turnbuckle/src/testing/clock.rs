@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::{Boxed, Clock, Timestamp};
+use crate::BoxFuture;
+use crate::clock::{Clock, Timestamp};
 
 /// Time stands still until [`advance`](Self::advance). Clones are the same clock.
 #[derive(Clone, Default)]
@@ -78,7 +79,7 @@ impl Clock for PausedClock {
         self.lock().now
     }
 
-    fn sleep(&self, wait: Duration) -> Boxed<'static, ()> {
+    fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
         let (sender, receiver) = oneshot::channel();
         let mut inner = self.lock();
         let at = inner.now + wait;

@@ -21,17 +21,17 @@ use std::time::Duration;
 
 use crate::event::{Event, EventKind};
 use crate::hook::{Point, Record};
-use crate::scope::By;
+use crate::scope::Author;
 use crate::store::{
-    Batch, Beside, BesideWrite, Claim, Hold, Job, JobDone, JobHook, JobKind, LEASE, Lease, Letter, MOST_LETTERS, Mail,
-    RENEW_EVERY, Says, Standing, Store, StoreError, Totals,
+    Batch, Claim, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease,
+    JobSelector, LEASE, Lease, MAX_INBOX, RENEW_EVERY, Scratch, ScratchWrite, Store, StoreError, Totals,
 };
-use crate::{Actor, Boxed, ConversationId, Limits, Scope, Timestamp, TurnId};
+use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
 /// A store behind a pointer, as programs hold it.
 pub type Shelf = Arc<dyn Store>;
 /// One promise: panics where the store, given fresh and empty, breaks it.
-pub type Promise = fn(Shelf) -> Boxed<'static, ()>;
+pub type Promise = fn(Shelf) -> BoxFuture<'static, ()>;
 
 macro_rules! promises {
     ($($module:ident: $($name:ident),+;)+) => {
@@ -103,12 +103,12 @@ fn id(text: &str) -> ConversationId {
 }
 
 fn said(turn: &str, seq: u64) -> Arc<Event> {
-    let kind = EventKind::UserMessage { content: format!("{turn} {seq}").into(), by: By::User("ann".into()) };
+    let kind = EventKind::UserMessage { content: format!("{turn} {seq}").into(), by: Author::User("ann".into()) };
     Arc::new(Event { seq, turn: turn.into(), at: NOW, kind })
 }
 
-fn message(turn: &str) -> Letter {
-    Letter::message(&turn.into(), "hi".into(), ann(), NOW)
+fn message(turn: &str) -> InboxItem {
+    InboxItem::message(&turn.into(), "hi".into(), ann(), NOW)
 }
 
 fn record(hook: &str) -> Record {
@@ -129,8 +129,8 @@ fn job(hook: &str, kind: JobKind) -> Job {
     Job { turn, seq: 1, agent: "a".into(), hook, kind, actor: ann(), tries: 1, error: None, due: Some(NOW) }
 }
 
-fn beside(turn: &str) -> Beside {
-    Beside {
+fn scratch(turn: &str) -> Scratch {
+    Scratch {
         turn: turn.into(),
         actor: ann(),
         agent: "a".into(),
@@ -141,11 +141,11 @@ fn beside(turn: &str) -> Beside {
         injections: Vec::new(),
         regeneration: None,
         asked: None,
-        approved: Some(By::Hook("policy".into())),
+        approved: Some(Author::Hook("policy".into())),
         answers: vec![("c1".into(), crate::store::Answer::Deny(Some("no".into())))],
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),
-        spent: crate::turn::Spent { calls: 2, cost: 0.5, ..Default::default() },
+        spent: crate::turn::UsedBudget { calls: 2, cost: 0.5, ..Default::default() },
         advice: vec![("coach".into(), "shorter".into())],
         warnings: Vec::new(),
     }

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::PausedClock;
+use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::clock::Boxed;
-use crate::conversation::{Conversations, ConversationsBuilder, Ended, Rest, SendError, TurnHandle};
+use crate::conversation::{Conversations, ConversationsBuilder, SendError, TurnHandle, TurnReport, TurnStatus};
 use crate::event::Event;
+use crate::feed::{Delivery, FeedEvent, Subscription};
 use crate::id::{ConversationId, CountingIds};
-use crate::live::{Delivery, Subscription, Told};
 use crate::message::{Content, Reply};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::scope::Scope;
@@ -36,7 +36,7 @@ impl Recorder {
 }
 
 impl Model for Recorder {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         self.model.stream(request, out)
     }
@@ -68,7 +68,7 @@ pub struct Rig {
     pub clock: PausedClock,
     /// The conversation.
     pub id: ConversationId,
-    told: Vec<Arc<Told>>,
+    told: Vec<Arc<FeedEvent>>,
     tail: Option<Subscription>,
 }
 
@@ -110,14 +110,14 @@ impl Rig {
     }
 
     /// Sends a message and waits until its turn rests.
-    pub async fn run(&mut self, message: impl Into<Content>) -> Result<Rest, crate::RunError> {
+    pub async fn run(&mut self, message: impl Into<Content>) -> Result<TurnStatus, crate::RunError> {
         let handle = self.send(message).await?;
         self.follow(handle).await
     }
 
     /// Waits until a turn rests, keeping what is told.
-    pub async fn follow(&mut self, handle: TurnHandle) -> Result<Rest, crate::RunError> {
-        let mut rest = std::pin::pin!(handle.rest());
+    pub async fn follow(&mut self, handle: TurnHandle) -> Result<TurnStatus, crate::RunError> {
+        let mut rest = std::pin::pin!(handle.wait());
         let rest = loop {
             let Some(tail) = &mut self.tail else { break rest.await };
             tokio::select! {
@@ -142,9 +142,9 @@ impl Rig {
     }
 
     /// Sends a message, waits until its turn is over; panics are the test's.
-    pub async fn ended(&mut self, message: impl Into<Content>) -> Option<Ended> {
+    pub async fn ended(&mut self, message: impl Into<Content>) -> Option<TurnReport> {
         match self.run(message).await {
-            Ok(Rest::Ended(ended)) => Some(*ended),
+            Ok(TurnStatus::Ended(ended)) => Some(*ended),
             _ => None,
         }
     }
@@ -159,7 +159,7 @@ impl Rig {
     }
 
     /// Everything told so far.
-    pub fn told(&self) -> &[Arc<Told>] {
+    pub fn told(&self) -> &[Arc<FeedEvent>] {
         &self.told
     }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Failure;
-use crate::clock::Boxed;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::message::{Text, ToolCall};
-use crate::tool::{Effect, Executor, Gate, Output, Retention, Spec, Tool};
+use crate::tool::{Approval, Effect, Executor, Output, Retention, Spec, Tool};
 use crate::turn::Turn;
 
-type Run = dyn Fn(Turn, Value) -> Boxed<'static, Result<Output, Failure>> + Send + Sync;
+type Run = dyn Fn(Turn, Value) -> BoxFuture<'static, Result<Output, BoxError>> + Send + Sync;
 
 /// A server tool made of a closure.
 pub struct FunctionTool {
@@ -42,7 +42,7 @@ where
     A: serde::de::DeserializeOwned + schemars::JsonSchema,
     O: Into<Output>,
     F: Fn(Turn, A) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, Failure>> + Send + 'static,
+    Fut: Future<Output = Result<O, BoxError>> + Send + 'static,
 {
     let schema = schemars::schema_for!(A).to_value();
     let run = std::sync::Arc::new(run);
@@ -66,9 +66,9 @@ pub fn function_with_schema<O, F, Fut>(
 where
     O: Into<Output>,
     F: Fn(Turn, Value) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, Failure>> + Send + 'static,
+    Fut: Future<Output = Result<O, BoxError>> + Send + 'static,
 {
-    let boxed = move |turn, arguments| -> Boxed<'static, Result<Output, Failure>> {
+    let boxed = move |turn, arguments| -> BoxFuture<'static, Result<Output, BoxError>> {
         let future = run(turn, arguments);
         Box::pin(async move { future.await.map(Into::into) })
     };
@@ -78,7 +78,7 @@ where
 impl FunctionTool {
     /// A person, or a hook that approves, must allow each call.
     pub fn requires_approval(mut self) -> Self {
-        self.spec.gate = Gate::RequiresApproval;
+        self.spec.gate = Approval::Required;
         self
     }
     /// How long a call may run.
@@ -102,7 +102,7 @@ impl Tool for FunctionTool {
     fn spec(&self) -> &Spec {
         &self.spec
     }
-    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         (self.run)(turn.clone(), (*call.arguments).clone())
     }
 }
@@ -142,7 +142,7 @@ impl Ask {
     /// A person must allow each call before the client is asked to run it. Refused for a question to a person when the
     /// agent is built.
     pub fn requires_approval(mut self) -> Self {
-        self.spec.gate = Gate::RequiresApproval;
+        self.spec.gate = Approval::Required;
         self
     }
 }
@@ -151,7 +151,7 @@ impl Tool for Ask {
     fn spec(&self) -> &Spec {
         &self.spec
     }
-    fn call<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async { Err("this tool is not run here".into()) })
     }
 }

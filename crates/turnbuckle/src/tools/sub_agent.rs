@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::clock::Boxed;
-use crate::conversation::{Conversations, Ended, Rest, TurnHandle};
+use crate::conversation::{Conversations, TurnHandle, TurnReport, TurnStatus};
 use crate::event::{EventKind, Outcome};
-use crate::live::{Delivery, Subscription};
+use crate::feed::{Delivery, Subscription};
 use crate::message::{Text, ToolCall};
 use crate::store::Answer;
 use crate::tool::{Effect, Output, Spec, Tool};
@@ -35,8 +35,8 @@ impl SubAgent {
         Self { spec, agent: agent.as_sub_agent() }
     }
 
-    async fn work(&self, turn: &Turn, call: &ToolCall) -> Result<Output, Failure> {
-        let inside = Conversations::inside(&turn.frame, self.agent.clone());
+    async fn work(&self, turn: &Turn, call: &ToolCall) -> Result<Output, BoxError> {
+        let inside = Conversations::inside(&turn.ctx, self.agent.clone());
         let id = turn.conversation().child(&call.call);
         let task = call.arguments.get("task").and_then(Value::as_str).unwrap_or_default();
         let tail = inside.subscribe(&id, Delivery::Lossless, turn.scope().clone()).await?;
@@ -57,19 +57,21 @@ impl SubAgent {
             },
         };
         match follow(turn, handle, tail).await? {
-            Rest::Ended(ended) => {
+            TurnStatus::Ended(ended) => {
                 inside.forget(&id);
                 Ok(result(&ended))
             }
-            Rest::Waiting(mut pending) if !pending.is_empty() => Ok(Output::wait(pending.swap_remove(0).prompt)),
-            Rest::Waiting(_) => Err("the sub-agent waits for nothing".into()),
+            TurnStatus::Waiting(mut pending) if !pending.is_empty() => {
+                Ok(Output::wait(pending.swap_remove(0).question))
+            }
+            TurnStatus::Waiting(_) => Err("the sub-agent waits for nothing".into()),
         }
     }
 }
 
 /// Whether the sub-agent has this answer already: the process died after it was passed on. What the sub-agent asks by
 /// now is another question, and the answer must not reach it.
-async fn was_passed_on(inside: &Conversations, id: &crate::ConversationId, turn: &Turn) -> Result<bool, Failure> {
+async fn was_passed_on(inside: &Conversations, id: &crate::ConversationId, turn: &Turn) -> Result<bool, BoxError> {
     let given = turn.in_tool.as_ref().map_or(0, |tool| tool.answers);
     let log = inside.log(id, turn.scope().clone()).await?;
     Ok(log.iter().filter(|event| matches!(event.kind, EventKind::Resolution { .. })).count() >= given)
@@ -82,14 +84,14 @@ async fn pass_on(
     answer: Answer,
     tail: &Subscription,
     turn: &Turn,
-) -> Result<TurnHandle, Failure> {
+) -> Result<TurnHandle, BoxError> {
     let pending = tail.snapshot.pending.first().ok_or("the sub-agent asks nothing any more")?;
     Ok(inside.resolve(id, &pending.call, answer, None, turn.scope().clone()).await?)
 }
 
 /// Waits for the sub-agent; what it does shows as the parent's tool progress.
-async fn follow(turn: &Turn, handle: TurnHandle, mut tail: Subscription) -> Result<Rest, Failure> {
-    let mut rest = std::pin::pin!(handle.rest());
+async fn follow(turn: &Turn, handle: TurnHandle, mut tail: Subscription) -> Result<TurnStatus, BoxError> {
+    let mut rest = std::pin::pin!(handle.wait());
     loop {
         tokio::select! {
             biased;
@@ -99,7 +101,7 @@ async fn follow(turn: &Turn, handle: TurnHandle, mut tail: Subscription) -> Resu
     }
 }
 
-fn result(ended: &Ended) -> Output {
+fn result(ended: &TurnReport) -> Output {
     match ended.outcome {
         Outcome::Completed => Output::ok(ended.text()),
         outcome => {
@@ -113,7 +115,7 @@ impl Tool for SubAgent {
     fn spec(&self) -> &Spec {
         &self.spec
     }
-    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(self.work(turn, call))
     }
     fn agent(&self) -> Option<&Agent> {

@@ -5,112 +5,116 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 
-use super::flight::{Flight, Interrupt, With};
-use super::seen::Turn;
+use super::active::{ActiveTurn, Interrupt, With};
 use super::state::Verdict;
+use super::view::Turn;
 use crate::context::reserve::{Candidate, Room, make_room};
 use crate::context::tokens;
-use crate::event::{EventKind, Outcome, Place};
+use crate::event::{EventKind, InjectionTarget, Outcome};
+use crate::feed::LiveEvent;
+use crate::hook::erased::DynHook;
 use crate::hook::run::{Run, blocked};
-use crate::hook::twin::DynHook;
-use crate::hook::{BeforeAgent, Code, HookEntry, Incoming, Injection, Meeting, OnFailure, Parallel, Point, Record};
-use crate::live::Live;
+use crate::hook::{
+    BeforeAgent, BeforeAgentContext, Code, HookEntry, Injection, OnConversationContext, OnFailure, Parallel, Point,
+    Record,
+};
 use crate::message::{Content, Text};
-use crate::scope::By;
-use crate::store::{Standing, TransientInjection};
+use crate::scope::Author;
+use crate::store::ConversationStatus;
 
-pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
-    let frame = flight.frame();
-    let by = frame.scope.by();
-    frame.tell(Live::TurnStarted { agent: frame.agent.shared_name().clone(), by: by.clone() });
-    frame.cut.check()?;
-    if frame.agent.chains().before_agent.is_empty() {
-        return write(flight, by).await;
+pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
+    let ctx = active.ctx();
+    let by = ctx.scope.by();
+    ctx.publish(LiveEvent::TurnStarted { agent: ctx.agent.shared_name().clone(), by: by.clone() });
+    ctx.abort.check()?;
+    if ctx.agent.chains().before_agent.is_empty() {
+        return write(active, by).await;
     }
-    let agent = flight.agent();
+    let agent = active.agent();
     // One view for the whole chain: making one costs more than asking a hook.
     let (mut incoming, mut ended) = (None, None);
     for entry in &agent.chains().before_agent {
         match &*entry.code {
             Code::Group(group) => {
-                let contents = append_all(entry, group, Point::BeforeAgent, &flight.turn, &mut flight.records).await?;
+                let contents = append_all(entry, group, Point::BeforeAgent, &active.turn, &mut active.records).await?;
                 for (name, content) in contents {
-                    inject(flight, entry, &name, vec![content])?;
+                    inject(active, entry, &name, vec![content])?;
                 }
                 (incoming, ended) = (None, None);
             }
             Code::Hook(hook) => {
-                let incoming = incoming.get_or_insert_with(|| Incoming::new(flight.turn.clone()));
-                ask(flight, incoming, entry, &**hook, &mut ended).await?;
+                let incoming = incoming.get_or_insert_with(|| BeforeAgentContext::new(active.turn.clone()));
+                ask(active, incoming, entry, &**hook, &mut ended).await?;
             }
         }
     }
-    write(flight, by).await
+    write(active, by).await
 }
 
 /// `on_conversation`, in the first turn that this process sees of the conversation.
-pub(super) async fn meet(flight: &mut Flight) -> Result<(), Interrupt> {
-    let Some(moment) = flight.moment.take() else { return Ok(()) };
-    let agent = flight.agent();
+pub(super) async fn meet(active: &mut ActiveTurn) -> Result<(), Interrupt> {
+    let Some(moment) = active.moment.take() else { return Ok(()) };
+    let agent = active.agent();
     for entry in &agent.chains().on_conversation {
         let Some(hook) = entry.hook() else { continue };
-        let frame = flight.frame().clone();
-        let (conversation, scope) = (frame.conversation.clone(), frame.scope.clone());
-        let mut meeting = Meeting { conversation, scope, moment, injected: Vec::new() };
-        let mut ran = Run::new(&frame, entry, Point::OnConversation).decide(hook.on_conversation(&mut meeting)).await?;
-        ran.tokens = tokens_of(&meeting.injected);
-        if ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)?.is_some() {
-            let first = flight.injected.len();
-            inject(flight, entry, &entry.name, meeting.injected)?;
-            keep_at_once(flight, first).await?;
+        let ctx = active.ctx().clone();
+        let (conversation, scope) = (ctx.conversation.clone(), ctx.scope.clone());
+        let mut meeting = OnConversationContext { conversation, scope, moment, injected: Vec::new() };
+        let mut finished =
+            Run::new(&ctx, entry, Point::OnConversation).decide(hook.on_conversation(&mut meeting)).await?;
+        finished.tokens = tokens_of(&meeting.injected);
+        if finished.unless_blocked(&active.turn.ctx, entry, &mut active.records)?.is_some() {
+            let first = active.injected.len();
+            inject(active, entry, &entry.name, meeting.injected)?;
+            keep_at_once(active, first).await?;
         }
     }
     Ok(())
 }
 
 /// In a turn that was accepted before, what is durable is written now: `accept` does not run again.
-async fn keep_at_once(flight: &mut Flight, first: usize) -> Result<(), Interrupt> {
-    let accepted = flight.state.turn.as_ref().is_some_and(|turn| turn.accepted);
-    let added = flight.injected.get(first..).unwrap_or_default();
+async fn keep_at_once(active: &mut ActiveTurn, first: usize) -> Result<(), Interrupt> {
+    let accepted = active.state.turn.as_ref().is_some_and(|turn| turn.accepted);
+    let added = active.injected.get(first..).unwrap_or_default();
     let durable: Vec<EventKind> = added.iter().filter(|candidate| candidate.durable).map(kept).collect();
     if accepted && !durable.is_empty() {
-        flight.write(durable, With::NOTHING).await?;
+        active.write(durable, With::NOTHING).await?;
     }
     Ok(())
 }
 
 fn kept(candidate: &Candidate) -> EventKind {
     let Injection { hook, content, .. } = candidate.injection.clone();
-    EventKind::Injection { hook, content, place: Place::ThisTurn }
+    EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn }
 }
 
 async fn ask(
-    flight: &mut Flight,
-    incoming: &mut Incoming,
+    active: &mut ActiveTurn,
+    incoming: &mut BeforeAgentContext,
     entry: &HookEntry,
     hook: &dyn DynHook,
     ended: &mut Option<Duration>,
 ) -> Result<(), Interrupt> {
-    let run = Run::new(&flight.turn.frame, entry, Point::BeforeAgent).behind(*ended);
-    let mut ran = run.decide(hook.before_agent(incoming)).await?;
-    ran.tokens = tokens_of(&incoming.injected);
-    *ended = Some(ran.ended);
+    let run = Run::new(&active.turn.ctx, entry, Point::BeforeAgent).behind(*ended);
+    let mut finished = run.decide(hook.before_agent(incoming)).await?;
+    finished.tokens = tokens_of(&incoming.injected);
+    *ended = Some(finished.ended);
     let (injected, rewritten) = (std::mem::take(&mut incoming.injected), incoming.rewritten.take());
-    let Some(decision) = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records)? else { return Ok(()) };
+    let Some(decision) = finished.unless_blocked(&active.turn.ctx, entry, &mut active.records)? else { return Ok(()) };
     if let Some(content) = rewritten {
-        flight.turn.change().user_message = content;
-        incoming.turn = flight.turn.clone();
+        active.turn.change().user_message = content;
+        incoming.turn = active.turn.clone();
     }
-    let halted = |reason: Text| Interrupt::from(Verdict::new(Outcome::Halted, reason).by(By::hook(&entry.name)));
+    let halted = |reason: Text| Interrupt::from(Verdict::new(Outcome::Halted, reason).by(Author::hook(&entry.name)));
     match decision {
         BeforeAgent::Continue if injected.is_empty() => {}
         BeforeAgent::Continue => {
-            inject(flight, entry, &entry.name, injected)?;
-            incoming.turn = flight.turn.clone();
+            inject(active, entry, &entry.name, injected)?;
+            incoming.turn = active.turn.clone();
         }
         BeforeAgent::Halt(reason) => return Err(halted(reason)),
         BeforeAgent::Erase(reason) => {
-            flight.erased = true;
+            active.erased = true;
             return Err(halted(reason));
         }
     }
@@ -127,17 +131,17 @@ pub(super) async fn append_all(
     records: &mut Vec<Record>,
 ) -> Result<Vec<(Text, Content)>, Interrupt> {
     let runs = group.members.iter().map(|member| {
-        let run = Run { hook: &member.name, ..Run::new(&turn.frame, entry, point) };
+        let run = Run { hook: &member.name, ..Run::new(&turn.ctx, entry, point) };
         let append = (member.append)(turn.clone());
         run.decide(Box::pin(async move { append.await.map(Appended) }))
     });
     let mut contents = Vec::new();
-    for (member, ran) in group.members.iter().zip(join_all(runs).await) {
-        let mut ran = ran?;
-        if let Ok(Appended(content)) = &ran.result {
-            ran.tokens = tokens_of(std::slice::from_ref(content));
+    for (member, finished) in group.members.iter().zip(join_all(runs).await) {
+        let mut finished = finished?;
+        if let Ok(Appended(content)) = &finished.result {
+            finished.tokens = tokens_of(std::slice::from_ref(content));
         }
-        match ran.recorded(&turn.frame, records) {
+        match finished.recorded(&turn.ctx, records) {
             Ok(Appended(content)) => contents.push((member.name.clone(), content)),
             Err(failure) if entry.settings().on_failure == Some(OnFailure::Block) => {
                 return Err(blocked(&member.name, point, &failure));
@@ -158,10 +162,10 @@ impl crate::hook::Named for Appended {
 }
 
 /// Adds to the turn's injections within the reserve.
-fn inject(flight: &mut Flight, entry: &HookEntry, hook: &Text, contents: Vec<Content>) -> Result<(), Interrupt> {
-    let reserve = flight.frame().limits.injection_reserve;
-    admit(&mut flight.injected, &mut flight.records, entry, hook, contents, 0, reserve)?;
-    flight.turn.change().injections = flight.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+fn inject(active: &mut ActiveTurn, entry: &HookEntry, hook: &Text, contents: Vec<Content>) -> Result<(), Interrupt> {
+    let reserve = active.ctx().limits.injection_reserve;
+    admit(&mut active.injected, &mut active.records, entry, hook, contents, 0, reserve)?;
+    active.turn.change().injections = active.injected.iter().map(|candidate| candidate.injection.clone()).collect();
     Ok(())
 }
 
@@ -207,16 +211,16 @@ fn note(records: &mut [Record], hook: &Text, change: impl FnOnce(&mut Record)) {
 }
 
 /// The message and durable injections become history; transient ones are kept beside it.
-async fn write(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
+async fn write(active: &mut ActiveTurn, by: Author) -> Result<(), Interrupt> {
     let mut kinds: SmallVec<[EventKind; 1]> =
-        smallvec![EventKind::UserMessage { content: flight.turn.seen.user_message.clone(), by }];
-    let (durable, transient): (Vec<_>, Vec<_>) = flight.injected.iter().partition(|candidate| candidate.durable);
+        smallvec![EventKind::UserMessage { content: active.turn.view.user_message.clone(), by }];
+    let (durable, transient): (Vec<_>, Vec<_>) = active.injected.iter().partition(|candidate| candidate.durable);
     kinds.extend(durable.into_iter().map(kept));
     let keep = |candidate: &Candidate| {
         let Injection { hook, content, tokens } = candidate.injection.clone();
-        TransientInjection { hook, content, tokens }
+        Injection { hook, content, tokens }
     };
-    flight.beside.injections = transient.into_iter().map(keep).collect();
-    let with = With { take_message: true, standing: Some(Standing::Running), ..With::BESIDE };
-    Ok(flight.write(kinds, with).await?)
+    active.scratch.injections = transient.into_iter().map(keep).collect();
+    let with = With { take_message: true, standing: Some(ConversationStatus::Running), ..With::BESIDE };
+    Ok(active.write(kinds, with).await?)
 }

@@ -5,77 +5,77 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::flight::{Flight, Interrupt, With};
-use super::outlet::Outlet;
-use super::seen::Frame;
+use super::active::{ActiveTurn, Interrupt, With};
+use super::reply_stream::ReplyStream;
 use super::state::{State, Verdict};
+use super::view::TurnContext;
 use crate::digest;
-use crate::event::{EventKind, Outcome, Prompt};
+use crate::event::{EventKind, Outcome, Question};
 use crate::hook::run::Run;
 use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
 use crate::message::{Hosted, Reply, StopReason, Text, ToolCall};
 use crate::model::ModelError;
-use crate::scope::{By, System};
-use crate::store::{Asked, Regeneration};
+use crate::scope::{Author, SystemAuthor};
+use crate::store::{PendingReply, Regeneration};
 use crate::tool::Executor;
 
 /// Why told text is taken back when a hook put another reply in its place.
 pub(crate) const MODIFIED: &str = "modified";
 
-pub(crate) async fn run(flight: &mut Flight) -> Result<(), Interrupt> {
-    flight.frame().cut.check()?;
-    if let Some(by) = flight.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
-        return admit_approved(flight, by).await;
+pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
+    active.ctx().abort.check()?;
+    if let Some(by) = active.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
+        return admit_approved(active, by).await;
     }
-    let reply = speak(flight).await?;
-    let reply = let_through(flight, reply, None).await?;
-    let judged = match shaped(flight, reply) {
-        Ok(reply) => judge(flight, reply).await?,
-        Err((reply, complaint)) => return reshape(flight, complaint, &reply).await,
+    let reply = speak(active).await?;
+    let reply = let_through(active, reply, None).await?;
+    let judged = match shaped(active, reply) {
+        Ok(reply) => judge(active, reply).await?,
+        Err((reply, complaint)) => return reshape(active, complaint, &reply).await,
     };
     match judged {
         Judged::Fine { reply, approved } => {
-            if let Some(outlet) = &mut flight.outlet {
-                outlet.release();
+            if let Some(reply_stream) = &mut active.reply_stream {
+                reply_stream.release();
             }
-            admit(flight, reply, approved).await
+            admit(active, reply, approved).await
         }
-        Judged::Asked { reply, prompt } => ask_person(flight, reply, prompt).await,
-        Judged::Regenerate { hook, feedback, reply } => regenerate(flight, &hook, feedback, &reply).await,
-        Judged::Unfit { reply, feedback } => reshape(flight, feedback, &reply).await,
+        Judged::Asked { reply, question } => ask_person(active, reply, question).await,
+        Judged::Regenerate { hook, feedback, reply } => regenerate(active, &hook, feedback, &reply).await,
+        Judged::Unfit { reply, feedback } => reshape(active, feedback, &reply).await,
     }
 }
 
 /// The reply with its object, if the turn wants one; else what is wrong with it.
-fn shaped(flight: &mut Flight, reply: Arc<Reply>) -> Result<Arc<Reply>, (Arc<Reply>, Text)> {
-    let Some(shape) = &flight.shape else { return Ok(reply) };
+fn shaped(active: &mut ActiveTurn, reply: Arc<Reply>) -> Result<Arc<Reply>, (Arc<Reply>, Text)> {
+    let Some(shape) = &active.shape else { return Ok(reply) };
     match shape.object_of(&reply) {
         Err(complaint) => Err((reply, complaint)),
         Ok(object) => {
             let reply = Arc::new(Reply { object: Some(object), ..(*reply).clone() });
-            flight.turn.change().assistant_message = Some(reply.clone());
+            active.turn.change().assistant_message = Some(reply.clone());
             Ok(reply)
         }
     }
 }
 
 /// One reply, however many attempts the wraps make at it.
-async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
-    let frame = flight.frame().clone();
-    let chains = frame.agent.chains();
-    let attempts = flight.beside.regeneration.as_ref().map_or(0, |again| again.attempts);
-    frame.meter.begin_reply(attempts);
+async fn speak(active: &mut ActiveTurn) -> Result<Reply, Interrupt> {
+    let ctx = active.ctx().clone();
+    let chains = ctx.agent.chains();
+    let attempts = active.scratch.regeneration.as_ref().map_or(0, |again| again.attempts);
+    ctx.budget.begin_reply(attempts);
     let held = chains.after_model.iter().any(|entry| entry.settings().release == Release::OnAccept);
-    let Flight { turn, outlet, .. } = flight;
+    let ActiveTurn { turn, reply_stream, .. } = active;
     let Some(request) = turn.context() else { return Err(Verdict::failed("no context was built").into()) };
-    let outlet = outlet.insert(Outlet::new(frame.clone(), attempts + 1, held));
-    let next = ModelNext::new(&chains.wrap_model_call, turn, frame.agent.model());
-    match frame.cut.race(next.run(request, outlet)).await? {
+    let reply_stream = reply_stream.insert(ReplyStream::new(ctx.clone(), attempts + 1, held));
+    let next = ModelNext::new(&chains.wrap_model_call, turn, ctx.agent.model());
+    match ctx.abort.race(next.run(request, reply_stream)).await? {
         Ok(reply) => Ok(reply),
         Err(error) => {
-            outlet.discard(None, Some(error.to_string().into()));
-            frame.cut.check()?;
+            reply_stream.discard(None, Some(error.to_string().into()));
+            ctx.abort.check()?;
             Err(match error {
                 ModelError::Exhausted { limit } => Verdict::exhausted(limit).into(),
                 ModelError::Hook { hook, cause } => crate::hook::run::blocked(&hook, Point::WrapModelCall, &cause),
@@ -87,41 +87,41 @@ async fn speak(flight: &mut Flight) -> Result<Reply, Interrupt> {
 
 /// The reply as the transformers let it through. `modified_by` replaces what was told before.
 async fn let_through(
-    flight: &mut Flight,
+    active: &mut ActiveTurn,
     mut reply: Reply,
     modified_by: Option<&Text>,
 ) -> Result<Arc<Reply>, Interrupt> {
     // A provider may give the object alone: it passes the transformers as text like everything else that is said.
-    if let (true, Some(object), true) = (flight.shape.is_some(), &reply.object, reply.content.is_blank()) {
+    if let (true, Some(object), true) = (active.shape.is_some(), &reply.object, reply.content.is_blank()) {
         reply.content = object.to_string().into();
     }
-    if let Some(outlet) = &mut flight.outlet {
+    if let Some(reply_stream) = &mut active.reply_stream {
         if let Some(hook) = modified_by {
-            outlet.discard(Some(By::hook(hook)), Some(MODIFIED.into()));
+            reply_stream.discard(Some(Author::hook(hook)), Some(MODIFIED.into()));
         }
-        match outlet.complete(&reply.content) {
+        match reply_stream.complete(&reply.content) {
             Ok(content) => reply.content = content,
             Err((hook, failure)) => {
-                outlet.discard(Some(By::hook(&hook)), Some(failure.as_str().into()));
+                reply_stream.discard(Some(Author::hook(&hook)), Some(failure.as_str().into()));
                 let reason = format!("hook {hook} failed at {}: {failure}", Point::Stream);
-                return Err(Verdict::failed(reason).by(By::hook(&hook)).into());
+                return Err(Verdict::failed(reason).by(Author::hook(&hook)).into());
             }
         }
     }
-    make_ids_unique(flight, &mut reply).await?;
+    make_ids_unique(active, &mut reply).await?;
     let reply = Arc::new(reply);
-    flight.turn.change().assistant_message = Some(reply.clone());
+    active.turn.change().assistant_message = Some(reply.clone());
     Ok(reply)
 }
 
 /// A provider's call id that repeats becomes `ID~2`.
-async fn make_ids_unique(flight: &mut Flight, reply: &mut Reply) -> Result<(), Interrupt> {
-    let Flight { state, turn, .. } = &*flight;
-    let (state, frame) = (&**state, &turn.frame);
+async fn make_ids_unique(active: &mut ActiveTurn, reply: &mut Reply) -> Result<(), Interrupt> {
+    let ActiveTurn { state, turn, .. } = &*active;
+    let (state, ctx) = (&**state, &turn.ctx);
     let mut given: SmallVec<[CallId; 1]> = SmallVec::new();
     let hosted = reply.hosted.iter_mut().map(|hosted| &mut hosted.call);
     for call in hosted.chain(&mut reply.calls) {
-        call.call = free_id(state, frame, &call.call, &given).await?;
+        call.call = free_id(state, ctx, &call.call, &given).await?;
         given.push(call.call.clone());
     }
     Ok(())
@@ -129,18 +129,18 @@ async fn make_ids_unique(flight: &mut Flight, reply: &mut Reply) -> Result<(), I
 
 /// The id itself, or with the lowest number that is free: found by doubling and then halving, since a long conversation
 /// may have used thousands.
-async fn free_id(state: &State, frame: &Frame, id: &CallId, before: &[CallId]) -> Result<CallId, Interrupt> {
+async fn free_id(state: &State, ctx: &TurnContext, id: &CallId, before: &[CallId]) -> Result<CallId, Interrupt> {
     let numbered = |number: u64| CallId::from(format!("{id}~{number}"));
-    if !is_taken(state, frame, id, before).await? {
+    if !is_taken(state, ctx, id, before).await? {
         return Ok(id.clone());
     }
     let (mut taken, mut free) = (1, 2);
-    while is_taken(state, frame, &numbered(free), before).await? {
+    while is_taken(state, ctx, &numbered(free), before).await? {
         (taken, free) = (free, free.saturating_mul(2));
     }
     while free - taken > 1 {
         let middle = taken + (free - taken) / 2;
-        match is_taken(state, frame, &numbered(middle), before).await? {
+        match is_taken(state, ctx, &numbered(middle), before).await? {
             true => taken = middle,
             false => free = middle,
         }
@@ -148,80 +148,80 @@ async fn free_id(state: &State, frame: &Frame, id: &CallId, before: &[CallId]) -
     Ok(numbered(free))
 }
 
-async fn is_taken(state: &State, frame: &Frame, id: &CallId, before: &[CallId]) -> Result<bool, Interrupt> {
+async fn is_taken(state: &State, ctx: &TurnContext, id: &CallId, before: &[CallId]) -> Result<bool, Interrupt> {
     if state.has_call(id) || before.contains(id) {
         return Ok(true);
     }
     if state.is_whole() {
         return Ok(false);
     }
-    Ok(frame.house.store.has_call(&frame.conversation, id).await?)
+    Ok(ctx.runtime.store.has_call(&ctx.conversation, id).await?)
 }
 
 /// What the `after_model` hooks made of a reply.
 enum Judged {
-    Fine { reply: Arc<Reply>, approved: Option<By> },
-    Asked { reply: Arc<Reply>, prompt: Text },
+    Fine { reply: Arc<Reply>, approved: Option<Author> },
+    Asked { reply: Arc<Reply>, question: Text },
     Regenerate { hook: Text, feedback: Text, reply: Arc<Reply> },
     Unfit { reply: Arc<Reply>, feedback: Text },
 }
 
 /// Hooks in order: a rejection or a regeneration ends the chain, a modified reply goes on to the hooks behind, and a
 /// person is asked when nobody objected.
-async fn judge(flight: &mut Flight, mut reply: Arc<Reply>) -> Result<Judged, Interrupt> {
-    if flight.frame().agent.chains().after_model.is_empty() {
+async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged, Interrupt> {
+    if active.ctx().agent.chains().after_model.is_empty() {
         return Ok(Judged::Fine { reply, approved: None });
     }
-    let agent = flight.agent();
-    let (mut approved, mut prompts): (Option<By>, Vec<Text>) = (None, Vec::new());
+    let agent = active.agent();
+    let (mut approved, mut questions): (Option<Author>, Vec<Text>) = (None, Vec::new());
     let mut ended = None;
     for entry in &agent.chains().after_model {
-        let Some(decision) = ask(flight, entry, &reply, &mut ended).await? else { continue };
+        let Some(decision) = ask(active, entry, &reply, &mut ended).await? else { continue };
         match decision {
             AfterModel::Continue => {}
-            AfterModel::Approve => approved = Some(By::hook(&entry.name)),
-            AfterModel::Ask(prompt) => prompts.push(prompt),
-            AfterModel::Modify(modified) => reply = let_through(flight, *modified, Some(&entry.name)).await?,
+            AfterModel::Approve => approved = Some(Author::hook(&entry.name)),
+            AfterModel::Ask(question) => questions.push(question),
+            AfterModel::Modify(modified) => reply = let_through(active, *modified, Some(&entry.name)).await?,
             AfterModel::Regenerate(feedback) => {
                 return Ok(Judged::Regenerate { hook: entry.name.clone(), feedback, reply });
             }
             AfterModel::Reject(reason) => {
-                discard(flight, &entry.name, &reason);
-                return Err(Verdict::new(Outcome::Rejected, reason).by(By::hook(&entry.name)).into());
+                discard(active, &entry.name, &reason);
+                return Err(Verdict::new(Outcome::Rejected, reason).by(Author::hook(&entry.name)).into());
             }
         }
     }
     // What a hook made of the reply is held to the schema as well.
-    let reply = match shaped(flight, reply) {
+    let reply = match shaped(active, reply) {
         Ok(reply) => reply,
         Err((reply, feedback)) => return Ok(Judged::Unfit { reply, feedback }),
     };
-    if prompts.is_empty() {
+    if questions.is_empty() {
         return Ok(Judged::Fine { reply, approved });
     }
-    Ok(Judged::Asked { reply, prompt: prompts.join("; ").into() })
+    Ok(Judged::Asked { reply, question: questions.join("; ").into() })
 }
 
 async fn ask(
-    flight: &mut Flight,
+    active: &mut ActiveTurn,
     entry: &HookEntry,
     reply: &Arc<Reply>,
     ended: &mut Option<Duration>,
 ) -> Result<Option<AfterModel>, Interrupt> {
     let Some(hook) = entry.hook() else { return Ok(None) };
-    let run = Run::new(&flight.turn.frame, entry, Point::AfterModel).behind(*ended);
-    let ran = run.decide(hook.after_model(&flight.turn, reply)).await?;
-    *ended = Some(ran.ended);
-    let decided = ran.unless_blocked(&flight.turn.frame, entry, &mut flight.records);
+    let run = Run::new(&active.turn.ctx, entry, Point::AfterModel).behind(*ended);
+    let finished = run.decide(hook.after_model(&active.turn, reply)).await?;
+    *ended = Some(finished.ended);
+    let decided = finished.unless_blocked(&active.turn.ctx, entry, &mut active.records);
     if decided.is_err() {
-        discard(flight, &entry.name, &"the hook failed".into());
+        discard(active, &entry.name, &"the hook failed".into());
     }
     decided
 }
 
-fn discard(flight: &mut Flight, hook: &Text, reason: &Text) {
-    if let Some(outlet) = &mut flight.outlet {
-        outlet.discard(Some(By::hook(hook)), Some(reason.clone()));
+fn discard(active: &mut ActiveTurn, hook: &Text, reason: &Text) {
+    if let Some(reply_stream) = &mut active.reply_stream {
+        reply_stream.discard(Some(Author::hook(hook)), Some(reason.clone()));
     }
 }
 
@@ -229,21 +229,21 @@ fn discard(flight: &mut Flight, hook: &Text, reason: &Text) {
 const RESHAPED_AT_MOST: u32 = 1;
 
 /// The model hears what does not fit, and gets another try.
-async fn reshape(flight: &mut Flight, complaint: Text, reply: &Reply) -> Result<(), Interrupt> {
-    if let Some(outlet) = &mut flight.outlet {
-        outlet.discard(None, Some(complaint.clone()));
+async fn reshape(active: &mut ActiveTurn, complaint: Text, reply: &Reply) -> Result<(), Interrupt> {
+    if let Some(reply_stream) = &mut active.reply_stream {
+        reply_stream.discard(None, Some(complaint.clone()));
     }
-    let before = flight.beside.regeneration.as_ref();
+    let before = active.scratch.regeneration.as_ref();
     let (count, reshaped) = before.map_or((0, 0), |again| (again.count, again.reshaped));
     if reshaped >= RESHAPED_AT_MOST {
-        return Err(Verdict::new(Outcome::Rejected, complaint).by(By::System(System::Limit)).into());
+        return Err(Verdict::new(Outcome::Rejected, complaint).by(Author::System(SystemAuthor::Limit)).into());
     }
     again(
-        flight,
+        active,
         Regeneration {
             count,
             reshaped: reshaped + 1,
-            attempts: flight.frame().meter.attempt(),
+            attempts: active.ctx().budget.attempt(),
             discarded: reply.content.clone(),
             feedback: complaint,
             hook: "the schema".into(),
@@ -253,42 +253,42 @@ async fn reshape(flight: &mut Flight, complaint: Text, reply: &Reply) -> Result<
 }
 
 /// The next attempt is built with this at its tail.
-async fn again(flight: &mut Flight, regeneration: Regeneration) -> Result<(), Interrupt> {
-    flight.beside.regeneration = Some(regeneration);
-    if let Some(turn) = &mut flight.state.turn {
+async fn again(active: &mut ActiveTurn, regeneration: Regeneration) -> Result<(), Interrupt> {
+    active.scratch.regeneration = Some(regeneration);
+    if let Some(turn) = &mut active.state.turn {
         turn.built = false;
     }
-    Ok(flight.write([], With::BESIDE).await?)
+    Ok(active.write([], With::BESIDE).await?)
 }
 
 /// All regenerations of a reply count together; at the bound the turn ends `rejected`, naming the hook.
-async fn regenerate(flight: &mut Flight, hook: &Text, feedback: Text, reply: &Reply) -> Result<(), Interrupt> {
-    discard(flight, hook, &feedback);
-    let reshaped = flight.beside.regeneration.as_ref().map_or(0, |again| again.reshaped);
-    let count = flight.beside.regeneration.as_ref().map_or(0, |again| again.count) + 1;
-    let most = flight.frame().limits.max_regenerations;
+async fn regenerate(active: &mut ActiveTurn, hook: &Text, feedback: Text, reply: &Reply) -> Result<(), Interrupt> {
+    discard(active, hook, &feedback);
+    let reshaped = active.scratch.regeneration.as_ref().map_or(0, |again| again.reshaped);
+    let count = active.scratch.regeneration.as_ref().map_or(0, |again| again.count) + 1;
+    let most = active.ctx().limits.max_regenerations;
     if count > most {
         let reason = format!("{feedback} (after {most} regenerations)");
-        return Err(Verdict::new(Outcome::Rejected, reason).by(By::hook(hook)).into());
+        return Err(Verdict::new(Outcome::Rejected, reason).by(Author::hook(hook)).into());
     }
-    let attempts = flight.frame().meter.attempt();
+    let attempts = active.ctx().budget.attempt();
     let (discarded, hook) = (reply.content.clone(), hook.clone());
-    again(flight, Regeneration { count, reshaped, attempts, discarded, feedback, hook }).await
+    again(active, Regeneration { count, reshaped, attempts, discarded, feedback, hook }).await
 }
 
 /// The reply becomes history, with the calls it asks for.
-async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> Result<(), Interrupt> {
-    let attempt = flight.frame().meter.attempt().max(1);
+async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<Author>) -> Result<(), Interrupt> {
+    let attempt = active.ctx().budget.attempt().max(1);
     let lacking = lacking(&reply);
-    let annotations = flight.outlet.as_ref().and_then(Outlet::annotations);
-    let changed = flight.beside.regeneration.take().is_some()
-        | flight.beside.asked.take().is_some()
-        | (flight.beside.approved != approved);
-    flight.beside.approved = approved;
+    let annotations = active.reply_stream.as_ref().and_then(ReplyStream::annotations);
+    let changed = active.scratch.regeneration.take().is_some()
+        | active.scratch.asked.take().is_some()
+        | (active.scratch.approved != approved);
+    active.scratch.approved = approved;
     if let Some(what) = lacking {
-        flight.warn(None, what);
+        active.warn(None, what);
     }
-    let frame = flight.frame().clone();
+    let ctx = active.ctx().clone();
     let message = EventKind::AssistantMessage {
         attempt,
         content: reply.content.clone(),
@@ -301,12 +301,12 @@ async fn admit(flight: &mut Flight, reply: Arc<Reply>, approved: Option<By>) -> 
         call: call.call.clone(),
         name: call.name.clone(),
         arguments: call.arguments.clone(),
-        executor: frame.agent.tool(&call.name).map_or(Executor::Server, |equipped| equipped.tool.spec().executor),
+        executor: ctx.agent.tool(&call.name).map_or(Executor::Server, |compiled| compiled.tool.spec().executor),
     });
     let kinds = reply.hosted.iter().flat_map(ran_elsewhere).chain([message]).chain(calls);
     let with = if changed || lacking.is_some() { With::BESIDE } else { With::NOTHING };
-    flight.write(kinds, with).await?;
-    flight.outlet = None;
+    active.write(kinds, with).await?;
+    active.reply_stream = None;
     Ok(())
 }
 
@@ -329,28 +329,28 @@ fn ran_elsewhere(hosted: &Hosted) -> [EventKind; 2] {
 }
 
 /// A person decides over the whole reply: it waits beside the log, since it may never become history.
-async fn ask_person(flight: &mut Flight, reply: Arc<Reply>, why: Text) -> Result<(), Interrupt> {
-    let frame = flight.frame().clone();
-    let call: CallId = frame.house.ids.mint("reply_").into();
+async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, why: Text) -> Result<(), Interrupt> {
+    let ctx = active.ctx().clone();
+    let call: CallId = ctx.runtime.ids.mint("reply_").into();
     let shown = serde_json::json!({ "text": reply.content.text(), "calls": reply.calls });
-    let digest = digest::of_call("", &shown, &frame.conversation);
-    let prompt = Prompt::Approval { tool: None, arguments: Arc::new(shown), digest, why: Some(why) };
-    let attempt = flight.outlet.as_ref().map_or(1, Outlet::attempt);
-    let told = flight.outlet.as_ref().is_some_and(|outlet| outlet.told_content().is_some());
-    flight.beside.asked = Some(Asked { call: call.clone(), attempt, reply: (*reply).clone(), told });
-    let expires = frame.clock.now().after(frame.limits.approval_timeout);
-    Ok(flight.write([EventKind::Suspension { call, prompt, expires }], With::BESIDE).await?)
+    let digest = digest::of_call("", &shown, &ctx.conversation);
+    let question = Question::Approval { tool: None, arguments: Arc::new(shown), digest, why: Some(why) };
+    let attempt = active.reply_stream.as_ref().map_or(1, ReplyStream::attempt);
+    let told = active.reply_stream.as_ref().is_some_and(|reply_stream| reply_stream.told_content().is_some());
+    active.scratch.asked = Some(PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told });
+    let expires = ctx.clock.now().after(ctx.limits.approval_timeout);
+    Ok(active.write([EventKind::Suspension { call, question, expires }], With::BESIDE).await?)
 }
 
-async fn admit_approved(flight: &mut Flight, by: By) -> Result<(), Interrupt> {
-    let Some(asked) = flight.beside.asked.clone() else {
+async fn admit_approved(active: &mut ActiveTurn, by: Author) -> Result<(), Interrupt> {
+    let Some(asked) = active.scratch.asked.clone() else {
         return Err(Verdict::failed("the reply that was approved is gone").into());
     };
-    if let Some(outlet) = &mut flight.outlet {
-        outlet.release();
+    if let Some(reply_stream) = &mut active.reply_stream {
+        reply_stream.release();
     }
-    flight.frame().meter.begin_reply(asked.attempt);
+    active.ctx().budget.begin_reply(asked.attempt);
     let reply = Arc::new(asked.reply);
-    flight.turn.change().assistant_message = Some(reply.clone());
-    admit(flight, reply, Some(by)).await
+    active.turn.change().assistant_message = Some(reply.clone());
+    admit(active, reply, Some(by)).await
 }

@@ -3,11 +3,11 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::decide::Going;
-use super::flight::Interrupt;
-use super::seen::Turn;
-use crate::Failure;
-use crate::clock::Boxed;
+use super::active::Interrupt;
+use super::decide::ReadyCall;
+use super::view::Turn;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::hook::run::{Run, contained};
 use crate::hook::{AfterTool, HookFailure, OnFailure, Point, Record, ToolNext};
 use crate::id::CallId;
@@ -15,7 +15,7 @@ use crate::message::{Text, ToolCall};
 use crate::tool::{Effect, Output};
 
 /// What came of a call.
-pub(super) struct Performed {
+pub(super) struct FinishedCall {
     pub(super) call: CallId,
     pub(super) output: Output,
     pub(super) records: Vec<Record>,
@@ -23,8 +23,8 @@ pub(super) struct Performed {
     pub(super) halted: Option<(Text, Text)>,
 }
 
-pub(super) async fn perform(going: Going) -> Result<Performed, Interrupt> {
-    let Going { turn, call, tool, reconcile } = going;
+pub(super) async fn perform(ready_call: ReadyCall) -> Result<FinishedCall, Interrupt> {
+    let ReadyCall { turn, call, tool, reconcile } = ready_call;
     let mut records = Vec::new();
     let happened = match (reconcile, &tool.spec().effect) {
         (true, Effect::Reconcile(world)) => within_time(&turn, &tool, world.reconcile(&turn, &call)).await,
@@ -33,24 +33,24 @@ pub(super) async fn perform(going: Going) -> Result<Performed, Interrupt> {
     let result = match happened {
         Ok(Some(output)) => Ok(output),
         Ok(None) => {
-            let next = ToolNext::new(&turn.frame.agent.chains().wrap_tool_call, &turn, &tool);
+            let next = ToolNext::new(&turn.ctx.agent.chains().wrap_tool_call, &turn, &tool);
             within_time(&turn, &tool, next.run(&call)).await
         }
         Err(failure) => Err(failure),
     };
     let output = result.unwrap_or_else(|failure| Output::error(format!("the tool failed: {failure}"))).capped();
     if output.waits.is_some() {
-        return Ok(Performed { call: call.call, output, records, halted: None });
+        return Ok(FinishedCall { call: call.call, output, records, halted: None });
     }
     let (output, halted) = after_tool(&turn, &call, output, &mut records).await?;
-    Ok(Performed { call: call.call, output, records, halted })
+    Ok(FinishedCall { call: call.call, output, records, halted })
 }
 
 /// Panics and overlong runs are failures. A tool that is ready at once never sees a timer.
 async fn within_time<T>(
     turn: &Turn,
     tool: &std::sync::Arc<dyn crate::tool::Tool>,
-    mut future: Boxed<'_, Result<T, Failure>>,
+    mut future: BoxFuture<'_, Result<T, BoxError>>,
 ) -> Result<T, HookFailure> {
     let limit = tool.spec().timeout;
     let mut timer = None;
@@ -58,7 +58,7 @@ async fn within_time<T>(
         if let Poll::Ready(result) = contained(future.as_mut(), cx) {
             return Poll::Ready(result);
         }
-        let timer = timer.get_or_insert_with(|| turn.frame.clock.sleep(limit));
+        let timer = timer.get_or_insert_with(|| turn.ctx.clock.sleep(limit));
         timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
     })
     .await
@@ -71,11 +71,11 @@ pub(super) async fn after_tool(
     mut output: Output,
     records: &mut Vec<Record>,
 ) -> Result<(Output, Option<(Text, Text)>), Interrupt> {
-    for entry in &turn.frame.agent.chains().after_tool {
-        let (Some(hook), true) = (entry.hook(), entry.minds_tool(&call.name)) else { continue };
-        let run = Run::new(&turn.frame, entry, Point::AfterTool).for_call(&call.call);
-        let ran = run.decide(hook.after_tool(turn, call, &output)).await?;
-        match ran.recorded(&turn.frame, records) {
+    for entry in &turn.ctx.agent.chains().after_tool {
+        let (Some(hook), true) = (entry.hook(), entry.matches_tool(&call.name)) else { continue };
+        let run = Run::new(&turn.ctx, entry, Point::AfterTool).for_call(&call.call);
+        let finished = run.decide(hook.after_tool(turn, call, &output)).await?;
+        match finished.recorded(&turn.ctx, records) {
             Ok(AfterTool::Continue) => {}
             Ok(AfterTool::Modify(modified)) => output = modified.capped(),
             Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::flight::{Flight, Interrupt, With};
-use super::state::Question;
-use crate::conversation::{Cancel, Command, Refused, ResolveError, Rest, TurnError};
-use crate::event::{EventKind, Prompt, Refusal, Resolved};
+use super::active::{ActiveTurn, Interrupt, With};
+use super::state::OpenQuestion;
+use crate::conversation::{Cancel, Command, Refused, ResolveError, TurnError, TurnStatus};
+use crate::event::{EventKind, Question, Refusal, Resolved};
+use crate::feed::LiveEvent;
 use crate::id::{CallId, TurnId};
-use crate::live::Live;
 use crate::message::Text;
-use crate::scope::{By, System};
-use crate::store::{Answer, Standing, StoreError};
+use crate::scope::{Author, SystemAuthor};
+use crate::store::{Answer, ConversationStatus, StoreError};
 
 /// An answer on its way in.
 pub(crate) struct Resolve {
@@ -20,32 +20,32 @@ pub(crate) struct Resolve {
     pub(crate) answer: Answer,
     /// The digest that the person was shown, if they say so.
     pub(crate) digest: Option<Text>,
-    pub(crate) by: By,
+    pub(crate) by: Author,
     /// The letter it came in, if another process sent it.
-    pub(crate) letter: Option<Text>,
+    pub(crate) item: Option<Text>,
     /// Told when the answer is written, before the turn goes on: which turn it is.
     pub(crate) done: oneshot::Sender<Result<TurnId, ResolveError>>,
     /// Told when that turn rests again.
-    pub(crate) rest: oneshot::Sender<Result<Rest, TurnError>>,
+    pub(crate) rest: oneshot::Sender<Result<TurnStatus, TurnError>>,
 }
 
 /// Carries out a command while tools run. Messages are for the driver, between turns.
-pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), Interrupt> {
+pub(super) async fn obey(active: &mut ActiveTurn, command: Command) -> Result<(), Interrupt> {
     match command {
-        Command::Resolve(resolve) => Ok(answer(flight, resolve).await?),
-        Command::Cancel(Cancel { turn, cut, letter, done }) => {
-            let meant = turn == flight.frame().id;
+        Command::Resolve(resolve) => Ok(answer(active, resolve).await?),
+        Command::Cancel(Cancel { turn, abort, item, done }) => {
+            let meant = turn == active.ctx().id;
             let _ = done.send(Ok(meant));
             if !meant {
                 return Ok(());
             }
-            flight.taking.extend(letter);
-            flight.frame().cut.cut(cut.clone());
-            Err(cut.into())
+            active.taking.extend(item);
+            active.ctx().abort.abort(abort.clone());
+            Err(abort.into())
         }
         // No other command is taken while a turn runs.
         other => {
-            let error = StoreError::InUse { id: flight.frame().conversation.clone() };
+            let error = StoreError::InUse { id: active.ctx().conversation.clone() };
             other.refuse(&Refused::Store(Arc::new(error)));
             Ok(())
         }
@@ -53,18 +53,18 @@ pub(super) async fn obey(flight: &mut Flight, command: Command) -> Result<(), In
 }
 
 /// Writes the answer, or says why it is stale.
-pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), StoreError> {
-    let Resolve { call, answer, digest, by, letter, done, rest } = resolve;
+pub(crate) async fn answer(active: &mut ActiveTurn, resolve: Resolve) -> Result<(), StoreError> {
+    let Resolve { call, answer, digest, by, item, done, rest } = resolve;
     // Whatever becomes of the answer, its letter is read.
-    flight.taking.extend(letter);
-    let open = flight.state.turn.iter().flat_map(|turn| turn.open_questions());
+    active.taking.extend(item);
+    let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
     let Some(question) = open.into_iter().find(|question| question.call == call).cloned() else {
         let _ = done.send(Err(ResolveError::Stale { call, why: "nothing is asked under this id".into() }));
         return Ok(());
     };
-    let now = flight.frame().clock.now();
+    let now = active.ctx().clock.now();
     let checked = match question.expires > now {
-        true => check(&call, &question.prompt, &answer, digest.as_ref()),
+        true => check(&call, &question.question, &answer, digest.as_ref()),
         false => Err(ResolveError::Stale { call: call.clone(), why: "nobody answered in time".into() }),
     };
     let decision = match checked {
@@ -74,14 +74,14 @@ pub(crate) async fn answer(flight: &mut Flight, resolve: Resolve) -> Result<(), 
             return Ok(());
         }
     };
-    let kinds = events(flight, &question, decision, &answer, by);
-    flight.beside.answers.retain(|(answered, _)| *answered != call);
-    flight.beside.answers.push((call, answer));
+    let kinds = events(active, &question, decision, &answer, by);
+    active.scratch.answers.retain(|(answered, _)| *answered != call);
+    active.scratch.answers.push((call, answer));
     // From here on the turn has something to do: a crash leaves it due, not waiting.
-    let written = flight.write(kinds, With { standing: Some(Standing::Running), ..With::BESIDE }).await;
-    let turn = flight.frame().id.clone();
+    let written = active.write(kinds, With { standing: Some(ConversationStatus::Running), ..With::BESIDE }).await;
+    let turn = active.ctx().id.clone();
     if written.is_ok() {
-        flight.cell.add_waiter(Some(turn.clone()), rest);
+        active.cell.add_waiter(Some(turn.clone()), rest);
     }
     // Whoever asked may have gone; the answer stands all the same.
     let _ = done.send(written.as_ref().map(|()| turn).map_err(|error| error.retold().into()));
@@ -108,11 +108,11 @@ pub(crate) fn measure(call: &CallId, answer: &Answer) -> Result<(), ResolveError
 }
 
 /// Questions that nobody answered in time are answered by the system.
-pub(crate) async fn expire(flight: &mut Flight) -> Result<(), StoreError> {
-    let now = flight.frame().clock.now();
-    let by = By::System(System::Expiry);
-    let Some(turn) = &flight.state.turn else { return Ok(()) };
-    let lapsed: Vec<Question> = turn.open_questions().filter(|question| question.expires <= now).cloned().collect();
+pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<(), StoreError> {
+    let now = active.ctx().clock.now();
+    let by = Author::System(SystemAuthor::Expiry);
+    let Some(turn) = &active.state.turn else { return Ok(()) };
+    let lapsed: Vec<OpenQuestion> = turn.open_questions().filter(|question| question.expires <= now).cloned().collect();
     let mut kinds = Vec::new();
     for question in lapsed {
         kinds.push(EventKind::Resolution {
@@ -121,60 +121,62 @@ pub(crate) async fn expire(flight: &mut Flight) -> Result<(), StoreError> {
             by: by.clone(),
             reason: None,
         });
-        if let Prompt::Approval { tool: None, .. } = &question.prompt {
-            take_back(flight, by.clone(), None);
+        if let Question::Approval { tool: None, .. } = &question.question {
+            take_back(active, by.clone(), None);
         }
     }
     match kinds.is_empty() {
         true => Ok(()),
-        false => flight.write(kinds, With { standing: Some(Standing::Running), ..With::NOTHING }).await,
+        false => active.write(kinds, With { standing: Some(ConversationStatus::Running), ..With::NOTHING }).await,
     }
 }
 
 /// A reply that was asked about and is not let through.
-fn take_back(flight: &Flight, by: By, reason: Option<Text>) {
-    let attempt = flight.beside.asked.as_ref().map_or(1, |asked| asked.attempt);
-    flight.frame().tell(Live::AttemptDiscarded { attempt, by: Some(by), reason });
+fn take_back(active: &ActiveTurn, by: Author, reason: Option<Text>) {
+    let attempt = active.scratch.asked.as_ref().map_or(1, |asked| asked.attempt);
+    active.ctx().publish(LiveEvent::AttemptDiscarded { attempt, by: Some(by), reason });
 }
 
 /// Whether the answer is one to this question, about these arguments.
 pub(crate) fn check(
     call: &CallId,
-    prompt: &Prompt,
+    question: &Question,
     answer: &Answer,
     digest: Option<&Text>,
 ) -> Result<Resolved, ResolveError> {
     let stale = |why: &str| ResolveError::Stale { call: call.clone(), why: why.into() };
     let unfit = |why: &str| ResolveError::Unfit { call: call.clone(), why: why.into() };
-    let asked = match prompt {
-        Prompt::Approval { digest, .. } => Some(digest),
+    let asked = match question {
+        Question::Approval { digest, .. } => Some(digest),
         _ => None,
     };
     if digest.is_some() && digest != asked {
         return Err(stale("it was shown with other arguments"));
     }
-    match (prompt, answer) {
-        (Prompt::Approval { .. } | Prompt::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
+    match (question, answer) {
+        (Question::Approval { .. } | Question::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
         (_, Answer::Deny(_)) => Ok(Resolved::Denied),
-        (Prompt::Elicitation { schema: Some(schema), .. }, Answer::Result(value)) => {
+        (Question::Elicitation { schema: Some(schema), .. }, Answer::Result(value)) => {
             match jsonschema::validator_for(schema) {
                 Ok(validator) if !validator.is_valid(value) => Err(unfit("the answer does not fit the schema")),
                 _ => Ok(Resolved::Answered),
             }
         }
-        (Prompt::Elicitation { .. } | Prompt::ClientExec { .. }, Answer::Result(_) | Answer::Error(_)) => {
+        (Question::Elicitation { .. } | Question::ClientExec { .. }, Answer::Result(_) | Answer::Error(_)) => {
             Ok(Resolved::Answered)
         }
-        (Prompt::Approval { .. } | Prompt::Pause { .. }, _) => Err(unfit("this call wants to be approved or denied")),
+        (Question::Approval { .. } | Question::Pause { .. }, _) => {
+            Err(unfit("this call wants to be approved or denied"))
+        }
         (_, Answer::Approve) => Err(unfit("this call wants an answer")),
     }
 }
 
 /// One pause was denied, and the turn goes on: nobody needs to answer the others any more.
-fn other_pauses(flight: &Flight, denied: &CallId, by: &By) -> Vec<EventKind> {
-    let open = flight.state.turn.iter().flat_map(|turn| turn.open_questions());
-    let others = open.filter(|other| other.call != *denied && matches!(other.prompt, Prompt::Pause { .. }));
-    let cancelled = |other: &Question| EventKind::Resolution {
+fn other_pauses(active: &ActiveTurn, denied: &CallId, by: &Author) -> Vec<EventKind> {
+    let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let others = open.filter(|other| other.call != *denied && matches!(other.question, Question::Pause { .. }));
+    let cancelled = |other: &OpenQuestion| EventKind::Resolution {
         call: other.call.clone(),
         decision: Resolved::Cancelled,
         by: by.clone(),
@@ -183,7 +185,13 @@ fn other_pauses(flight: &Flight, denied: &CallId, by: &By) -> Vec<EventKind> {
     others.map(cancelled).collect()
 }
 
-fn events(flight: &Flight, question: &Question, decision: Resolved, answer: &Answer, by: By) -> Vec<EventKind> {
+fn events(
+    active: &ActiveTurn,
+    question: &OpenQuestion,
+    decision: Resolved,
+    answer: &Answer,
+    by: Author,
+) -> Vec<EventKind> {
     let reason = match answer {
         Answer::Deny(reason) => reason.clone(),
         Answer::Error(text) => Some(text.clone()),
@@ -191,13 +199,13 @@ fn events(flight: &Flight, question: &Question, decision: Resolved, answer: &Ans
     };
     let call = question.call.clone();
     let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone() }];
-    if let (Prompt::Pause { hook, reason: paused }, Resolved::Denied) = (&question.prompt, decision) {
+    if let (Question::Pause { hook, reason: paused }, Resolved::Denied) = (&question.question, decision) {
         let feedback = reason.clone().unwrap_or_else(|| paused.clone());
-        kinds.extend(other_pauses(flight, &question.call, &by));
+        kinds.extend(other_pauses(active, &question.call, &by));
         kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });
     }
-    if let (Prompt::Approval { tool: None, .. }, Resolved::Denied) = (&question.prompt, decision) {
-        take_back(flight, by, reason);
+    if let (Question::Approval { tool: None, .. }, Resolved::Denied) = (&question.question, decision) {
+        take_back(active, by, reason);
     }
     kinds
 }

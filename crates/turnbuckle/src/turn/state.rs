@@ -5,15 +5,15 @@ mod open_turn;
 use std::sync::Arc;
 
 pub use self::open_turn::OpenTurn;
-pub(crate) use self::open_turn::{OpenCall, Question};
-use crate::context::layout::{Beyond, Page};
+pub(crate) use self::open_turn::{OpenCall, OpenQuestion};
+use crate::context::layout::{ContextCache, Overlay};
 use crate::context::tokens;
-use crate::event::{Event, EventKind, Outcome, Place, TurnEnded};
+use crate::event::{Event, EventKind, InjectionTarget, Outcome, TurnEnded};
+use crate::feed::ConversationState;
 use crate::id::{CallId, TurnId};
-use crate::live::ConversationState;
 use crate::message::{Message, Text};
 use crate::model::Segments;
-use crate::scope::{By, System};
+use crate::scope::{Author, SystemAuthor};
 use crate::store::Totals;
 
 /// What comes next for a conversation. A stage never calls another: it changes the state, and `next` looks again.
@@ -78,7 +78,7 @@ pub fn next(state: &State) -> Stage {
 pub struct Verdict {
     pub(crate) outcome: Outcome,
     pub(crate) reason: Option<Text>,
-    pub(crate) by: Option<By>,
+    pub(crate) by: Option<Author>,
 }
 
 impl Verdict {
@@ -89,9 +89,9 @@ impl Verdict {
         Self::new(Outcome::Failed, reason)
     }
     pub(crate) fn exhausted(limit: impl Into<Text>) -> Self {
-        Self::new(Outcome::Exhausted, limit).by(By::System(System::Limit))
+        Self::new(Outcome::Exhausted, limit).by(Author::System(SystemAuthor::Limit))
     }
-    pub(crate) fn by(mut self, by: By) -> Self {
+    pub(crate) fn by(mut self, by: Author) -> Self {
         self.by = Some(by);
         self
     }
@@ -116,14 +116,23 @@ pub struct State {
     /// ended: it may not join, and then the next turn has them again. Not from the log; written by `build`.
     left_out: usize,
     /// History as messages, as far as it was needed. Written by `build`.
-    pub(crate) page: Page,
+    pub(crate) cache: ContextCache,
 }
 
 impl State {
     /// An empty log; history may hold `room` tokens.
     pub fn new(room: u64) -> Self {
         let (history, ended) = (Vec::with_capacity(8), Vec::new());
-        Self { seq: 0, history, turn: None, totals: Totals::default(), room, ended, left_out: 0, page: Page::default() }
+        Self {
+            seq: 0,
+            history,
+            turn: None,
+            totals: Totals::default(),
+            room,
+            ended,
+            left_out: 0,
+            cache: ContextCache::default(),
+        }
     }
 
     /// The state whose log ends in `log` and comes to `totals`; `None` if more of the log is needed to tell.
@@ -226,14 +235,14 @@ impl State {
         if self.left_out != events {
             self.left_out = events;
             // What is kept of the page begins with what was shown before.
-            self.page = Page::default();
+            self.cache = ContextCache::default();
         }
     }
 
     /// History as messages, for a call of the open turn.
-    pub(crate) fn show(&mut self, beyond: &Beyond<'_>) -> (Arc<Vec<Message>>, Segments) {
+    pub(crate) fn show(&mut self, overlay: &Overlay<'_>) -> (Arc<Vec<Message>>, Segments) {
         let open = self.turn.as_ref().map_or(self.history.len(), |turn| turn.first);
-        self.page.show(&self.history[self.left_out..], open - self.left_out, beyond)
+        self.cache.show(&self.history[self.left_out..], open - self.left_out, overlay)
     }
 
     /// Tokens of ended turns that have left history.
@@ -270,7 +279,7 @@ impl State {
             return;
         }
         // What is kept of the page begins with what falls out.
-        self.page = Page::default();
+        self.cache = ContextCache::default();
         self.ended.drain(..turns);
         self.history.drain(..events);
         if let Some(turn) = &mut self.turn {
@@ -280,5 +289,5 @@ impl State {
 }
 
 fn is_for_next_turn(event: &Event) -> bool {
-    matches!(&event.kind, EventKind::Injection { place: Place::NextTurn, .. })
+    matches!(&event.kind, EventKind::Injection { place: InjectionTarget::NextTurn, .. })
 }

@@ -13,11 +13,11 @@ use turnbuckle::event::EventKind;
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
-use turnbuckle::store::{Answer, Mail, Store};
+use turnbuckle::store::{Answer, InboxFilter, Store};
 use turnbuckle::testing::PausedClock;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, ConversationId, Conversations, Limits, Outcome, Rest, Scope, WhileBusy};
+use turnbuckle::{Agent, ConversationId, Conversations, Limits, Outcome, Scope, TurnStatus, WhileBusy};
 
 use crate::kit::{add, assert_valid};
 use crate::meddled::{Meddled, Meddling};
@@ -41,7 +41,7 @@ fn asker() -> Agent {
 /// Its turns wait for `go` before the model is asked.
 fn gated(go: &Arc<Notify>) -> Agent {
     let go = go.clone();
-    let gate = pre("gate", move |turn: Incoming| {
+    let gate = pre("gate", move |turn: BeforeAgentContext| {
         let go = go.clone();
         async move {
             go.notified().await;
@@ -64,7 +64,7 @@ async fn soon<F: Future>(wanted: F) -> F::Output {
 }
 
 async fn waiting(door: &Conversations) {
-    assert!(matches!(door.turn(&id(), "go", Scope::local()).await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(door.turn(&id(), "go", Scope::local()).await.unwrap(), TurnStatus::Waiting(_)));
 }
 
 async fn outcome(door: &Conversations) -> Option<Outcome> {
@@ -83,16 +83,16 @@ async fn a_cancellation_says_where_it_is_carried_out() {
     let turn = here.send(&id(), "go", Scope::local()).await.unwrap();
     settle().await;
     let meant = turn.turn().clone();
-    let letter = there.cancel(&id(), Scope::local()).await.unwrap();
-    assert_eq!(letter, Cancelled::ByLetter { turn: meant.clone() });
-    assert_eq!(here.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Here { turn: meant });
-    soon(turn.rest()).await.unwrap();
+    let item = there.cancel(&id(), Scope::local()).await.unwrap();
+    assert_eq!(item, Cancelled::Remote { turn: meant.clone() });
+    assert_eq!(here.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Local { turn: meant });
+    soon(turn.wait()).await.unwrap();
     settle().await;
     assert_eq!(outcome(&here).await, Some(Outcome::Cancelled));
     for door in [&here, &there] {
-        assert_eq!(door.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Nothing);
+        assert_eq!(door.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::NotRunning);
     }
-    assert!(store.letters(&id(), Mail::All).await.unwrap().is_empty(), "no order is left lying about");
+    assert!(store.inbox(&id(), InboxFilter::All).await.unwrap().is_empty(), "no order is left lying about");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_cancellation_that_was_acknowledged_survives_a_crash() {
         let door = process(gated(&Arc::default()), &store, &clock);
         let _turn = door.send(&id(), "go", Scope::local()).await.unwrap();
         settle().await;
-        assert!(matches!(door.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Here { .. }));
+        assert!(matches!(door.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Local { .. }));
     });
     drop(process_that_dies);
     runtime().block_on(async {
@@ -112,7 +112,7 @@ fn a_cancellation_that_was_acknowledged_survives_a_crash() {
         let go = Arc::new(Notify::new());
         go.notify_one();
         let door = process(gated(&go), &store, &clock);
-        assert_eq!(door.take_up_due().await.unwrap(), 1);
+        assert_eq!(door.recover_due().await.unwrap(), 1);
         settle().await;
         assert_eq!(outcome(&door).await, Some(Outcome::Cancelled));
     });
@@ -131,7 +131,7 @@ async fn a_cancellation_is_not_lost_with_a_claim_that_fails() {
     assert!(resumed.is_err());
     cancelled.unwrap();
     clock.advance(Duration::from_secs(1));
-    let Rest::Ended(ended) = soon(turn.rest()).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = soon(turn.wait()).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
 }
 
@@ -139,7 +139,7 @@ async fn a_cancellation_is_not_lost_with_a_claim_that_fails() {
 async fn a_huge_turn_is_cancelled_from_another_process_also_behind_a_note_of_an_earlier_one() {
     let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let opened = go.clone();
-    let aside = background("aside", move |turn: Snapshot| {
+    let aside = background("aside", move |turn: BackgroundContext| {
         let opened = opened.clone();
         async move {
             opened.notified().await;
@@ -167,7 +167,7 @@ async fn a_huge_turn_is_cancelled_from_another_process_also_behind_a_note_of_an_
     settle().await;
     let log = here.log(&id(), Scope::local()).await.unwrap();
     assert!(matches!(log.last().unwrap().kind, EventKind::Injection { .. }), "{log:#?}");
-    assert!(matches!(there.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Here { .. }));
+    assert!(matches!(there.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Local { .. }));
     settle().await;
     assert_eq!(outcome(&there).await, Some(Outcome::Cancelled));
 }
@@ -179,12 +179,12 @@ async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_ran_it() {
     waiting(&here).await;
     let second = here.send_while(&id(), "second", Scope::local(), WhileBusy::Queue).await.unwrap();
     let answer = there.resolve(&id(), &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    soon(answer.rest()).await.unwrap();
+    soon(answer.wait()).await.unwrap();
     settle().await;
     here.turn(&id(), "third", Scope::local()).await.unwrap();
-    let rest = soon(second.rest()).await;
+    let rest = soon(second.wait()).await;
     match rest {
-        Ok(Rest::Ended(ended)) => assert_eq!(ended.text(), "4"),
+        Ok(TurnStatus::Ended(ended)) => assert_eq!(ended.text(), "4"),
         other => panic!("{other:?}"),
     }
     assert_valid(&here.log(&id(), Scope::local()).await.unwrap());
@@ -200,13 +200,13 @@ async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_has_the_co
     settle().await;
     let second = here.send_while(&id(), "second", Scope::local(), WhileBusy::Queue).await.unwrap();
     go.notify_one();
-    soon(first.rest()).await.unwrap();
+    soon(first.wait()).await.unwrap();
     // On its way to the next claim, the process here is overtaken.
     let overtaking = soon(there.resume(&id(), Scope::local())).await.unwrap().unwrap();
     assert_eq!(overtaking.turn(), second.turn());
-    assert!(matches!(soon(second.rest()).await, Err(TurnError::Elsewhere)));
+    assert!(matches!(soon(second.wait()).await, Err(TurnError::Remote)));
     held.notify_one();
-    soon(overtaking.rest()).await.unwrap();
+    soon(overtaking.wait()).await.unwrap();
 }
 
 #[tokio::test]
@@ -224,10 +224,10 @@ async fn a_message_that_meets_a_close_keeps_its_conversation() {
     let third = door.send(&id(), "third", Scope::local()).await;
     assert!(matches!(third, Err(SendError::Busy { .. })), "two would write at once: {third:?}");
     go.notify_one();
-    assert!(matches!(soon(second.rest()).await.unwrap(), Rest::Ended(_)));
+    assert!(matches!(soon(second.wait()).await.unwrap(), TurnStatus::Ended(_)));
     door.close(&id(), Scope::local()).await.unwrap();
     settle().await;
-    assert_eq!(door.in_memory_now(), 0);
+    assert_eq!(door.resident_count(), 0);
     assert_eq!(outcome(&door).await, Some(Outcome::Completed));
 }
 
@@ -300,12 +300,12 @@ async fn an_approval_that_could_not_be_used_in_time_is_none() {
     let door = process(asker(), &store, &clock);
     waiting(&door).await;
     let approved = door.resolve(&id(), &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    assert!(matches!(soon(approved.rest()).await, Err(TurnError::Store(_))), "the process stops before the tool does");
+    assert!(matches!(soon(approved.wait()).await, Err(TurnError::Store(_))), "the process stops before the tool does");
     dies.store(false, Ordering::Relaxed);
     clock.advance(Duration::from_secs(48 * 3600));
     let door = process(asker(), &store, &clock);
     let handle = door.resume(&id(), Scope::local()).await.unwrap().unwrap();
-    assert!(matches!(soon(handle.rest()).await.unwrap(), Rest::Ended(_)));
+    assert!(matches!(soon(handle.wait()).await.unwrap(), TurnStatus::Ended(_)));
     let log = door.log(&id(), Scope::local()).await.unwrap();
     assert!(!log.iter().any(|event| matches!(event.kind, EventKind::ToolStarted { .. })), "it ran: {log:#?}");
     let text = serde_json::to_string(&log).unwrap();

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::{Outgoing, pre};
-use turnbuckle::live::Delivery;
+use turnbuckle::feed::Delivery;
+use turnbuckle::hook::{BeforeModelContext, pre};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Store;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, ConversationId, Conversations, Limits, Rest, Scope};
+use turnbuckle::{Agent, ConversationId, Conversations, Limits, Scope, TurnStatus};
 
 use crate::kit::{add, adder, assert_valid};
 
@@ -20,13 +20,13 @@ fn echo() -> Script {
 async fn cells_at_rest_are_let_go_and_come_back_with_their_history() {
     let model = Recorder::of(echo());
     let agent = Agent::builder("a", model.clone()).build().unwrap();
-    let door = Conversations::builder(agent, MemoryStore::default()).most_at_rest(16).build();
+    let door = Conversations::builder(agent, MemoryStore::default()).max_idle(16).build();
     let id = |n: u32| ConversationId::from(format!("c{n}"));
     for n in 0..200 {
         door.turn(&id(n), "first", Scope::local()).await.unwrap();
     }
     tokio::task::yield_now().await;
-    assert!(door.in_memory_now() <= 17, "{} are still there", door.in_memory_now());
+    assert!(door.resident_count() <= 17, "{} are still there", door.resident_count());
     door.turn(&id(0), "second", Scope::local()).await.unwrap();
     let last = model.requests().pop().unwrap();
     assert_eq!(last.messages.len(), 3, "{:?}", last.messages);
@@ -37,32 +37,32 @@ async fn a_conversation_that_somebody_watches_or_that_waits_with_a_scope_of_its_
     let script = Script::of([ScriptReply::calls("c1", "add", json!({"a": 1, "b": 1})), ScriptReply::says("2")])
         .when_exhausted(turnbuckle::models::OnExhausted::Repeat);
     let agent = Agent::builder("a", script).tool(add()).approve(["add"]).build().unwrap();
-    let door = Conversations::builder(agent, MemoryStore::default()).most_at_rest(4).build();
+    let door = Conversations::builder(agent, MemoryStore::default()).max_idle(4).build();
     for n in 0..40 {
         let id = ConversationId::from(format!("c{n}"));
-        assert!(matches!(door.turn(&id, "go", Scope::local()).await.unwrap(), Rest::Waiting(_)));
+        assert!(matches!(door.turn(&id, "go", Scope::local()).await.unwrap(), TurnStatus::Waiting(_)));
     }
     tokio::task::yield_now().await;
-    assert_eq!(door.in_memory_now(), 40, "their scopes are nowhere else");
+    assert_eq!(door.resident_count(), 40, "their scopes are nowhere else");
 }
 
 #[tokio::test]
 async fn conversations_that_had_to_stay_are_let_go_when_they_need_not() {
     let agent = Agent::builder("a", echo()).build().unwrap();
-    let door = Conversations::builder(agent, MemoryStore::default()).most_at_rest(4).build();
+    let door = Conversations::builder(agent, MemoryStore::default()).max_idle(4).build();
     let mut watched = Vec::new();
     for name in 0..40 {
         let id = format!("c_{name}").into();
         watched.push(door.subscribe(&id, Delivery::Lossy, Scope::local()).await.unwrap());
         door.turn(&id, "hi", Scope::local()).await.unwrap();
     }
-    assert_eq!(door.in_memory_now(), 40, "somebody watches them");
+    assert_eq!(door.resident_count(), 40, "somebody watches them");
     drop(watched);
     // Not at the next turn's end, but soon.
     for _ in 0..40 {
         door.turn(&"c_0".into(), "again", Scope::local()).await.unwrap();
     }
-    assert!(door.in_memory_now() <= 5, "{} are still there", door.in_memory_now());
+    assert!(door.resident_count() <= 5, "{} are still there", door.resident_count());
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_revived_conversation_sends_what_a_live_one_would() {
 async fn a_long_turn_that_was_halted_leaves_the_next_one_the_same_history_live_and_revived() {
     let limits = || Limits { context_tokens: 600, injection_reserve: 100, ..Limits::default() };
     let halt = || {
-        pre("halt", |turn: Outgoing| async move {
+        pre("halt", |turn: BeforeModelContext| async move {
             let long = turn.user_message().text().len() > 900;
             if long { turn.halt("too long") } else { turn.proceed() }
         })

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 
 use expect_test::expect;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::message::{Reply, ToolCall};
 use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Output;
-use turnbuckle::{Agent, AgentBuilder, Failure, Message, Outcome, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Message, Outcome, Turn};
 
 use crate::kit::check;
 
@@ -49,9 +49,9 @@ impl Hook for Again {
 }
 
 fn told_text(rig: &Rig) -> String {
-    let told = rig.told().iter().filter_map(|told| match &told.what {
-        Telling::Live(Live::TextDelta { text, .. }) => Some(text.to_string()),
-        Telling::Live(Live::AttemptDiscarded { .. }) => Some("⟲".to_owned()),
+    let told = rig.told().iter().filter_map(|told| match &told.item {
+        FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text.to_string()),
+        FeedItem::Live(LiveEvent::AttemptDiscarded { .. }) => Some("⟲".to_owned()),
         _ => None,
     });
     told.collect()
@@ -288,7 +288,12 @@ impl Hook for Keeper {
             Then::Run => next.run(request, out).await,
         }
     }
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         *self.tool.lock().unwrap() = Some((next.to_owned(), call.clone()));
         next.run(call).await
     }
@@ -331,7 +336,7 @@ async fn next_called_while_its_turn_waits_calls_nothing() {
     let agent = agent(model.clone()).tool(crate::kit::add()).approve(["add"]);
     let keeper = Keeper::that(Then::Run);
     let mut rig = Rig::new(agent.hook(keeper.clone()).build().unwrap());
-    assert!(matches!(rig.run("go").await.unwrap(), turnbuckle::Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), turnbuckle::TurnStatus::Waiting(_)));
     keeper.assert_over().await;
     assert_eq!(model.requests().len(), 1);
 }
@@ -360,7 +365,7 @@ async fn tools_may_be_narrowed_for_a_call() {
 
 #[tokio::test]
 async fn a_guard_that_fails_blocks_and_nothing_it_has_not_judged_stands() {
-    let broken = guard("broken", |_, _| async { Err::<AfterModel, Failure>("out of order".into()) });
+    let broken = guard("broken", |_, _| async { Err::<AfterModel, BoxError>("out of order".into()) });
     check(
         agent(Script::says(["hello"])).hook(broken),
         "write",

@@ -5,14 +5,14 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use turnbuckle::hook::{
-    AfterModel, BeforeTool, Hook, HookEntry, HookExt, Incoming, Outgoing, Point, gate, guard, member, parallel, pre,
-    stop,
+    AfterModel, BeforeAgentContext, BeforeModelContext, BeforeTool, Hook, HookEntry, HookExt, Point, gate, guard,
+    member, parallel, pre, stop,
 };
 use turnbuckle::hooks::{Redact, RedactError};
 use turnbuckle::models::Script;
-use turnbuckle::tool::{Effect, Executor, Gate, Output, Spec, Tool};
+use turnbuckle::tool::{Approval, Effect, Executor, Output, Spec, Tool};
 use turnbuckle::tools::{FunctionTool, function_with_schema, human};
-use turnbuckle::{Agent, AgentBuilder, Boxed, Failure, Limits, ToolCall, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Limits, ToolCall, Turn};
 
 fn agent() -> AgentBuilder {
     Agent::builder("a", Script::says(["hi"])).tool(tool("read_file")).tool(tool("write_file"))
@@ -27,11 +27,11 @@ fn with_schema(name: &str, schema: Value) -> FunctionTool {
 }
 
 fn nothing(name: &str) -> impl Hook + use<> {
-    pre(name, |turn: Incoming| async move { turn.proceed() })
+    pre(name, |turn: BeforeAgentContext| async move { turn.proceed() })
 }
 
 fn every_call(name: &str) -> impl Hook + use<> {
-    pre(name, |turn: Outgoing| async move { turn.proceed() }).every_call()
+    pre(name, |turn: BeforeModelContext| async move { turn.proceed() }).every_call()
 }
 
 fn watch(name: &str) -> impl Hook + use<> {
@@ -161,7 +161,7 @@ impl Tool for OfTheHost {
     fn spec(&self) -> &Spec {
         &self.0
     }
-    fn call<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async { Err("not run here".into()) })
     }
 }
@@ -169,7 +169,7 @@ impl Tool for OfTheHost {
 #[test]
 fn a_gate_on_the_hosts_tool_is_refused() {
     let spec = Spec::server("web_search", "Searches.", json!({"type": "object"}), Effect::Pure);
-    let spec = Spec { executor: Executor::Provider, gate: Gate::RequiresApproval, ..spec };
+    let spec = Spec { executor: Executor::Provider, gate: Approval::Required, ..spec };
     refused(
         agent().tool(OfTheHost(spec)),
         expect![[

@@ -14,7 +14,7 @@ use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::trace::trace_told;
-use turnbuckle::{Agent, Limits, Rest, Scope, WhileBusy};
+use turnbuckle::{Agent, Limits, Scope, TurnStatus, WhileBusy};
 
 use crate::kit::{Seen, Spy, Ticker, adder, assert_valid, sum};
 
@@ -55,7 +55,7 @@ fn stopping_at(stop: usize) -> (Agent, Arc<Ticker>) {
 }
 
 fn stop_once(name: &str) -> impl Hook {
-    stop(name, |turn: Stopping| async move {
+    stop(name, |turn: OnStopContext| async move {
         Ok(if turn.stop_active() { OnStop::Accept } else { OnStop::Refuse("again".into()) })
     })
 }
@@ -67,7 +67,7 @@ impl turnbuckle::model::Model for Ticking {
         &'a self,
         request: &'a turnbuckle::model::Request,
         out: &'a mut dyn turnbuckle::model::Sink,
-    ) -> turnbuckle::Boxed<'a, Result<turnbuckle::Reply, turnbuckle::model::ModelError>> {
+    ) -> turnbuckle::BoxFuture<'a, Result<turnbuckle::Reply, turnbuckle::model::ModelError>> {
         struct Later(Vec<String>);
         impl turnbuckle::model::Sink for Later {
             fn text(&mut self, text: &str) {
@@ -108,7 +108,7 @@ async fn cancelled_at_any_await_the_books_are_closed() {
             std::future::pending::<()>().await;
         };
         let rest = tokio::select! { biased; rest = rig.follow(handle) => rest, () = cancel => unreachable!() };
-        let Rest::Ended(ended) = rest.unwrap() else { panic!("it waits at await {cancelled}") };
+        let TurnStatus::Ended(ended) = rest.unwrap() else { panic!("it waits at await {cancelled}") };
         let log = rig.log().await.unwrap();
         assert_valid(&log);
         assert!(matches!(&log.last().unwrap().kind, EventKind::TurnEnded(_)), "at await {cancelled}: {log:#?}");
@@ -157,7 +157,7 @@ async fn a_message_while_a_turn_runs_is_rejected_queued_or_interrupts() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let wait = {
         let gate = gate.clone();
-        pre("wait", move |turn: Incoming| {
+        pre("wait", move |turn: BeforeAgentContext| {
             let gate = gate.clone();
             async move {
                 if turn.user_message().text() == "first" {
@@ -175,15 +175,17 @@ async fn a_message_while_a_turn_runs_is_rejected_queued_or_interrupts() {
     assert!(matches!(rejected, Err(SendError::Busy { .. })));
     let queued = rig.conversations.send_while(&rig.id, "second", Scope::local(), WhileBusy::Queue).await.unwrap();
     gate.notify_one();
-    assert!(matches!(rig.follow(first).await.unwrap(), Rest::Ended(ended) if ended.text() == "1"));
-    assert!(matches!(rig.follow(queued).await.unwrap(), Rest::Ended(ended) if ended.text() == "2"));
+    assert!(matches!(rig.follow(first).await.unwrap(), TurnStatus::Ended(ended) if ended.text() == "1"));
+    assert!(matches!(rig.follow(queued).await.unwrap(), TurnStatus::Ended(ended) if ended.text() == "2"));
 
     let mut rig = Rig::new(agent);
     let first = rig.send("first").await.unwrap();
     rig.settle().await;
     let next = rig.conversations.send_while(&rig.id, "second", Scope::local(), WhileBusy::Interrupt).await.unwrap();
-    assert!(matches!(rig.follow(first).await.unwrap(), Rest::Ended(ended) if ended.outcome == Outcome::Cancelled));
-    assert!(matches!(rig.follow(next).await.unwrap(), Rest::Ended(ended) if ended.text() == "1"));
+    assert!(
+        matches!(rig.follow(first).await.unwrap(), TurnStatus::Ended(ended) if ended.outcome == Outcome::Cancelled)
+    );
+    assert!(matches!(rig.follow(next).await.unwrap(), TurnStatus::Ended(ended) if ended.text() == "1"));
     assert_valid(&rig.log().await.unwrap());
 }
 
@@ -199,7 +201,7 @@ async fn disconnecting_is_not_cancelling() {
 
 #[tokio::test]
 async fn time_at_work_is_bounded_and_waiting_is_not_counted() {
-    let forever = pre("forever", |turn: Incoming| async move {
+    let forever = pre("forever", |turn: BeforeAgentContext| async move {
         std::future::pending::<()>().await;
         turn.proceed()
     });
@@ -207,7 +209,7 @@ async fn time_at_work_is_bounded_and_waiting_is_not_counted() {
     let mut rig = Rig::new(adder(sum()).limits(limits.clone()).hook(forever).build().unwrap());
     let handle = rig.send("go").await.unwrap();
     rig.clock.pass(Duration::from_secs(10)).await;
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!((ended.outcome, ended.reason.as_deref(), ended.ms), (Outcome::Exhausted, Some("turn_timeout"), 10_000));
 
     let mut rig = Rig::new(adder(sum()).limits(limits).approve(["add"]).build().unwrap());
@@ -215,6 +217,6 @@ async fn time_at_work_is_bounded_and_waiting_is_not_counted() {
     rig.clock.advance(Duration::from_secs(3600));
     let answer = turnbuckle::store::Answer::Approve;
     let handle = rig.conversations.resolve(&rig.id, &"c1".into(), answer, None, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!((ended.outcome, ended.ms), (Outcome::Completed, 0));
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use turnbuckle::clock::Clock as _;
 use turnbuckle::conversation::SendError;
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::Script;
 use turnbuckle::store::LEASE;
 use turnbuckle::testing::{PausedClock, Rig};
-use turnbuckle::{Agent, Conversations, Failure, Scope};
+use turnbuckle::{Agent, BoxError, Conversations, Scope};
 
 use crate::kit::assert_valid;
 use crate::meddled::Meddled;
@@ -27,8 +27,8 @@ enum Goodbye {
 struct Host(Goodbye, PausedClock);
 
 impl Hook for Host {
-    async fn on_conversation(&self, meeting: &mut Meeting) -> Result<(), Failure> {
-        if meeting.moment() != Moment::Ended {
+    async fn on_conversation(&self, meeting: &mut OnConversationContext) -> Result<(), BoxError> {
+        if meeting.moment() != Lifecycle::Ended {
             return Ok(());
         }
         match self.0 {
@@ -63,7 +63,7 @@ async fn a_hook_that_fails_at_the_end_leaves_a_record_and_is_told_of() {
     let failed = records.iter().find(|record| record.failure.is_some()).expect("a record of the failure");
     assert_eq!((failed.point, &*failed.hook), (Point::OnConversation, "host"));
     let told = rig.told().iter().any(|told| {
-        matches!(&told.what, Telling::Live(Live::HookFinished { hook, error: Some(_), .. }) if &**hook == "host")
+        matches!(&told.item, FeedItem::Live(LiveEvent::HookFinished { hook, error: Some(_), .. }) if &**hook == "host")
     });
     assert!(told);
 }
@@ -76,7 +76,7 @@ async fn a_hook_whose_failure_blocks_keeps_the_conversation_open() {
     let closed = rig.conversations.close(&rig.id, Scope::local()).await;
     assert!(matches!(&closed, Err(SendError::Hook { hook, .. }) if &**hook == "host"), "{closed:?}");
     rig.settle().await;
-    assert_eq!(rig.conversations.in_memory_now(), 1);
+    assert_eq!(rig.conversations.resident_count(), 1);
     assert_eq!(rig.ended("again").await.unwrap().text(), "two");
 }
 

@@ -10,7 +10,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::crash::{BoundaryKind, Kit, Promise, Report, World};
 use turnbuckle::tool::{Effect, Output, Reconcile};
 use turnbuckle::tools::{FunctionTool, SubAgent, function_with_schema, human};
-use turnbuckle::{Agent, Boxed, BuildError, Failure, Reply, ToolCall, Turn};
+use turnbuckle::{Agent, BoxError, BoxFuture, BuildError, Reply, ToolCall, Turn};
 
 use crate::kit::{Seen, Spy};
 
@@ -45,13 +45,13 @@ fn crash(make: impl Fn(&World) -> Result<Agent, BuildError> + Send + Sync + 'sta
 /// Whether the world knows of a call.
 struct Looks(World);
 impl Reconcile for Looks {
-    fn reconcile<'a>(&'a self, turn: &'a Turn, _: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+    fn reconcile<'a>(&'a self, turn: &'a Turn, _: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
         Box::pin(async { Ok(self.0.has_happened(turn).then(|| Output::ok("done"))) })
     }
 }
 
 fn note(name: &'static str) -> impl Hook {
-    background(name, |snapshot: Snapshot| async move {
+    background(name, |snapshot: BackgroundContext| async move {
         tokio::task::yield_now().await;
         snapshot.leave_note("She wanted a room.");
         Ok(())
@@ -73,7 +73,7 @@ fn office(world: &World) -> Result<Agent, BuildError> {
         ScriptReply::says("all done"),
         ScriptReply::says("you are welcome"),
     ]);
-    let recall = pre("recall", |mut turn: Incoming| async move {
+    let recall = pre("recall", |mut turn: BeforeAgentContext| async move {
         tokio::task::yield_now().await;
         turn.inject("She likes tea.");
         turn.proceed()
@@ -82,7 +82,7 @@ fn office(world: &World) -> Result<Agent, BuildError> {
         let rude = reply.content.text() == "rude";
         Ok(if rude { AfterModel::Regenerate("be polite".into()) } else { AfterModel::Continue })
     });
-    let patient = stop("patient", |turn: Stopping| async move {
+    let patient = stop("patient", |turn: OnStopContext| async move {
         let early = turn.assistant_message().is_some_and(|reply| reply.content.text() == "too early");
         Ok(if early { OnStop::Refuse("not yet".into()) } else { OnStop::Accept })
     });
@@ -107,7 +107,7 @@ fn office(world: &World) -> Result<Agent, BuildError> {
         .hook(polite)
         .hook(patient)
         .hook(note("memory"))
-        .hook(post("sign", |mut turn: Settled| async move {
+        .hook(post("sign", |mut turn: AfterAgentContext| async move {
             turn.set_result("signed");
             turn.proceed()
         }))
@@ -191,7 +191,7 @@ fn a_tool_that_takes_its_key_before_its_effect_loses_it() {
 /// Says always the same of every call.
 struct Says(bool);
 impl Reconcile for Says {
-    fn reconcile<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+    fn reconcile<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
         Box::pin(async { Ok(self.0.then(|| Output::ok("done"))) })
     }
 }
@@ -255,7 +255,7 @@ fn a_tool_that_remembers_in_its_process_is_found() {
 fn a_stop_hook_that_counts_in_its_process_is_found() {
     let report = crash(|_| {
         let refused = Arc::new(AtomicBool::new(false));
-        let once = stop("once", move |_: Stopping| {
+        let once = stop("once", move |_: OnStopContext| {
             let first = !refused.swap(true, Ordering::Relaxed);
             async move { Ok(if first { OnStop::Refuse("again".into()) } else { OnStop::Accept }) }
         });
@@ -267,7 +267,7 @@ fn a_stop_hook_that_counts_in_its_process_is_found() {
 /// What the model read that only a crash makes, over all runs.
 fn with_ears(tool: FunctionTool, heard: &Arc<Mutex<Vec<String>>>) -> Result<Agent, BuildError> {
     let heard = heard.clone();
-    let ears = pre("ears", move |turn: Outgoing| {
+    let ears = pre("ears", move |turn: BeforeModelContext| {
         let read = turn.context().map(|request| request.messages.clone()).unwrap_or_default();
         let texts = read.iter().map(|message| message.content().text());
         heard.lock().unwrap().extend(texts.filter(|text| text.starts_with('[')));
@@ -318,7 +318,7 @@ fn an_agent_that_does_not_do_the_same_in_every_run_is_said() {
     let report = crash(move |world| {
         let odd = runs.fetch_add(1, Ordering::Relaxed) % 2 == 1;
         let agent = one_tool(acts(world, "act", Effect::Idempotent, true))?;
-        let extra = pre("extra", |turn: Incoming| async move { turn.proceed() });
+        let extra = pre("extra", |turn: BeforeAgentContext| async move { turn.proceed() });
         match odd {
             true => Agent::builder("clerk", calls("act"))
                 .tool(acts(world, "act", Effect::Idempotent, true))

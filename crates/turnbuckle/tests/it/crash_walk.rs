@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use turnbuckle::event::Prompt;
+use turnbuckle::event::Question;
 use turnbuckle::hook::*;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::crash::{Kit, World};
@@ -53,11 +53,11 @@ fn check(kit: Kit, least: usize) {
 #[test]
 fn a_stop_that_is_paused_and_approved_or_denied() {
     let make = |_: &World| {
-        let look = stop("look", |turn: Stopping| async move {
+        let look = stop("look", |turn: OnStopContext| async move {
             let first = turn.assistant_message().is_some_and(|reply| reply.content.text() == "one");
             Ok(if first { OnStop::Pause("look at it".into()) } else { OnStop::Accept })
         });
-        let advise = stop("advise", |_: Stopping| async { Ok(OnStop::Advise("be quick next time".into())) });
+        let advise = stop("advise", |_: OnStopContext| async { Ok(OnStop::Advise("be quick next time".into())) });
         agent([says("one"), says("two"), says("three")]).hook(look).hook(advise).build()
     };
     check(kit(make).approve("pause_1").say("and again"), 40);
@@ -120,7 +120,7 @@ fn an_answer_passed_on_to_a_sub_agent_answers_one_question() {
 
 #[test]
 fn turns_that_end_badly_end_as_badly_after_a_crash() {
-    let halts = pre("halts", |turn: Incoming| async move {
+    let halts = pre("halts", |turn: BeforeAgentContext| async move {
         tokio::task::yield_now().await;
         match turn.user_message().text().as_str() {
             "halt" => turn.halt("no"),
@@ -159,13 +159,13 @@ fn turns_that_end_badly_end_as_badly_after_a_crash() {
 #[test]
 fn warnings_of_stop_hooks_survive() {
     let make = |_: &World| {
-        let breaks = stop("breaks", |turn: Stopping| async move {
+        let breaks = stop("breaks", |turn: OnStopContext| async move {
             match turn.stop_active() {
                 false => Err("broken".into()),
                 true => Ok(OnStop::Accept),
             }
         });
-        let refuses = stop("refuses", |turn: Stopping| async move {
+        let refuses = stop("refuses", |turn: OnStopContext| async move {
             Ok(if turn.stop_active() { OnStop::Accept } else { OnStop::Refuse("again".into()) })
         });
         agent([says("one"), says("two")]).hook(breaks).hook(refuses).build()
@@ -177,7 +177,7 @@ fn warnings_of_stop_hooks_survive() {
 fn background_hooks_are_done_after_a_crash_and_parked_ones_stay_parked() {
     let make = |world: &World| {
         let world = world.clone();
-        let tries = background("tries", move |snapshot: Snapshot| {
+        let tries = background("tries", move |snapshot: BackgroundContext| {
             let tries = world.keep::<AtomicUsize>();
             async move {
                 tokio::task::yield_now().await;
@@ -188,7 +188,7 @@ fn background_hooks_are_done_after_a_crash_and_parked_ones_stay_parked() {
                 Ok(())
             }
         });
-        let fails = background("fails", |_: Snapshot| async { Err("never".into()) });
+        let fails = background("fails", |_: BackgroundContext| async { Err("never".into()) });
         agent([says("one"), says("two")]).hook(tries).hook(fails).build()
     };
     check(kit(make).say("and then?"), 60);
@@ -198,13 +198,13 @@ fn background_hooks_are_done_after_a_crash_and_parked_ones_stay_parked() {
 fn a_conversation_hook_that_injects_and_notes_for_the_next_turn() {
     struct Meets;
     impl Hook for Meets {
-        async fn on_conversation(&self, meeting: &mut Meeting) -> Result<(), turnbuckle::Failure> {
+        async fn on_conversation(&self, meeting: &mut OnConversationContext) -> Result<(), turnbuckle::BoxError> {
             meeting.inject("It begins.");
             Ok(())
         }
     }
     let make = |world: &World| {
-        let later = post("later", |mut turn: Settled| async move {
+        let later = post("later", |mut turn: AfterAgentContext| async move {
             turn.inject_later("She was kind.");
             turn.proceed()
         });
@@ -225,7 +225,7 @@ fn a_tool_that_asks_in_its_own_words() {
             async move {
                 Ok(match answer {
                     Some(answer) => Output::ok(format!("{answer:?}")),
-                    None => Output::wait(Prompt::Elicitation { question: "which?".into(), schema: None }),
+                    None => Output::wait(Question::Elicitation { question: "which?".into(), schema: None }),
                 })
             }
         });

@@ -7,12 +7,12 @@ use turnbuckle::conversation::ResolveError;
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::hook::*;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::scope::{By, System};
+use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
 use turnbuckle::tools::{client, human};
 use turnbuckle::trace::trace_told;
-use turnbuckle::{Agent, AgentBuilder, Outcome, Rest, Scope};
+use turnbuckle::{Agent, AgentBuilder, Outcome, Scope, TurnStatus};
 
 use crate::kit::{adder, assert_valid, sum};
 use crate::meddled::Meddled;
@@ -21,7 +21,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 async fn waits(rig: &mut Rig) {
     let rest = rig.run("go").await.unwrap();
-    assert!(matches!(rest, Rest::Waiting(_)), "{rest:?}");
+    assert!(matches!(rest, TurnStatus::Waiting(_)), "{rest:?}");
 }
 
 /// A process that begins now: everything but the store and the time of day is new.
@@ -33,12 +33,12 @@ fn restarted(agent: AgentBuilder, store: &Meddled, passed: Duration) -> Rig {
 
 async fn take_up(rig: &mut Rig) -> usize {
     rig.listen().await.unwrap();
-    let due = rig.conversations.take_up_due().await.unwrap();
+    let due = rig.conversations.recover_due().await.unwrap();
     rig.settle().await;
     due
 }
 
-async fn outcome(rig: &Rig) -> Option<(Outcome, Option<By>)> {
+async fn outcome(rig: &Rig) -> Option<(Outcome, Option<Author>)> {
     let log = rig.log().await.unwrap();
     assert_valid(&log);
     match &log.last()?.kind {
@@ -62,7 +62,7 @@ async fn an_unanswered_call_becomes_an_error_result_by_the_system_also_after_a_r
         _ => None,
     };
     let found = log.iter().find_map(|event| expiry(&event.kind));
-    assert_eq!(found, Some((Resolved::Expired, By::System(System::Expiry))));
+    assert_eq!(found, Some((Resolved::Expired, Author::System(SystemAuthor::Expiry))));
     let told = trace_told(rig.told(), 1);
     assert!(told.contains("dispatch  c1 ! [expired] nobody answered in time"), "{told}");
     assert_eq!(outcome(&rig).await, Some((Outcome::Completed, None)));
@@ -92,7 +92,7 @@ async fn questions_of_people_and_clients_lapse_each_for_itself() {
     waits(&mut rig).await;
     let (call, answer) = ("c1".into(), Answer::Result(json!("ann")));
     let handle = rig.conversations.resolve(&rig.id, &call, answer, None, Scope::local()).await.unwrap();
-    assert!(matches!(rig.follow(handle).await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.follow(handle).await.unwrap(), TurnStatus::Waiting(_)));
     rig.clock.advance(DAY);
     assert_eq!(take_up(&mut rig).await, 1);
     let told = trace_told(rig.told(), 2);
@@ -108,7 +108,7 @@ async fn a_reply_that_nobody_approved_in_time_is_rejected() {
     waits(&mut rig).await;
     rig.clock.advance(DAY);
     assert_eq!(take_up(&mut rig).await, 1);
-    assert_eq!(outcome(&rig).await, Some((Outcome::Rejected, Some(By::System(System::Expiry)))));
+    assert_eq!(outcome(&rig).await, Some((Outcome::Rejected, Some(Author::System(SystemAuthor::Expiry)))));
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_pause_that_nobody_looked_at_in_time_halts_the_turn() {
     waits(&mut rig).await;
     rig.clock.advance(DAY);
     assert_eq!(take_up(&mut rig).await, 1);
-    assert_eq!(outcome(&rig).await, Some((Outcome::Halted, Some(By::System(System::Expiry)))));
+    assert_eq!(outcome(&rig).await, Some((Outcome::Halted, Some(Author::System(SystemAuthor::Expiry)))));
 }
 
 #[tokio::test]
@@ -133,6 +133,6 @@ async fn waiting_and_downtime_count_in_no_time_limit() {
     let mut rig = restarted(agent(), &store, DAY / 2);
     rig.listen().await.unwrap();
     let handle = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!((ended.outcome, ended.ms), (Outcome::Completed, 0));
 }

@@ -13,7 +13,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Failure, Outcome, Rest, Scope, Turn, TurnId};
+use turnbuckle::{Agent, BoxError, Outcome, Scope, Turn, TurnId, TurnStatus};
 
 use crate::kit::{adder, assert_valid, sum};
 
@@ -32,7 +32,7 @@ enum How {
 }
 
 impl Broken {
-    async fn at<T: Default>(&self, point: Point) -> Result<T, Failure> {
+    async fn at<T: Default>(&self, point: Point) -> Result<T, BoxError> {
         if self.at != point {
             return Ok(T::default());
         }
@@ -48,11 +48,11 @@ impl Broken {
 }
 
 impl Hook for Broken {
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         turn.inject("half an edit");
         self.at(Point::BeforeAgent).await
     }
-    async fn before_model(&self, _: &mut Outgoing) -> Result<BeforeModel, Failure> {
+    async fn before_model(&self, _: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         self.at(Point::BeforeModel).await
     }
     async fn wrap_model_call<'a>(
@@ -68,26 +68,31 @@ impl Hook for Broken {
             Err(error) => Err(ModelError::Protocol(error.to_string())),
         }
     }
-    async fn after_model(&self, _: &Turn, _: &Arc<Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, _: &Turn, _: &Arc<Reply>) -> Result<AfterModel, BoxError> {
         self.at(Point::AfterModel).await
     }
-    async fn before_tool(&self, _: &Turn, _: &ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, _: &Turn, _: &ToolCall) -> Result<BeforeTool, BoxError> {
         self.at(Point::BeforeTool).await
     }
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         self.at::<()>(Point::WrapToolCall).await?;
         next.run(call).await
     }
-    async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, Failure> {
+    async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, BoxError> {
         self.at(Point::AfterTool).await
     }
-    async fn on_stop(&self, _: &Stopping) -> Result<OnStop, Failure> {
+    async fn on_stop(&self, _: &OnStopContext) -> Result<OnStop, BoxError> {
         self.at(Point::OnStop).await
     }
-    async fn after_agent(&self, _: &mut Settled) -> Result<AfterAgent, Failure> {
+    async fn after_agent(&self, _: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
         self.at(Point::AfterAgent).await
     }
-    async fn on_ended(&self, _: &turnbuckle::Ended) -> Result<(), Failure> {
+    async fn on_ended(&self, _: &turnbuckle::TurnReport) -> Result<(), BoxError> {
         self.at(Point::OnEnded).await
     }
 }
@@ -179,7 +184,7 @@ async fn every_run_leaves_a_record() {
 #[tokio::test]
 async fn a_hook_that_takes_too_long_is_dropped_and_its_edits_with_it() {
     let slow = |name: &'static str| {
-        pre(name, |mut turn: Incoming| async move {
+        pre(name, |mut turn: BeforeAgentContext| async move {
             turn.inject("too late");
             std::future::pending::<()>().await;
             turn.proceed()
@@ -189,7 +194,7 @@ async fn a_hook_that_takes_too_long_is_dropped_and_its_edits_with_it() {
     let mut rig = Rig::new(adder(sum()).hook(slow("slow")).build().unwrap());
     let handle = rig.send("go").await.unwrap();
     rig.clock.pass(Duration::from_secs(2)).await;
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.reason.as_deref(), Some("hook slow failed at before_agent: it took longer than 2s"));
 
     let model = Recorder::of(Script::says(["ok"]));
@@ -205,7 +210,7 @@ async fn a_hook_that_takes_too_long_is_dropped_and_its_edits_with_it() {
 async fn a_hook_that_blocks_its_thread_delays_the_turn_and_breaks_nothing() {
     let clock = turnbuckle::testing::PausedClock::default();
     let rig_clock = clock.clone();
-    let busy = pre("busy", move |turn: Incoming| {
+    let busy = pre("busy", move |turn: BeforeAgentContext| {
         // Time passes while the hook holds the thread: nobody can drop it.
         rig_clock.advance(Duration::from_secs(120));
         async move { turn.proceed() }
@@ -223,7 +228,12 @@ struct CarelessAudit {
 }
 
 impl Hook for CarelessAudit {
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         for _ in 0..self.runs {
             let _ = next.run(call).await;
         }

@@ -13,7 +13,7 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{SubAgent, function_with_schema};
-use turnbuckle::{Agent, AgentBuilder, Failure, Limits, Rest, Scope};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Limits, Scope, TurnStatus};
 
 use crate::kit::{Seen, Spy, add, adder, assert_valid, sum};
 
@@ -51,23 +51,23 @@ impl Block {
 }
 
 impl Hook for Block {
-    async fn before_agent(&self, _: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, _: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         self.here("accept").await;
         Ok(BeforeAgent::Continue)
     }
-    async fn before_model(&self, _: &mut Outgoing) -> Result<BeforeModel, Failure> {
+    async fn before_model(&self, _: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         self.here("build").await;
         Ok(BeforeModel::Continue)
     }
-    async fn after_model(&self, _: &turnbuckle::Turn, _: &Arc<turnbuckle::Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, _: &turnbuckle::Turn, _: &Arc<turnbuckle::Reply>) -> Result<AfterModel, BoxError> {
         self.here("call").await;
         Ok(AfterModel::Continue)
     }
-    async fn before_tool(&self, _: &turnbuckle::Turn, _: &turnbuckle::ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, _: &turnbuckle::Turn, _: &turnbuckle::ToolCall) -> Result<BeforeTool, BoxError> {
         self.here("dispatch").await;
         Ok(BeforeTool::Continue)
     }
-    async fn on_stop(&self, _: &Stopping) -> Result<OnStop, Failure> {
+    async fn on_stop(&self, _: &OnStopContext) -> Result<OnStop, BoxError> {
         self.here("end").await;
         Ok(OnStop::Accept)
     }
@@ -102,7 +102,7 @@ async fn cancelled(stage: &'static str, name: &'static str) -> Ending {
     let handle = rig.send("go").await.unwrap();
     reached.notified().await;
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("{name} waits") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("{name} waits") };
     assert_eq!(ended.outcome.to_string(), "cancelled", "{name}");
     assert_valid(&rig.log().await.unwrap());
     let seen = seen.lock().unwrap().clone();
@@ -115,14 +115,14 @@ async fn resumed() -> Ending {
     let seen = Seen::default();
     let agent = || adder(sum()).approve(["add"]).hook(Spy::new("spy", &seen)).build().unwrap();
     let mut first = Rig::on(agent(), store.clone());
-    let Rest::Waiting(pending) = first.run("go").await.unwrap() else { panic!("it does not wait") };
+    let TurnStatus::Waiting(pending) = first.run("go").await.unwrap() else { panic!("it does not wait") };
     drop(first);
     seen.lock().unwrap().clear();
     let mut second = Rig::on(agent(), store);
     second.listen().await.unwrap();
     let call = &pending[0].call;
     let answered = second.conversations.resolve(&second.id, call, Answer::Approve, None, Scope::local()).await;
-    let Rest::Ended(ended) = second.follow(answered.unwrap()).await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = second.follow(answered.unwrap()).await.unwrap() else { panic!("it waits again") };
     assert_eq!(ended.text(), "4");
     second.conversations.drain(std::time::Duration::from_secs(1)).await;
     assert_valid(&second.log().await.unwrap());
@@ -144,7 +144,7 @@ async fn sub_agent() -> Ending {
 
 #[tokio::test]
 async fn every_point_fires_as_the_table_in_the_docs_says() {
-    let halt = pre("halt", |turn: Incoming| async move { turn.halt("no") });
+    let halt = pre("halt", |turn: BeforeAgentContext| async move { turn.halt("no") });
     let reject = guard("reject", |_, _| async { Ok(AfterModel::Reject("no".into())) });
     let forever = Script::of([ScriptReply::calls("c", "add", json!({"a": 1, "b": 1}))])
         .when_exhausted(turnbuckle::models::OnExhausted::Repeat);

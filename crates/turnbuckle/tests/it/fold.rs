@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::json;
-use turnbuckle::event::{Event, EventKind, Outcome, Place, Prompt, Refusal, Resolved, TurnEnded};
-use turnbuckle::live::{ConversationState, Live, Telling};
+use turnbuckle::event::{Event, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
+use turnbuckle::feed::{ConversationState, FeedItem, LiveEvent};
 use turnbuckle::message::{StopReason, Usage};
-use turnbuckle::scope::{By, System};
+use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::tool::Executor;
 use turnbuckle::turn::{Stage, State, next};
 use turnbuckle::{Timestamp, TurnId};
 
+use crate::feed::STORIES;
 use crate::kit::assert_valid;
-use crate::live::STORIES;
 
 const ROOM: u64 = 28_000;
 
-fn by() -> By {
-    By::User("ann".into())
+fn by() -> Author {
+    Author::User("ann".into())
 }
 
 fn user() -> EventKind {
@@ -42,23 +42,23 @@ fn result(id: &str) -> EventKind {
     EventKind::ToolResult { call: id.into(), ok: true, content: "4".into() }
 }
 
-fn asked(id: &str, prompt: Prompt) -> EventKind {
-    EventKind::Suspension { call: id.into(), prompt, expires: Timestamp::default() }
+fn asked(id: &str, question: Question) -> EventKind {
+    EventKind::Suspension { call: id.into(), question, expires: Timestamp::default() }
 }
 
-fn approval(tool: Option<&str>) -> Prompt {
-    Prompt::Approval { tool: tool.map(Into::into), arguments: json!({}).into(), digest: "d".into(), why: None }
+fn approval(tool: Option<&str>) -> Question {
+    Question::Approval { tool: tool.map(Into::into), arguments: json!({}).into(), digest: "d".into(), why: None }
 }
 
 fn resolved(id: &str, decision: Resolved) -> EventKind {
-    EventKind::Resolution { call: id.into(), decision, by: By::System(System::Expiry), reason: None }
+    EventKind::Resolution { call: id.into(), decision, by: Author::System(SystemAuthor::Expiry), reason: None }
 }
 
 fn feedback(text: &str) -> EventKind {
     EventKind::StopFeedback { refusals: vec![Refusal { hook: "lint".into(), feedback: text.into() }] }
 }
 
-fn injection(place: Place) -> EventKind {
+fn injection(place: InjectionTarget) -> EventKind {
     EventKind::Injection { hook: "recall".into(), content: "tea".into(), place }
 }
 
@@ -101,7 +101,7 @@ fn valid(choices: &[u8]) -> Vec<Arc<Event>> {
         let mut push = |kind| kinds.push((turn.clone(), kind));
         push(user());
         if choices.next().is_some_and(|choice| choice % 3 == 0) {
-            push(injection(Place::ThisTurn));
+            push(injection(InjectionTarget::ThisTurn));
         }
         for choice in choices.by_ref() {
             push(assistant(u32::from(choice % 2) + 1));
@@ -118,7 +118,7 @@ fn valid(choices: &[u8]) -> Vec<Arc<Event>> {
                         push(started(id));
                     }
                     _ => {
-                        push(asked(id, Prompt::ClientExec { tool: "add".into(), arguments: json!({}).into() }));
+                        push(asked(id, Question::ClientExec { tool: "add".into(), arguments: json!({}).into() }));
                         push(resolved(id, Resolved::Answered));
                     }
                 }
@@ -132,7 +132,7 @@ fn valid(choices: &[u8]) -> Vec<Arc<Event>> {
             }
         }
         if choices.len() % 4 == 1 {
-            push(injection(Place::NextTurn));
+            push(injection(InjectionTarget::NextTurn));
         }
         push(ended(OUTCOMES[choices.len() % 6], 1));
         if choices.len() == 0 {
@@ -159,10 +159,10 @@ fn expected(log: &[Arc<Event>]) -> Stage {
                 stage = Stage::Build;
             }
             EventKind::ToolResult { call, .. } => calls.retain(|open| *open != call),
-            EventKind::Suspension { call, prompt, .. } => waits.push((call, prompt)),
+            EventKind::Suspension { call, question, .. } => waits.push((call, question)),
             EventKind::Resolution { call, decision, .. } => {
                 let index = waits.iter().position(|(open, _)| *open == call).expect("an answer to nothing");
-                if let (_, Prompt::Approval { tool: None, .. }) = waits.remove(index) {
+                if let (_, Question::Approval { tool: None, .. }) = waits.remove(index) {
                     stage = if *decision == Resolved::Approved { Stage::Call } else { Stage::End };
                 }
             }
@@ -189,12 +189,12 @@ fn nonsense() -> impl Strategy<Value = Vec<Arc<Event>>> {
         Resolved::Expired,
         Resolved::Cancelled,
     ]);
-    let prompt = prop::sample::select(vec![
+    let question = prop::sample::select(vec![
         approval(None),
         approval(Some("add")),
-        Prompt::Elicitation { question: "who?".into(), schema: None },
-        Prompt::ClientExec { tool: "add".into(), arguments: json!([1]).into() },
-        Prompt::Pause { hook: "lint".into(), reason: "look".into() },
+        Question::Elicitation { question: "who?".into(), schema: None },
+        Question::ClientExec { tool: "add".into(), arguments: json!([1]).into() },
+        Question::Pause { hook: "lint".into(), reason: "look".into() },
     ]);
     let kind = prop_oneof![
         Just(user()),
@@ -202,10 +202,10 @@ fn nonsense() -> impl Strategy<Value = Vec<Arc<Event>>> {
         id().prop_map(call),
         id().prop_map(started),
         id().prop_map(result),
-        (id(), prompt).prop_map(|(id, prompt)| asked(id, prompt)),
+        (id(), question).prop_map(|(id, question)| asked(id, question)),
         (id(), decision).prop_map(|(id, decision)| resolved(id, decision)),
         Just(feedback("again")),
-        prop::sample::select(vec![Place::ThisTurn, Place::NextTurn]).prop_map(injection),
+        prop::sample::select(vec![InjectionTarget::ThisTurn, InjectionTarget::NextTurn]).prop_map(injection),
         (prop::sample::select(OUTCOMES.to_vec()), any::<u32>()).prop_map(|(outcome, calls)| ended(outcome, calls)),
     ];
     let turn = prop::sample::select(vec!["t1", "t2", "t3"]).prop_map(TurnId::from);
@@ -298,9 +298,9 @@ fn a_replayed_log_is_at_the_stage_that_the_live_turn_told() {
     for (index, story) in STORIES.iter().enumerate() {
         let mut state = State::new(ROOM);
         for (place, told) in story.told.iter().enumerate() {
-            match &told.what {
-                Telling::Log(event) => state.apply(event),
-                Telling::Live(Live::StateChanged { state: live }) => {
+            match &told.item {
+                FeedItem::Log(event) => state.apply(event),
+                FeedItem::Live(LiveEvent::StateChanged { state: live }) => {
                     let replayed = ConversationState::from(next(&state));
                     let only_live = match live {
                         ConversationState::Accept => replayed == ConversationState::Idle,
@@ -311,16 +311,17 @@ fn a_replayed_log_is_at_the_stage_that_the_live_turn_told() {
                     };
                     assert!(*live == replayed || only_live, "story {index}: live {live:?}, replayed {replayed:?}");
                 }
-                Telling::Live(_) => {}
+                FeedItem::Live(_) => {}
             }
         }
     }
 }
 
 /// Whether the turn's end is written before another stage begins.
-fn ends_now(told: &[Arc<turnbuckle::live::Told>]) -> bool {
-    let stage = |told: &&Arc<turnbuckle::live::Told>| matches!(told.what, Telling::Live(Live::StateChanged { .. }));
-    let is_end = |told: &Arc<turnbuckle::live::Told>| matches!(&told.what, Telling::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)));
+fn ends_now(told: &[Arc<turnbuckle::feed::FeedEvent>]) -> bool {
+    let stage =
+        |told: &&Arc<turnbuckle::feed::FeedEvent>| matches!(told.item, FeedItem::Live(LiveEvent::StateChanged { .. }));
+    let is_end = |told: &Arc<turnbuckle::feed::FeedEvent>| matches!(&told.item, FeedItem::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)));
     told.iter().skip(1).take_while(|told| !stage(told)).any(is_end)
 }
 
@@ -330,9 +331,9 @@ fn what_each_log_ends_in_says_what_comes_next() {
     let opened = [user(), assistant(1), call("a"), call("b")];
     let and = |more: &[EventKind]| stage(&[&opened[..], more].concat());
     assert_eq!(stage(&[]), Stage::Idle);
-    assert_eq!(stage(&[injection(Place::NextTurn)]), Stage::Idle);
+    assert_eq!(stage(&[injection(InjectionTarget::NextTurn)]), Stage::Idle);
     assert_eq!(stage(&[user()]), Stage::Build);
-    assert_eq!(stage(&[user(), injection(Place::ThisTurn)]), Stage::Build);
+    assert_eq!(stage(&[user(), injection(InjectionTarget::ThisTurn)]), Stage::Build);
     assert_eq!(stage(&[user(), assistant(1)]), Stage::End);
     assert_eq!(stage(&[user(), assistant(1), feedback("no")]), Stage::Build);
     assert_eq!(and(&[]), Stage::Dispatch);
@@ -347,7 +348,7 @@ fn what_each_log_ends_in_says_what_comes_next() {
     assert_eq!(stage(&reply), Stage::Waiting);
     assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Approved)]].concat()), Stage::Call);
     assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Expired)]].concat()), Stage::End);
-    let pause = [user(), assistant(1), asked("p", Prompt::Pause { hook: "lint".into(), reason: "look".into() })];
+    let pause = [user(), assistant(1), asked("p", Question::Pause { hook: "lint".into(), reason: "look".into() })];
     assert_eq!(stage(&pause), Stage::Waiting);
     assert_eq!(stage(&[&pause[..], &[resolved("p", Resolved::Approved)]].concat()), Stage::End);
     assert_eq!(stage(&[user(), ended(Outcome::Halted, 0)]), Stage::Idle);

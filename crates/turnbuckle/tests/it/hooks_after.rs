@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::HookExt;
 use turnbuckle::hooks::{Format, Suggest};
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::Script;
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, Ended};
+use turnbuckle::{Agent, TurnReport};
 
-async fn shown(said: &str, hooks: Vec<Format>) -> (Ended, Rig) {
+async fn shown(said: &str, hooks: Vec<Format>) -> (TurnReport, Rig) {
     let agent = hooks
         .into_iter()
         .zip(["one", "two", "three"])
@@ -57,11 +57,11 @@ async fn next_prompts_are_told_when_the_turn_is_over() {
     let mut rig = Rig::new(agent.build().unwrap());
     rig.ended("weather?").await.unwrap();
     rig.settle().await;
-    let suggested = |telling: &Telling| match telling {
-        Telling::Live(Live::Suggestion { text }) => Some(text.to_string()),
+    let suggested = |telling: &FeedItem| match telling {
+        FeedItem::Live(LiveEvent::Suggestion { text }) => Some(text.to_string()),
         _ => None,
     };
-    let suggested: Vec<String> = rig.told().iter().filter_map(|told| suggested(&told.what)).collect();
+    let suggested: Vec<String> = rig.told().iter().filter_map(|told| suggested(&told.item)).collect();
     assert_eq!(suggested, ["And tomorrow?", "Why?", "Really?"]);
     let read = adviser.requests()[0].messages[0].content().text();
     assert!(read.contains("weather?") && read.contains("It rains. ‹/foreign>"), "{read}");

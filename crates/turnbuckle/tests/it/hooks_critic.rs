@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use expect_test::expect;
 use serde_json::json;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::{HookExt, OnFailure};
 use turnbuckle::hooks::{Consensus, Critic, CriticRules, Finally, Judge};
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::message::StopReason;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
@@ -35,11 +35,11 @@ fn rig(creator: &Recorder, hook: impl Into<turnbuckle::hook::HookEntry>) -> Rig 
 }
 
 fn told_text(rig: &Rig) -> String {
-    let text = |telling: &Telling| match telling {
-        Telling::Live(Live::TextDelta { text, .. }) => Some(text.to_string()),
+    let text = |telling: &FeedItem| match telling {
+        FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text.to_string()),
         _ => None,
     };
-    rig.told().iter().filter_map(|told| text(&told.what)).collect()
+    rig.told().iter().filter_map(|told| text(&told.item)).collect()
 }
 
 #[tokio::test]

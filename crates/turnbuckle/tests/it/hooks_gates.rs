@@ -8,7 +8,7 @@ use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, Rest, Scope};
+use turnbuckle::{Agent, Scope, TurnStatus};
 
 fn shell(effect: Effect) -> FunctionTool {
     let schema = json!({"type": "object", "properties": {"command": {"type": "string"}}});
@@ -26,8 +26,8 @@ async fn result_of(command: &str, hook: impl Into<HookEntry>) -> String {
     let mut rig = Rig::new(agent(command, hook));
     let rest = rig.run("go").await.unwrap();
     match rest {
-        Rest::Waiting(pending) => format!("{:?}", pending[0].prompt),
-        Rest::Ended(_) => {
+        TurnStatus::Waiting(pending) => format!("{:?}", pending[0].question),
+        TurnStatus::Ended(_) => {
             let trace = turnbuckle::trace::trace_told(rig.told(), 1);
             trace.lines().find(|line| line.starts_with("dispatch")).unwrap_or_default().to_owned()
         }
@@ -55,7 +55,7 @@ async fn the_first_rule_that_fits_decides_about_a_call() {
 async fn an_approved_call_runs_and_a_denied_one_does_not() {
     for (answer, expected) in [(Answer::Approve, "ran"), (Answer::Deny(Some("no".into())), "no")] {
         let mut rig = Rig::new(agent("rm x", rules()));
-        let Rest::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("nobody was asked") };
+        let TurnStatus::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("nobody was asked") };
         let resolved = rig.conversations.resolve(&rig.id, &pending[0].call, answer, None, Scope::local()).await;
         rig.follow(resolved.unwrap()).await.unwrap();
         let trace = turnbuckle::trace::trace_told(rig.told(), 1);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hooks::{Refine, RefineOptions};
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, Ended, Limits};
+use turnbuckle::{Agent, Limits, TurnReport};
 
 use crate::kit::add;
 
@@ -20,7 +20,7 @@ fn refine(critic: Arc<Script>) -> Refine {
     Refine::new(RefineOptions::default(), Some(critic)).unwrap()
 }
 
-async fn refined(drafts: Script, critic: Arc<Script>) -> (Ended, Recorder, Rig) {
+async fn refined(drafts: Script, critic: Arc<Script>) -> (TurnReport, Recorder, Rig) {
     let model = Recorder::of(drafts);
     let mut rig = Rig::new(Agent::builder("a", model.clone()).hook(refine(critic)).build().unwrap());
     let ended = rig.ended("write").await.unwrap();
@@ -33,8 +33,8 @@ async fn a_draft_is_bettered_until_it_is_good_enough() {
     assert_eq!((ended.text(), ended.model_calls), ("two".to_owned(), 2));
     let tail = format!("{:?}", model.requests()[1].messages);
     assert!(tail.contains("one") && tail.contains("more verbs"), "{tail}");
-    let told = rig.told().iter().filter_map(|told| match &told.what {
-        Telling::Live(Live::TextDelta { text, .. }) => Some(text.to_string()),
+    let told = rig.told().iter().filter_map(|told| match &told.item {
+        FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text.to_string()),
         _ => None,
     });
     assert_eq!(told.collect::<String>(), "two", "no other draft was told");

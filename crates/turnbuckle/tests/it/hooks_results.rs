@@ -7,12 +7,12 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Failure, Outcome};
+use turnbuckle::{Agent, BoxError, Outcome};
 
 async fn weather(output: Output, hook: CheckResult) -> (Outcome, String) {
     let tool = function_with_schema("weather", "", json!({"type": "object"}), Effect::Pure, move |_, _| {
         let output = output.clone();
-        async { Ok::<_, Failure>(output) }
+        async { Ok::<_, BoxError>(output) }
     });
     let script = Script::of([ScriptReply::calls("c1", "weather", json!({})), ScriptReply::says("done")]);
     let agent = Agent::builder("a", script).tool(tool).hook(hook.for_tools(["wea*"]));

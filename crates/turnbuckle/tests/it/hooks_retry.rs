@@ -7,14 +7,14 @@ use std::time::Duration;
 use expect_test::expect;
 use serde_json::json;
 use turnbuckle::clock::Clock;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::HookExt;
 use turnbuckle::hooks::{Around, Retry, RetryOptions};
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{Script, ScriptFault, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::{Effect, Output, Reconcile};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, AgentBuilder, Boxed, Failure, Rest, ToolCall, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, ToolCall, Turn, TurnStatus};
 
 fn retry(change: impl FnOnce(&mut RetryOptions)) -> Retry {
     let mut options = RetryOptions::default();
@@ -23,7 +23,7 @@ fn retry(change: impl FnOnce(&mut RetryOptions)) -> Retry {
 }
 
 /// Runs with the clock moved on while somebody waits; also says how long that was.
-async fn ended_in(rig: &mut Rig, step: Duration) -> (turnbuckle::Ended, Duration) {
+async fn ended_in(rig: &mut Rig, step: Duration) -> (turnbuckle::TurnReport, Duration) {
     let handle = rig.send("hi").await.unwrap();
     let clock = rig.clock.clone();
     let passing = async {
@@ -38,22 +38,22 @@ async fn ended_in(rig: &mut Rig, step: Duration) -> (turnbuckle::Ended, Duration
         rest = rig.follow(handle) => rest,
         () = passing => panic!("it still waits"),
     };
-    let Ok(Rest::Ended(ended)) = rest else { panic!("{rest:?}") };
+    let Ok(TurnStatus::Ended(ended)) = rest else { panic!("{rest:?}") };
     (*ended, rig.clock.elapsed())
 }
 
-async fn ended(agent: AgentBuilder) -> (turnbuckle::Ended, Rig, Duration) {
+async fn ended(agent: AgentBuilder) -> (turnbuckle::TurnReport, Rig, Duration) {
     let mut rig = Rig::new(agent.build().unwrap());
     let (ended, waited) = ended_in(&mut rig, Duration::from_millis(50)).await;
     (ended, rig, waited)
 }
 
 fn notices(rig: &Rig) -> Vec<String> {
-    let text = |telling: &Telling| match telling {
-        Telling::Live(Live::Notice { text, .. }) => Some(text.to_string()),
+    let text = |telling: &FeedItem| match telling {
+        FeedItem::Live(LiveEvent::Notice { text, .. }) => Some(text.to_string()),
         _ => None,
     };
-    rig.told().iter().filter_map(|told| text(&told.what)).collect()
+    rig.told().iter().filter_map(|told| text(&told.item)).collect()
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ fn flaky(effect: Effect, runs: &Arc<AtomicU32>) -> FunctionTool {
     let runs = runs.clone();
     function_with_schema("fetch", "Fetches.", json!({"type": "object"}), effect, move |_, _| {
         let run = runs.fetch_add(1, Ordering::Relaxed) + 1;
-        async move { if run < 3 { Err::<&str, Failure>("the line is busy".into()) } else { Ok("fetched") } }
+        async move { if run < 3 { Err::<&str, BoxError>("the line is busy".into()) } else { Ok("fetched") } }
     })
 }
 
@@ -148,7 +148,7 @@ async fn a_tool_whose_effect_forbids_it_is_not_repeated_unless_it_is_named() {
 async fn a_tool_that_can_ask_the_world_asks_before_it_repeats() {
     struct Happened;
     impl Reconcile for Happened {
-        fn reconcile<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+        fn reconcile<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
             Box::pin(async { Ok(Some("it had happened".into())) })
         }
     }
@@ -170,7 +170,7 @@ async fn error_results_are_answers_unless_it_is_told_otherwise() {
         let counted = runs.clone();
         let tool = function_with_schema("look", "", json!({"type": "object"}), Effect::Pure, move |_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async { Ok::<_, Failure>(Output::error("nothing there")) }
+            async { Ok::<_, BoxError>(Output::error("nothing there")) }
         });
         let script = Script::of([ScriptReply::calls("c1", "look", json!({})), ScriptReply::says("done")]);
         let hook = retry(|options| options.error_results = error_results);

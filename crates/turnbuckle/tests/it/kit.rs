@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use expect_test::Expect;
 use serde_json::json;
-use turnbuckle::conversation::Ended;
+use turnbuckle::conversation::TurnReport;
 use turnbuckle::event::{Event, EventKind};
+use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::*;
-use turnbuckle::live::Told;
 use turnbuckle::message::{Reply, ToolCall};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, AgentBuilder, Failure, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Turn};
 
 /// A tool that adds two numbers.
 pub fn add() -> FunctionTool {
@@ -125,15 +125,15 @@ impl Hook for Spy {
     fn name(&self) -> String {
         self.name.to_owned()
     }
-    async fn on_conversation(&self, _: &mut Meeting) -> Result<(), Failure> {
+    async fn on_conversation(&self, _: &mut OnConversationContext) -> Result<(), BoxError> {
         self.at("on_conversation").await;
         Ok(())
     }
-    async fn before_agent(&self, _: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, _: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         self.at("before_agent").await;
         Ok(BeforeAgent::Continue)
     }
-    async fn before_model(&self, _: &mut Outgoing) -> Result<BeforeModel, Failure> {
+    async fn before_model(&self, _: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         self.at("before_model").await;
         Ok(BeforeModel::Continue)
     }
@@ -152,7 +152,7 @@ impl Hook for Spy {
     fn transformer(&self) -> Option<Box<dyn Transformer>> {
         struct Pass(Spy);
         impl Transformer for Pass {
-            fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure> {
+            fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
                 self.0.seen.lock().unwrap().push(format!("{} stream", self.0.name));
                 out.push(text);
                 Ok(())
@@ -160,41 +160,46 @@ impl Hook for Spy {
         }
         Some(Box::new(Pass(self.clone())))
     }
-    async fn after_model(&self, _: &Turn, _: &Arc<Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, _: &Turn, _: &Arc<Reply>) -> Result<AfterModel, BoxError> {
         self.at("after_model").await;
         Ok(AfterModel::Continue)
     }
-    async fn before_tool(&self, _: &Turn, _: &ToolCall) -> Result<BeforeTool, Failure> {
+    async fn before_tool(&self, _: &Turn, _: &ToolCall) -> Result<BeforeTool, BoxError> {
         self.at("before_tool").await;
         Ok(BeforeTool::Continue)
     }
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         self.at("wrap_tool_call").await;
         let output = next.run(call).await;
         self.at("/wrap_tool_call").await;
         output
     }
-    async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, Failure> {
+    async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, BoxError> {
         self.at("after_tool").await;
         Ok(AfterTool::Continue)
     }
-    async fn on_stop(&self, _: &Stopping) -> Result<OnStop, Failure> {
+    async fn on_stop(&self, _: &OnStopContext) -> Result<OnStop, BoxError> {
         self.at("on_stop").await;
         Ok(OnStop::Accept)
     }
-    async fn after_agent(&self, _: &mut Settled) -> Result<AfterAgent, Failure> {
+    async fn after_agent(&self, _: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
         self.at("after_agent").await;
         Ok(AfterAgent::Continue)
     }
-    async fn background(&self, _: &Snapshot) -> Result<(), Failure> {
+    async fn background(&self, _: &BackgroundContext) -> Result<(), BoxError> {
         self.at("background").await;
         Ok(())
     }
-    async fn on_ended(&self, _: &Ended) -> Result<(), Failure> {
+    async fn on_ended(&self, _: &TurnReport) -> Result<(), BoxError> {
         self.at("on_ended").await;
         Ok(())
     }
-    async fn on_event(&self, _: &Arc<Told>) -> Result<(), Failure> {
+    async fn on_event(&self, _: &Arc<FeedEvent>) -> Result<(), BoxError> {
         let mut seen = self.seen.lock().unwrap();
         let mark = format!("{} on_event", self.name);
         if !seen.contains(&mark) {

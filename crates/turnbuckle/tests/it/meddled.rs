@@ -8,7 +8,8 @@ use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Actor;
 use turnbuckle::store::{
-    Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Letter, Listed, Mail, Store, StoreError, Stored,
+    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Scratch,
+    Store, StoreError, StoreFuture,
 };
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
@@ -90,11 +91,11 @@ impl Meddled {
         self.read.swap(0, Ordering::Relaxed)
     }
 
-    fn counted<'a, T: Send>(&'a self, read: Stored<'a, Vec<T>>) -> Stored<'a, Vec<T>> {
-        let Stored::Now(read) = read else { return read };
+    fn counted<'a, T: Send>(&'a self, read: StoreFuture<'a, Vec<T>>) -> StoreFuture<'a, Vec<T>> {
+        let StoreFuture::Now(read) = read else { return read };
         let read = read.into_inner();
         self.read.fetch_add(read.as_ref().map_or(0, Vec::len), Ordering::Relaxed);
-        Stored::now(read)
+        StoreFuture::now(read)
     }
 }
 
@@ -103,11 +104,11 @@ fn hiccup() -> StoreError {
 }
 
 impl Store for Meddled {
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
         match (self.meddle)(&batch) {
             Meddling::Nothing => self.store.append(batch),
-            Meddling::Fail => Stored::now(Err(hiccup())),
-            Meddling::Delay(polls) => Stored::later(async move {
+            Meddling::Fail => StoreFuture::now(Err(hiccup())),
+            Meddling::Delay(polls) => StoreFuture::later(async move {
                 for _ in 0..polls {
                     tokio::task::yield_now().await;
                 }
@@ -115,23 +116,23 @@ impl Store for Meddled {
             }),
         }
     }
-    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a Id, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
         self.store.open(id, owner, now)
     }
-    fn owner<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Actor>> {
+    fn owner<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Option<Actor>> {
         if self.broken.load(Ordering::Relaxed) {
-            return Stored::now(Err(hiccup()));
+            return StoreFuture::now(Err(hiccup()));
         }
         self.store.owner(id)
     }
-    fn deliver<'a>(&'a self, id: &'a Id, message: Letter) -> Stored<'a, ()> {
+    fn deliver<'a>(&'a self, id: &'a Id, message: InboxItem) -> StoreFuture<'a, ()> {
         if self.closed.load(Ordering::Relaxed) {
-            return Stored::now(Err(hiccup()));
+            return StoreFuture::now(Err(hiccup()));
         }
         if self.slow != Slow::Deliver {
             return self.store.deliver(id, message);
         }
-        Stored::later(async move {
+        StoreFuture::later(async move {
             self.store.deliver(id, message).await?;
             for _ in 0..60 {
                 tokio::task::yield_now().await;
@@ -139,54 +140,59 @@ impl Store for Meddled {
             Ok(())
         })
     }
-    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> Stored<'a, Claim> {
+    fn claim<'a>(&'a self, id: &'a Id, writer: &'a Arc<str>, now: Timestamp) -> StoreFuture<'a, Claim> {
         if self.slow != Slow::Claim {
             return self.store.claim(id, writer, now);
         }
-        Stored::later(async move {
+        StoreFuture::later(async move {
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
             self.store.claim(id, writer, now).await
         })
     }
-    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+    fn renew<'a>(&'a self, id: &'a Id, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()> {
         self.store.renew(id, epoch, now)
     }
-    fn log<'a>(&'a self, id: &'a Id, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+    fn log<'a>(&'a self, id: &'a Id, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.store.log(id, from, most)
     }
-    fn tail<'a>(&'a self, id: &'a Id, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+    fn tail<'a>(&'a self, id: &'a Id, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.counted(self.store.tail(id, before, tokens))
     }
-    fn has_call<'a>(&'a self, id: &'a Id, call: &'a CallId) -> Stored<'a, bool> {
+    fn has_call<'a>(&'a self, id: &'a Id, call: &'a CallId) -> StoreFuture<'a, bool> {
         self.store.has_call(id, call)
     }
-    fn letters<'a>(&'a self, id: &'a Id, which: Mail) -> Stored<'a, Vec<Letter>> {
-        self.counted(self.store.letters(id, which))
+    fn inbox<'a>(&'a self, id: &'a Id, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
+        self.counted(self.store.inbox(id, which))
     }
-    fn take_job<'a>(&'a self, id: &'a Id, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+    fn take_job<'a>(
+        &'a self,
+        id: &'a Id,
+        hooks: &'a [JobSelector],
+        hold: JobLease<'a>,
+    ) -> StoreFuture<'a, Option<Job>> {
         self.store.take_job(id, hooks, hold)
     }
-    fn due<'a>(&'a self, now: Timestamp, after: Option<&'a Id>, most: usize) -> Stored<'a, Vec<Id>> {
+    fn due<'a>(&'a self, now: Timestamp, after: Option<&'a Id>, most: usize) -> StoreFuture<'a, Vec<Id>> {
         self.store.due(now, after, most)
     }
-    fn beside<'a>(&'a self, id: &'a Id) -> Stored<'a, Option<Beside>> {
-        self.store.beside(id)
+    fn scratch<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Option<Scratch>> {
+        self.store.scratch(id)
     }
-    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+    fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.store.records(id, turn)
     }
-    fn jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Job>> {
+    fn jobs<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Job>> {
         self.store.jobs(id)
     }
-    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDone) -> Stored<'a, ()> {
+    fn settle_job<'a>(&'a self, id: &'a Id, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
         self.store.settle_job(id, job, done)
     }
-    fn sub_agents_with_jobs<'a>(&'a self, id: &'a Id) -> Stored<'a, Vec<Id>> {
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Id>> {
         self.store.sub_agents_with_jobs(id)
     }
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+    fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
     }
     fn is_durable(&self) -> bool {

@@ -3,31 +3,31 @@
 use std::sync::Arc;
 
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hook::{HookEntry, HookExt, OnFailure, Point, observe};
-use turnbuckle::live::{Live, Telling, Told};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, Failure, Outcome};
+use turnbuckle::{Agent, BoxError, Outcome};
 
 /// Fails at every event that `when` picks.
-fn failing(name: &str, when: fn(&Telling) -> bool) -> HookEntry {
-    let watch = move |told: Arc<Told>| async move {
-        if when(&told.what) { Err(Failure::from("no more paper")) } else { Ok(()) }
+fn failing(name: &str, when: fn(&FeedItem) -> bool) -> HookEntry {
+    let watch = move |told: Arc<FeedEvent>| async move {
+        if when(&told.item) { Err(BoxError::from("no more paper")) } else { Ok(()) }
     };
     observe(name, watch).into()
 }
 
-fn is_reply(what: &Telling) -> bool {
-    matches!(what, Telling::Log(event) if matches!(event.kind, EventKind::AssistantMessage { .. }))
+fn is_reply(what: &FeedItem) -> bool {
+    matches!(what, FeedItem::Log(event) if matches!(event.kind, EventKind::AssistantMessage { .. }))
 }
 
-fn is_end(what: &Telling) -> bool {
-    matches!(what, Telling::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)))
+fn is_end(what: &FeedItem) -> bool {
+    matches!(what, FeedItem::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)))
 }
 
 fn told_failures(rig: &Rig) -> Vec<String> {
-    let failed = |told: &Arc<Told>| match &told.what {
-        Telling::Live(Live::HookFinished { hook, point: Point::OnEvent, error: Some(error), .. }) => {
+    let failed = |told: &Arc<FeedEvent>| match &told.item {
+        FeedItem::Live(LiveEvent::HookFinished { hook, point: Point::OnEvent, error: Some(error), .. }) => {
             Some(format!("{hook}: {error}"))
         }
         _ => None,

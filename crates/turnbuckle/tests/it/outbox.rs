@@ -10,7 +10,7 @@ use turnbuckle::id::SystemIds;
 use turnbuckle::models::Script;
 use turnbuckle::store::{JobKind, Store};
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Scope};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Conversations, Scope, TurnReport};
 
 use crate::meddled::Meddled;
 
@@ -29,7 +29,7 @@ impl Worker {
 }
 
 impl Hook for Worker {
-    async fn background(&self, turn: &Snapshot) -> Result<(), Failure> {
+    async fn background(&self, turn: &BackgroundContext) -> Result<(), BoxError> {
         let messages = turn.messages().len();
         self.seen.lock().unwrap().push(format!("background {} of {messages} messages", turn.turn()));
         if self.hangs {
@@ -43,7 +43,7 @@ impl Hook for Worker {
         turn.leave_note("a note");
         Ok(())
     }
-    async fn on_ended(&self, ended: &Ended) -> Result<(), Failure> {
+    async fn on_ended(&self, ended: &TurnReport) -> Result<(), BoxError> {
         self.seen.lock().unwrap().push(format!("ended {} {}", ended.turn, ended.text()));
         if self.hangs {
             std::future::pending::<()>().await;
@@ -87,7 +87,7 @@ async fn a_poisoned_job_is_tried_with_growing_waits_then_parked_with_its_error()
     }
     let parked = rig.conversations.jobs(&rig.id, Scope::local()).await.unwrap().remove(0);
     assert_eq!(parked.error.as_deref(), Some("no luck"));
-    assert_eq!(rig.conversations.take_up_due().await.unwrap(), 0, "a parked job is nobody's work");
+    assert_eq!(rig.conversations.recover_due().await.unwrap(), 0, "a parked job is nobody's work");
     rig.ended("again").await.unwrap();
 }
 
@@ -127,15 +127,15 @@ fn jobs_that_a_crash_left_are_taken_up_when_nobody_holds_them() {
             builder.ids(Arc::new(SystemIds::default()))
         });
         rig.listen().await.unwrap();
-        assert_eq!(rig.conversations.take_up_due().await.unwrap(), 0, "the dead process still holds them");
+        assert_eq!(rig.conversations.recover_due().await.unwrap(), 0, "the dead process still holds them");
         // Two hooks at a minute each, and a lease.
         rig.clock.advance(Duration::from_secs(135));
-        assert_eq!(rig.conversations.take_up_due().await.unwrap(), 1);
+        assert_eq!(rig.conversations.recover_due().await.unwrap(), 1);
         rig.conversations.drain(Duration::from_secs(9)).await;
         rig.settle().await;
         assert_eq!(worker.saw(), ["ended t_1 one", "background t_1 of 2 messages"]);
         assert!(store.jobs(&rig.id).await.unwrap().is_empty());
-        assert_eq!(rig.conversations.take_up_due().await.unwrap(), 0);
+        assert_eq!(rig.conversations.recover_due().await.unwrap(), 0);
     });
 }
 
@@ -171,7 +171,7 @@ async fn a_job_of_a_hook_that_this_agent_does_not_have_is_left_as_it_is() {
     for _ in 0..5 {
         // The first process is not polled in between: it would take its job itself.
         rig.clock.advance(Duration::from_secs(9));
-        door.take_up_due().await.unwrap();
+        door.recover_due().await.unwrap();
         door.drain(Duration::ZERO).await;
     }
     assert_eq!(store.jobs(&rig.id).await.unwrap(), left, "neither counted nor parked");
@@ -183,10 +183,10 @@ async fn a_job_of_a_hook_that_this_agent_does_not_have_is_left_as_it_is() {
 async fn a_hook_that_may_take_for_ever_does_not_keep_the_turn_from_ending() {
     struct Patient;
     impl Hook for Patient {
-        async fn background(&self, _: &Snapshot) -> Result<(), Failure> {
+        async fn background(&self, _: &BackgroundContext) -> Result<(), BoxError> {
             Ok(())
         }
-        async fn on_ended(&self, _: &Ended) -> Result<(), Failure> {
+        async fn on_ended(&self, _: &TurnReport) -> Result<(), BoxError> {
             Ok(())
         }
     }

@@ -9,12 +9,12 @@ use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::message::{ToolCall, Usage};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
-use turnbuckle::scope::{Actor, By};
+use turnbuckle::scope::{Actor, Author};
 use turnbuckle::store::{Batch, Job, JobKind, Lease, Store};
 use turnbuckle::testing::{PausedClock, Recorder, Rig};
 use turnbuckle::tool::Output;
 use turnbuckle::tools::SubAgent;
-use turnbuckle::{Agent, Conversations, Ended, Failure, Limits, Outcome, Rest, Scope, Turn, TurnId};
+use turnbuckle::{Agent, BoxError, Conversations, Limits, Outcome, Scope, Turn, TurnId, TurnReport, TurnStatus};
 
 use crate::meddled::Meddled;
 
@@ -37,7 +37,7 @@ impl Worker {
 }
 
 impl Hook for Worker {
-    async fn background(&self, turn: &Snapshot) -> Result<(), Failure> {
+    async fn background(&self, turn: &BackgroundContext) -> Result<(), BoxError> {
         self.seen.lock().unwrap().push(turn.turn().to_string());
         if self.hangs {
             std::future::pending::<()>().await;
@@ -94,7 +94,7 @@ fn a_job_that_takes_its_process_down_is_parked_and_says_so() {
         next.block_on(async {
             clock.advance(HELD);
             let worker = Worker::hanging();
-            process(agent(&worker), &store, &clock).take_up_due().await.unwrap();
+            process(agent(&worker), &store, &clock).recover_due().await.unwrap();
             settle().await;
             begun += worker.saw().len();
         });
@@ -116,7 +116,7 @@ fn a_sub_agent_that_left_a_note_does_not_do_its_task_again_after_a_crash() {
             _: &'a Turn,
             call: &'a ToolCall,
             next: ToolNext<'a>,
-        ) -> Result<Output, Failure> {
+        ) -> Result<Output, BoxError> {
             let output = next.run(call).await;
             if self.0 {
                 std::future::pending::<()>().await;
@@ -146,7 +146,7 @@ fn a_sub_agent_that_left_a_note_does_not_do_its_task_again_after_a_crash() {
         let model = Recorder::of(echo());
         let conversations = process(agent(false, &model), &store, &clock);
         let turn = conversations.resume(&id, Scope::local()).await.unwrap().unwrap();
-        let Rest::Ended(ended) = turn.rest().await.unwrap() else { panic!("it waits") };
+        let TurnStatus::Ended(ended) = turn.wait().await.unwrap() else { panic!("it waits") };
         assert_eq!(ended.outcome, Outcome::Completed);
         assert!(model.requests().is_empty(), "the task was done before");
     });
@@ -167,7 +167,7 @@ fn jobs_whose_scope_cannot_be_made_do_not_hold_up_the_end_of_the_process() {
         let builder = Conversations::builder(agent(&Worker::default()), store.clone()).clock(Arc::new(clock.clone()));
         let broken = |_: &Actor| -> Scope { panic!("there is no such tenant") };
         let conversations = builder.ids(Arc::new(SystemIds::default())).scope_source(broken).build();
-        conversations.take_up_due().await.unwrap();
+        conversations.recover_due().await.unwrap();
         settle().await;
         tokio::select! {
             biased;
@@ -183,7 +183,8 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
     let (id, now, actor) = ("c".into(), clock.now(), Scope::local().actor().clone());
     store.open(&id, &actor, now).await.unwrap();
     let epoch = store.claim(&id, &"w".into(), now).await.unwrap().epoch;
-    let (turn, kind) = (TurnId::from("t1"), EventKind::UserMessage { content: "hi".into(), by: By::User("me".into()) });
+    let (turn, kind) =
+        (TurnId::from("t1"), EventKind::UserMessage { content: "hi".into(), by: Author::User("me".into()) });
     let event = |seq, kind| Arc::new(Event { seq, turn: turn.clone(), at: now, kind });
     let ended = TurnEnded {
         outcome: Outcome::Completed,
@@ -220,7 +221,7 @@ async fn a_job_whose_turn_cannot_be_read_back_is_parked_at_the_bound() {
     let door = process(agent(&worker), &store, &clock);
     for _ in 0..9 {
         clock.advance(HELD);
-        door.take_up_due().await.unwrap();
+        door.recover_due().await.unwrap();
         settle().await;
     }
     let job = store.jobs(&"c".into()).await.unwrap().remove(0);
@@ -235,13 +236,13 @@ async fn a_job_whose_turn_cannot_be_read_back_is_parked_at_the_bound() {
 struct Eraser(bool, Arc<Mutex<Vec<String>>>);
 
 impl Hook for Eraser {
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         match turn.user_message().text().starts_with('!') {
             true => Ok(BeforeAgent::Erase("not kept".into())),
             false => Ok(BeforeAgent::Continue),
         }
     }
-    async fn on_ended(&self, ended: &Ended) -> Result<(), Failure> {
+    async fn on_ended(&self, ended: &TurnReport) -> Result<(), BoxError> {
         if self.0 && ended.outcome == Outcome::Halted {
             std::future::pending::<()>().await;
         }
@@ -270,7 +271,7 @@ fn a_job_of_an_erased_turn_is_done_without_reading_the_whole_log() {
         let door = process(agent(Eraser(false, seen.clone())), &store, &clock);
         clock.advance(HELD);
         store.were_read();
-        assert_eq!(door.take_up_due().await.unwrap(), 1);
+        assert_eq!(door.recover_due().await.unwrap(), 1);
         settle().await;
         assert_eq!(*seen.lock().unwrap(), ["halted"]);
         let read = store.were_read();
@@ -293,9 +294,9 @@ fn a_long_job_of_one_turn_keeps_none_of_another_from_other_processes() {
     runtime().block_on(async {
         let (slow, quick) = (Worker::hanging(), Worker::default());
         clock.advance(HELD);
-        process(agent(&slow), &store, &clock).take_up_due().await.unwrap();
+        process(agent(&slow), &store, &clock).recover_due().await.unwrap();
         settle().await;
-        process(agent(&quick), &store, &clock).take_up_due().await.unwrap();
+        process(agent(&quick), &store, &clock).recover_due().await.unwrap();
         settle().await;
         assert_eq!((slow.saw().len(), quick.saw().len()), (1, 1));
         assert_ne!(slow.saw(), quick.saw(), "nobody does the other's");
@@ -318,14 +319,14 @@ fn a_job_is_done_while_a_later_turn_is_open() {
         let door = process(asker(&Worker::hanging()), &store, &clock);
         door.turn(&"c".into(), "go", Scope::local()).await.unwrap();
         let rest = door.turn(&"c".into(), "add", Scope::local()).await.unwrap();
-        assert!(matches!(rest, Rest::Waiting(_)));
+        assert!(matches!(rest, TurnStatus::Waiting(_)));
     });
     drop(first);
     runtime().block_on(async {
         let worker = Worker::default();
         let door = process(asker(&worker), &store, &clock);
         clock.advance(HELD);
-        assert_eq!(door.take_up_due().await.unwrap(), 1);
+        assert_eq!(door.recover_due().await.unwrap(), 1);
         settle().await;
         assert_eq!(worker.saw().len(), 1);
         assert!(store.jobs(&"c".into()).await.unwrap().is_empty());
@@ -342,7 +343,7 @@ async fn what_jobs_came_to_while_another_process_had_the_conversation_is_written
     // Another process begins a turn, and its model takes its time.
     let (go, held) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
     let (gate, reached) = (go.clone(), held.clone());
-    let slow = pre("slow", move |turn: Incoming| {
+    let slow = pre("slow", move |turn: BeforeAgentContext| {
         let (gate, reached) = (gate.clone(), reached.clone());
         async move {
             reached.notify_one();
@@ -358,7 +359,7 @@ async fn what_jobs_came_to_while_another_process_had_the_conversation_is_written
     rig.settle().await;
     assert!(store.jobs(&rig.id).await.unwrap().is_empty(), "nobody has to do it again");
     go.notify_one();
-    tokio::time::timeout(Duration::from_secs(10), turn.rest()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(10), turn.wait()).await.unwrap().unwrap();
     settle().await;
     let log = there.log(&rig.id, Scope::local()).await.unwrap();
     let notes =
@@ -383,7 +384,7 @@ async fn conversations_that_stay_due_keep_no_others_waiting() {
     clock.advance(HELD);
     let door = process(agent(&worker), &store, &clock);
     for _ in 0..4 {
-        door.take_up_due().await.unwrap();
+        door.recover_due().await.unwrap();
     }
     settle().await;
     assert_eq!(worker.saw().len(), 1);
@@ -393,7 +394,7 @@ async fn conversations_that_stay_due_keep_no_others_waiting() {
 async fn a_turn_under_way_does_not_read_the_messages_behind_it_again_and_again() {
     let (store, gate) = (Meddled::shared(), Arc::new(tokio::sync::Notify::new()));
     let opened = gate.clone();
-    let slow = pre("slow", move |turn: Incoming| {
+    let slow = pre("slow", move |turn: BeforeAgentContext| {
         let opened = opened.clone();
         async move {
             opened.notified().await;
@@ -434,14 +435,14 @@ fn jobs_that_sub_agents_left_are_taken_up_with_the_conversation_of_the_main_agen
     runtime().block_on(async {
         let worker = Worker::default();
         let door = process(outer(&worker), &store, &clock);
-        assert_eq!(door.take_up_due().await.unwrap(), 0, "the dead process holds it");
+        assert_eq!(door.recover_due().await.unwrap(), 0, "the dead process holds it");
         clock.advance(HELD);
-        assert_eq!(door.take_up_due().await.unwrap(), 1);
+        assert_eq!(door.recover_due().await.unwrap(), 1);
         settle().await;
         assert_eq!(worker.saw().len(), 1);
         assert!(store.jobs(&"c/s1".into()).await.unwrap().is_empty());
         let log = store.log(&"c/s1".into(), 1, 99).await.unwrap();
         assert!(matches!(&log.last().unwrap().kind, EventKind::Injection { .. }), "its note is written: {log:#?}");
-        assert_eq!(door.take_up_due().await.unwrap(), 0);
+        assert_eq!(door.recover_due().await.unwrap(), 0);
     });
 }

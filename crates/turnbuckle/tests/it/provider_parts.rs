@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::{Incoming, Outgoing, pre};
+use turnbuckle::hook::{BeforeAgentContext, BeforeModelContext, pre};
 use turnbuckle::hooks::Redact;
 use turnbuckle::message::{Content, Hosted, Part, Reply, ToolCall};
 use turnbuckle::model::{Model, ModelError, Request, Segments, Sink};
@@ -12,13 +12,13 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::{Effect, Executor};
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, AgentBuilder, Boxed, Limits, Message, Outcome};
+use turnbuckle::{Agent, AgentBuilder, BoxFuture, Limits, Message, Outcome};
 
 /// Says these parts, streaming what is text.
 struct Says(Vec<Part>);
 
 impl Model for Says {
-    fn stream<'a>(&'a self, _: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, _: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move {
             for part in &self.0 {
                 match part {
@@ -91,11 +91,11 @@ async fn a_request_says_where_history_opening_and_calls_end() {
     let model = Recorder::of(Script::of(replies));
     let look =
         function_with_schema("look", "Looks.", json!({"type": "object"}), Effect::Pure, |_, _| async { Ok("seen") });
-    let once = pre("once", |mut turn: Incoming| async move {
+    let once = pre("once", |mut turn: BeforeAgentContext| async move {
         turn.inject("1");
         turn.proceed()
     });
-    let tail = pre("tail", |mut turn: Outgoing| async move {
+    let tail = pre("tail", |mut turn: BeforeModelContext| async move {
         turn.inject("T");
         turn.proceed()
     })
@@ -115,7 +115,7 @@ async fn a_request_says_where_history_opening_and_calls_end() {
 #[tokio::test]
 async fn ends_behind_an_edit_keep_their_distance_from_the_tail() {
     let model = Recorder::of(Script::says(["a1", "a2"]));
-    let forget = pre("forget", |mut turn: Outgoing| async move {
+    let forget = pre("forget", |mut turn: BeforeModelContext| async move {
         let messages: &mut Vec<Message> = turn.edit_context();
         messages.drain(..messages.len() - 1);
         turn.proceed()
@@ -160,7 +160,7 @@ async fn what_a_turn_cost_stands_in_its_log_and_its_trace_if_a_price_is_known() 
 struct Searches;
 
 impl Model for Searches {
-    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         let call =
             ToolCall { call: "s1".into(), name: "web_search".into(), arguments: Arc::new(json!({ "q": "rope" })) };
         let hosted = vec![Hosted { call, ok: true, content: "found".into() }];

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::json;
 use turnbuckle::conversation::{ResolveError, SendError, TurnError};
 use turnbuckle::event::{EventKind, Outcome};
+use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::*;
-use turnbuckle::live::Told;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::*;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
-use turnbuckle::{Agent, AgentBuilder, Conversations, Ended, Failure, Message, Rest, Scope, WhileBusy};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Conversations, Message, Scope, TurnReport, TurnStatus, WhileBusy};
 
 use crate::kit::{add, adder};
 use crate::meddled::{Meddled, Meddling};
@@ -28,8 +28,8 @@ fn asker() -> AgentBuilder {
 }
 
 async fn waiting(conversations: &Conversations, id: &Id) {
-    let rest = conversations.send(id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
-    assert!(matches!(rest, Rest::Waiting(_)));
+    let rest = conversations.send(id, "hi", Scope::local()).await.unwrap().wait().await.unwrap();
+    assert!(matches!(rest, TurnStatus::Waiting(_)));
 }
 
 async fn last(conversations: &Conversations, id: &Id) -> EventKind {
@@ -50,11 +50,11 @@ async fn a_store_that_hiccups_over_an_answer_does_not_lock_the_conversation() {
     let resolve = || conversations.resolve(&id, &call, Answer::Approve, None, Scope::local());
     assert!(matches!(resolve().await, Err(ResolveError::Store(_))));
     tokio::time::sleep(LEASE).await;
-    assert!(matches!(resolve().await.unwrap().rest().await.unwrap(), Rest::Ended(_)));
+    assert!(matches!(resolve().await.unwrap().wait().await.unwrap(), TurnStatus::Ended(_)));
 }
 
 fn slow() -> Agent {
-    let wait = pre("slow", |turn: Incoming| async move {
+    let wait = pre("slow", |turn: BeforeAgentContext| async move {
         tokio::time::sleep(Duration::from_millis(300)).await;
         turn.proceed()
     });
@@ -78,15 +78,15 @@ async fn an_interruption_at_once_cancels_the_turn_that_is_about_to_begin() {
         conversations.send(&id, "first", Scope::local()),
         conversations.send_while(&id, "second", Scope::local(), WhileBusy::Interrupt)
     );
-    let Rest::Ended(first) = first.unwrap().rest().await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(first) = first.unwrap().wait().await.unwrap() else { panic!("it waits") };
     assert_eq!(first.outcome, Outcome::Cancelled);
-    assert!(matches!(second.unwrap().rest().await.unwrap(), Rest::Ended(ended) if ended.text() == "one"));
+    assert!(matches!(second.unwrap().wait().await.unwrap(), TurnStatus::Ended(ended) if ended.text() == "one"));
 }
 
 /// Sees every event, taking its time.
 struct SlowEye(Arc<Mutex<Vec<String>>>, u64);
 impl Hook for SlowEye {
-    async fn on_event(&self, told: &Arc<Told>) -> Result<(), Failure> {
+    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
         self.0.lock().unwrap().push(told.cursor.to_string());
         tokio::time::sleep(Duration::from_millis(self.1)).await;
         Ok(())
@@ -131,7 +131,7 @@ async fn observers_see_every_event_once_also_beside_background_work() {
     let conversations = Conversations::in_memory(agent.build().unwrap());
     let id: Id = "c_1".into();
     for _ in 0..2 {
-        conversations.send(&id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
+        conversations.send(&id, "hi", Scope::local()).await.unwrap().wait().await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     conversations.drain(Duration::from_secs(5)).await;
@@ -161,10 +161,10 @@ async fn advice_beside_a_pause_is_noted_when_the_pause_is_over() {
         .hook(stop("human", |_| async { Ok(OnStop::Pause("look".into())) }));
     let conversations = Conversations::in_memory(agent.build().unwrap());
     let id: Id = "c_1".into();
-    let rest = conversations.send(&id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
-    let Rest::Waiting(pending) = rest else { panic!("it does not wait") };
+    let rest = conversations.send(&id, "hi", Scope::local()).await.unwrap().wait().await.unwrap();
+    let TurnStatus::Waiting(pending) = rest else { panic!("it does not wait") };
     let answer = conversations.resolve(&id, &pending[0].call, Answer::Approve, None, Scope::local()).await;
-    answer.unwrap().rest().await.unwrap();
+    answer.unwrap().wait().await.unwrap();
     let log = conversations.log(&id, Scope::local()).await.unwrap();
     assert!(log.iter().any(|event| matches!(event.kind, EventKind::Injection { .. })), "the advice is lost");
 }
@@ -178,11 +178,11 @@ fn editor() -> Agent {
 async fn what_was_spent_before_a_wait_still_counts_after_it() {
     let conversations = Conversations::in_memory(editor());
     let id: Id = "c_1".into();
-    let rest = conversations.send(&id, "hi", Scope::local()).await.unwrap().rest().await.unwrap();
-    let Rest::Waiting(pending) = rest else { panic!("it does not wait") };
+    let rest = conversations.send(&id, "hi", Scope::local()).await.unwrap().wait().await.unwrap();
+    let TurnStatus::Waiting(pending) = rest else { panic!("it does not wait") };
     let answer = conversations.resolve(&id, &pending[0].call, Answer::Approve, None, Scope::local()).await.unwrap();
     assert!(!answer.turn().as_str().is_empty());
-    let Rest::Ended(ended) = answer.rest().await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = answer.wait().await.unwrap() else { panic!("it waits again") };
     assert_eq!((ended.usage.input, ended.model_calls), (10, 1));
 }
 
@@ -209,7 +209,7 @@ async fn a_hook_that_is_cut_off_leaves_a_record() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     conversations.cancel(&id, Scope::local()).await.unwrap();
     let turn = handle.turn().clone();
-    handle.rest().await.unwrap();
+    handle.wait().await.unwrap();
     let records = conversations.records(&id, &turn, Scope::local()).await.unwrap();
     assert_eq!(records.iter().map(|record| &*record.decision).collect::<Vec<_>>(), ["cancelled"]);
 }
@@ -218,7 +218,7 @@ async fn a_hook_that_is_cut_off_leaves_a_record() {
 async fn a_message_sent_while_on_ended_hooks_run_is_taken() {
     struct Slow;
     impl Hook for Slow {
-        async fn on_ended(&self, _: &Ended) -> Result<(), Failure> {
+        async fn on_ended(&self, _: &TurnReport) -> Result<(), BoxError> {
             tokio::time::sleep(Duration::from_millis(500)).await;
             Ok(())
         }
@@ -229,15 +229,15 @@ async fn a_message_sent_while_on_ended_hooks_run_is_taken() {
     let _first = conversations.send(&id, "hi", Scope::local()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let second = conversations.send(&id, "hi", Scope::local()).await.unwrap();
-    assert!(matches!(second.rest().await.unwrap(), Rest::Ended(ended) if ended.text() == "two"));
+    assert!(matches!(second.wait().await.unwrap(), TurnStatus::Ended(ended) if ended.text() == "two"));
 }
 
 #[tokio::test]
 async fn a_durable_greeting_of_a_revived_turn_joins_the_log_and_the_context() {
     struct Greeter;
     impl Hook for Greeter {
-        async fn on_conversation(&self, meeting: &mut Meeting) -> Result<(), Failure> {
-            if meeting.moment() == Moment::Revived {
+        async fn on_conversation(&self, meeting: &mut OnConversationContext) -> Result<(), BoxError> {
+            if meeting.moment() == Lifecycle::Revived {
                 meeting.inject("welcome back");
             }
             Ok(())
@@ -255,7 +255,7 @@ async fn a_durable_greeting_of_a_revived_turn_joins_the_log_and_the_context() {
     waiting(&open(), &id).await;
     let second = open();
     let answer = second.resolve(&id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    answer.rest().await.unwrap();
+    answer.wait().await.unwrap();
     let log = second.log(&id, Scope::local()).await.unwrap();
     assert!(log.iter().any(|event| matches!(event.kind, EventKind::Injection { .. })));
     // A provider refuses a call whose result does not stand right behind it.
@@ -288,7 +288,7 @@ async fn a_result_that_comes_with_the_cancellation_is_too_late() {
     let handle = conversations.send(&id, "hi", Scope::local()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     conversations.cancel(&id, Scope::local()).await.unwrap();
-    handle.rest().await.unwrap();
+    handle.wait().await.unwrap();
     let log = serde_json::to_string(&conversations.log(&id, Scope::local()).await.unwrap()).unwrap();
     assert!(log.contains("[cancelled]") && !log.contains("late"), "{log}");
 }
@@ -297,7 +297,7 @@ async fn a_result_that_comes_with_the_cancellation_is_too_late() {
 async fn a_turn_driven_by_its_caller_goes_on_when_the_caller_goes() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let opened = gate.clone();
-    let wait = pre("wait", move |turn: Incoming| {
+    let wait = pre("wait", move |turn: BeforeAgentContext| {
         let opened = opened.clone();
         async move {
             opened.notified().await;
@@ -323,7 +323,7 @@ async fn a_turn_driven_by_its_caller_goes_on_when_the_caller_goes() {
 /// An agent whose turns wait for `go`.
 fn held_back(go: &Arc<tokio::sync::Notify>) -> Agent {
     let go = go.clone();
-    let wait = pre("wait", move |turn: Incoming| {
+    let wait = pre("wait", move |turn: BeforeAgentContext| {
         let go = go.clone();
         async move {
             go.notified().await;
@@ -353,7 +353,7 @@ async fn an_interruption_is_carried_out_whose_sender_goes_while_it_is_stored() {
     }
     yields(100).await;
     go.notify_one();
-    let Rest::Ended(first) = rig.follow(first).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(first) = rig.follow(first).await.unwrap() else { panic!("it waits") };
     assert_eq!(first.outcome, Outcome::Cancelled);
     let log = rig.log().await.unwrap();
     crate::kit::assert_valid(&log);
@@ -364,13 +364,13 @@ async fn an_interruption_is_carried_out_whose_sender_goes_while_it_is_stored() {
 async fn an_interruption_that_cannot_be_stored_cancels_nothing() {
     let store = Meddled::shared();
     let mut rig = Rig::on(asker().build().unwrap(), store.clone());
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     store.refuse_mail();
     let interrupt = rig.conversations.send_while(&rig.id, "stop", Scope::local(), WhileBusy::Interrupt).await;
     assert!(matches!(interrupt, Err(SendError::Store(_))), "{interrupt:?}");
     rig.settle().await;
     let answer = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await;
-    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
     assert_eq!(ended.outcome, Outcome::Completed);
 }
 
@@ -394,9 +394,9 @@ async fn who_queues_a_message_is_not_told_of_a_failure_that_the_message_outlives
         rig.clock.advance(LEASE);
     };
     let (second, ()) = tokio::join!(queued, meanwhile);
-    assert!(matches!(first.rest().await, Err(TurnError::Store(_))));
+    assert!(matches!(first.wait().await, Err(TurnError::Store(_))));
     go.notify_one();
-    let Rest::Ended(second) = second.unwrap().rest().await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(second) = second.unwrap().wait().await.unwrap() else { panic!("it waits") };
     assert_eq!((second.outcome, second.text()), (Outcome::Completed, "two".to_owned()));
 }
 
@@ -407,7 +407,7 @@ async fn a_queue_has_a_bound_and_a_cancellation_still_gets_in() {
     let first = rig.send("first").await.unwrap();
     rig.settle().await;
     let queue = || rig.conversations.send_while(&rig.id, "more", Scope::local(), WhileBusy::Queue);
-    for _ in 0..MOST_LETTERS - 1 {
+    for _ in 0..MAX_INBOX - 1 {
         queue().await.unwrap();
     }
     let refused = loop {
@@ -418,6 +418,6 @@ async fn a_queue_has_a_bound_and_a_cancellation_still_gets_in() {
     };
     assert!(matches!(refused, SendError::Full { .. }), "{refused:?}");
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
-    let Rest::Ended(first) = rig.follow(first).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(first) = rig.follow(first).await.unwrap() else { panic!("it waits") };
     assert_eq!(first.outcome, Outcome::Cancelled);
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
 use turnbuckle::hooks::Redact;
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::message::Reply;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, AgentBuilder, Failure, Outcome, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Outcome, Turn};
 
 /// Put together here, so that no scanner takes this file for a leak.
 fn secrets() -> [String; 3] {
@@ -28,9 +28,9 @@ async fn said(agent: AgentBuilder) -> (String, String) {
     rig.run("go").await.unwrap();
     let mut told = String::new();
     for word in rig.told() {
-        match &word.what {
-            Telling::Live(Live::TextDelta { text, .. }) => told.push_str(text),
-            Telling::Live(Live::AttemptDiscarded { .. }) => told.push('⟲'),
+        match &word.item {
+            FeedItem::Live(LiveEvent::TextDelta { text, .. }) => told.push_str(text),
+            FeedItem::Live(LiveEvent::AttemptDiscarded { .. }) => told.push('⟲'),
             _ => {}
         }
     }
@@ -159,7 +159,7 @@ async fn thinking_is_redacted_as_well() {
 async fn a_transformer_that_fails_blocks_and_tells_nothing_more() {
     struct Fuse(usize);
     impl Transformer for Fuse {
-        fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure> {
+        fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
             self.0 += text.len();
             if self.0 > 4 {
                 return Err("too much".into());

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use turnbuckle::conversation::{Cancelled, Ended};
-use turnbuckle::event::{EventKind, Prompt};
+use turnbuckle::conversation::{Cancelled, TurnReport};
+use turnbuckle::event::{EventKind, Question};
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Answer, LEASE, Store};
@@ -16,7 +16,7 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, AgentBuilder, Limits, Outcome, Rest, Scope, Turn};
+use turnbuckle::{Agent, AgentBuilder, Limits, Outcome, Scope, Turn, TurnStatus};
 
 use crate::kit::assert_valid;
 use crate::meddled::Meddled;
@@ -64,14 +64,14 @@ fn reborn(agent: AgentBuilder, store: &(impl Store + Clone)) -> Rig {
     rig
 }
 
-async fn resumed(rig: &mut Rig) -> Rest {
+async fn resumed(rig: &mut Rig) -> TurnStatus {
     rig.listen().await.unwrap();
     let turn = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().expect("no turn is open");
     rig.follow(turn).await.unwrap()
 }
 
-async fn ended(rig: &mut Rig) -> Ended {
-    let Rest::Ended(ended) = resumed(rig).await else { panic!("it waits") };
+async fn ended(rig: &mut Rig) -> TurnReport {
+    let TurnStatus::Ended(ended) = resumed(rig).await else { panic!("it waits") };
     assert_valid(&rig.log().await.unwrap());
     *ended
 }
@@ -130,11 +130,11 @@ fn a_tool_that_asks_runs_again_only_if_a_person_says_so() {
         killed(agent(&world, Effect::Ask, true), &store);
         runtime().block_on(async {
             let mut rig = reborn(agent(&world, Effect::Ask, false), &store);
-            let Rest::Waiting(pending) = resumed(&mut rig).await else { panic!("it did not ask") };
+            let TurnStatus::Waiting(pending) = resumed(&mut rig).await else { panic!("it did not ask") };
             let [Pending { call, .. }] = &pending[..] else { panic!("{pending:?}") };
             assert_eq!(world.lock().unwrap().len(), 1);
             let turn = rig.conversations.resolve(&rig.id, call, answer, None, Scope::local()).await.unwrap();
-            assert!(matches!(rig.follow(turn).await.unwrap(), Rest::Ended(_)));
+            assert!(matches!(rig.follow(turn).await.unwrap(), TurnStatus::Ended(_)));
             assert_eq!(*world.lock().unwrap(), vec!["c1"; times]);
             assert_valid(&rig.log().await.unwrap());
         });
@@ -146,7 +146,7 @@ fn approved_and_killed(agent: AgentBuilder, store: &Meddled) {
     let process = runtime();
     let mut rig = reborn(agent, store);
     process.block_on(async {
-        assert!(matches!(resumed(&mut rig).await, Rest::Waiting(_)));
+        assert!(matches!(resumed(&mut rig).await, TurnStatus::Waiting(_)));
         let call = "c1".into();
         let turn = rig.conversations.resolve(&rig.id, &call, Answer::Approve, None, Scope::local()).await.unwrap();
         rig.settle().await;
@@ -164,7 +164,7 @@ fn an_approval_to_run_again_serves_for_one_run() {
     runtime().block_on(async {
         let mut rig = reborn(agent(&world, Effect::Ask, false), &store);
         rig.clock.advance(LEASE);
-        assert!(matches!(resumed(&mut rig).await, Rest::Waiting(_)), "it is asked again");
+        assert!(matches!(resumed(&mut rig).await, TurnStatus::Waiting(_)), "it is asked again");
         assert_eq!(world.lock().unwrap().len(), 2);
     });
 }
@@ -179,7 +179,7 @@ fn a_tool_that_asked_in_its_own_words_and_must_never_run_twice_does_not() {
                 let world = world.clone();
                 async move {
                     if turn.answer().is_none() {
-                        return Ok(Output::wait(Prompt::Pause { hook: "book".into(), reason: "really?".into() }));
+                        return Ok(Output::wait(Question::Pause { hook: "book".into(), reason: "really?".into() }));
                     }
                     world.lock().unwrap().push("booked".to_owned());
                     std::future::pending().await
@@ -220,10 +220,10 @@ fn a_revived_turn_keeps_its_limits_and_says_that_the_configuration_changed() {
     runtime().block_on(async {
         let mut rig = reborn(agent(&world, Effect::Pure, false).limits(limits(1)), &store);
         assert_eq!(ended(&mut rig).await.outcome, Outcome::Completed);
-        let notice = |what: &Telling| {
-            matches!(what, Telling::Live(Live::Notice { text, .. }) if text.contains("configuration changed"))
+        let notice = |what: &FeedItem| {
+            matches!(what, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("configuration changed"))
         };
-        assert!(rig.told().iter().any(|told| notice(&told.what)));
+        assert!(rig.told().iter().any(|told| notice(&told.item)));
     });
 }
 
@@ -297,14 +297,14 @@ fn hooks_and_tools_of_a_revived_turn_see_the_context_that_they_would_have_seen()
                 Ok("looked")
             }
         });
-        let stop = stop("stop", move |turn: Stopping| {
+        let stop = stop("stop", move |turn: OnStopContext| {
             let seen = in_stop.clone();
             async move {
                 seen.lock().unwrap().push(format!("{:?}", turn.context().map(|request| request.messages.len())));
                 Ok(OnStop::Accept)
             }
         });
-        let inject = pre("weather", |mut turn: Incoming| async move {
+        let inject = pre("weather", |mut turn: BeforeAgentContext| async move {
             turn.inject(" rain");
             turn.proceed()
         });
@@ -332,8 +332,8 @@ fn a_message_that_is_cancelled_stays_cancelled_behind_a_turn_that_a_crash_left()
         let (sent, cancelled) =
             tokio::join!(door.send(id, "and then?", Scope::local()), door.cancel(id, Scope::local()));
         let sent = sent.unwrap();
-        assert_eq!(cancelled.unwrap(), Cancelled::Here { turn: sent.turn().clone() });
-        let Rest::Ended(ended) = sent.rest().await.unwrap() else { panic!("it waits") };
+        assert_eq!(cancelled.unwrap(), Cancelled::Local { turn: sent.turn().clone() });
+        let TurnStatus::Ended(ended) = sent.wait().await.unwrap() else { panic!("it waits") };
         assert_eq!(ended.outcome, Outcome::Cancelled);
         let log = rig.log().await.unwrap();
         assert_valid(&log);
@@ -358,7 +358,9 @@ fn what_was_cancelled_stays_cancelled() {
         let turn = rig.send("go").await.unwrap();
         rig.settle().await;
         rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
-        assert!(matches!(rig.follow(turn).await.unwrap(), Rest::Ended(ended) if ended.outcome == Outcome::Cancelled));
+        assert!(
+            matches!(rig.follow(turn).await.unwrap(), TurnStatus::Ended(ended) if ended.outcome == Outcome::Cancelled)
+        );
     });
     drop(process);
     runtime().block_on(async {
@@ -373,7 +375,7 @@ fn durable_and_transient_injections_stand_in_their_places_after_a_revival() {
     let store = Meddled::shared();
     let agent = |model: &Recorder, world: &World, dies| {
         let inject = |text: &'static str| {
-            move |mut turn: Incoming| async move {
+            move |mut turn: BeforeAgentContext| async move {
                 turn.inject(text);
                 turn.proceed()
             }

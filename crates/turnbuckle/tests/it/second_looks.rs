@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
-use turnbuckle::clock::{Boxed, Clock};
+use turnbuckle::BoxFuture;
+use turnbuckle::clock::Clock;
 use turnbuckle::event::EventKind;
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::message::Reply;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, LEASE, Letter, Mail, Says, Store};
+use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, LEASE, Store};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Failure, Outcome, Say, Scope, Shape, Turn, WhileBusy};
+use turnbuckle::{Agent, BoxError, Outcome, OutputSchema, Scope, Turn, UserInput, WhileBusy};
 
 fn outcomes(log: &[Arc<turnbuckle::event::Event>]) -> Vec<Outcome> {
     log.iter()
@@ -28,8 +29,8 @@ fn outcomes(log: &[Arc<turnbuckle::event::Event>]) -> Vec<Outcome> {
         })
         .collect()
 }
-fn letter(id: &str, rig: &Rig, says: Says) -> Letter {
-    Letter { id: id.into(), from: Scope::local().actor().clone(), at: rig.clock.now(), says }
+fn item(id: &str, rig: &Rig, kind: InboxKind) -> InboxItem {
+    InboxItem { id: id.into(), from: Scope::local().actor().clone(), at: rig.clock.now(), kind }
 }
 /// Answers the first call at once, then waits for `go` at each.
 struct Slow {
@@ -39,7 +40,7 @@ struct Slow {
     object: bool,
 }
 impl Model for Slow {
-    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move {
             if self.calls.fetch_add(1, Relaxed) >= self.first {
                 self.go.notified().await;
@@ -66,14 +67,14 @@ async fn a_letter_that_comes_to_nothing_is_read_once() {
     let script = Script::of([ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2})), ScriptReply::says("4")]);
     let mut rig = Rig::on(Agent::builder("a", script).tool(add()).approve(["add"]).build().unwrap(), store.clone());
     rig.run("go").await.unwrap();
-    let says = Says::Answer { call: "c1".into(), answer: Answer::Approve, digest: Some("other".into()) };
-    store.deliver(&rig.id, letter("l1", &rig, says)).await.unwrap();
+    let kind = InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: Some("other".into()) };
+    store.deliver(&rig.id, item("l1", &rig, kind)).await.unwrap();
     let before = count.load(Relaxed);
-    rig.conversations.take_up_due().await.unwrap();
+    rig.conversations.recover_due().await.unwrap();
     rig.settle().await;
     println!("appends {}", count.load(Relaxed) - before);
     assert!(count.load(Relaxed) - before < 20, "spins");
-    assert!(store.letters(&rig.id, Mail::All).await.unwrap().is_empty());
+    assert!(store.inbox(&rig.id, InboxFilter::All).await.unwrap().is_empty());
 }
 
 #[test]
@@ -107,7 +108,7 @@ async fn a_message_that_a_crash_left_in_the_inbox_can_be_cancelled() {
     let store = Meddled::shared();
     let mut rig = Rig::on(Agent::builder("a", Script::says(["one"])).build().unwrap(), store.clone());
     rig.listen().await.unwrap();
-    let l = Letter::message(&"t_9".into(), "hi".to_owned().into(), Scope::local().actor().clone(), rig.clock.now());
+    let l = InboxItem::message(&"t_9".into(), "hi".to_owned().into(), Scope::local().actor().clone(), rig.clock.now());
     store.deliver(&rig.id, l).await.unwrap();
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
     rig.settle().await;
@@ -118,7 +119,7 @@ async fn a_message_that_a_crash_left_in_the_inbox_can_be_cancelled() {
 async fn a_job_that_is_done_is_not_done_again_while_a_long_turn_keeps_it_from_being_written() {
     struct Bg(Arc<Mutex<u32>>, Arc<Notify>);
     impl Hook for Bg {
-        async fn background(&self, turn: &Snapshot) -> Result<(), Failure> {
+        async fn background(&self, turn: &BackgroundContext) -> Result<(), BoxError> {
             let n = {
                 let mut n = self.0.lock().unwrap();
                 *n += 1;
@@ -146,7 +147,7 @@ async fn a_job_that_is_done_is_not_done_again_while_a_long_turn_keeps_it_from_be
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
-        rig.conversations.take_up_due().await.unwrap();
+        rig.conversations.recover_due().await.unwrap();
         rig.settle().await;
     }
     let ran = *runs.lock().unwrap();
@@ -170,7 +171,7 @@ async fn a_cancellation_that_meets_a_driver_on_its_way_cuts_the_turn_it_begins()
     let (model, _go) = slow(0);
     let mut rig = Rig::on(Agent::builder("a", model).build().unwrap(), store.clone());
     rig.listen().await.unwrap();
-    let l = Letter::message(&"t_9".into(), "hi".to_owned().into(), Scope::local().actor().clone(), rig.clock.now());
+    let l = InboxItem::message(&"t_9".into(), "hi".to_owned().into(), Scope::local().actor().clone(), rig.clock.now());
     store.deliver(&rig.id, l).await.unwrap();
     let (door, id) = (rig.conversations.clone(), rig.id.clone());
     let mut resume = Box::pin(async move { door.resume(&id, Scope::local()).await });
@@ -213,7 +214,7 @@ async fn an_object_has_passed_every_transformer() {
         fn transformer(&self) -> Option<Box<dyn Transformer>> {
             struct M;
             impl Transformer for M {
-                fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure> {
+                fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
                     out.push(&text.replace("secret", "MASKED"));
                     Ok(())
                 }
@@ -223,7 +224,7 @@ async fn an_object_has_passed_every_transformer() {
     }
     let (model, _) = slow(9);
     let rig = Rig::new(Agent::builder("a", Slow { object: true, ..model }).hook(Mask.named("mask")).build().unwrap());
-    let say = Say::new("?").shaped(Shape::new(json!({"type": "object"})).unwrap());
+    let say = UserInput::new("?").with_schema(OutputSchema::new(json!({"type": "object"})).unwrap());
     rig.conversations.turn(&rig.id, say, Scope::local()).await.unwrap();
     let log = format!("{:?}", rig.log().await.unwrap());
     assert!(log.contains("MASKED"), "{log}");
@@ -234,7 +235,7 @@ async fn an_object_has_passed_every_transformer() {
 async fn a_modified_reply_has_the_object_that_it_says() {
     struct Change;
     impl Hook for Change {
-        async fn after_model(&self, _: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, Failure> {
+        async fn after_model(&self, _: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
             Ok(AfterModel::Modify(Box::new(Reply {
                 content: "{\"n\": \"other\"}".to_owned().into(),
                 ..(**reply).clone()
@@ -244,9 +245,9 @@ async fn a_modified_reply_has_the_object_that_it_says() {
     let agent =
         Agent::builder("a", Script::says(["{\"n\": \"secret\"}"])).hook(Change.named("change")).build().unwrap();
     let rig = Rig::new(agent);
-    let say = Say::new("?").shaped(Shape::new(json!({"type": "object"})).unwrap());
+    let say = UserInput::new("?").with_schema(OutputSchema::new(json!({"type": "object"})).unwrap());
     let rest = rig.conversations.turn(&rig.id, say, Scope::local()).await.unwrap();
-    let turnbuckle::Rest::Ended(ended) = rest else { panic!() };
+    let turnbuckle::TurnStatus::Ended(ended) = rest else { panic!() };
     assert_eq!(ended.object(), Some(&json!({"n": "other"})));
 }
 
@@ -254,7 +255,7 @@ async fn a_modified_reply_has_the_object_that_it_says() {
 async fn jobs_of_two_turns_are_retried_each_as_often_as_promised() {
     struct Bad(Arc<AtomicUsize>);
     impl Hook for Bad {
-        async fn background(&self, _: &Snapshot) -> Result<(), Failure> {
+        async fn background(&self, _: &BackgroundContext) -> Result<(), BoxError> {
             self.0.fetch_add(1, Relaxed);
             Err("no".into())
         }

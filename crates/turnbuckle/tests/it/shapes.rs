@@ -4,9 +4,11 @@ use serde_json::{Value, json};
 use turnbuckle::event::EventKind;
 use turnbuckle::hook::*;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::scope::{By, System};
+use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, BuildError, Ended, Message, Outcome, Part, Reply, Rest, Say, Scope, Shape};
+use turnbuckle::{
+    Agent, BuildError, Message, Outcome, OutputSchema, Part, Reply, Scope, TurnReport, TurnStatus, UserInput,
+};
 
 use crate::kit::{add, assert_valid};
 
@@ -15,14 +17,14 @@ fn number() -> Value {
 }
 
 /// The agent has a tool, and is asked for a number.
-async fn asked(model: &Recorder, hooks: Vec<HookEntry>) -> (Ended, Rig) {
+async fn asked(model: &Recorder, hooks: Vec<HookEntry>) -> (TurnReport, Rig) {
     let mut agent = Agent::builder("a", model.clone()).tool(add());
     for hook in hooks {
         agent = agent.hook(hook);
     }
     let rig = Rig::new(agent.build().unwrap());
-    let say = Say::new("how many?").shaped(Shape::new(number()).unwrap());
-    let Rest::Ended(ended) = rig.conversations.turn(&rig.id, say, Scope::local()).await.unwrap() else {
+    let say = UserInput::new("how many?").with_schema(OutputSchema::new(number()).unwrap());
+    let TurnStatus::Ended(ended) = rig.conversations.turn(&rig.id, say, Scope::local()).await.unwrap() else {
         panic!("waits")
     };
     assert_valid(&rig.log().await.unwrap());
@@ -63,7 +65,10 @@ async fn a_reply_that_does_not_fit_is_asked_for_once_more_with_the_complaint() {
 async fn a_second_reply_that_does_not_fit_ends_the_turn_rejected() {
     let model = Recorder::of(Script::says(["{\"n\": \"three\"}", "{\"n\": 3, \"m\": 4}", "{\"n\": 3}"]));
     let (ended, rig) = asked(&model, Vec::new()).await;
-    assert_eq!((ended.outcome, ended.by, ended.model_calls), (Outcome::Rejected, Some(By::System(System::Limit)), 2));
+    assert_eq!(
+        (ended.outcome, ended.by, ended.model_calls),
+        (Outcome::Rejected, Some(Author::System(SystemAuthor::Limit)), 2)
+    );
     assert!(ended.reason.unwrap().contains("'m' was unexpected"));
     let said = |kind: &EventKind| matches!(kind, EventKind::AssistantMessage { .. });
     assert!(!rig.log().await.unwrap().iter().any(|event| said(&event.kind)), "what was rejected is no history");
@@ -97,7 +102,7 @@ async fn an_agent_may_want_the_same_of_every_answer() {
     assert_eq!(agent.run("how many?").await.unwrap().object(), Some(&json!({"n": 1})));
     let wrong = Agent::builder("a", Script::says(["x"])).schema(json!({"type": "nonsense"})).build();
     assert!(matches!(wrong, Err(BuildError::BadAnswerSchema { .. })));
-    assert!(Shape::new(json!(7)).is_err());
+    assert!(OutputSchema::new(json!(7)).is_err());
 }
 
 #[test]
@@ -105,7 +110,7 @@ fn a_revived_turn_still_knows_what_its_answer_must_look_like() {
     let store = crate::meddled::Meddled::shared();
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
     let hang = stop("hang", |_| async { std::future::pending().await });
-    let refuse = stop("hang", |turn: Stopping| async move {
+    let refuse = stop("hang", |turn: OnStopContext| async move {
         let first = turn.assistant_message().is_some_and(|reply| reply.content.text().contains('1'));
         Ok(if first { OnStop::Refuse("one more".into()) } else { OnStop::Accept })
     });
@@ -113,7 +118,7 @@ fn a_revived_turn_still_knows_what_its_answer_must_look_like() {
     let agent = Agent::builder("a", Script::says(["{\"n\": 1}"])).hook(hang).build().unwrap();
     let rig = Rig::on(agent, store.clone());
     let turn = process.block_on(async {
-        let say = Say::new("how many?").shaped(Shape::new(number()).unwrap());
+        let say = UserInput::new("how many?").with_schema(OutputSchema::new(number()).unwrap());
         let turn = rig.conversations.send(&rig.id, say, Scope::local()).await.unwrap();
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -126,7 +131,7 @@ fn a_revived_turn_still_knows_what_its_answer_must_look_like() {
         let rig = Rig::on(Agent::builder("a", script).hook(refuse).build().unwrap(), store);
         rig.clock.advance(turnbuckle::store::LEASE);
         let turn = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap();
-        let Rest::Ended(ended) = turn.rest().await.unwrap() else { panic!("it waits") };
+        let TurnStatus::Ended(ended) = turn.wait().await.unwrap() else { panic!("it waits") };
         assert_eq!(ended.object(), Some(&json!({"n": 2})));
     });
 }

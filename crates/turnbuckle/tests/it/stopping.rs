@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use expect_test::expect;
 use serde_json::json;
 use turnbuckle::event::{EventKind, Resolved};
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::store::Answer;
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, Failure, Limits, Outcome, Rest, Scope};
+use turnbuckle::{Agent, BoxError, Limits, Outcome, Scope, TurnStatus};
 
 use crate::kit::{adder, assert_valid, check};
 
@@ -31,7 +31,7 @@ fn echo() -> Script {
 #[tokio::test]
 async fn all_refusals_go_back_in_one_event_in_registration_order() {
     let refuse = |name: &'static str| {
-        stop(name, move |turn: Stopping| async move {
+        stop(name, move |turn: OnStopContext| async move {
             Ok(if turn.stop_active() { OnStop::Accept } else { OnStop::Refuse(format!("{name} says no").into()) })
         })
     };
@@ -56,15 +56,15 @@ async fn all_refusals_go_back_in_one_event_in_registration_order() {
 async fn after_the_bound_a_refusal_is_overruled_with_a_warning_and_the_hook_is_told() {
     let limits = Limits { max_stop_refusals: 2, ..Limits::default() };
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
-    struct Told(Arc<std::sync::Mutex<Vec<String>>>);
-    impl Hook for Told {
-        async fn on_ended(&self, ended: &turnbuckle::Ended) -> Result<(), Failure> {
+    struct FeedEvent(Arc<std::sync::Mutex<Vec<String>>>);
+    impl Hook for FeedEvent {
+        async fn on_ended(&self, ended: &turnbuckle::TurnReport) -> Result<(), BoxError> {
             self.0.lock().unwrap().extend(ended.warnings.iter().map(|warning| warning.text.to_string()));
             Ok(())
         }
     }
     check(
-        adder(echo()).limits(limits).hook(never_content()).hook(Told(told.clone())),
+        adder(echo()).limits(limits).hook(never_content()).hook(FeedEvent(told.clone())),
         "do it",
         expect![[r#"
             accept    "do it"
@@ -122,7 +122,7 @@ async fn a_tool_call_in_between_is_progress() {
 
 #[tokio::test]
 async fn advice_is_noted_for_the_next_turn() {
-    let advise = stop("coach", |turn: Stopping| async move {
+    let advise = stop("coach", |turn: OnStopContext| async move {
         let first = turn.user_message().text() == "one";
         Ok(if first { OnStop::Advise("write shorter".into()) } else { OnStop::Accept })
     });
@@ -152,13 +152,13 @@ async fn prevention_ends_the_turn_whatever_others_refuse() {
 }
 
 async fn paused(answer: Answer) -> String {
-    let pause = stop("human", |turn: Stopping| async move {
+    let pause = stop("human", |turn: OnStopContext| async move {
         Ok(if turn.stop_active() { OnStop::Accept } else { OnStop::Pause("look at it".into()) })
     });
     let mut rig = Rig::new(adder(Script::says(["done", "done better"])).hook(pause).build().unwrap());
-    let Rest::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
+    let TurnStatus::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
     let handle = rig.conversations.resolve(&rig.id, &pending[0].call, answer, None, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits again") };
     assert_valid(&rig.log().await.unwrap());
     ended.text()
 }
@@ -171,7 +171,7 @@ async fn a_person_who_approves_a_pause_ends_the_turn_and_one_who_denies_refuses_
 
 #[tokio::test]
 async fn a_stop_hook_that_fails_is_ignored_unless_it_says_otherwise() {
-    let broken = || stop("broken", |_| async { Err::<OnStop, Failure>("no compiler".into()) });
+    let broken = || stop("broken", |_| async { Err::<OnStop, BoxError>("no compiler".into()) });
     let mut rig = Rig::new(adder(echo()).hook(broken()).build().unwrap());
     assert_eq!(rig.ended("go").await.unwrap().outcome, Outcome::Completed);
     let mut rig = Rig::new(adder(echo()).hook(broken().on_failure(OnFailure::Block)).build().unwrap());
@@ -183,7 +183,7 @@ async fn stop_hooks_run_side_by_side_and_tell_what_they_do() {
     let barrier = Arc::new(tokio::sync::Barrier::new(2));
     let meet = |name: &'static str| {
         let barrier = barrier.clone();
-        stop(name, move |turn: Stopping| {
+        stop(name, move |turn: OnStopContext| {
             let barrier = barrier.clone();
             async move {
                 turn.progress(format!("running {name}…"));
@@ -197,8 +197,8 @@ async fn stop_hooks_run_side_by_side_and_tell_what_they_do() {
     let said: Vec<_> = rig
         .told()
         .iter()
-        .filter_map(|told| match &told.what {
-            Telling::Live(Live::HookProgress { text, .. }) => Some(text.to_string()),
+        .filter_map(|told| match &told.item {
+            FeedItem::Live(LiveEvent::HookProgress { text, .. }) => Some(text.to_string()),
             _ => None,
         })
         .collect();
@@ -208,7 +208,7 @@ async fn stop_hooks_run_side_by_side_and_tell_what_they_do() {
 #[tokio::test]
 async fn a_stop_hook_sees_what_the_tools_did() {
     let script = Script::of([ScriptReply::calls("c1", "add", json!({"a": 1, "b": 2})), ScriptReply::says("3")]);
-    let look = stop("look", |turn: Stopping| async move {
+    let look = stop("look", |turn: OnStopContext| async move {
         let trace = turn.tool_trace();
         assert_eq!(
             (trace.len(), &*trace[0].name, trace[0].ok, trace[0].content.text()),
@@ -232,12 +232,12 @@ async fn when_one_of_two_pauses_is_denied_nobody_has_to_answer_the_other() {
     };
     let agent = Agent::builder("a", Script::says(["one", "two"])).hook(pause("first")).hook(pause("second"));
     let mut rig = Rig::new(agent.build().unwrap());
-    let Rest::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
+    let TurnStatus::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
     assert_eq!(pending.len(), 2);
     asked.store(true, Ordering::SeqCst);
     let deny = Answer::Deny(Some("not yet".into()));
     let turn = rig.conversations.resolve(&rig.id, &pending[0].call, deny, None, Scope::local()).await.unwrap();
-    assert!(matches!(rig.follow(turn).await.unwrap(), Rest::Ended(_)));
+    assert!(matches!(rig.follow(turn).await.unwrap(), TurnStatus::Ended(_)));
     let resolved: Vec<Resolved> = rig
         .log()
         .await

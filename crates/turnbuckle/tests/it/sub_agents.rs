@@ -5,16 +5,16 @@ use std::sync::Arc;
 use expect_test::expect;
 use serde_json::json;
 use turnbuckle::conversation::{ResolveError, SendError};
-use turnbuckle::event::{EventKind, Prompt, TurnEnded};
+use turnbuckle::event::{EventKind, Question, TurnEnded};
+use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
 use turnbuckle::hook::*;
-use turnbuckle::live::{Delivery, Live, Telling};
 use turnbuckle::message::ToolCall;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::{FunctionTool, SubAgent, function_with_schema};
-use turnbuckle::{Agent, AgentBuilder, Failure, Limits, Outcome, Rest, Scope, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Limits, Outcome, Scope, Turn, TurnStatus};
 
 use crate::kit::{add, assert_valid, sum};
 
@@ -41,7 +41,8 @@ async fn its_answer_is_the_result_and_its_work_shows_as_progress() {
         end       completed
     "#]]
     .assert_eq(&rig.trace("go").await);
-    let progress = rig.told().iter().filter(|told| matches!(&told.what, Telling::Live(Live::ToolProgress { .. })));
+    let progress =
+        rig.told().iter().filter(|told| matches!(&told.item, FeedItem::Live(LiveEvent::ToolProgress { .. })));
     assert!(progress.count() > 5);
     let inside = rig.conversations.log(&"c_1/s1".into(), Scope::local()).await.unwrap();
     assert_valid(&inside);
@@ -50,11 +51,11 @@ async fn its_answer_is_the_result_and_its_work_shows_as_progress() {
 #[tokio::test]
 async fn if_it_waits_the_parents_call_is_open_and_the_answer_is_passed_on() {
     let mut rig = Rig::new(outer(inner().approve(["add"])).build().unwrap());
-    let Rest::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
+    let TurnStatus::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
     assert_eq!(pending[0].call.as_str(), "s1");
-    assert!(matches!(&pending[0].prompt, Prompt::Approval { tool: Some(tool), .. } if &**tool == "add"));
+    assert!(matches!(&pending[0].question, Question::Approval { tool: Some(tool), .. } if &**tool == "add"));
     let answer = rig.conversations.resolve(&rig.id, &"s1".into(), Answer::Approve, None, Scope::local()).await;
-    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
     assert_eq!(ended.text(), "it is 4");
     assert_valid(&rig.log().await.unwrap());
 }
@@ -77,7 +78,7 @@ async fn cancelling_the_parent_closes_the_books_of_both() {
     let handle = rig.send("go").await.unwrap();
     reached.notified().await;
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
     rig.settle().await;
     assert_valid(&rig.log().await.unwrap());
@@ -102,7 +103,7 @@ async fn it_spends_its_parents_tokens() {
 #[tokio::test]
 async fn hooks_for_the_main_agent_only_do_not_run_inside() {
     let shout = |name: &str| {
-        post(name, |mut turn: Settled| async move {
+        post(name, |mut turn: AfterAgentContext| async move {
             turn.set_result("changed");
             turn.proceed()
         })
@@ -123,7 +124,7 @@ fn endless(name: &'static str, reached: &Arc<tokio::sync::Notify>) -> FunctionTo
     let reached = reached.clone();
     function_with_schema(name, "Never ends.", json!({"type": "object"}), Effect::Idempotent, move |_, _| {
         reached.notify_one();
-        std::future::pending::<Result<String, Failure>>()
+        std::future::pending::<Result<String, BoxError>>()
     })
 }
 
@@ -141,11 +142,11 @@ async fn end_inside(rig: &Rig) -> Option<TurnEnded> {
 async fn cancelling_the_parent_reaches_a_sub_agent_that_has_waited() {
     let reached = Arc::new(tokio::sync::Notify::new());
     let mut rig = Rig::new(outer(asks_and_never_ends(&reached)).build().unwrap());
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     let answer = rig.conversations.resolve(&rig.id, &"s1".into(), Answer::Approve, None, Scope::local()).await;
     reached.notified().await;
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
-    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
     assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
 }
@@ -157,9 +158,9 @@ async fn a_sub_agent_that_has_waited_still_spends_its_parents_tokens() {
     let inner = Agent::builder("inner", hungry).tool(add()).approve(["add"]);
     let limits = Limits { max_tokens: 100, ..Limits::default() };
     let mut rig = Rig::new(outer(inner).limits(limits).build().unwrap());
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     let answer = rig.conversations.resolve(&rig.id, &"s1".into(), Answer::Approve, None, Scope::local()).await;
-    let Rest::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
+    let TurnStatus::Ended(ended) = rig.follow(answer.unwrap()).await.unwrap() else { panic!("it waits again") };
     assert_eq!((ended.outcome, ended.reason.as_deref()), (Outcome::Exhausted, Some("max_tokens")));
     assert_eq!(ended.usage.total(), 120);
 }
@@ -167,21 +168,21 @@ async fn a_sub_agent_that_has_waited_still_spends_its_parents_tokens() {
 #[tokio::test]
 async fn a_parent_that_is_cancelled_while_its_sub_agent_waits_closes_the_books_of_both() {
     let mut rig = Rig::new(outer(inner().approve(["add"])).build().unwrap());
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
     rig.settle().await;
     assert_valid(&rig.log().await.unwrap());
     let ended = end_inside(&rig).await.expect("the sub-agent's turn is closed");
     assert_eq!((ended.outcome, ended.by), (Outcome::Cancelled, Some(Scope::local().by())));
-    assert_eq!(rig.conversations.in_memory_now(), 1, "nothing of the sub-agent stays in memory");
+    assert_eq!(rig.conversations.resident_count(), 1, "nothing of the sub-agent stays in memory");
 }
 
 #[tokio::test]
 async fn a_question_that_lapses_closes_the_turn_of_the_sub_agent_that_asked_it() {
     let mut rig = Rig::new(outer(inner().approve(["add"])).build().unwrap());
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     rig.clock.advance(Limits::default().approval_timeout * 2);
-    rig.conversations.take_up_due().await.unwrap();
+    rig.conversations.recover_due().await.unwrap();
     rig.settle().await;
     let log = rig.log().await.unwrap();
     assert!(serde_json::to_string(&log).unwrap().contains("[expired] nobody answered in time"));
@@ -194,7 +195,7 @@ async fn from_outside_a_sub_agents_conversation_can_be_read_and_nothing_else() {
     let (inside, scope) = ("c_1/s1".into(), Scope::local());
     let early = rig.conversations.subscribe(&inside, Delivery::Lossy, scope.clone()).await;
     assert!(matches!(early, Err(SendError::NotFound { .. })), "{early:?}");
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     let door = &rig.conversations;
     assert!(matches!(door.snapshot(&inside, scope.clone()).await, Err(SendError::NotFound { .. })));
     assert!(matches!(door.send(&inside, "and?", scope.clone()).await, Err(SendError::NotFound { .. })));
@@ -219,7 +220,7 @@ async fn a_sub_agent_whose_time_is_up_is_stopped() {
     rig.settle().await;
     // As long as a call of a sub-agent may take, and less than its turn may.
     rig.clock.advance(std::time::Duration::from_secs(30 * 60));
-    let Rest::Ended(_) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(_) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
 }
 
@@ -238,7 +239,7 @@ async fn a_turn_that_is_halted_at_another_call_stops_its_sub_agents() {
     });
     struct Halts;
     impl Hook for Halts {
-        async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, Failure> {
+        async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, BoxError> {
             Ok(AfterTool::Halt("enough".into()))
         }
     }

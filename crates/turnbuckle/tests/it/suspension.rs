@@ -3,29 +3,29 @@
 use expect_test::expect;
 use serde_json::json;
 use turnbuckle::conversation::{ResolveError, SendError};
-use turnbuckle::event::Prompt;
+use turnbuckle::event::Question;
 use turnbuckle::hook::*;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::Pending;
-use turnbuckle::scope::By;
+use turnbuckle::scope::Author;
 use turnbuckle::store::Answer;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{client, function_with_schema, human};
 use turnbuckle::trace::trace_told;
-use turnbuckle::{Agent, AgentBuilder, Outcome, Rest, Scope, WhileBusy};
+use turnbuckle::{Agent, AgentBuilder, Outcome, Scope, TurnStatus, WhileBusy};
 
 use crate::kit::{add, adder, assert_valid, sum};
 
 async fn waits(rig: &mut Rig, message: &str) -> Vec<Pending> {
     match rig.run(message).await.unwrap() {
-        Rest::Waiting(pending) => pending,
-        Rest::Ended(ended) => panic!("it ended {}: {:?}", ended.outcome, ended.reason),
+        TurnStatus::Waiting(pending) => pending,
+        TurnStatus::Ended(ended) => panic!("it ended {}: {:?}", ended.outcome, ended.reason),
     }
 }
 
-async fn answer(rig: &mut Rig, call: &str, answer: Answer) -> Rest {
+async fn answer(rig: &mut Rig, call: &str, answer: Answer) -> TurnStatus {
     let handle = rig.conversations.resolve(&rig.id, &call.into(), answer, None, Scope::user("local")).await.unwrap();
     rig.follow(handle).await.unwrap()
 }
@@ -42,7 +42,7 @@ fn gated() -> AgentBuilder {
 async fn an_approved_call_runs_once_with_the_approver_on_record() {
     let mut rig = Rig::new(gated().build().unwrap());
     let pending = waits(&mut rig, "go").await;
-    assert!(matches!(&pending[0].prompt, Prompt::Approval { tool: Some(tool), .. } if &**tool == "add"));
+    assert!(matches!(&pending[0].question, Question::Approval { tool: Some(tool), .. } if &**tool == "add"));
     answer(&mut rig, "c1", Answer::Approve).await;
     expect![[r#"
         accept    "go"
@@ -75,7 +75,7 @@ async fn everything_but_the_store_may_go_while_it_waits() {
     drop(first);
     let mut second = Rig::on(gated().build().unwrap(), store);
     second.listen().await.unwrap();
-    let Rest::Ended(ended) = answer(&mut second, "c1", Answer::Approve).await else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = answer(&mut second, "c1", Answer::Approve).await else { panic!("it waits") };
     assert_eq!(ended.text(), "4");
     assert_valid(&second.log().await.unwrap());
 }
@@ -104,7 +104,7 @@ async fn a_hook_may_ask_before_a_tool_and_the_rewritten_arguments_are_what_is_sh
     let ask = gate("boss", |_, _| async { Ok(BeforeTool::Ask("is it worth it?".into())) });
     let mut rig = Rig::new(adder(sum()).hook(rewrite).hook(ask).build().unwrap());
     let pending = waits(&mut rig, "go").await;
-    let Prompt::Approval { arguments, why, .. } = &pending[0].prompt else { panic!("{pending:?}") };
+    let Question::Approval { arguments, why, .. } = &pending[0].question else { panic!("{pending:?}") };
     assert_eq!((&**arguments, why.as_deref()), (&json!({"a": 1, "b": 1}), Some("is it worth it?")));
     answer(&mut rig, "c1", Answer::Approve).await;
     assert!(all(&rig).contains("dispatch  add(1, 1) = 2"), "{}", all(&rig));
@@ -122,13 +122,15 @@ async fn a_whole_reply_can_wait_for_a_person_and_is_no_history_until_approved() 
     let pending = waits(&mut rig, "go").await;
     assert!(!all(&rig).contains("call "), "{}", all(&rig));
     let call = pending[0].call.to_string();
-    let Rest::Ended(ended) = answer(&mut rig, &call, Answer::Approve).await else { panic!("asked again") };
+    let TurnStatus::Ended(ended) = answer(&mut rig, &call, Answer::Approve).await else { panic!("asked again") };
     assert_eq!(ended.text(), "4", "its calls need no further gate");
 
     let mut rig = Rig::new(gated().hook(ask()).build().unwrap());
     let call = waits(&mut rig, "go").await[0].call.to_string();
-    let Rest::Ended(ended) = answer(&mut rig, &call, Answer::Deny(Some("no".into()))).await else { panic!("waits") };
-    assert_eq!((ended.outcome, ended.by), (Outcome::Rejected, Some(By::User("local".into()))));
+    let TurnStatus::Ended(ended) = answer(&mut rig, &call, Answer::Deny(Some("no".into()))).await else {
+        panic!("waits")
+    };
+    assert_eq!((ended.outcome, ended.by), (Outcome::Rejected, Some(Author::User("local".into()))));
     assert!(!all(&rig).contains("call "), "{}", all(&rig));
 }
 
@@ -155,12 +157,12 @@ async fn a_mixed_turn_goes_on_when_nothing_is_open() {
         .tool(add());
     let mut rig = Rig::new(agent.build().unwrap());
     assert_eq!(waits(&mut rig, "go").await.len(), 2);
-    assert!(matches!(answer(&mut rig, "h", Answer::Result(json!("the left"))).await, Rest::Waiting(_)));
-    let Rest::Waiting(pending) = answer(&mut rig, "c", Answer::Approve).await else {
+    assert!(matches!(answer(&mut rig, "h", Answer::Result(json!("the left"))).await, TurnStatus::Waiting(_)));
+    let TurnStatus::Waiting(pending) = answer(&mut rig, "c", Answer::Approve).await else {
         panic!("a gated client call waits twice")
     };
-    assert!(matches!(pending[0].prompt, Prompt::ClientExec { .. }));
-    assert!(matches!(answer(&mut rig, "c", Answer::Error("no browser".into())).await, Rest::Ended(_)));
+    assert!(matches!(pending[0].question, Question::ClientExec { .. }));
+    assert!(matches!(answer(&mut rig, "c", Answer::Error("no browser".into())).await, TurnStatus::Ended(_)));
     expect![[r#"
         accept    "go"
         build     1 message, 3 tools
@@ -198,7 +200,7 @@ async fn a_waiting_turn_is_busy_can_be_cancelled_and_can_be_interrupted() {
     waits(&mut rig, "go").await;
     let handle =
         rig.conversations.send_while(&rig.id, "stop that", Scope::local(), WhileBusy::Interrupt).await.unwrap();
-    assert!(matches!(rig.follow(handle).await.unwrap(), Rest::Ended(ended) if ended.text() == "4"));
+    assert!(matches!(rig.follow(handle).await.unwrap(), TurnStatus::Ended(ended) if ended.text() == "4"));
     assert_valid(&rig.log().await.unwrap());
 }
 

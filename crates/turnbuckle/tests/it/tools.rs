@@ -8,23 +8,23 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use turnbuckle::event::{Event, EventKind};
+use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::{
-    AfterTool, BeforeTool, Hook, HookExt, OnFailure, OnStop, Point, Stopping, ToolNext, gate, stop,
+    AfterTool, BeforeTool, Hook, HookExt, OnFailure, OnStop, OnStopContext, Point, ToolNext, gate, stop,
 };
-use turnbuckle::live::{Live, Telling};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Store;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::{Effect, MAX_RESULT_BYTES, Output, Spec, Tool};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, AgentBuilder, Boxed, Failure, Message, Outcome, Rest, Scope, ToolCall, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Message, Outcome, Scope, ToolCall, Turn, TurnStatus};
 
 fn tool<O, F, Fut>(name: &str, run: F) -> FunctionTool
 where
     O: Into<Output>,
     F: Fn(Turn, Value) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, Failure>> + Send + 'static,
+    Fut: Future<Output = Result<O, BoxError>> + Send + 'static,
 {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     function_with_schema(name, "For tests.", schema, Effect::Pure, run)
@@ -118,7 +118,7 @@ async fn a_tool_that_is_not_there_is_an_error_result() {
 
 #[tokio::test]
 async fn a_tools_error_is_read_by_the_model() {
-    let fails = tool("echo", |_, _| async { Err::<&str, Failure>("no such file".into()) });
+    let fails = tool("echo", |_, _| async { Err::<&str, BoxError>("no such file".into()) });
     comes_to(agent(one_call()).tool(fails), "echo(1) ! the tool failed: no such file").await;
 }
 
@@ -135,7 +135,7 @@ impl Tool for PanicsAtOnce {
     fn spec(&self) -> &Spec {
         &self.0
     }
-    fn call<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, _: &'a Turn, _: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         panic!("before there is a future")
     }
 }
@@ -154,11 +154,11 @@ async fn a_tool_that_panics_before_it_awaits_is_an_error_result_too() {
 
 #[tokio::test]
 async fn a_tool_that_takes_too_long_is_dropped_with_an_error_result() {
-    let never = tool("echo", |_, _| std::future::pending::<Result<&str, Failure>>()).timeout(Duration::from_secs(3));
+    let never = tool("echo", |_, _| std::future::pending::<Result<&str, BoxError>>()).timeout(Duration::from_secs(3));
     let mut rig = Rig::new(agent(one_call()).tool(never).build().unwrap());
     let handle = rig.send("go").await.unwrap();
     rig.clock.pass(Duration::from_secs(3)).await;
-    assert!(matches!(rig.follow(handle).await.unwrap(), Rest::Ended(ended) if ended.is_completed()));
+    assert!(matches!(rig.follow(handle).await.unwrap(), TurnStatus::Ended(ended) if ended.is_completed()));
     let log = rig.log().await.unwrap();
     assert_eq!(result(&log), (false, "the tool failed: it took longer than 3s".to_owned()));
     assert_valid(&log);
@@ -267,19 +267,19 @@ async fn progress_is_told_while_the_tool_runs_and_outside_a_tool_it_is_not() {
         turn.report_progress(json!({"percent": 100}));
         Ok("done")
     });
-    let outside = stop("outside", |turn: Stopping| async move {
+    let outside = stop("outside", |turn: OnStopContext| async move {
         turn.report_progress("nobody hears this");
         Ok(OnStop::Accept)
     });
     let mut rig = Rig::new(agent(one_call()).tool(works).hook(outside).build().unwrap());
     rig.ended("go").await.unwrap();
-    let told = |telling: &Telling| match telling {
-        Telling::Live(Live::ToolProgress { call, payload }) => Some(format!("{call} {payload}")),
-        Telling::Log(event) if matches!(event.kind, EventKind::ToolStarted { .. }) => Some("started".to_owned()),
-        Telling::Log(event) if matches!(event.kind, EventKind::ToolResult { .. }) => Some("result".to_owned()),
+    let told = |telling: &FeedItem| match telling {
+        FeedItem::Live(LiveEvent::ToolProgress { call, payload }) => Some(format!("{call} {payload}")),
+        FeedItem::Log(event) if matches!(event.kind, EventKind::ToolStarted { .. }) => Some("started".to_owned()),
+        FeedItem::Log(event) if matches!(event.kind, EventKind::ToolResult { .. }) => Some("result".to_owned()),
         _ => None,
     };
-    let told: Vec<_> = rig.told().iter().filter_map(|each| told(&each.what)).collect();
+    let told: Vec<_> = rig.told().iter().filter_map(|each| told(&each.item)).collect();
     assert_eq!(told, ["started", "c1 \"half\"", "c1 {\"percent\":100}", "result"]);
 }
 
@@ -294,7 +294,7 @@ async fn a_stop_hook_sees_which_files_were_touched_and_what_the_tools_did() {
     let seen = Arc::new(Mutex::new(String::new()));
     let looks = {
         let seen = seen.clone();
-        stop("looks", move |turn: Stopping| {
+        stop("looks", move |turn: OnStopContext| {
             let traced = turn
                 .tool_trace()
                 .iter()
@@ -314,7 +314,7 @@ async fn a_stop_hook_sees_which_files_were_touched_and_what_the_tools_did() {
 async fn a_tool_that_needs_a_user_fails_when_the_system_calls_it() {
     let rig = Rig::new(agent(one_call()).tool(echo().needs_user()).build().unwrap());
     let handle = rig.conversations.send(&rig.id, "go", Scope::system()).await.unwrap();
-    assert!(matches!(handle.rest().await.unwrap(), Rest::Ended(ended) if ended.is_completed()));
+    assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(ended) if ended.is_completed()));
     let log = rig.conversations.log(&rig.id, Scope::system()).await.unwrap();
     assert_eq!(result(&log), (false, "this tool needs a user, and the system called it".to_owned()));
     assert_valid(&log);
@@ -358,7 +358,7 @@ async fn a_halt_before_one_call_stops_all_calls_of_the_reply_and_is_recorded() {
 struct After(AfterTool);
 
 impl Hook for After {
-    async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, Failure> {
+    async fn after_tool(&self, _: &Turn, _: &ToolCall, _: &Output) -> Result<AfterTool, BoxError> {
         Ok(self.0.clone())
     }
 }
@@ -393,7 +393,12 @@ async fn after_tool_changes_the_result_or_ends_the_turn_with_it_logged() {
 struct Retry;
 
 impl Hook for Retry {
-    async fn wrap_tool_call<'a>(&self, _: &'a Turn, call: &'a ToolCall, next: ToolNext<'a>) -> Result<Output, Failure> {
+    async fn wrap_tool_call<'a>(
+        &self,
+        _: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
         for _ in 0..2 {
             if let Ok(output) = next.run(call).await {
                 return Ok(output);
@@ -433,7 +438,7 @@ async fn a_panic_of_the_tool_is_the_tools_failure_and_not_that_of_the_wrap_aroun
             _: &'a Turn,
             call: &'a ToolCall,
             next: ToolNext<'a>,
-        ) -> Result<Output, Failure> {
+        ) -> Result<Output, BoxError> {
             next.run(call).await
         }
     }
@@ -464,7 +469,7 @@ async fn a_hook_for_some_tools_leaves_the_others_alone() {
 
 #[tokio::test]
 async fn a_hook_that_fails_at_a_tool_blocks_the_call_and_not_the_turn() {
-    let fails = || gate("fails", |_, _| async { Err::<BeforeTool, Failure>("no policy".into()) });
+    let fails = || gate("fails", |_, _| async { Err::<BeforeTool, BoxError>("no policy".into()) });
     comes_to(agent(one_call()).tool(echo()).hook(fails()), "echo(1) ! [blocked] hook fails failed: no policy").await;
     comes_to(agent(one_call()).tool(echo()).hook(fails().on_failure(OnFailure::Ignore)), "echo(1) = 1").await;
 }

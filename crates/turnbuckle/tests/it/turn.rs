@@ -1,7 +1,7 @@
 //! A turn, as a script and a trace.
 
 use expect_test::expect;
-use turnbuckle::hook::{OnStop, Stopping, stop};
+use turnbuckle::hook::{OnStop, OnStopContext, stop};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome};
@@ -29,7 +29,7 @@ async fn a_turn_calls_a_tool_and_answers() {
 #[tokio::test]
 async fn a_refused_stop_goes_back_to_the_model() {
     let script = Script::says(["done", "really done"]);
-    let hook = stop("lint", |turn: Stopping| async move {
+    let hook = stop("lint", |turn: OnStopContext| async move {
         Ok(if turn.stop_active() { OnStop::Accept } else { OnStop::Refuse("fix it".into()) })
     });
     check(

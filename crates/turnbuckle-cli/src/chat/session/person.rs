@@ -50,9 +50,9 @@ impl Session {
     }
 
     fn answer(&mut self, asked: Pending, line: &str) {
-        match question::answer(&asked.prompt, line) {
+        match question::answer(&asked.question, line) {
             Ok(answer) => {
-                let digest = question::digest(&asked.prompt);
+                let digest = question::digest(&asked.question);
                 if self.order(Order::Answer { call: asked.call.clone(), answer, digest }) {
                     self.answered.push(asked.call);
                     self.face.draft.take_up();

@@ -18,11 +18,11 @@ pub(super) enum Jobs {
 
 impl Cell {
     /// Notes a letter that the turn under way is told of; false if it was noted before.
-    pub(crate) fn hear(&self, letter: &Text) -> bool {
+    pub(crate) fn hear(&self, item: &Text) -> bool {
         let mut inner = self.lock();
-        let new = !inner.heard.contains(letter);
+        let new = !inner.heard.contains(item);
         if new {
-            inner.heard.push(letter.clone());
+            inner.heard.push(item.clone());
         }
         new
     }
@@ -37,11 +37,11 @@ impl Cell {
     }
 
     pub(crate) fn did_jobs(&self, jobs: &[Job]) {
-        self.lock().doing.retain(|doing| !jobs.iter().any(|job| job.is(doing)));
+        self.lock().doing.retain(|doing| !jobs.iter().any(|job| job.same_job(doing)));
     }
 
     pub(crate) fn is_doing(&self, job: &Job) -> bool {
-        self.lock().doing.iter().any(|doing| doing.is(job))
+        self.lock().doing.iter().any(|doing| doing.same_job(job))
     }
 
     /// True once.

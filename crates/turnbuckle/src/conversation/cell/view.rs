@@ -3,30 +3,30 @@
 use std::sync::Arc;
 
 use super::{Cell, Seat};
-use crate::conversation::House;
+use crate::conversation::Runtime;
 use crate::conversation::observers::Watching;
 use crate::event::Event;
 use crate::store::StoreError;
 
 impl Cell {
     /// Brings the view up to what is stored, unless a driver does.
-    pub(crate) async fn show_log(&self, house: &House) -> Result<(), StoreError> {
+    pub(crate) async fn show_log(&self, runtime: &Runtime) -> Result<(), StoreError> {
         if matches!(self.lock().seat, Seat::Driving) {
             return Ok(());
         }
-        let shown = self.is_shown().then(|| self.plane.last_seq());
+        let shown = self.is_shown().then(|| self.feed.last_seq());
         let log = match shown {
-            Some(last) => house.store.log(&self.id, last + 1, usize::MAX).await?,
-            None => house.store.tail(&self.id, u64::MAX, self.agent.room()).await?,
+            Some(last) => runtime.store.log(&self.id, last + 1, usize::MAX).await?,
+            None => runtime.store.tail(&self.id, u64::MAX, self.agent.room()).await?,
         };
         // In one step with the look at the seat: a driver that takes it shows more than this.
         let mut inner = self.lock();
         match (&inner.seat, inner.shown) {
             (Seat::Driving, _) => {}
-            (Seat::Resting(_), true) => self.plane.catch_up(&log),
+            (Seat::Resting(_), true) => self.feed.catch_up(&log),
             (Seat::Resting(_), false) => {
                 inner.shown = true;
-                self.plane.begin_epoch(0, Some(&log));
+                self.feed.begin_epoch(0, Some(&log));
             }
         }
         Ok(())
@@ -34,7 +34,7 @@ impl Cell {
 
     pub(crate) fn show(&self, epoch: u64, log: &[Arc<Event>]) {
         self.lock().shown = true;
-        self.plane.begin_epoch(epoch, Some(log));
+        self.feed.begin_epoch(epoch, Some(log));
     }
 
     pub(crate) fn is_shown(&self) -> bool {
@@ -56,7 +56,7 @@ impl Cell {
     pub(crate) async fn observed(&self) {
         let watching = self.lock().watching.upgrade();
         if let Some(watching) = watching {
-            watching.has_seen(self.plane.cursor()).await;
+            watching.has_seen(self.feed.cursor()).await;
         }
     }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{Cell, Inner, Waiter};
-use crate::conversation::outcome::{Rest, TurnError};
+use crate::conversation::outcome::{TurnError, TurnStatus};
 use crate::id::TurnId;
 use crate::scope::Scope;
 
@@ -19,7 +19,7 @@ pub(super) struct KeptScope {
 }
 
 impl Cell {
-    pub(crate) fn wait_for(&self, turn: &TurnId) -> oneshot::Receiver<Result<Rest, TurnError>> {
+    pub(crate) fn wait_for(&self, turn: &TurnId) -> oneshot::Receiver<Result<TurnStatus, TurnError>> {
         let (sender, receiver) = oneshot::channel();
         self.add_waiter(Some(turn.clone()), sender);
         receiver
@@ -33,14 +33,14 @@ impl Cell {
     }
 
     /// Tells those who wait for this turn; without one, those who wait for the open one.
-    pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: Result<Rest, TurnError>) {
+    pub(crate) fn tell_rest(&self, turn: Option<&TurnId>, rest: Result<TurnStatus, TurnError>) {
         let waits = |_: &Inner, wanted: &Option<TurnId>| wanted.is_none() || wanted.as_ref() == turn;
         self.tell_those(waits, rest);
     }
 
     /// The driver goes, and with it every turn: tells all but those whose message is still on its way into the inbox.
     /// Whoever puts it there sees to it that it is taken up.
-    pub(crate) fn tell_all(&self, rest: &Result<Rest, TurnError>) {
+    pub(crate) fn tell_all(&self, rest: &Result<TurnStatus, TurnError>) {
         let waits = |inner: &Inner, wanted: &Option<TurnId>| {
             let arrives = |kept: &KeptScope| !kept.stored && Some(&kept.turn) == wanted.as_ref();
             !inner.scopes.iter().any(arrives)
@@ -48,7 +48,7 @@ impl Cell {
         self.tell_those(waits, rest.clone());
     }
 
-    fn tell_those(&self, waits: impl Fn(&Inner, &Option<TurnId>) -> bool, rest: Result<Rest, TurnError>) {
+    fn tell_those(&self, waits: impl Fn(&Inner, &Option<TurnId>) -> bool, rest: Result<TurnStatus, TurnError>) {
         let mut inner = self.lock();
         let all = std::mem::take(&mut inner.waiters);
         let mut told: SmallVec<[_; 1]> = SmallVec::new();

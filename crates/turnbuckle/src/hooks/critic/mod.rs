@@ -60,7 +60,7 @@
 //! let judge = Judge::new("tone", Arc::new(critic)).brief("A formal letter.");
 //! let agent = Agent::builder("writer", creator).hook(Critic::new([judge], CriticRules::default())?).build()?;
 //! assert_eq!(agent.run("Write to the bank.").await?.text(), "Everything is in order.");
-//! # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+//! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 
 mod judge;
@@ -73,9 +73,9 @@ use serde::Deserialize;
 
 use self::panel::Sentence;
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
+use crate::BoxError;
+use crate::feed::Level;
 use crate::hook::{AfterModel, Fence, Hook, HookEntry, Release, Settings};
-use crate::live::Level;
 use crate::message::{Part, Reply, Text};
 use crate::turn::Turn;
 
@@ -222,7 +222,7 @@ impl Hook for Critic {
         Settings { release: Release::OnAccept, ..Settings::default() }
     }
 
-    async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, Failure> {
+    async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
         let Panel { judges, rules } = &*self.panel;
         if !reply.calls.is_empty() && !rules.calls {
             return Ok(AfterModel::Continue);

@@ -1,7 +1,7 @@
 //! How the verdicts of several critics become one decision.
 
 use super::judge::{Judge, Verdict, Vote, Word};
-use crate::Failure;
+use crate::BoxError;
 
 /// When work is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -28,7 +28,7 @@ pub(super) enum Sentence {
 }
 
 /// Fails if too few judged.
-pub(super) fn decide(judges: &[Judge], votes: Vec<Vote>, consensus: Consensus) -> Result<Sentence, Failure> {
+pub(super) fn decide(judges: &[Judge], votes: Vec<Vote>, consensus: Consensus) -> Result<Sentence, BoxError> {
     let (mut judged, mut silent) = (Vec::new(), Vec::new());
     for (judge, vote) in judges.iter().zip(votes) {
         match vote.verdict {

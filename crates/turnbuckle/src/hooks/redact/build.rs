@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::patterns::{self, Pattern};
 use super::{Redact, Strategy};
-use crate::Failure;
+use crate::BoxError;
 use crate::hook::{Point, Points};
 
 /// A shorter salt can be found by trying.
@@ -142,6 +142,6 @@ pub enum RedactError {
     #[error("the patterns are too complex; lower their bounds, or keep their classes ASCII with `(?-u)`")]
     TooComplex {
         /// What could not be built.
-        source: Failure,
+        source: BoxError,
     },
 }

@@ -10,7 +10,7 @@ use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir};
 
 use super::patterns::Pattern;
 use super::{RedactError, Strategy, shape};
-use crate::Failure;
+use crate::BoxError;
 
 /// How many caches are kept for the redactors to come.
 const POOLED: usize = 8;
@@ -84,7 +84,7 @@ fn placed(pattern: &Pattern) -> Hir {
 }
 
 fn automaton(patterns: &[Hir], starts: bool) -> Result<DFA, RedactError> {
-    let refused = |source: Failure| RedactError::TooComplex { source };
+    let refused = |source: BoxError| RedactError::TooComplex { source };
     let nfa = thompson::Compiler::new()
         .configure(thompson::Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(8 << 20)))
         .build_many_from_hir(patterns)

@@ -71,8 +71,10 @@ pub use self::build::{RedactBuilder, RedactError};
 use self::engine::{Caches, Engine};
 use self::scan::{Scan, Tools};
 use super::{OptionError, ReadyMade, Surroundings};
-use crate::Failure;
-use crate::hook::{AfterTool, BeforeAgent, Hook, Incoming, Passed, Point, Points, Settings, Transformer};
+use crate::BoxError;
+use crate::hook::{
+    AfterTool, BeforeAgent, BeforeAgentContext, Hook, Point, Points, Settings, TransformOutput, Transformer,
+};
 use crate::message::{Content, Part, ToolCall};
 use crate::tool::Output;
 use crate::turn::Turn;
@@ -120,17 +122,17 @@ impl Redact {
     }
 
     /// A whole text at once, or why it would be broken off.
-    fn try_apply<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Failure> {
+    fn try_apply<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, BoxError> {
         let mut redactor = self.redactor();
         let (mut passed, mut annotations) = (String::with_capacity(text.len()), Map::new());
-        let mut out = Passed::new(&mut passed, &mut annotations);
+        let mut out = TransformOutput::new(&mut passed, &mut annotations);
         redactor.chunk(text, &mut out)?;
         redactor.finish(&mut out)?;
         Ok(if redactor.found() == 0 { Cow::Borrowed(text) } else { Cow::Owned(passed) })
     }
 
     /// The content with its texts redacted; none if there is nothing to redact.
-    fn redacted(&self, content: &Content) -> Result<Option<Content>, Failure> {
+    fn redacted(&self, content: &Content) -> Result<Option<Content>, BoxError> {
         let mut changed = false;
         let mut redact = |part: &Part| match part {
             Part::Text { text } => Ok(match self.try_apply(text)? {
@@ -142,7 +144,7 @@ impl Redact {
             }),
             other => Ok(other.clone()),
         };
-        let parts = content.parts().iter().map(&mut redact).collect::<Result<Vec<_>, Failure>>()?;
+        let parts = content.parts().iter().map(&mut redact).collect::<Result<Vec<_>, BoxError>>()?;
         Ok(changed.then(|| parts.into()))
     }
 
@@ -194,9 +196,9 @@ impl Redactor {
 
     fn with(
         &mut self,
-        out: &mut Passed<'_>,
-        step: impl FnOnce(&mut Scan, &mut Tools<'_, '_>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        out: &mut TransformOutput<'_>,
+        step: impl FnOnce(&mut Scan, &mut Tools<'_, '_>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
         let Some(caches) = self.caches.as_mut() else { return Err("redaction failed earlier".into()) };
         let told = step(&mut self.scan, &mut Tools { engine: &self.engine, caches, out });
         if told.is_err() {
@@ -326,7 +328,7 @@ impl Hook for Redact {
         Settings { only: Some(self.on), ..Settings::default() }
     }
 
-    async fn before_agent(&self, turn: &mut Incoming) -> Result<BeforeAgent, Failure> {
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         match self.redacted(turn.user_message()) {
             Ok(Some(content)) => turn.rewrite_input(content),
             Ok(None) => {}
@@ -342,7 +344,7 @@ impl Hook for Redact {
         Some(Box::new(self.redactor()))
     }
 
-    async fn after_tool(&self, _: &Turn, _: &ToolCall, output: &Output) -> Result<AfterTool, Failure> {
+    async fn after_tool(&self, _: &Turn, _: &ToolCall, output: &Output) -> Result<AfterTool, BoxError> {
         Ok(match self.redacted(&output.content) {
             Ok(Some(content)) => AfterTool::Modify(output.clone().with_content(content)),
             Ok(None) => AfterTool::Continue,
@@ -353,11 +355,11 @@ impl Hook for Redact {
 }
 
 impl Transformer for Redactor {
-    fn chunk(&mut self, text: &str, out: &mut Passed<'_>) -> Result<(), Failure> {
+    fn chunk(&mut self, text: &str, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
         self.with(out, |scan, tools| scan.feed(text, tools))
     }
 
-    fn finish(&mut self, out: &mut Passed<'_>) -> Result<(), Failure> {
+    fn finish(&mut self, out: &mut TransformOutput<'_>) -> Result<(), BoxError> {
         self.with(out, Scan::finish)
     }
 }

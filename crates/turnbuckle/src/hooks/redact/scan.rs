@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::Strategy;
 use super::engine::{Caches, Engine};
-use crate::Failure;
-use crate::hook::Passed;
+use crate::BoxError;
+use crate::hook::TransformOutput;
 
 /// How much text is taken in at once: what is held in memory is bounded by this and the longest match.
 const PIECE: usize = 8192;
@@ -77,11 +77,11 @@ struct Open {
 pub(super) struct Tools<'a, 'b> {
     pub(super) engine: &'a Engine,
     pub(super) caches: &'a mut Caches,
-    pub(super) out: &'a mut Passed<'b>,
+    pub(super) out: &'a mut TransformOutput<'b>,
 }
 
 impl Scan {
-    pub(super) fn feed(&mut self, text: &str, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+    pub(super) fn feed(&mut self, text: &str, tools: &mut Tools<'_, '_>) -> Result<(), BoxError> {
         let mut rest = text;
         while !rest.is_empty() {
             let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE));
@@ -93,7 +93,7 @@ impl Scan {
         Ok(())
     }
 
-    pub(super) fn finish(&mut self, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+    pub(super) fn finish(&mut self, tools: &mut Tools<'_, '_>) -> Result<(), BoxError> {
         if self.open.is_none() || self.swallow(true, tools) {
             self.judge(self.held.len(), usize::MAX, true, tools)?;
         }
@@ -103,7 +103,7 @@ impl Scan {
         Ok(())
     }
 
-    fn work(&mut self, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+    fn work(&mut self, tools: &mut Tools<'_, '_>) -> Result<(), BoxError> {
         let longest = tools.engine.longest;
         if self.open.is_some() && !self.swallow(false, tools) {
             return Ok(());
@@ -145,7 +145,7 @@ impl Scan {
     }
 
     /// Runs the scout on; true when it came to rest after it had seen something.
-    fn scout(&mut self, tools: &mut Tools<'_, '_>) -> Result<bool, Failure> {
+    fn scout(&mut self, tools: &mut Tools<'_, '_>) -> Result<bool, BoxError> {
         let (dfa, rests) = (&tools.engine.scout, tools.engine.rests);
         let cache = &mut tools.caches.scout;
         let bytes = self.held.as_bytes();
@@ -180,7 +180,7 @@ impl Scan {
     }
 
     /// Decides, from left to right, on all matches that begin before `limit`, as far as the text is there for it.
-    fn judge(&mut self, limit: usize, mut steps: usize, last: bool, tools: &mut Tools<'_, '_>) -> Result<(), Failure> {
+    fn judge(&mut self, limit: usize, mut steps: usize, last: bool, tools: &mut Tools<'_, '_>) -> Result<(), BoxError> {
         let mut at = self.trial.as_ref().map_or(self.done, |trial| trial.start);
         while at < limit {
             match self.run(at, &mut steps, last, tools)? {
@@ -212,7 +212,7 @@ impl Scan {
         steps: &mut usize,
         last: bool,
         tools: &mut Tools<'_, '_>,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<Verdict, BoxError> {
         let before = self.byte_before(start);
         let (judge, cache) = tools.engine.judge(tools.caches, before);
         let mut trial = match self.trial.take() {

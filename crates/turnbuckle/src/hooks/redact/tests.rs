@@ -45,10 +45,10 @@ fn steps<'t>(redact: &Redact, chunks: impl IntoIterator<Item = &'t str>) -> Vec<
     let mut redactor = redact.redactor();
     let mut told = Vec::new();
     for chunk in chunks {
-        redactor.chunk(chunk, &mut Passed::new(&mut text, &mut annotations)).unwrap();
+        redactor.chunk(chunk, &mut TransformOutput::new(&mut text, &mut annotations)).unwrap();
         told.push(text.clone());
     }
-    redactor.finish(&mut Passed::new(&mut text, &mut annotations)).unwrap();
+    redactor.finish(&mut TransformOutput::new(&mut text, &mut annotations)).unwrap();
     told.push(text);
     told
 }
@@ -209,7 +209,7 @@ fn debug_output_tells_no_text() {
     let redact = standard();
     let (mut text, mut annotations) = (String::new(), Map::new());
     let mut redactor = redact.redactor();
-    redactor.chunk("secret", &mut Passed::new(&mut text, &mut annotations)).unwrap();
+    redactor.chunk("secret", &mut TransformOutput::new(&mut text, &mut annotations)).unwrap();
     assert_eq!(format!("{redactor:?}"), "Redactor { held: 6, found: 0 }");
     assert_eq!(format!("{redact:?}"), r#"Redact { patterns: ["email", "card", "key"], strategy: Replace }"#);
 }
@@ -222,7 +222,7 @@ fn what_is_held_is_bounded_however_long_the_text_is() {
         let mut redactor = redact.redactor();
         let chunk = piece.repeat(50);
         for _ in 0..1000 {
-            redactor.chunk(&chunk, &mut Passed::new(&mut text, &mut annotations)).unwrap();
+            redactor.chunk(&chunk, &mut TransformOutput::new(&mut text, &mut annotations)).unwrap();
             assert!(redactor.scan.waiting() <= 4096, "{piece}");
             text.clear();
         }

@@ -10,22 +10,23 @@ use crate::id::{ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::{
-    Batch, Beside, BesideWrite, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Standing, StoreError, Totals,
+    Batch, ConversationStatus, ConversationSummary, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
+    Scratch, ScratchWrite, StoreError, Totals,
 };
 
 pub(super) struct Row {
     pub(super) owner: Actor,
     pub(super) log: Vec<Arc<Event>>,
     pub(super) totals: Totals,
-    pub(super) inbox: Vec<Letter>,
-    pub(super) beside: Option<Beside>,
+    pub(super) inbox: Vec<InboxItem>,
+    pub(super) scratch: Option<Scratch>,
     /// By write.
     pub(super) records: Vec<(TurnId, Vec<Record>)>,
     pub(super) jobs: Vec<HeldJob>,
     pub(super) epoch: u64,
     /// Who writes, and until when nobody else may.
     pub(super) writer: Option<(Text, Timestamp)>,
-    pub(super) standing: Standing,
+    pub(super) standing: ConversationStatus,
     /// Orders the list.
     pub(super) made: usize,
     pub(super) opened: Timestamp,
@@ -51,12 +52,12 @@ impl Row {
             log: Vec::with_capacity(8),
             totals: Totals::default(),
             inbox: Vec::new(),
-            beside: None,
+            scratch: None,
             records: Vec::new(),
             jobs: Vec::new(),
             epoch: 0,
             writer: None,
-            standing: Standing::Idle,
+            standing: ConversationStatus::Idle,
             made,
             opened: now,
             written: now,
@@ -86,17 +87,17 @@ impl Row {
             self.written = last.at;
         }
         if !batch.take.is_empty() {
-            self.inbox.retain(|letter| !batch.take.contains(&letter.id));
+            self.inbox.retain(|item| !batch.take.contains(&item.id));
         }
-        match batch.beside {
-            BesideWrite::Keep => {}
-            BesideWrite::Put(beside) => self.beside = Some(beside.clone()),
-            BesideWrite::Delete => self.beside = None,
+        match batch.scratch {
+            ScratchWrite::Keep => {}
+            ScratchWrite::Put(scratch) => self.scratch = Some(scratch.clone()),
+            ScratchWrite::Delete => self.scratch = None,
         }
         if let (Some(turn), false) = (batch.turn, batch.records.is_empty()) {
             self.records.push((turn.clone(), batch.records));
         }
-        self.jobs.retain(|held| !batch.done.iter().any(|done| done.is(&held.job)));
+        self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
         let held = Some(self.written.after(batch.hold));
         self.jobs.extend(batch.jobs.into_iter().map(|job| HeldJob { job, held }));
         self.totals = batch.totals.unwrap_or(self.totals);
@@ -117,19 +118,19 @@ impl Row {
         self.log[begin..end].to_vec()
     }
 
-    pub(super) fn take_job(&mut self, hooks: &[JobHook], hold: Hold<'_>) -> Option<Job> {
-        let fits = |held: &&mut HeldJob| held.is_due(hold.from) && hooks.iter().any(|hook| hook.does(&held.job));
+    pub(super) fn take_job(&mut self, hooks: &[JobSelector], hold: JobLease<'_>) -> Option<Job> {
+        let fits = |held: &&mut HeldJob| held.is_due(hold.from) && hooks.iter().any(|hook| hook.matches(&held.job));
         let taken = self.jobs.iter_mut().find(fits)?;
         taken.held = Some(hold.until());
         taken.job.tries = taken.job.tries.saturating_add(1);
         Some(taken.job.clone())
     }
 
-    pub(super) fn settle(&mut self, job: Job, done: JobDone) {
-        let Some(place) = self.jobs.iter().position(|held| held.job.is(&job)) else { return };
+    pub(super) fn settle(&mut self, job: Job, done: JobDisposition) {
+        let Some(place) = self.jobs.iter().position(|held| held.job.same_job(&job)) else { return };
         match done {
-            JobDone::Removed => drop(self.jobs.remove(place)),
-            JobDone::Kept => self.jobs[place] = HeldJob { job, held: None },
+            JobDisposition::Remove => drop(self.jobs.remove(place)),
+            JobDisposition::Keep => self.jobs[place] = HeldJob { job, held: None },
         }
     }
 
@@ -151,17 +152,17 @@ impl Row {
             return false;
         }
         // A message behind a turn that waits must wait as well.
-        let waits = matches!(self.standing, Standing::Waiting { .. });
-        let letter = |letter: &Letter| !waits || letter.opens().is_none();
+        let waits = matches!(self.standing, ConversationStatus::Waiting { .. });
+        let item = |item: &InboxItem| !waits || item.opens().is_none();
         match self.standing {
-            Standing::Running => true,
-            Standing::Waiting { until } if until <= now => true,
-            _ => self.inbox.iter().any(letter),
+            ConversationStatus::Running => true,
+            ConversationStatus::Waiting { until } if until <= now => true,
+            _ => self.inbox.iter().any(item),
         }
     }
 
-    pub(super) fn listed(&self, id: &ConversationId) -> Listed {
-        Listed {
+    pub(super) fn listed(&self, id: &ConversationId) -> ConversationSummary {
+        ConversationSummary {
             id: id.clone(),
             owner: self.owner.clone(),
             opened: self.opened,

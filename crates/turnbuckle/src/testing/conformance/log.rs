@@ -73,19 +73,19 @@ pub(super) async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
 
 pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Shelf) {
     let (id, mut epoch) = opened(&store).await;
-    let (first, second) = (beside("t1"), Beside { touched: Vec::new(), ..beside("t1") });
+    let (first, second) = (scratch("t1"), Scratch { touched: Vec::new(), ..scratch("t1") });
     let writes = [
-        (BesideWrite::Keep, None),
-        (BesideWrite::Put(&first), Some(&first)),
-        (BesideWrite::Keep, Some(&first)),
-        (BesideWrite::Put(&second), Some(&second)),
-        (BesideWrite::Delete, None),
+        (ScratchWrite::Keep, None),
+        (ScratchWrite::Put(&first), Some(&first)),
+        (ScratchWrite::Keep, Some(&first)),
+        (ScratchWrite::Put(&second), Some(&second)),
+        (ScratchWrite::Delete, None),
     ];
     for (write, expected) in writes {
-        store.append(Batch { beside: write, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+        store.append(Batch { scratch: write, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
         let claim = claim(&store, &id, "w", NOW).await.unwrap();
-        assert_eq!(claim.beside.as_ref(), expected, "after {write:?}");
-        assert_eq!(store.beside(&id).await.unwrap().as_ref(), expected, "to those who look");
+        assert_eq!(claim.scratch.as_ref(), expected, "after {write:?}");
+        assert_eq!(store.scratch(&id).await.unwrap().as_ref(), expected, "to those who look");
         epoch = claim.epoch;
     }
 }
@@ -113,12 +113,12 @@ pub(super) async fn records_are_kept_by_turn_in_order(store: Shelf) {
 pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     store.deliver(&id, message("t1")).await.unwrap();
-    let (turn, put) = (TurnId::from("t1"), beside("t1"));
+    let (turn, put) = (TurnId::from("t1"), scratch("t1"));
     let events = [said("t1", 1), said("t1", 3)];
     for (epoch, expected_seq) in [(epoch + 1, 0), (epoch, 7), (epoch, 0)] {
         let everything = Batch {
             take: &[turn.shared()],
-            beside: BesideWrite::Put(&put),
+            scratch: ScratchWrite::Put(&put),
             records: vec![record("a")],
             turn: Some(&turn),
             jobs: vec![job("memory", JobKind::Ended)],
@@ -132,5 +132,5 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     assert!(store.records(&id, &turn).await.unwrap().is_empty());
     assert!(store.jobs(&id).await.unwrap().is_empty());
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
-    assert_eq!((claim.seq, claim.inbox.len(), claim.beside), (0, 1, None));
+    assert_eq!((claim.seq, claim.inbox.len(), claim.scratch), (0, 1, None));
 }

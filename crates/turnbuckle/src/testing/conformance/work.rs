@@ -7,8 +7,8 @@ use super::*;
 /// The next job for a process that has all hooks of these tests.
 async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
     let hooks = ["now", "soon", "parked", "memory"]
-        .map(|hook| [JobKind::Ended, JobKind::Background].map(|kind| JobHook { hook: hook.into(), kind }));
-    let hold = Hold { writer: &"w2".into(), from: at, lasts: LEASE };
+        .map(|hook| [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), kind }));
+    let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE };
     store.take_job(id, hooks.as_flattened(), hold).await.unwrap()
 }
 
@@ -21,26 +21,30 @@ pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: Shel
     store.append(Batch { take: &taken, ..batch(&id, epoch, 0, &[said("t2", 1)]) }).await.unwrap();
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
     assert_eq!(claim.inbox, [message("t1"), message("t3")]);
-    assert_eq!(store.letters(&id, Mail::All).await.unwrap(), claim.inbox);
+    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), claim.inbox);
 }
 
 pub(super) async fn an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out(store: Shelf) {
     let (id, epoch) = opened(&store).await;
-    let order =
-        |name: String| Letter { id: name.into(), from: ann(), at: NOW, says: Says::Cancel { turn: "t".into() } };
+    let order = |name: String| InboxItem {
+        id: name.into(),
+        from: ann(),
+        at: NOW,
+        kind: InboxKind::Cancel { turn: "t".into() },
+    };
     let is_full =
         |refused: Result<(), StoreError>| matches!(refused, Err(StoreError::Full { id }) if id.as_str() == "c");
     // At once: a store may write many together.
-    let messages = (0..MOST_LETTERS).map(|nth| store.deliver(&id, message(&format!("t{nth}"))));
+    let messages = (0..MAX_INBOX).map(|nth| store.deliver(&id, message(&format!("t{nth}"))));
     assert!(join_all(messages).await.iter().all(Result::is_ok));
     assert!(is_full(store.deliver(&id, message("one more")).await));
-    let orders = (0..MOST_LETTERS).map(|nth| store.deliver(&id, order(format!("l{nth}"))));
+    let orders = (0..MAX_INBOX).map(|nth| store.deliver(&id, order(format!("l{nth}"))));
     assert!(join_all(orders).await.iter().all(Result::is_ok));
     assert!(is_full(store.deliver(&id, order("one more".to_owned())).await));
     let taken = ["t7".into()];
     store.append(Batch { take: &taken, ..batch(&id, epoch, 0, &[said("t7", 1)]) }).await.unwrap();
     store.deliver(&id, message("one more")).await.unwrap();
-    assert_eq!(store.letters(&id, Mail::All).await.unwrap().len(), 2 * MOST_LETTERS);
+    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 2 * MAX_INBOX);
 }
 
 pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
@@ -51,11 +55,11 @@ pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
     let events = [said("t1", 1)];
     store.append(Batch { jobs, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap(), [ended.clone(), aside.clone(), other.clone()]);
-    store.settle_job(&id, ended.clone(), JobDone::Removed).await.unwrap();
+    store.settle_job(&id, ended.clone(), JobDisposition::Remove).await.unwrap();
     let failed = Job { tries: 3, error: Some("no luck".to_owned()), due: None, ..aside };
-    store.settle_job(&id, failed.clone(), JobDone::Kept).await.unwrap();
+    store.settle_job(&id, failed.clone(), JobDisposition::Keep).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap(), [failed.clone(), other.clone()]);
-    store.settle_job(&id, ended, JobDone::Kept).await.unwrap();
+    store.settle_job(&id, ended, JobDisposition::Keep).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap(), [failed.clone(), other.clone()], "what is gone stays gone");
     store.append(Batch { done: &[other], ..batch(&id, epoch, 1, &[]) }).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap(), [failed]);
@@ -74,7 +78,7 @@ pub(super) async fn a_job_is_taken_by_one_until_its_hold_lapses(store: Shelf) {
     assert_eq!(take(later(LEASE * 2)).await, Some(("now".to_owned(), 3)), "the oldest first");
     assert_eq!(take(later(LEASE * 2)).await, Some(("soon".to_owned(), 2)));
     assert_eq!(take(later(LEASE * 2)).await, None);
-    store.settle_job(&id, Job { due: Some(later(LEASE * 2)), ..now.clone() }, JobDone::Kept).await.unwrap();
+    store.settle_job(&id, Job { due: Some(later(LEASE * 2)), ..now.clone() }, JobDisposition::Keep).await.unwrap();
     assert!(take(later(LEASE * 2)).await.is_some(), "whoever settles a job no longer holds it");
 }
 
@@ -82,9 +86,11 @@ pub(super) async fn what_nobody_does_is_due(store: Shelf) {
     let due = async |at| store.due(at, None, 9).await.unwrap();
     let (id, mut epoch) = opened(&store).await;
     let until = later(LEASE * 2);
-    for (standing, now, then) in
-        [(Standing::Idle, false, false), (Standing::Running, true, true), (Standing::Waiting { until }, false, true)]
-    {
+    for (standing, now, then) in [
+        (ConversationStatus::Idle, false, false),
+        (ConversationStatus::Running, true, true),
+        (ConversationStatus::Waiting { until }, false, true),
+    ] {
         let batch = Batch { standing: Some(standing), lease: Lease::Release, ..batch(&id, epoch, 0, &[]) };
         store.append(batch).await.unwrap();
         assert_eq!(due(NOW).await.len(), usize::from(now), "{standing:?}");
@@ -99,17 +105,17 @@ pub(super) async fn what_nobody_does_is_due(store: Shelf) {
 pub(super) async fn letters_and_jobs_are_due(store: Shelf) {
     let due = async |at| store.due(at, None, 9).await.unwrap().len();
     let (id, epoch) = opened(&store).await;
-    let waiting = Some(Standing::Waiting { until: later(LEASE * 9) });
+    let waiting = Some(ConversationStatus::Waiting { until: later(LEASE * 9) });
     let batch = batch(&id, epoch, 0, &[]);
     store.append(Batch { standing: waiting, lease: Lease::Release, ..batch }).await.unwrap();
     store.deliver(&id, message("t2")).await.unwrap();
     assert_eq!(due(NOW).await, 0, "a message behind a turn that waits must wait");
-    let says = Says::Cancel { turn: "t1".into() };
-    store.deliver(&id, Letter { id: "l_1".into(), from: ann(), at: NOW, says }).await.unwrap();
+    let kind = InboxKind::Cancel { turn: "t1".into() };
+    store.deliver(&id, InboxItem { id: "l_1".into(), from: ann(), at: NOW, kind }).await.unwrap();
     assert_eq!(due(NOW).await, 1);
     let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
     let (jobs, take) = (vec![job("memory", JobKind::Background)], ["t2".into(), "l_1".into()]);
-    let (standing, lease, events) = (Some(Standing::Idle), Lease::Release, [said("t1", 1)]);
+    let (standing, lease, events) = (Some(ConversationStatus::Idle), Lease::Release, [said("t1", 1)]);
     let batch = Batch { jobs, take: &take, standing, lease, hold: LEASE, ..self::batch(&id, epoch, 0, &events) };
     store.append(batch).await.unwrap();
     assert_eq!(due(NOW).await, 0, "whoever wrote the job holds it");
@@ -127,12 +133,12 @@ pub(super) async fn of_what_is_due_no_more_is_given_than_asked_and_nothing_of_su
 
 pub(super) async fn orders_are_read_without_the_messages_among_them(store: Shelf) {
     let (id, _) = opened(&store).await;
-    let order = Letter { id: "l_1".into(), from: ann(), at: NOW, says: Says::Cancel { turn: "t1".into() } };
-    for letter in [message("t1"), order.clone(), message("t2")] {
-        store.deliver(&id, letter).await.unwrap();
+    let order = InboxItem { id: "l_1".into(), from: ann(), at: NOW, kind: InboxKind::Cancel { turn: "t1".into() } };
+    for item in [message("t1"), order.clone(), message("t2")] {
+        store.deliver(&id, item).await.unwrap();
     }
-    assert_eq!(store.letters(&id, Mail::Orders).await.unwrap(), [order]);
-    assert_eq!(store.letters(&id, Mail::All).await.unwrap().len(), 3);
+    assert_eq!(store.inbox(&id, InboxFilter::Control).await.unwrap(), [order]);
+    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 3);
 }
 
 pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {
@@ -153,8 +159,8 @@ pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     let (first, second) = (job("other", JobKind::Background), job("memory", JobKind::Background));
     let events = [said("t1", 1)];
     store.append(Batch { jobs: vec![first.clone(), second], ..batch(&id, epoch, 0, &events) }).await.unwrap();
-    let hold = Hold { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
-    let hook = |hook: &str, kind| JobHook { hook: hook.into(), kind };
+    let hold = JobLease { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
+    let hook = |hook: &str, kind| JobSelector { hook: hook.into(), kind };
     assert!(store.take_job(&id, &[], hold).await.unwrap().is_none());
     let wrong_kind = [hook("other", JobKind::Ended), hook("memory", JobKind::Ended)];
     assert!(store.take_job(&id, &wrong_kind, hold).await.unwrap().is_none());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::life::BoundaryKind;
 use super::world::World;
 use crate::conversation::{Conversations, SendError};
-use crate::event::{Event, EventKind, Prompt};
+use crate::event::{Event, EventKind, Question};
 use crate::id::{CallId, ConversationId};
 use crate::message::Content;
 use crate::scope::Scope;
@@ -84,12 +84,12 @@ impl Caller<'_> {
     /// From the store alone: the turn that was open, and the work that it left.
     async fn revive(&self) -> Result<(), Trouble> {
         match self.door.resume(&main_conversation(), self.scope.clone()).await {
-            Ok(Some(turn)) => drop(turn.rest().await.map_err(|error| stuck("finishing the open turn", error))?),
+            Ok(Some(turn)) => drop(turn.wait().await.map_err(|error| stuck("finishing the open turn", error))?),
             // It died before the conversation was.
             Ok(None) | Err(SendError::NotFound { .. }) => {}
             Err(error) => return Err(stuck("reviving the conversation", error)),
         }
-        self.door.take_up_due().await.map_err(|error| stuck("taking up what is due", error))?;
+        self.door.recover_due().await.map_err(|error| stuck("taking up what is due", error))?;
         self.settle().await
     }
 
@@ -105,7 +105,7 @@ impl Caller<'_> {
         };
         self.world.deeds().acknowledged = index + 1;
         self.world.life.pass(BoundaryKind::Acknowledged, format!("after {} was acknowledged", step.name())).await;
-        turn.rest().await.map_err(|error| failed(&error))?;
+        turn.wait().await.map_err(|error| failed(&error))?;
         Ok(())
     }
 
@@ -123,23 +123,23 @@ impl Caller<'_> {
         loop {
             self.door.drain(PATIENCE).await;
             let log = self.log().await;
-            let again = open_questions(&log).find(|(_, prompt)| is_again(prompt));
-            let Some((call, prompt)) = again.map(|(call, prompt)| (call.clone(), prompt.clone())) else {
+            let again = open_questions(&log).find(|(_, question)| is_again(question));
+            let Some((call, question)) = again.map(|(call, question)| (call.clone(), question.clone())) else {
                 return Ok(());
             };
-            let (answer, scope) = (self.look_and_answer(&prompt).await, self.scope.clone());
+            let (answer, scope) = (self.look_and_answer(&question).await, self.scope.clone());
             let turn = self.door.resolve(&main_conversation(), &call, answer, None, scope).await;
             let turn = turn.map_err(|error| stuck(&format!("answering whether {call} may run again"), error))?;
-            turn.rest().await.map_err(|error| stuck(&format!("going on after {call}"), error))?;
+            turn.wait().await.map_err(|error| stuck(&format!("going on after {call}"), error))?;
         }
     }
 
     /// A careful person looks whether it happened before they let it run again.
-    async fn look_and_answer(&self, prompt: &Prompt) -> Answer {
+    async fn look_and_answer(&self, question: &Question) -> Answer {
         let store = &self.world.lasting.store;
         for listed in store.list().await.unwrap_or_default() {
             let log = store.log(&listed.id, 1, usize::MAX).await.unwrap_or_default();
-            let asked = open_questions(&log).filter(|(_, other)| *other == prompt);
+            let asked = open_questions(&log).filter(|(_, other)| *other == question);
             let mut happened =
                 asked.map(|(call, _)| self.world.deeds().effects_of(&(listed.id.clone(), call.clone())) > 0);
             if happened.any(|happened| happened) {
@@ -189,17 +189,17 @@ pub(super) fn unnumbered(call: &CallId) -> &str {
     MINTED.into_iter().find(is_numbered).unwrap_or(call.as_str())
 }
 
-pub(super) fn is_again(prompt: &Prompt) -> bool {
-    matches!(prompt, Prompt::Approval { why: Some(why), .. } if **why == *AGAIN)
+pub(super) fn is_again(question: &Question) -> bool {
+    matches!(question, Question::Approval { why: Some(why), .. } if **why == *AGAIN)
 }
 
 /// Questions without an answer, in order.
-fn open_questions(log: &[Arc<Event>]) -> impl Iterator<Item = (&CallId, &Prompt)> {
+fn open_questions(log: &[Arc<Event>]) -> impl Iterator<Item = (&CallId, &Question)> {
     log.iter().enumerate().filter_map(|(place, event)| match &event.kind {
-        EventKind::Suspension { call, prompt, .. } => {
+        EventKind::Suspension { call, question, .. } => {
             let answers =
                 |event: &Arc<Event>| matches!(&event.kind, EventKind::Resolution { call: of, .. } if of == call);
-            (!log[place..].iter().any(answers)).then_some((call, prompt))
+            (!log[place..].iter().any(answers)).then_some((call, question))
         }
         _ => None,
     })
@@ -210,9 +210,9 @@ fn scripted_answers(log: &[Arc<Event>]) -> impl Iterator<Item = &CallId> {
     log.iter().enumerate().filter_map(|(place, event)| {
         let EventKind::Resolution { call, .. } = &event.kind else { return None };
         let asked = log[..place].iter().rev().find_map(|event| match &event.kind {
-            EventKind::Suspension { call: of, prompt, .. } if of == call => Some(prompt),
+            EventKind::Suspension { call: of, question, .. } if of == call => Some(question),
             _ => None,
         });
-        asked.is_some_and(|prompt| !is_again(prompt)).then_some(call)
+        asked.is_some_and(|question| !is_again(question)).then_some(call)
     })
 }

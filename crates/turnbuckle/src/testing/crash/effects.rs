@@ -83,7 +83,7 @@ impl Policies<'_> {
         let (mut again, mut answers) = (false, Vec::new());
         for event in self.run.logs.get(&of.0).into_iter().flatten() {
             match &event.kind {
-                EventKind::Suspension { call, prompt, .. } if *call == of.1 => again = is_again(prompt),
+                EventKind::Suspension { call, question, .. } if *call == of.1 => again = is_again(question),
                 EventKind::Resolution { call, decision, .. } if *call == of.1 && again => answers.push(*decision),
                 _ => {}
             }

@@ -9,7 +9,10 @@ use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::Actor;
-use crate::store::{Batch, Beside, Claim, Hold, Job, JobDone, JobHook, Lease, Letter, Listed, Mail, Store, Stored};
+use crate::store::{
+    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
+    Scratch, Store, StoreFuture,
+};
 
 /// `store`, for one life.
 pub(super) struct Mortal<S> {
@@ -23,9 +26,9 @@ impl<S: Store> Mortal<S> {
         &'a self,
         what: &'static str,
         id: Option<&'a ConversationId>,
-        ask: impl FnOnce() -> Stored<'a, T> + Send + 'a,
-    ) -> Stored<'a, T> {
-        Stored::later(async move {
+        ask: impl FnOnce() -> StoreFuture<'a, T> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
+        StoreFuture::later(async move {
             let place = id.map(inside).unwrap_or_default();
             self.life.pass(BoundaryKind::Store, format!("before {what}{place}")).await;
             self.life.take_time().await;
@@ -38,7 +41,7 @@ impl<S: Store> Mortal<S> {
 
 /// Where, if it is not the main conversation.
 pub(super) fn inside(id: &ConversationId) -> String {
-    if id.is_of_a_sub_agent() { format!(" in {id}") } else { String::new() }
+    if id.is_sub_agent() { format!(" in {id}") } else { String::new() }
 }
 
 /// What a write is about.
@@ -58,8 +61,8 @@ fn content(batch: &Batch<'_>) -> String {
 }
 
 impl<S: Store> Store for Mortal<S> {
-    fn append<'a>(&'a self, batch: Batch<'a>) -> Stored<'a, ()> {
-        Stored::later(async move {
+    fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
             let number = self.life.count(BoundaryKind::Append) / 2 + 1;
             let name = format!("append {number} ({}){}", content(&batch), inside(batch.conversation));
             self.life.pass(BoundaryKind::Append, format!("before {name} is written")).await;
@@ -69,46 +72,51 @@ impl<S: Store> Store for Mortal<S> {
             written
         })
     }
-    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> Stored<'a, Actor> {
+    fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
         self.ask("open", Some(id), move || self.store.open(id, owner, now))
     }
-    fn owner<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Actor>> {
+    fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>> {
         self.ask("owner", Some(id), move || self.store.owner(id))
     }
-    fn deliver<'a>(&'a self, id: &'a ConversationId, letter: Letter) -> Stored<'a, ()> {
-        self.ask("deliver", Some(id), move || self.store.deliver(id, letter))
+    fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
+        self.ask("deliver", Some(id), move || self.store.deliver(id, item))
     }
-    fn letters<'a>(&'a self, id: &'a ConversationId, which: Mail) -> Stored<'a, Vec<Letter>> {
-        self.ask("letters", Some(id), move || self.store.letters(id, which))
+    fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
+        self.ask("letters", Some(id), move || self.store.inbox(id, which))
     }
-    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> Stored<'a, Claim> {
+    fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> StoreFuture<'a, Claim> {
         self.ask("claim", Some(id), move || self.store.claim(id, writer, now))
     }
-    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> Stored<'a, ()> {
+    fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()> {
         self.ask("renew", Some(id), move || self.store.renew(id, epoch, now))
     }
-    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> Stored<'a, Vec<Arc<Event>>> {
+    fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.ask("log", Some(id), move || self.store.log(id, from, most))
     }
-    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> Stored<'a, Vec<Arc<Event>>> {
+    fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>> {
         self.ask("tail", Some(id), move || self.store.tail(id, before, tokens))
     }
-    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> Stored<'a, bool> {
+    fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool> {
         self.ask("has_call", Some(id), move || self.store.has_call(id, call))
     }
-    fn beside<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Option<Beside>> {
-        self.ask("beside", Some(id), move || self.store.beside(id))
+    fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
+        self.ask("beside", Some(id), move || self.store.scratch(id))
     }
-    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> Stored<'a, Vec<Record>> {
+    fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.ask("records", Some(id), move || self.store.records(id, turn))
     }
-    fn jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<Job>> {
+    fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.ask("jobs", Some(id), move || self.store.jobs(id))
     }
-    fn take_job<'a>(&'a self, id: &'a ConversationId, hooks: &'a [JobHook], hold: Hold<'a>) -> Stored<'a, Option<Job>> {
+    fn take_job<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        hooks: &'a [JobSelector],
+        hold: JobLease<'a>,
+    ) -> StoreFuture<'a, Option<Job>> {
         self.ask("take_job", Some(id), move || self.store.take_job(id, hooks, hold))
     }
-    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDone) -> Stored<'a, ()> {
+    fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
         self.ask("settle_job", Some(id), move || self.store.settle_job(id, job, done))
     }
     fn due<'a>(
@@ -116,13 +124,13 @@ impl<S: Store> Store for Mortal<S> {
         now: Timestamp,
         after: Option<&'a ConversationId>,
         most: usize,
-    ) -> Stored<'a, Vec<ConversationId>> {
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
         self.ask("due", None, move || self.store.due(now, after, most))
     }
-    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> Stored<'a, Vec<ConversationId>> {
+    fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>> {
         self.ask("sub_agents_with_jobs", Some(id), move || self.store.sub_agents_with_jobs(id))
     }
-    fn list<'a>(&'a self) -> Stored<'a, Vec<Listed>> {
+    fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.ask("list", None, move || self.store.list())
     }
     /// It outlives the process that dies here.

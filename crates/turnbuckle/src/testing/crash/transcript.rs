@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::caller::{is_again, unnumbered};
-use crate::event::{Event, EventKind, Prompt};
+use crate::event::{Event, EventKind, Question};
 use crate::id::CallId;
 use crate::message::Text;
 
@@ -102,14 +102,14 @@ fn about(of: &CallId, kind: &EventKind, log: &[Arc<Event>]) -> Option<Line> {
             let error = if *ok { "" } else { "error: " };
             (What::Result(call.clone()), format!("result     {call} {error}{}", content.text()))
         }
-        EventKind::Suspension { call, prompt, .. } if call == of && !is_again(prompt) => {
-            (What::Call, format!("asked      {call} {}", question(prompt)))
+        EventKind::Suspension { call, question, .. } if call == of && !is_again(question) => {
+            (What::Call, format!("asked      {call} {}", kind_of(question)))
         }
         EventKind::Resolution { call, decision, .. } if call == of => {
             let is_this = |event: &&Arc<Event>| std::ptr::eq(&event.kind, kind);
             let place = log.iter().position(|event| is_this(&event))?;
             let asked = log[..place].iter().rev().find_map(|event| match &event.kind {
-                EventKind::Suspension { call, prompt, .. } if call == of => Some(prompt),
+                EventKind::Suspension { call, question, .. } if call == of => Some(question),
                 _ => None,
             });
             if asked.is_some_and(is_again) {
@@ -122,12 +122,12 @@ fn about(of: &CallId, kind: &EventKind, log: &[Arc<Event>]) -> Option<Line> {
     Some(Line { what, text })
 }
 
-fn question(prompt: &Prompt) -> &'static str {
-    match prompt {
-        Prompt::Approval { .. } => "for approval",
-        Prompt::Elicitation { .. } => "of a person",
-        Prompt::ClientExec { .. } => "of a client",
-        Prompt::Pause { .. } => "to look",
+fn kind_of(question: &Question) -> &'static str {
+    match question {
+        Question::Approval { .. } => "for approval",
+        Question::Elicitation { .. } => "of a person",
+        Question::ClientExec { .. } => "of a client",
+        Question::Pause { .. } => "to look",
     }
 }
 
@@ -140,7 +140,9 @@ fn said(kind: &EventKind) -> Option<String> {
             let each: Vec<String> = refusals.iter().map(|no| format!("{}: {}", no.hook, no.feedback)).collect();
             format!("refused    {}", each.join("; "))
         }
-        EventKind::Suspension { call, prompt, .. } => format!("asked      {} {}", unnumbered(call), question(prompt)),
+        EventKind::Suspension { call, question, .. } => {
+            format!("asked      {} {}", unnumbered(call), kind_of(question))
+        }
         EventKind::Resolution { call, decision, .. } => {
             format!("answered   {} {decision:?}", unnumbered(call)).to_lowercase()
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::life::BoundaryKind;
 use super::mortal::inside;
 use super::world::{World, call_of};
-use crate::Failure;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::clock::Boxed;
-use crate::conversation::Ended;
-use crate::hook::twin::DynHook;
+use crate::conversation::TurnReport;
+use crate::feed::FeedEvent;
+use crate::hook::erased::DynHook;
 use crate::hook::*;
-use crate::live::Told;
 use crate::message::{Reply, Text, ToolCall, Usage};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::tool::{Effect, Output, Reconcile, Spec, Tool};
@@ -58,7 +58,7 @@ struct WatchedModel {
 }
 
 impl Model for WatchedModel {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         let what = format!("model call {} of {}", request.ordinal, request.agent);
         Box::pin(self.world.life.through(BoundaryKind::Model, what, self.model.stream(request, out)))
     }
@@ -94,7 +94,7 @@ impl Tool for WatchedTool {
     fn spec(&self) -> &Spec {
         &self.spec
     }
-    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Output, Failure>> {
+    fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         let run = async move {
             {
                 let mut deeds = self.world.deeds();
@@ -116,7 +116,7 @@ struct WatchedReconcile {
 }
 
 impl Reconcile for WatchedReconcile {
-    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Boxed<'a, Result<Option<Output>, Failure>> {
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
         let ask = async move {
             let answer = self.asks.reconcile(turn, call).await;
             let no = matches!(answer, Ok(None));
@@ -133,14 +133,14 @@ struct WatchedHook {
     world: World,
 }
 
-type Decided<'a, T> = Boxed<'a, Result<T, Failure>>;
+type Decided<'a, T> = BoxFuture<'a, Result<T, BoxError>>;
 
 impl WatchedHook {
     fn at<'a, T: Send + 'a, E: Send + 'a>(
         &'a self,
         point: Point,
-        run: Boxed<'a, Result<T, E>>,
-    ) -> Boxed<'a, Result<T, E>> {
+        run: BoxFuture<'a, Result<T, E>>,
+    ) -> BoxFuture<'a, Result<T, E>> {
         Box::pin(self.world.life.through(BoundaryKind::Hook, format!("hook {} at {point}", self.name), run))
     }
 }
@@ -149,13 +149,13 @@ impl DynHook for WatchedHook {
     fn points(&self) -> Points {
         self.hook.points()
     }
-    fn on_conversation<'a>(&'a self, meeting: &'a mut Meeting) -> Decided<'a, ()> {
+    fn on_conversation<'a>(&'a self, meeting: &'a mut OnConversationContext) -> Decided<'a, ()> {
         self.at(Point::OnConversation, self.hook.on_conversation(meeting))
     }
-    fn before_agent<'a>(&'a self, turn: &'a mut Incoming) -> Decided<'a, BeforeAgent> {
+    fn before_agent<'a>(&'a self, turn: &'a mut BeforeAgentContext) -> Decided<'a, BeforeAgent> {
         self.at(Point::BeforeAgent, self.hook.before_agent(turn))
     }
-    fn before_model<'a>(&'a self, turn: &'a mut Outgoing) -> Decided<'a, BeforeModel> {
+    fn before_model<'a>(&'a self, turn: &'a mut BeforeModelContext) -> Decided<'a, BeforeModel> {
         self.at(Point::BeforeModel, self.hook.before_model(turn))
     }
     fn wrap_model_call<'a>(
@@ -164,7 +164,7 @@ impl DynHook for WatchedHook {
         request: &'a Request,
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
-    ) -> Boxed<'a, Result<Reply, ModelError>> {
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         self.at(Point::WrapModelCall, self.hook.wrap_model_call(entry, request, out, next))
     }
     /// Transformers do not wait: nothing can happen between two of them.
@@ -188,20 +188,20 @@ impl DynHook for WatchedHook {
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
         self.at(Point::AfterTool, self.hook.after_tool(turn, call, output))
     }
-    fn on_stop<'a>(&'a self, turn: &'a Stopping) -> Decided<'a, OnStop> {
+    fn on_stop<'a>(&'a self, turn: &'a OnStopContext) -> Decided<'a, OnStop> {
         self.at(Point::OnStop, self.hook.on_stop(turn))
     }
-    fn after_agent<'a>(&'a self, turn: &'a mut Settled) -> Decided<'a, AfterAgent> {
+    fn after_agent<'a>(&'a self, turn: &'a mut AfterAgentContext) -> Decided<'a, AfterAgent> {
         self.at(Point::AfterAgent, self.hook.after_agent(turn))
     }
-    fn background<'a>(&'a self, snapshot: &'a Snapshot) -> Decided<'a, ()> {
+    fn background<'a>(&'a self, snapshot: &'a BackgroundContext) -> Decided<'a, ()> {
         self.at(Point::Background, self.hook.background(snapshot))
     }
-    fn on_ended<'a>(&'a self, ended: &'a Ended) -> Decided<'a, ()> {
+    fn on_ended<'a>(&'a self, ended: &'a TurnReport) -> Decided<'a, ()> {
         self.at(Point::OnEnded, self.hook.on_ended(ended))
     }
     /// What is told is told after it happened, and what happened has its boundaries: no more here.
-    fn on_event<'a>(&'a self, told: &'a Arc<Told>) -> Decided<'a, ()> {
+    fn on_event<'a>(&'a self, told: &'a Arc<FeedEvent>) -> Decided<'a, ()> {
         self.hook.on_event(told)
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Verdict;
 use crate::clock::Timestamp;
-use crate::event::{EventKind, Outcome, Prompt, Refusal, Resolved};
+use crate::event::{EventKind, Outcome, Question, Refusal, Resolved};
 use crate::id::{CallId, TurnId};
 use crate::message::{Text, ToolCall, Usage};
-use crate::scope::By;
+use crate::scope::Author;
 use crate::tool::Executor;
 
 /// The turn under way.
@@ -15,13 +15,13 @@ pub struct OpenTurn {
     /// Whether its message is in the log.
     pub(crate) accepted: bool,
     /// Who sent the message.
-    pub(crate) by: Option<By>,
+    pub(crate) by: Option<Author>,
     /// Where in history it begins.
     pub(crate) first: usize,
     /// Calls without a result.
     pub(crate) calls: Vec<OpenCall>,
     /// Questions that are not about a tool call: a whole reply, a pause.
-    pub(crate) questions: Vec<Question>,
+    pub(crate) questions: Vec<OpenQuestion>,
     /// Whether the model's last reply called for nothing.
     pub(crate) spoke: bool,
     /// Whether the next request is ready. Not from the log: a revived turn builds again.
@@ -46,9 +46,9 @@ pub(crate) struct OpenCall {
     pub(crate) executor: Executor,
     pub(crate) started: bool,
     /// Who allowed it.
-    pub(crate) approved_by: Option<By>,
+    pub(crate) approved_by: Option<Author>,
     /// The last question about it. In a box: few calls are asked about, and calls are moved often.
-    pub(crate) question: Option<Box<Question>>,
+    pub(crate) question: Option<Box<OpenQuestion>>,
     /// How many questions that its tool asked were answered.
     pub(crate) answers: usize,
 }
@@ -62,11 +62,11 @@ impl OpenCall {
 
 /// Something asked of a person or a client.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct OpenQuestion {
     pub(crate) call: CallId,
-    pub(crate) prompt: Prompt,
+    pub(crate) question: Question,
     pub(crate) expires: Timestamp,
-    pub(crate) answer: Option<(Resolved, By)>,
+    pub(crate) answer: Option<(Resolved, Author)>,
     pub(crate) reason: Option<Text>,
 }
 
@@ -91,28 +91,28 @@ impl OpenTurn {
     }
 
     /// Who approved the reply that was asked about, if it is not in the log yet.
-    pub(crate) fn approved_reply(&self) -> Option<&By> {
-        self.questions.iter().find_map(|question| match (&question.prompt, &question.answer) {
-            (Prompt::Approval { .. }, Some((Resolved::Approved, by))) => Some(by),
+    pub(crate) fn approved_reply(&self) -> Option<&Author> {
+        self.questions.iter().find_map(|question| match (&question.question, &question.answer) {
+            (Question::Approval { .. }, Some((Resolved::Approved, by))) => Some(by),
             _ => None,
         })
     }
 
     /// Whether a person approved a pause: the turn ends without asking the stop hooks again.
     pub(crate) fn stop_approved(&self) -> bool {
-        let approved = |question: &Question| {
-            matches!((&question.prompt, &question.answer), (Prompt::Pause { .. }, Some((Resolved::Approved, _))))
+        let approved = |question: &OpenQuestion| {
+            matches!((&question.question, &question.answer), (Question::Pause { .. }, Some((Resolved::Approved, _))))
         };
         self.questions.iter().any(approved)
     }
 
-    fn open_question(&mut self, id: &CallId) -> Option<&mut Question> {
+    fn open_question(&mut self, id: &CallId) -> Option<&mut OpenQuestion> {
         let of_calls = self.calls.iter_mut().filter_map(|open| open.question.as_deref_mut());
         of_calls.chain(&mut self.questions).find(|question| question.call == *id && question.answer.is_none())
     }
 
     /// Everything that waits for an answer.
-    pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Question> {
+    pub(crate) fn open_questions(&self) -> impl Iterator<Item = &OpenQuestion> {
         let of_calls = self.calls.iter().filter_map(|open| open.question.as_deref());
         of_calls.chain(&self.questions).filter(|question| question.answer.is_none())
     }
@@ -155,7 +155,7 @@ impl OpenTurn {
                 }
             }
             EventKind::ToolResult { call, .. } => self.calls.retain(|open| open.call.call != *call),
-            EventKind::Suspension { call, prompt, expires } => self.ask(call, prompt, *expires),
+            EventKind::Suspension { call, question, expires } => self.ask(call, question, *expires),
             EventKind::Resolution { call, decision, by, reason } => self.answer(call, *decision, by, reason),
             EventKind::StopFeedback { refusals } => {
                 self.spoke = false;
@@ -168,32 +168,33 @@ impl OpenTurn {
         }
     }
 
-    fn ask(&mut self, call: &CallId, prompt: &Prompt, expires: Timestamp) {
-        let question = Question { call: call.clone(), prompt: prompt.clone(), expires, answer: None, reason: None };
+    fn ask(&mut self, call: &CallId, question: &Question, expires: Timestamp) {
+        let asked =
+            OpenQuestion { call: call.clone(), question: question.clone(), expires, answer: None, reason: None };
         match self.calls.iter_mut().find(|open| open.call.call == *call) {
             Some(open) => {
                 // A tool that asks in its own words speaks of other arguments than its own.
-                if let (false, Prompt::Approval { arguments, .. } | Prompt::ClientExec { arguments, .. }) =
-                    (open.started, prompt)
+                if let (false, Question::Approval { arguments, .. } | Question::ClientExec { arguments, .. }) =
+                    (open.started, question)
                 {
                     open.call.arguments = arguments.clone();
                 }
-                open.question = Some(Box::new(question));
+                open.question = Some(Box::new(asked));
             }
-            None => self.questions.push(question),
+            None => self.questions.push(asked),
         }
     }
 
-    fn answer(&mut self, call: &CallId, decision: Resolved, by: &By, reason: &Option<Text>) {
+    fn answer(&mut self, call: &CallId, decision: Resolved, by: &Author, reason: &Option<Text>) {
         if let Some(open) = self.calls.iter_mut().find(|open| open.started && open.call.call == *call) {
             open.answers += 1;
         }
         let Some(question) = self.open_question(call) else { return };
         question.answer = Some((decision, by.clone()));
         question.reason.clone_from(reason);
-        let about_reply = matches!(question.prompt, Prompt::Approval { tool: None, .. });
+        let about_reply = matches!(question.question, Question::Approval { tool: None, .. });
         // Neither let through nor refused: asking the stop hooks again would pause for ever.
-        if decision == Resolved::Expired && matches!(question.prompt, Prompt::Pause { .. }) {
+        if decision == Resolved::Expired && matches!(question.question, Question::Pause { .. }) {
             self.verdict = Some(Verdict::new(Outcome::Halted, "nobody answered in time").by(by.clone()));
             return;
         }

@@ -14,18 +14,18 @@ use crate::message::{Reply, Text};
 ///
 /// ```
 /// use serde_json::json;
-/// use turnbuckle::{Agent, Say, Conversations, Rest, Scope, Shape, models::Script};
+/// use turnbuckle::{Agent, UserInput, Conversations, TurnStatus, Scope, OutputSchema, models::Script};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let shape = Shape::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}))?;
+/// let shape = OutputSchema::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}))?;
 /// let agent = Agent::builder("counter", Script::says(["three, I think", "{\"n\": 3}"])).build()?;
 /// let conversations = Conversations::in_memory(agent);
-/// let rest = conversations.turn(&"c_1".into(), Say::new("how many?").shaped(shape), Scope::local()).await?;
-/// let Rest::Ended(ended) = rest else { unreachable!() };
+/// let rest = conversations.turn(&"c_1".into(), UserInput::new("how many?").with_schema(shape), Scope::local()).await?;
+/// let TurnStatus::Ended(ended) = rest else { unreachable!() };
 /// assert_eq!(ended.object(), Some(&json!({"n": 3})));
-/// # Ok::<(), turnbuckle::Failure>(()) }).unwrap();
+/// # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct Shape(Arc<Inner>);
+pub struct OutputSchema(Arc<Inner>);
 
 struct Inner {
     schema: Arc<Value>,
@@ -35,18 +35,18 @@ struct Inner {
 /// A schema that is none.
 #[derive(Debug, thiserror::Error)]
 #[error("this is not a JSON schema: {problem}")]
-pub struct ShapeError {
+pub struct SchemaError {
     problem: String,
 }
 
 /// How many complaints a model is told at once.
 const COMPLAINTS: usize = 5;
 
-impl Shape {
+impl OutputSchema {
     /// Compiles the schema.
-    pub fn new(schema: Value) -> Result<Self, ShapeError> {
+    pub fn new(schema: Value) -> Result<Self, SchemaError> {
         let validator =
-            jsonschema::validator_for(&schema).map_err(|error| ShapeError { problem: error.to_string() })?;
+            jsonschema::validator_for(&schema).map_err(|error| SchemaError { problem: error.to_string() })?;
         Ok(Self(Arc::new(Inner { schema: Arc::new(schema), validator })))
     }
 
@@ -84,7 +84,7 @@ fn unfenced(text: &str) -> &str {
     inner.and_then(|inner| inner.strip_suffix("```")).unwrap_or(text).trim()
 }
 
-impl fmt::Debug for Shape {
+impl fmt::Debug for OutputSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Shape").field(&self.0.schema).finish()
     }

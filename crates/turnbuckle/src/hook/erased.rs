@@ -9,12 +9,15 @@ use std::task::{Context, Poll};
 
 use super::next::{wrapped, wrapped_tool};
 use super::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
-use super::{Hook, HookEntry, Incoming, Meeting, ModelNext, Outgoing, Point, Points, Settled, Snapshot, Stopping};
+use super::{
+    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Hook, HookEntry, ModelNext,
+    OnConversationContext, OnStopContext, Point, Points,
+};
 use super::{ToolNext, Transformer};
-use crate::Failure;
-use crate::clock::Boxed;
-use crate::conversation::Ended;
-use crate::live::Told;
+use crate::BoxError;
+use crate::BoxFuture;
+use crate::conversation::TurnReport;
+use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
 use crate::tool::Output;
@@ -48,20 +51,20 @@ impl<T> Pass<T> {
 }
 
 impl<T: Default> Future for Pass<T> {
-    type Output = Result<T, Failure>;
+    type Output = Result<T, BoxError>;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(T::default()))
     }
 }
 
-type Decided<'a, T> = Boxed<'a, Result<T, Failure>>;
+type Decided<'a, T> = BoxFuture<'a, Result<T, BoxError>>;
 
 /// [`Hook`] with boxed futures.
 pub(crate) trait DynHook: Send + Sync {
     fn points(&self) -> Points;
-    fn on_conversation<'a>(&'a self, meeting: &'a mut Meeting) -> Decided<'a, ()>;
-    fn before_agent<'a>(&'a self, turn: &'a mut Incoming) -> Decided<'a, BeforeAgent>;
-    fn before_model<'a>(&'a self, turn: &'a mut Outgoing) -> Decided<'a, BeforeModel>;
+    fn on_conversation<'a>(&'a self, meeting: &'a mut OnConversationContext) -> Decided<'a, ()>;
+    fn before_agent<'a>(&'a self, turn: &'a mut BeforeAgentContext) -> Decided<'a, BeforeAgent>;
+    fn before_model<'a>(&'a self, turn: &'a mut BeforeModelContext) -> Decided<'a, BeforeModel>;
     /// With all that goes around it: see [`wrapped`].
     fn wrap_model_call<'a>(
         &'a self,
@@ -69,7 +72,7 @@ pub(crate) trait DynHook: Send + Sync {
         request: &'a Request,
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
-    ) -> Boxed<'a, Result<Reply, ModelError>>;
+    ) -> BoxFuture<'a, Result<Reply, ModelError>>;
     fn transformer(&self) -> Option<Box<dyn Transformer>>;
     fn after_model<'a>(&'a self, turn: &'a Turn, reply: &'a Arc<Reply>) -> Decided<'a, AfterModel>;
     fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool>;
@@ -81,11 +84,11 @@ pub(crate) trait DynHook: Send + Sync {
         next: ToolNext<'a>,
     ) -> Decided<'a, Output>;
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool>;
-    fn on_stop<'a>(&'a self, turn: &'a Stopping) -> Decided<'a, OnStop>;
-    fn after_agent<'a>(&'a self, turn: &'a mut Settled) -> Decided<'a, AfterAgent>;
-    fn background<'a>(&'a self, snapshot: &'a Snapshot) -> Decided<'a, ()>;
-    fn on_ended<'a>(&'a self, ended: &'a Ended) -> Decided<'a, ()>;
-    fn on_event<'a>(&'a self, told: &'a Arc<Told>) -> Decided<'a, ()>;
+    fn on_stop<'a>(&'a self, turn: &'a OnStopContext) -> Decided<'a, OnStop>;
+    fn after_agent<'a>(&'a self, turn: &'a mut AfterAgentContext) -> Decided<'a, AfterAgent>;
+    fn background<'a>(&'a self, snapshot: &'a BackgroundContext) -> Decided<'a, ()>;
+    fn on_ended<'a>(&'a self, ended: &'a TurnReport) -> Decided<'a, ()>;
+    fn on_event<'a>(&'a self, told: &'a Arc<FeedEvent>) -> Decided<'a, ()>;
 }
 
 /// Each future makes the hook's own at its first poll, so that a panic on the way is contained like any other.
@@ -93,13 +96,13 @@ impl<H: Hook> DynHook for H {
     fn points(&self) -> Points {
         implemented(self)
     }
-    fn on_conversation<'a>(&'a self, meeting: &'a mut Meeting) -> Decided<'a, ()> {
+    fn on_conversation<'a>(&'a self, meeting: &'a mut OnConversationContext) -> Decided<'a, ()> {
         Box::pin(async move { Hook::on_conversation(self, meeting).await })
     }
-    fn before_agent<'a>(&'a self, turn: &'a mut Incoming) -> Decided<'a, BeforeAgent> {
+    fn before_agent<'a>(&'a self, turn: &'a mut BeforeAgentContext) -> Decided<'a, BeforeAgent> {
         Box::pin(async move { Hook::before_agent(self, turn).await })
     }
-    fn before_model<'a>(&'a self, turn: &'a mut Outgoing) -> Decided<'a, BeforeModel> {
+    fn before_model<'a>(&'a self, turn: &'a mut BeforeModelContext) -> Decided<'a, BeforeModel> {
         Box::pin(async move { Hook::before_model(self, turn).await })
     }
     fn wrap_model_call<'a>(
@@ -108,7 +111,7 @@ impl<H: Hook> DynHook for H {
         request: &'a Request,
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
-    ) -> Boxed<'a, Result<Reply, ModelError>> {
+    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(wrapped(self, entry, request, out, next))
     }
     fn transformer(&self) -> Option<Box<dyn Transformer>> {
@@ -131,19 +134,19 @@ impl<H: Hook> DynHook for H {
     fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
         Box::pin(async move { Hook::after_tool(self, turn, call, output).await })
     }
-    fn on_stop<'a>(&'a self, turn: &'a Stopping) -> Decided<'a, OnStop> {
+    fn on_stop<'a>(&'a self, turn: &'a OnStopContext) -> Decided<'a, OnStop> {
         Box::pin(async move { Hook::on_stop(self, turn).await })
     }
-    fn after_agent<'a>(&'a self, turn: &'a mut Settled) -> Decided<'a, AfterAgent> {
+    fn after_agent<'a>(&'a self, turn: &'a mut AfterAgentContext) -> Decided<'a, AfterAgent> {
         Box::pin(async move { Hook::after_agent(self, turn).await })
     }
-    fn background<'a>(&'a self, snapshot: &'a Snapshot) -> Decided<'a, ()> {
+    fn background<'a>(&'a self, snapshot: &'a BackgroundContext) -> Decided<'a, ()> {
         Box::pin(async move { Hook::background(self, snapshot).await })
     }
-    fn on_ended<'a>(&'a self, ended: &'a Ended) -> Decided<'a, ()> {
+    fn on_ended<'a>(&'a self, ended: &'a TurnReport) -> Decided<'a, ()> {
         Box::pin(async move { Hook::on_ended(self, ended).await })
     }
-    fn on_event<'a>(&'a self, told: &'a Arc<Told>) -> Decided<'a, ()> {
+    fn on_event<'a>(&'a self, told: &'a Arc<FeedEvent>) -> Decided<'a, ()> {
         Box::pin(async move { Hook::on_event(self, told).await })
     }
 }
@@ -152,12 +155,12 @@ impl<H: Hook> DynHook for H {
 fn implemented<H: Hook>(hook: &H) -> Points {
     type S<T> = &'static T;
     type M<T> = &'static mut T;
-    let unhooked_model = TypeId::of::<Unhooked<Boxed<'static, Result<Reply, ModelError>>>>();
+    let unhooked_model = TypeId::of::<Unhooked<BoxFuture<'static, Result<Reply, ModelError>>>>();
     let unhooked_tool = TypeId::of::<Unhooked<Decided<'static, Output>>>();
     Points::default()
-        .set(Point::OnConversation, returned1::<H, M<Meeting>, _>(H::on_conversation) != passed::<()>())
-        .set(Point::BeforeAgent, returned1::<H, M<Incoming>, _>(H::before_agent) != passed::<BeforeAgent>())
-        .set(Point::BeforeModel, returned1::<H, M<Outgoing>, _>(H::before_model) != passed::<BeforeModel>())
+        .set(Point::OnConversation, returned1::<H, M<OnConversationContext>, _>(H::on_conversation) != passed::<()>())
+        .set(Point::BeforeAgent, returned1::<H, M<BeforeAgentContext>, _>(H::before_agent) != passed::<BeforeAgent>())
+        .set(Point::BeforeModel, returned1::<H, M<BeforeModelContext>, _>(H::before_model) != passed::<BeforeModel>())
         .set(
             Point::WrapModelCall,
             returned4::<H, S<Turn>, S<Request>, M<dyn Sink>, ModelNext<'static>, _>(H::wrap_model_call)
@@ -174,11 +177,11 @@ fn implemented<H: Hook>(hook: &H) -> Points {
             Point::AfterTool,
             returned3::<H, S<Turn>, S<ToolCall>, S<Output>, _>(H::after_tool) != passed::<AfterTool>(),
         )
-        .set(Point::OnStop, returned1::<H, S<Stopping>, _>(H::on_stop) != passed::<OnStop>())
-        .set(Point::AfterAgent, returned1::<H, M<Settled>, _>(H::after_agent) != passed::<AfterAgent>())
-        .set(Point::Background, returned1::<H, S<Snapshot>, _>(H::background) != passed::<()>())
-        .set(Point::OnEnded, returned1::<H, S<Ended>, _>(H::on_ended) != passed::<()>())
-        .set(Point::OnEvent, returned1::<H, S<Arc<Told>>, _>(H::on_event) != passed::<()>())
+        .set(Point::OnStop, returned1::<H, S<OnStopContext>, _>(H::on_stop) != passed::<OnStop>())
+        .set(Point::AfterAgent, returned1::<H, M<AfterAgentContext>, _>(H::after_agent) != passed::<AfterAgent>())
+        .set(Point::Background, returned1::<H, S<BackgroundContext>, _>(H::background) != passed::<()>())
+        .set(Point::OnEnded, returned1::<H, S<TurnReport>, _>(H::on_ended) != passed::<()>())
+        .set(Point::OnEvent, returned1::<H, S<Arc<FeedEvent>>, _>(H::on_event) != passed::<()>())
 }
 
 fn passed<T: 'static>() -> TypeId {
@@ -206,7 +209,7 @@ mod tests {
 
     struct Some3;
     impl Hook for Some3 {
-        async fn before_agent(&self, _: &mut Incoming) -> Result<BeforeAgent, Failure> {
+        async fn before_agent(&self, _: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
             Ok(BeforeAgent::Continue)
         }
         async fn wrap_model_call<'a>(
@@ -218,7 +221,7 @@ mod tests {
         ) -> Result<Reply, ModelError> {
             next.run(request, out).await
         }
-        async fn on_ended(&self, _: &Ended) -> Result<(), Failure> {
+        async fn on_ended(&self, _: &TurnReport) -> Result<(), BoxError> {
             Ok(())
         }
     }

@@ -10,7 +10,7 @@ use tokio::task::coop::poll_proceed;
 
 use super::queue::{Queue, QueueReader};
 use super::ring::{Read, Ring};
-use super::{ConversationState, Cursor, Live, Telling, Told};
+use super::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
 use crate::id::{CallId, ConversationId, TurnId};
@@ -26,7 +26,7 @@ pub enum Delivery {
 }
 
 /// One conversation's plane.
-pub(crate) struct Plane {
+pub(crate) struct EventFeed {
     pub(crate) conversation: ConversationId,
     clock: Arc<dyn Clock>,
     /// Shared with lossy viewers, who find it closed when the plane is gone.
@@ -57,7 +57,7 @@ impl Inner {
         self.lossy.is_watched() || !self.lossless.is_empty()
     }
 
-    fn send(&mut self, told: Told) {
+    fn send(&mut self, told: FeedEvent) {
         let told = Arc::new(told);
         if !self.lossless.is_empty() {
             self.lossless.retain(|queue| queue.push(&told));
@@ -68,13 +68,13 @@ impl Inner {
     }
 
     /// Tells one word of the log.
-    fn tell_log(&mut self, conversation: &ConversationId, event: &Arc<Event>) {
+    fn publish_log(&mut self, conversation: &ConversationId, event: &Arc<Event>) {
         let cursor = self.next_cursor();
         self.view.hear_event(cursor, event);
         // A word for nobody is not made.
         if self.is_watched() {
             let (conversation, turn, at) = (conversation.clone(), Some(event.turn.clone()), event.at);
-            self.send(Told { conversation, turn, cursor, at, what: Telling::Log(event.clone()) });
+            self.send(FeedEvent { conversation, turn, cursor, at, item: FeedItem::Log(event.clone()) });
         }
     }
 }
@@ -88,7 +88,7 @@ fn release(mut inner: MutexGuard<'_, Inner>) {
     }
 }
 
-impl Plane {
+impl EventFeed {
     pub(crate) fn new(conversation: ConversationId, clock: Arc<dyn Clock>) -> Self {
         let inner = Inner {
             cursor: Cursor::default(),
@@ -118,23 +118,23 @@ impl Plane {
         drop(inner);
         if missed > 0 && self.is_watched() {
             // Another process wrote meanwhile: whoever watched here must take a new snapshot.
-            self.tell_live(None, Live::Lagged { missed });
+            self.publish_live(None, LiveEvent::Lagged { missed });
         }
     }
 
-    pub(crate) fn tell_live(&self, turn: Option<&TurnId>, live: Live) {
+    pub(crate) fn publish_live(&self, turn: Option<&TurnId>, live: LiveEvent) {
         let mut inner = self.lock();
         let cursor = inner.next_cursor();
         inner.view.hear_live(cursor, &live);
         if inner.is_watched() {
             let (conversation, turn, at) = (self.conversation.clone(), turn.cloned(), self.clock.now());
-            inner.send(Told { conversation, turn, cursor, at, what: Telling::Live(live) });
+            inner.send(FeedEvent { conversation, turn, cursor, at, item: FeedItem::Live(live) });
             release(inner);
         }
     }
 
-    pub(crate) fn tell_log(&self, event: &Arc<Event>) {
-        self.tell_all(std::slice::from_ref(event));
+    pub(crate) fn publish_log(&self, event: &Arc<Event>) {
+        self.publish_all(std::slice::from_ref(event));
     }
 
     /// Tells those of these events that were not told yet.
@@ -142,16 +142,16 @@ impl Plane {
         let mut inner = self.lock();
         let last = inner.view.events.last().map_or(0, |event| event.seq);
         for event in events.iter().filter(|event| event.seq > last) {
-            inner.tell_log(&self.conversation, event);
+            inner.publish_log(&self.conversation, event);
         }
         release(inner);
     }
 
     /// Tells what one write added.
-    pub(crate) fn tell_all(&self, events: &[Arc<Event>]) {
+    pub(crate) fn publish_all(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();
         for event in events {
-            inner.tell_log(&self.conversation, event);
+            inner.publish_log(&self.conversation, event);
         }
         release(inner);
     }
@@ -223,7 +223,7 @@ impl Plane {
     }
 }
 
-impl Drop for Plane {
+impl Drop for EventFeed {
     fn drop(&mut self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -239,7 +239,7 @@ struct RingReader {
     inner: Arc<Mutex<Inner>>,
     place: usize,
     /// Taken and not given out yet.
-    taken: VecDeque<Arc<Told>>,
+    taken: VecDeque<Arc<FeedEvent>>,
 }
 
 impl RingReader {
@@ -304,7 +304,7 @@ impl Subscription {
     }
 
     /// The next word, if it was told already.
-    pub fn try_next(&mut self) -> Option<Arc<Told>> {
+    pub fn try_next(&mut self) -> Option<Arc<FeedEvent>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next()?,
             Tail::Lossy(reader) => match reader.read(|read| read, |_| Read::Nothing) {
@@ -318,7 +318,7 @@ impl Subscription {
     }
 
     /// The next word told; `None` when the conversation is gone, or a lossless viewer let the deadline pass.
-    pub async fn next(&mut self) -> Option<Arc<Told>> {
+    pub async fn next(&mut self) -> Option<Arc<FeedEvent>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.next().await?,
             Tail::Lossy(reader) => match poll_fn(|cx| reader.poll(cx)).await? {
@@ -333,13 +333,13 @@ impl Subscription {
 }
 
 impl Subscription {
-    fn lagged(&self, missed: u64) -> Arc<Told> {
-        Arc::new(Told {
+    fn lagged(&self, missed: u64) -> Arc<FeedEvent> {
+        Arc::new(FeedEvent {
             conversation: self.conversation.clone(),
             turn: None,
             cursor: self.last,
             at: Timestamp::default(),
-            what: Telling::Live(Live::Lagged { missed }),
+            item: FeedItem::Live(LiveEvent::Lagged { missed }),
         })
     }
 }

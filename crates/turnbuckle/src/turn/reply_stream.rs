@@ -9,30 +9,30 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
-use super::seen::Frame;
-use crate::hook::{HookEntry, Passed, Transformer};
-use crate::live::Live;
+use super::view::TurnContext;
+use crate::feed::LiveEvent;
+use crate::hook::{HookEntry, TransformOutput, Transformer};
 use crate::message::{Content, Part, Text};
 use crate::model::Sink;
-use crate::scope::By;
+use crate::scope::Author;
 
 /// What kind of stretch a piece of a reply is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+enum Channel {
     Text,
     Thinking,
 }
 
 /// A stretch of one kind: as pushed, and as let through.
-struct Stretch {
-    lane: Lane,
+struct Block {
+    channel: Channel,
     raw: String,
     passed: String,
     transformers: Vec<(Text, Box<dyn Transformer>)>,
     finished: bool,
 }
 
-impl Stretch {
+impl Block {
     /// What was let through.
     fn passed(&self) -> &str {
         if self.transformers.is_empty() { &self.raw } else { &self.passed }
@@ -41,19 +41,19 @@ impl Stretch {
     /// It as a part, if anything came through.
     fn part(&self) -> Option<Part> {
         let text: Text = self.passed().into();
-        (!text.is_empty()).then_some(match self.lane {
-            Lane::Text => Part::Text { text },
-            Lane::Thinking => Part::Thinking { text, signature: None },
+        (!text.is_empty()).then_some(match self.channel {
+            Channel::Text => Part::Text { text },
+            Channel::Thinking => Part::Thinking { text, signature: None },
         })
     }
 }
 
 /// Where one reply comes out.
-pub(crate) struct Outlet {
-    frame: Arc<Frame>,
+pub(crate) struct ReplyStream {
+    ctx: Arc<TurnContext>,
     attempt: u32,
     /// Most replies are one stretch of text.
-    stretches: SmallVec<[Stretch; 1]>,
+    blocks: SmallVec<[Block; 1]>,
     annotations: Map<String, Value>,
     /// Whether any text of the present attempt was told.
     told: bool,
@@ -64,13 +64,13 @@ pub(crate) struct Outlet {
     scratch: [String; 2],
 }
 
-impl Outlet {
+impl ReplyStream {
     /// `attempt` counts unless a model begins another.
-    pub(crate) fn new(frame: Arc<Frame>, attempt: u32, held: bool) -> Self {
+    pub(crate) fn new(ctx: Arc<TurnContext>, attempt: u32, held: bool) -> Self {
         Self {
-            frame,
+            ctx,
             attempt,
-            stretches: SmallVec::new(),
+            blocks: SmallVec::new(),
             annotations: Map::new(),
             told: false,
             held,
@@ -79,43 +79,43 @@ impl Outlet {
         }
     }
 
-    fn hooks(frame: &Frame) -> &[HookEntry] {
-        &frame.agent.chains().stream
+    fn hooks(ctx: &TurnContext) -> &[HookEntry] {
+        &ctx.agent.chains().stream
     }
 
-    fn stretch(&mut self, lane: Lane) -> usize {
-        if self.stretches.last().is_none_or(|last| last.lane != lane || last.finished) {
+    fn block(&mut self, channel: Channel) -> usize {
+        if self.blocks.last().is_none_or(|last| last.channel != channel || last.finished) {
             self.finish_last();
             let make = |entry: &HookEntry| Some((entry.name.clone(), entry.hook()?.transformer()?));
-            let transformers = Self::hooks(&self.frame).iter().filter_map(make).collect();
+            let transformers = Self::hooks(&self.ctx).iter().filter_map(make).collect();
             let (raw, passed) = (String::new(), String::new());
-            self.stretches.push(Stretch { lane, raw, passed, transformers, finished: false });
+            self.blocks.push(Block { channel, raw, passed, transformers, finished: false });
         }
-        self.stretches.len() - 1
+        self.blocks.len() - 1
     }
 
-    fn push(&mut self, lane: Lane, text: &str) {
+    fn push(&mut self, channel: Channel, text: &str) {
         if text.is_empty() || self.failure.is_some() {
             return;
         }
-        let index = self.stretch(lane);
-        let stretch = &mut self.stretches[index];
-        stretch.raw.push_str(text);
-        if stretch.transformers.is_empty() {
+        let index = self.block(channel);
+        let block = &mut self.blocks[index];
+        block.raw.push_str(text);
+        if block.transformers.is_empty() {
             return self.let_through(index, text);
         }
         self.transform(index, Some(text));
     }
 
     fn finish_last(&mut self) {
-        let Some(index) = self.stretches.len().checked_sub(1) else { return };
-        if self.stretches[index].finished || self.failure.is_some() {
+        let Some(index) = self.blocks.len().checked_sub(1) else { return };
+        if self.blocks[index].finished || self.failure.is_some() {
             return;
         }
-        if !self.stretches[index].transformers.is_empty() {
+        if !self.blocks[index].transformers.is_empty() {
             self.transform(index, None);
         }
-        self.stretches[index].finished = true;
+        self.blocks[index].finished = true;
     }
 
     /// Runs a chunk, or the end of the stretch, through the chain of transformers.
@@ -124,10 +124,10 @@ impl Outlet {
         from.clear();
         from.push_str(chunk.unwrap_or_default());
         let annotations = &mut self.annotations;
-        for (hook, transformer) in &mut self.stretches[index].transformers {
+        for (hook, transformer) in &mut self.blocks[index].transformers {
             to.clear();
-            let mut out = Passed::new(&mut to, annotations);
-            let run = || -> Result<(), crate::Failure> {
+            let mut out = TransformOutput::new(&mut to, annotations);
+            let run = || -> Result<(), crate::BoxError> {
                 if !from.is_empty() {
                     transformer.chunk(&from, &mut out)?;
                 }
@@ -157,45 +157,45 @@ impl Outlet {
         if text.is_empty() {
             return;
         }
-        let stretch = &mut self.stretches[index];
+        let block = &mut self.blocks[index];
         // Without transformers what was said is what is let through: one copy is enough.
-        if !stretch.transformers.is_empty() {
-            stretch.passed.push_str(text);
+        if !block.transformers.is_empty() {
+            block.passed.push_str(text);
         }
-        let lane = stretch.lane;
+        let channel = block.channel;
         if !self.held {
-            self.tell(lane, text);
+            self.publish(channel, text);
         }
     }
 
-    fn tell(&mut self, lane: Lane, text: &str) {
+    fn publish(&mut self, channel: Channel, text: &str) {
         self.told = true;
         let (attempt, text) = (self.attempt, text.into());
-        self.frame.tell(match lane {
-            Lane::Text => Live::TextDelta { attempt, text },
-            Lane::Thinking => Live::ThinkingDelta { attempt, text },
+        self.ctx.publish(match channel {
+            Channel::Text => LiveEvent::TextDelta { attempt, text },
+            Channel::Thinking => LiveEvent::ThinkingDelta { attempt, text },
         });
     }
 
     /// Takes back what was told of this attempt and forgets the rest.
-    pub(crate) fn discard(&mut self, by: Option<By>, reason: Option<Text>) {
+    pub(crate) fn discard(&mut self, by: Option<Author>, reason: Option<Text>) {
         if std::mem::take(&mut self.told) {
-            self.frame.tell(Live::AttemptDiscarded { attempt: self.attempt, by, reason });
+            self.ctx.publish(LiveEvent::AttemptDiscarded { attempt: self.attempt, by, reason });
         }
-        self.stretches.clear();
+        self.blocks.clear();
         self.annotations.clear();
     }
 
     /// Makes sure that the whole of `content`, and nothing else, has come through; gives back what was let through.
     pub(crate) fn complete(&mut self, content: &Content) -> Result<Content, (Text, String)> {
         if !self.pushed_exactly(content) {
-            if !self.stretches.is_empty() {
+            if !self.blocks.is_empty() {
                 self.discard(None, Some("the reply differs from what was streamed".into()));
             }
             for part in content.parts() {
                 match part {
-                    Part::Text { text } => self.push(Lane::Text, text),
-                    Part::Thinking { text, .. } => self.push(Lane::Thinking, text),
+                    Part::Text { text } => self.push(Channel::Text, text),
+                    Part::Thinking { text, .. } => self.push(Channel::Thinking, text),
                     _ => {}
                 }
             }
@@ -204,28 +204,28 @@ impl Outlet {
         match self.failure.take() {
             Some(failure) => Err(failure),
             // Nothing stood between what was said and what was let through.
-            None if self.stretches.iter().all(|stretch| stretch.transformers.is_empty()) => Ok(content.clone()),
+            None if self.blocks.iter().all(|block| block.transformers.is_empty()) => Ok(content.clone()),
             None => Ok(self.content(content)),
         }
     }
 
     /// Whether what was pushed is what the reply holds.
     fn pushed_exactly(&self, content: &Content) -> bool {
-        let mut pushed = self.stretches.iter().map(|stretch| (stretch.lane, stretch.raw.as_str()));
-        let (mut lane, mut rest) = (Lane::Text, "");
+        let mut pushed = self.blocks.iter().map(|block| (block.channel, block.raw.as_str()));
+        let (mut channel, mut rest) = (Channel::Text, "");
         for part in content.parts() {
-            let (kind, mut text): (Lane, &str) = match part {
-                Part::Text { text } => (Lane::Text, text),
-                Part::Thinking { text, .. } => (Lane::Thinking, text),
+            let (kind, mut text): (Channel, &str) = match part {
+                Part::Text { text } => (Channel::Text, text),
+                Part::Thinking { text, .. } => (Channel::Thinking, text),
                 _ => continue,
             };
             while !text.is_empty() {
                 if rest.is_empty() {
-                    let Some(stretch) = pushed.next() else { return false };
-                    (lane, rest) = stretch;
+                    let Some(block) = pushed.next() else { return false };
+                    (channel, rest) = block;
                 }
                 let length = text.len().min(rest.len());
-                if lane != kind || text.as_bytes()[..length] != rest.as_bytes()[..length] {
+                if channel != kind || text.as_bytes()[..length] != rest.as_bytes()[..length] {
                     return false;
                 }
                 // Both sides agree on these bytes, so the cut is a character boundary in both or in neither.
@@ -241,7 +241,7 @@ impl Outlet {
     /// was changed. What is no text keeps its place among the rest.
     fn content(&self, reply: &Content) -> Content {
         let mut parts = Vec::with_capacity(reply.parts().len());
-        let mut stretches = self.stretches.iter();
+        let mut blocks = self.blocks.iter();
         let (mut left, mut unchanged) = (0_usize, true);
         for part in reply.parts() {
             let said = match part {
@@ -249,10 +249,10 @@ impl Outlet {
                 _ => 0,
             };
             if said > 0 && left == 0 {
-                let Some(stretch) = stretches.next() else { break };
-                (left, unchanged) = (stretch.raw.len(), stretch.passed() == stretch.raw);
+                let Some(block) = blocks.next() else { break };
+                (left, unchanged) = (block.raw.len(), block.passed() == block.raw);
                 if !unchanged {
-                    parts.extend(stretch.part());
+                    parts.extend(block.part());
                 }
             }
             if said == 0 || unchanged {
@@ -260,7 +260,7 @@ impl Outlet {
             }
             left = left.saturating_sub(said);
         }
-        parts.extend(stretches.filter_map(Stretch::part));
+        parts.extend(blocks.filter_map(Block::part));
         parts.into()
     }
 
@@ -269,10 +269,10 @@ impl Outlet {
         if !self.held {
             return;
         }
-        for index in 0..self.stretches.len() {
-            let stretch = &self.stretches[index];
-            let (lane, text) = (stretch.lane, stretch.passed().to_owned());
-            self.tell(lane, &text);
+        for index in 0..self.blocks.len() {
+            let block = &self.blocks[index];
+            let (channel, text) = (block.channel, block.passed().to_owned());
+            self.publish(channel, &text);
         }
     }
 
@@ -290,19 +290,19 @@ impl Outlet {
     }
 }
 
-impl Sink for Outlet {
+impl Sink for ReplyStream {
     fn begin(&mut self, attempt: u32) {
         if self.told {
             self.discard(None, Some("another attempt".into()));
         }
-        self.stretches.clear();
+        self.blocks.clear();
         self.annotations.clear();
         self.attempt = attempt;
     }
     fn text(&mut self, text: &str) {
-        self.push(Lane::Text, text);
+        self.push(Channel::Text, text);
     }
     fn thinking(&mut self, text: &str) {
-        self.push(Lane::Thinking, text);
+        self.push(Channel::Thinking, text);
     }
 }

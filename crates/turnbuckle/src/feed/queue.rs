@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::Told;
+use super::FeedEvent;
 
 /// How far a lossless viewer may be behind before the turn waits for it.
 const ROOM: usize = 1024;
@@ -15,7 +15,7 @@ const END: usize = 1 << 20;
 /// What a lossless viewer has not read yet.
 #[derive(Default)]
 pub(crate) struct Queue {
-    told: Mutex<(VecDeque<Arc<Told>>, bool)>,
+    told: Mutex<(VecDeque<Arc<FeedEvent>>, bool)>,
     /// Woken when something was told or the queue was closed.
     filled: Notify,
     /// Woken when something was read.
@@ -23,12 +23,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<Arc<Told>>, bool)> {
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<Arc<FeedEvent>>, bool)> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// False once nobody reads any more.
-    pub(super) fn push(&self, told: &Arc<Told>) -> bool {
+    pub(super) fn push(&self, told: &Arc<FeedEvent>) -> bool {
         let mut state = self.lock();
         if state.0.len() >= END {
             state.1 = true;
@@ -87,13 +87,13 @@ impl QueueReader {
         Self(queue)
     }
 
-    pub(super) fn try_next(&mut self) -> Option<Arc<Told>> {
+    pub(super) fn try_next(&mut self) -> Option<Arc<FeedEvent>> {
         let told = self.0.lock().0.pop_front()?;
         self.0.drained.notify_one();
         Some(told)
     }
 
-    pub(super) async fn next(&mut self) -> Option<Arc<Told>> {
+    pub(super) async fn next(&mut self) -> Option<Arc<FeedEvent>> {
         loop {
             {
                 let mut state = self.0.lock();

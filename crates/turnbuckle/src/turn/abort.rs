@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::state::Verdict;
 use crate::event::Outcome;
 use crate::message::Text;
-use crate::scope::{By, System};
+use crate::scope::{Author, SystemAuthor};
 
 /// Why a turn was cut short.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cut {
-    Cancelled(By),
+pub(crate) enum AbortCause {
+    Cancelled(Author),
     TimeUp,
     /// An observer failed whose failure blocks.
     Blocked {
@@ -26,12 +26,12 @@ pub(crate) enum Cut {
     Over,
 }
 
-impl Cut {
+impl AbortCause {
     pub(crate) fn verdict(&self) -> Verdict {
         match self {
             Self::Cancelled(by) => Verdict { outcome: Outcome::Cancelled, reason: None, by: Some(by.clone()) },
             Self::TimeUp => Verdict::exhausted("turn_timeout"),
-            Self::Blocked { hook, why } => Verdict::failed(why.clone()).by(By::hook(hook)),
+            Self::Blocked { hook, why } => Verdict::failed(why.clone()).by(Author::hook(hook)),
             Self::Over => Verdict::new(Outcome::Cancelled, "the call that it worked for is over"),
         }
     }
@@ -39,20 +39,20 @@ impl Cut {
 
 /// Set once, from anywhere; every wait of a turn but a write watches it.
 #[derive(Clone, Debug)]
-pub(crate) struct CutToken(Arc<Cutting>);
+pub(crate) struct AbortToken(Arc<AbortState>);
 
 #[derive(Debug)]
-struct Cutting {
-    why: OnceLock<Cut>,
+struct AbortState {
+    why: OnceLock<AbortCause>,
     /// Made when somebody waits for it or asks for it: most turns are never cut and never wait.
     token: OnceLock<CancellationToken>,
     /// Held by who cuts and by who makes the token, so that neither misses the other.
     order: Mutex<()>,
     /// Whose cut is this one's, too.
-    parent: Option<CutToken>,
+    parent: Option<AbortToken>,
 }
 
-impl CutToken {
+impl AbortToken {
     pub(crate) fn new() -> Self {
         Self::with(OnceLock::new(), None)
     }
@@ -63,14 +63,14 @@ impl CutToken {
     }
 
     fn with(token: OnceLock<CancellationToken>, parent: Option<Self>) -> Self {
-        Self(Arc::new(Cutting { why: OnceLock::new(), token, order: Mutex::new(()), parent }))
+        Self(Arc::new(AbortState { why: OnceLock::new(), token, order: Mutex::new(()), parent }))
     }
 
     fn in_order(&self) -> MutexGuard<'_, ()> {
         self.0.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn cut(&self, why: Cut) {
+    pub(crate) fn abort(&self, why: AbortCause) {
         let order = self.in_order();
         // The first reason stands.
         let _ = self.0.why.set(why);
@@ -86,34 +86,34 @@ impl CutToken {
         }
         let order = self.in_order();
         let token = self.0.token.get_or_init(CancellationToken::new);
-        let cut = self.0.why.get().is_some();
+        let abort = self.0.why.get().is_some();
         drop(order);
-        if cut {
+        if abort {
             token.cancel();
         }
         token
     }
 
-    pub(crate) fn is_cut(&self) -> bool {
+    pub(crate) fn is_aborted(&self) -> bool {
         // A token that nobody has cannot be cancelled.
         self.0.why.get().is_some() || self.0.token.get().is_some_and(CancellationToken::is_cancelled)
     }
 
-    pub(crate) fn check(&self) -> Result<(), Cut> {
-        if self.is_cut() { Err(self.why()) } else { Ok(()) }
+    pub(crate) fn check(&self) -> Result<(), AbortCause> {
+        if self.is_aborted() { Err(self.why()) } else { Ok(()) }
     }
 
     /// Its own reason, or the one that its parent was cut for.
-    fn why(&self) -> Cut {
+    fn why(&self) -> AbortCause {
         match (self.0.why.get(), &self.0.parent) {
             (Some(why), _) => why.clone(),
             (None, Some(parent)) => parent.why(),
-            (None, None) => Cut::Cancelled(By::System(System::Recovery)),
+            (None, None) => AbortCause::Cancelled(Author::System(SystemAuthor::Recovery)),
         }
     }
 
     /// `future`, unless the turn is cut first; then it is dropped, and what it gave at that moment with it.
-    pub(crate) async fn race<F: Future>(&self, future: F) -> Result<F::Output, Cut> {
+    pub(crate) async fn race<F: Future>(&self, future: F) -> Result<F::Output, AbortCause> {
         self.check()?;
         let mut future = pin!(future);
         let mut cancelled = pin!(None);

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use super::Told;
+use super::FeedEvent;
 
 /// How many words a lossy viewer may be behind.
 const ROOM: usize = 1024;
@@ -28,7 +28,7 @@ pub(super) struct Ring {
 }
 
 struct Word {
-    told: Arc<Told>,
+    told: Arc<FeedEvent>,
     /// How many viewers have not read it. Never more than of a later word: viewers read in order.
     unread: usize,
 }
@@ -42,7 +42,7 @@ struct Viewer {
 
 /// What a viewer finds.
 pub(super) enum Read {
-    Word(Arc<Told>),
+    Word(Arc<FeedEvent>),
     /// It was too far behind: so many words are gone.
     Lagged(u64),
     Nothing,
@@ -82,14 +82,14 @@ impl Ring {
     }
 
     /// Only for a ring that is watched.
-    pub(super) fn push(&mut self, told: Arc<Told>) {
+    pub(super) fn push(&mut self, told: Arc<FeedEvent>) {
         if self.words.len() >= ROOM {
             self.drop_first();
         }
         self.words.push_back(Word { told, unread: self.watching });
     }
 
-    fn drop_first(&mut self) -> Option<Arc<Told>> {
+    fn drop_first(&mut self) -> Option<Arc<FeedEvent>> {
         self.first += 1;
         self.words.pop_front().map(|word| word.told)
     }
@@ -112,7 +112,7 @@ impl Ring {
     }
 
     /// Reads on while there are words, so many at most.
-    pub(super) fn read_on(&mut self, place: usize, into: &mut VecDeque<Arc<Told>>, most: usize) {
+    pub(super) fn read_on(&mut self, place: usize, into: &mut VecDeque<Arc<FeedEvent>>, most: usize) {
         while into.len() < most {
             let Read::Word(told) = self.read(place) else { return };
             into.push_back(told);
@@ -143,16 +143,16 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{Cursor, Live, Telling};
+    use crate::feed::{Cursor, FeedItem, LiveEvent};
 
-    fn word(position: u64) -> Arc<Told> {
-        let what = Telling::Live(Live::Lagged { missed: 0 });
-        Arc::new(Told {
+    fn word(position: u64) -> Arc<FeedEvent> {
+        let item = FeedItem::Live(LiveEvent::Lagged { missed: 0 });
+        Arc::new(FeedEvent {
             conversation: "c".into(),
             turn: None,
             cursor: Cursor { epoch: 1, position },
             at: Default::default(),
-            what,
+            item,
         })
     }
 

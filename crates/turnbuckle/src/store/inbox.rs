@@ -14,7 +14,7 @@ use crate::scope::Actor;
 
 /// A message before hooks have seen it, or what another process asks of the conversation's writer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Letter {
+pub struct InboxItem {
     /// Unique in the conversation. A message's is the id of the turn that it opens.
     pub id: Text,
     /// Who wrote it. Whether they may was checked before it was delivered.
@@ -22,23 +22,24 @@ pub struct Letter {
     /// When.
     pub at: Timestamp,
     /// What it says.
-    pub says: Says,
+    #[serde(rename = "says")]
+    pub kind: InboxKind,
 }
 
 /// Which letters of an inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mail {
+pub enum InboxFilter {
     /// All.
     All,
     /// What is asked of the writer. Messages, of which many may wait and which may be long, are left out.
-    Orders,
+    Control,
 }
 
-/// What a [`Letter`] says.
+/// What a [`InboxItem`] says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Says {
+pub enum InboxKind {
     /// A message for a turn of its own.
     Message {
         /// What was said.
@@ -74,16 +75,16 @@ pub enum Says {
     },
 }
 
-impl Letter {
+impl InboxItem {
     /// A message for the turn `turn`.
     pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
-        Self { id: turn.shared(), from, at, says: Says::Message { content, schema: None } }
+        Self { id: turn.shared(), from, at, kind: InboxKind::Message { content, schema: None } }
     }
 
     /// The same message, whose answer must fit `schema`.
     #[must_use]
     pub fn with_schema(mut self, wanted: Option<Arc<Value>>) -> Self {
-        if let Says::Message { schema, .. } = &mut self.says {
+        if let InboxKind::Message { schema, .. } = &mut self.kind {
             *schema = wanted;
         }
         self
@@ -91,6 +92,6 @@ impl Letter {
 
     /// The turn that it opens, if it is a message.
     pub fn opens(&self) -> Option<TurnId> {
-        matches!(self.says, Says::Message { .. }).then(|| TurnId::from(self.id.clone()))
+        matches!(self.kind, InboxKind::Message { .. }).then(|| TurnId::from(self.id.clone()))
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::{AfterModel, HookExt, Incoming, OnStop, Stopping, guard, pre, stop};
-use turnbuckle::live::{ConversationState, Delivery, Live, Subscription, Telling, Told};
+use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
+use turnbuckle::hook::{AfterModel, BeforeAgentContext, HookExt, OnStop, OnStopContext, guard, pre, stop};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::{Pending, Projection};
@@ -16,7 +16,7 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{function_with_schema, human};
-use turnbuckle::{Agent, AgentBuilder, Boxed, Conversations, Reply, Rest, Scope};
+use turnbuckle::{Agent, AgentBuilder, BoxFuture, Conversations, Reply, Scope, TurnStatus};
 
 use crate::meddled::{Meddled, Meddling};
 
@@ -28,16 +28,16 @@ fn chatty() -> Agent {
     Agent::builder("a", Script::of([ScriptReply::chunks(chunks)])).build().unwrap()
 }
 
-fn said(told: &Arc<Told>) -> Option<&str> {
-    match &told.what {
-        Telling::Live(Live::TextDelta { text, .. }) => Some(text),
+fn said(told: &Arc<FeedEvent>) -> Option<&str> {
+    match &told.item {
+        FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text),
         _ => None,
     }
 }
 
-fn lagged(told: &Arc<Told>) -> Option<u64> {
-    match &told.what {
-        Telling::Live(Live::Lagged { missed }) => Some(*missed),
+fn lagged(told: &Arc<FeedEvent>) -> Option<u64> {
+    match &told.item {
+        FeedItem::Live(LiveEvent::Lagged { missed }) => Some(*missed),
         _ => None,
     }
 }
@@ -57,7 +57,7 @@ async fn snapshot(rig: &Rig) -> Projection {
 }
 
 /// What was told already, without waiting.
-fn drain(tail: &mut Subscription) -> Vec<Arc<Told>> {
+fn drain(tail: &mut Subscription) -> Vec<Arc<FeedEvent>> {
     std::iter::from_fn(|| tail.try_next()).collect()
 }
 
@@ -90,7 +90,7 @@ async fn a_lossless_viewer_loses_nothing_and_the_turn_waits_for_it() {
     let rig = Rig::new(chatty());
     let mut lossless = watch(&rig, Delivery::Lossless).await;
     let handle = rig.conversations.send(&rig.id, "go", Scope::local()).await.unwrap();
-    let mut rest = tokio::spawn(handle.rest());
+    let mut rest = tokio::spawn(handle.wait());
     breathe().await;
     assert!(!rest.is_finished(), "the turn did not wait");
     let mut heard = 0;
@@ -107,7 +107,7 @@ async fn a_lossless_viewer_loses_nothing_and_the_turn_waits_for_it() {
         }
     };
     assert_eq!(heard, MANY);
-    assert!(matches!(ended, Rest::Ended(ended) if ended.is_completed()));
+    assert!(matches!(ended, TurnStatus::Ended(ended) if ended.is_completed()));
 }
 
 #[tokio::test]
@@ -115,13 +115,13 @@ async fn a_lossless_viewer_that_never_reads_is_cut_off_at_the_deadline_and_the_t
     let rig = Rig::new(chatty());
     let mut deaf = watch(&rig, Delivery::Lossless).await;
     let handle = rig.conversations.send(&rig.id, "go", Scope::local()).await.unwrap();
-    let rest = tokio::spawn(handle.rest());
+    let rest = tokio::spawn(handle.wait());
     breathe().await;
     rig.clock.advance(Duration::from_millis(4_999));
     breathe().await;
     assert!(!rest.is_finished(), "it was cut off too early");
     rig.clock.advance(Duration::from_millis(1));
-    assert!(matches!(rest.await.unwrap().unwrap(), Rest::Ended(ended) if ended.is_completed()));
+    assert!(matches!(rest.await.unwrap().unwrap(), TurnStatus::Ended(ended) if ended.is_completed()));
     let heard = drain(&mut deaf);
     assert!(heard.len() < MANY);
     assert!(deaf.next().await.is_none(), "it is told that it was cut off");
@@ -133,7 +133,7 @@ async fn a_viewer_that_caught_up_is_not_cut_off_with_one_that_did_not() {
     let _deaf = watch(&rig, Delivery::Lossless).await;
     let mut slow = watch(&rig, Delivery::Lossless).await;
     let handle = rig.conversations.send(&rig.id, "go", Scope::local()).await.unwrap();
-    let rest = tokio::spawn(handle.rest());
+    let rest = tokio::spawn(handle.wait());
     breathe().await;
     let mut heard = drain(&mut slow);
     rig.clock.advance(Duration::from_secs(5));
@@ -161,7 +161,7 @@ impl Sink for Kept {
 }
 
 impl Model for Slowly {
-    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> Boxed<'a, Result<Reply, ModelError>> {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move {
             let mut kept = Kept::default();
             let reply = self.0.stream(request, &mut kept).await;
@@ -184,7 +184,7 @@ enum Step {
 /// What a conversation told from its beginning, and real snapshots from its course.
 #[derive(Debug)]
 pub(crate) struct Story {
-    pub(crate) told: Vec<Arc<Told>>,
+    pub(crate) told: Vec<Arc<FeedEvent>>,
     pub(crate) log: Vec<Arc<Event>>,
     snapshots: Vec<Projection>,
 }
@@ -216,7 +216,7 @@ async fn play(agent: AgentBuilder, steps: impl IntoIterator<Item = Step>) -> Sto
                 rig.conversations.resolve(&rig.id, &call, answer, None, Scope::local()).await.unwrap()
             }
         };
-        if let Rest::Waiting(calls) = rig.follow(handle).await.unwrap() {
+        if let TurnStatus::Waiting(calls) = rig.follow(handle).await.unwrap() {
             pending = calls;
         }
     }
@@ -242,7 +242,7 @@ fn storyteller(replies: impl IntoIterator<Item = ScriptReply>) -> AgentBuilder {
 }
 
 fn slowly_refuses_once() -> impl turnbuckle::hook::Hook {
-    stop("lint", |turn: Stopping| async move {
+    stop("lint", |turn: OnStopContext| async move {
         turn.progress("linting");
         tokio::task::yield_now().await;
         Ok(if turn.stop_active() { OnStop::Accept } else { OnStop::Refuse("fix it".into()) })
@@ -267,7 +267,7 @@ pub(crate) async fn stories() -> Vec<Story> {
     let two = || long().and_calls("c1", "work", json!({})).and_calls("c2", "work", json!({}));
     let gated = || ScriptReply::calls("c1", "risky", json!({})).and_calls("c2", "ask", json!({"question": "who?"}));
     let done = || ScriptReply { thinking: Some("hm".to_owned()), ..long() };
-    let recall = pre("recall", |mut turn: Incoming| async move {
+    let recall = pre("recall", |mut turn: BeforeAgentContext| async move {
         turn.inject("tea");
         turn.proceed()
     });
@@ -299,7 +299,7 @@ pub(crate) static STORIES: LazyLock<Vec<Story>> = LazyLock::new(|| {
     std::thread::spawn(runtime).join().unwrap()
 });
 
-fn folded(told: &[Arc<Told>]) -> Projection {
+fn folded(told: &[Arc<FeedEvent>]) -> Projection {
     let mut view = Projection::default();
     told.iter().for_each(|told| view.apply(told));
     view
@@ -324,9 +324,9 @@ fn a_real_snapshot_is_what_was_told_up_to_its_cursor() {
 fn cursors_strictly_increase_and_the_log_is_told_without_gaps() {
     for story in STORIES.iter() {
         assert!(story.told.windows(2).all(|pair| pair[0].cursor < pair[1].cursor));
-        let logged = |told: &Arc<Told>| match &told.what {
-            Telling::Log(event) => Some(event.clone()),
-            Telling::Live(_) => None,
+        let logged = |told: &Arc<FeedEvent>| match &told.item {
+            FeedItem::Log(event) => Some(event.clone()),
+            FeedItem::Live(_) => None,
         };
         assert_eq!(story.told.iter().filter_map(logged).collect::<Vec<_>>(), story.log);
     }
@@ -389,7 +389,7 @@ async fn a_waiting_conversation_looks_the_same_from_another_process() {
     let store = MemoryStore::default();
     let agent = storyteller([ScriptReply::calls("c1", "risky", json!({}))]).build().unwrap();
     let mut rig = Rig::on(agent.clone(), store.clone());
-    assert!(matches!(rig.run("go").await.unwrap(), Rest::Waiting(_)));
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     let here = snapshot(&rig).await;
     let there = other_house(&agent, &store).snapshot(&rig.id, Scope::local()).await.unwrap();
     assert_eq!((here.state, &here.pending), (ConversationState::Waiting, &there.pending));
@@ -403,7 +403,7 @@ async fn a_viewer_does_not_miss_in_silence_what_another_process_wrote() {
     let mut rig = Rig::on(agent.clone(), store.clone());
     rig.listen().await.unwrap();
     let there = other_house(&agent, &store).send(&rig.id, "first", Scope::local()).await.unwrap();
-    there.rest().await.unwrap();
+    there.wait().await.unwrap();
     rig.ended("second").await.unwrap();
     let warned = rig.told().iter().any(|told| lagged(told).is_some());
     assert!(warned || folded(rig.told()).events == rig.log().await.unwrap(), "a gap, and nobody said so");
@@ -420,7 +420,7 @@ async fn an_event_is_told_only_when_it_is_written() {
     let handle = rig.conversations.send(&rig.id, "go", Scope::local()).await.unwrap();
     let mut events = 0;
     while let Some(told) = tail.next().await {
-        let Telling::Log(event) = &told.what else { continue };
+        let FeedItem::Log(event) = &told.item else { continue };
         let written = store.log(&rig.id, event.seq, usize::MAX).await.unwrap();
         assert_eq!(written.first(), Some(event), "told before it was written");
         events += 1;
@@ -429,5 +429,5 @@ async fn an_event_is_told_only_when_it_is_written() {
         }
     }
     assert_eq!(events, 9);
-    handle.rest().await.unwrap();
+    handle.wait().await.unwrap();
 }

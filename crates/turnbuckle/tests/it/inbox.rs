@@ -10,11 +10,11 @@ use turnbuckle::conversation::{ResolveError, SendError, TurnError};
 use turnbuckle::event::EventKind;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, Letter, Mail, Says, Store};
+use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Store};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Conversations, Outcome, Rest, RunError, Scope, WhileBusy};
+use turnbuckle::{Agent, Conversations, Outcome, RunError, Scope, TurnStatus, WhileBusy};
 
 use crate::kit::{add, assert_valid};
 use crate::meddled::Meddled;
@@ -68,16 +68,16 @@ async fn a_second(rig: &mut Rig) {
 async fn an_answer_is_handed_over_to_the_process_that_has_the_turn() {
     let TwoProcesses { mut here, there, store, go, turn } = under_way().await;
     let handle = there.resolve(&here.id, &"c2".into(), Answer::Approve, None, Scope::local()).await.unwrap();
-    assert!(handle.is_elsewhere());
-    assert!(matches!(handle.rest().await, Err(TurnError::Elsewhere)));
+    assert!(handle.is_remote());
+    assert!(matches!(handle.wait().await, Err(TurnError::Remote)));
     a_second(&mut here).await;
     let log = here.log().await.unwrap();
     let ran =
         |event: &EventKind| matches!(event, EventKind::ToolResult { call, ok: true, .. } if call.as_str() == "c2");
     assert!(log.iter().any(|event| ran(&event.kind)), "carried out while the other tool runs: {log:#?}");
-    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty(), "and its letter is gone");
+    assert!(store.inbox(&here.id, InboxFilter::All).await.unwrap().is_empty(), "and its letter is gone");
     go.notify_one();
-    let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.text(), "done");
     assert_valid(&here.log().await.unwrap());
 }
@@ -91,12 +91,12 @@ async fn a_process_that_is_told_to_wait_has_looked_at_what_was_handed_over_to_it
             true => drop(there.cancel(&here.id, Scope::local()).await.unwrap()),
             false => {
                 let approve = there.resolve(&here.id, &"c2".into(), Answer::Approve, None, Scope::local()).await;
-                assert!(approve.unwrap().is_elsewhere());
+                assert!(approve.unwrap().is_remote());
             }
         }
         // The other tool ends before a second is over: the turn would wait now.
         go.notify_one();
-        let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
+        let TurnStatus::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
         assert_eq!(ended.outcome, if cancel { Outcome::Cancelled } else { Outcome::Completed });
     }
 }
@@ -106,7 +106,7 @@ async fn a_call_that_somebody_has_answered_is_stale_before_the_answer_is_carried
     let TwoProcesses { here, there, .. } = under_way().await;
     let call = "c2".into();
     let resolve = |answer| there.resolve(&here.id, &call, answer, None, Scope::local());
-    assert!(resolve(Answer::Deny(None)).await.unwrap().is_elsewhere());
+    assert!(resolve(Answer::Deny(None)).await.unwrap().is_remote());
     assert!(matches!(resolve(Answer::Approve).await, Err(ResolveError::Stale { .. })));
 }
 
@@ -120,7 +120,7 @@ async fn an_answer_that_is_stale_or_does_not_fit_is_refused_before_it_is_handed_
     assert!(matches!(resolve("c1", Answer::Approve, None).await, Err(ResolveError::Stale { .. })));
     assert!(matches!(resolve("c2", Answer::Approve, Some("other")).await, Err(ResolveError::Stale { .. })));
     assert!(matches!(resolve("c2", Answer::Result(json!(4)), None).await, Err(ResolveError::Unfit { .. })));
-    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty());
+    assert!(store.inbox(&here.id, InboxFilter::All).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -128,9 +128,9 @@ async fn a_turn_is_cancelled_from_another_process() {
     let TwoProcesses { mut here, there, store, turn, .. } = under_way().await;
     there.cancel(&here.id, Scope::local()).await.unwrap();
     a_second(&mut here).await;
-    let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
-    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty());
+    assert!(store.inbox(&here.id, InboxFilter::All).await.unwrap().is_empty());
     assert_valid(&here.log().await.unwrap());
 }
 
@@ -142,17 +142,19 @@ async fn letters_that_come_too_late_change_nothing_and_go() {
     let first = turn.turn().clone();
     go.notify_one();
     here.follow(turn).await.unwrap();
-    for (number, says) in
-        [Says::Cancel { turn: first }, Says::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None }]
-            .into_iter()
-            .enumerate()
+    for (number, kind) in [
+        InboxKind::Cancel { turn: first },
+        InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None },
+    ]
+    .into_iter()
+    .enumerate()
     {
         let (id, from) = (format!("l{number}").into(), Scope::local().actor().clone());
-        store.deliver(&here.id, Letter { id, from, at: here.clock.now(), says }).await.unwrap();
+        store.deliver(&here.id, InboxItem { id, from, at: here.clock.now(), kind }).await.unwrap();
     }
-    let Rest::Ended(ended) = here.run("again").await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = here.run("again").await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Completed);
-    assert!(store.letters(&here.id, Mail::All).await.unwrap().is_empty());
+    assert!(store.inbox(&here.id, InboxFilter::All).await.unwrap().is_empty());
     assert_valid(&here.log().await.unwrap());
 }
 
@@ -164,7 +166,7 @@ async fn a_message_to_a_conversation_that_another_process_has_is_refused_queued_
     let busy = there.send(&here.id, "now", Scope::local()).await;
     assert!(matches!(busy, Err(SendError::Busy { .. })));
     let queued = there.send_while(&here.id, "then", Scope::local(), WhileBusy::Queue).await.unwrap();
-    assert!(queued.is_elsewhere());
+    assert!(queued.is_remote());
     there.resolve(&here.id, &"c2".into(), Answer::Approve, None, Scope::local()).await.unwrap();
     a_second(&mut here).await;
     go.notify_one();
@@ -204,7 +206,7 @@ async fn interrupting_from_another_process_cancels_the_turn_and_begins_the_next(
     let TwoProcesses { mut here, there, turn, .. } = under_way().await;
     there.send_while(&here.id, "stop that", Scope::local(), WhileBusy::Interrupt).await.unwrap();
     a_second(&mut here).await;
-    let Rest::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
+    let TurnStatus::Ended(ended) = here.follow(turn).await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Cancelled);
     here.settle().await;
     let log = here.log().await.unwrap();
@@ -224,7 +226,7 @@ fn a_letter_to_a_process_that_died_is_carried_out_by_whoever_takes_the_conversat
     drop(process);
     other.block_on(async {
         clock.advance(turnbuckle::store::LEASE);
-        assert_eq!(there.take_up_due().await.unwrap(), 1);
+        assert_eq!(there.recover_due().await.unwrap(), 1);
         for _ in 0..200 {
             tokio::task::yield_now().await;
         }
@@ -232,6 +234,6 @@ fn a_letter_to_a_process_that_died_is_carried_out_by_whoever_takes_the_conversat
         let last = &log.last().unwrap().kind;
         assert!(matches!(last, EventKind::TurnEnded(ended) if ended.outcome == Outcome::Cancelled), "{last:?}");
         assert_valid(&log);
-        assert_eq!(there.take_up_due().await.unwrap(), 0, "nothing is left to do");
+        assert_eq!(there.recover_due().await.unwrap(), 0, "nothing is left to do");
     });
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::cut::Cut;
-use super::meter::Stopwatch;
-use super::outlet::Outlet;
-use super::seen::{Frame, Turn};
+use super::abort::AbortCause;
+use super::budget::Stopwatch;
+use super::reply_stream::ReplyStream;
 use super::state::{Stage, State, Verdict};
+use super::view::{Turn, TurnContext};
 use crate::agent::Agent;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
 use crate::conversation::{Cell, Conversations, TurnHandle};
-use crate::event::{Event, EventKind, Place, TurnEnded, Warning};
-use crate::hook::{Injection, Moment, Record};
+use crate::event::{Event, EventKind, InjectionTarget, TurnEnded, Warning};
+use crate::feed::LiveEvent;
+use crate::hook::{Injection, Lifecycle, Record};
 use crate::id::{CallId, ConversationId};
-use crate::live::Live;
 use crate::message::Text;
-use crate::shape::Shape;
-use crate::store::{Batch, Beside, BesideWrite, Job, LEASE, Lease, Standing, StoreError, TransientInjection};
+use crate::output_schema::OutputSchema;
+use crate::store::{Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StoreError};
 
 /// Why a stage stopped before its end.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Interrupt {
     /// The turn's end is decided.
     Settle(Box<Verdict>),
     /// Cancelled, or out of time.
-    Cut(Cut),
+    AbortCause(AbortCause),
     /// The log cannot be written.
     Store(StoreError),
 }
@@ -39,9 +39,9 @@ impl From<Verdict> for Interrupt {
         Self::Settle(Box::new(verdict))
     }
 }
-impl From<Cut> for Interrupt {
-    fn from(cut: Cut) -> Self {
-        Self::Cut(cut)
+impl From<AbortCause> for Interrupt {
+    fn from(abort: AbortCause) -> Self {
+        Self::AbortCause(abort)
     }
 }
 impl From<StoreError> for Interrupt {
@@ -51,23 +51,23 @@ impl From<StoreError> for Interrupt {
 }
 
 /// A turn in flight. Each field says who writes and who reads it.
-pub(crate) struct Flight {
+pub(crate) struct ActiveTurn {
     /// What hooks and tools see; stages keep it current.
     pub(crate) turn: Turn,
     /// Changed by [`write`](Self::write) only, but for marks that are not history.
     pub(crate) state: Box<State>,
     /// Changed by stages, stored by the next write that says so.
-    pub(crate) beside: Beside,
+    pub(crate) scratch: Scratch,
     /// Since the last write.
     pub(crate) records: Vec<Record>,
     /// The reply under way; survives a cut, so that `end` knows what was told.
-    pub(crate) outlet: Option<Outlet>,
+    pub(crate) reply_stream: Option<ReplyStream>,
     /// What `before_agent` added for this turn only: made by `accept`, read by `build`.
     pub(crate) injected: Vec<Candidate>,
     /// Whether a conversation hook is due, and why: read by `accept`.
-    pub(crate) moment: Option<Moment>,
+    pub(crate) moment: Option<Lifecycle>,
     /// What the reply must look like: read by `build` and `call`.
-    pub(crate) shape: Option<Shape>,
+    pub(crate) shape: Option<OutputSchema>,
     /// Set by `accept`: the message is not kept.
     pub(crate) erased: bool,
     pub(crate) stopwatch: Stopwatch,
@@ -92,9 +92,9 @@ pub(crate) struct Flight {
 /// What a write does beside adding events.
 pub(crate) struct With {
     pub(crate) take_message: bool,
-    pub(crate) beside: Keeping,
+    pub(crate) scratch: Keeping,
     pub(crate) jobs: Vec<Job>,
-    pub(crate) standing: Option<Standing>,
+    pub(crate) standing: Option<ConversationStatus>,
     pub(crate) lease: Lease,
 }
 
@@ -107,21 +107,21 @@ pub(crate) enum Keeping {
 
 impl With {
     pub(crate) const NOTHING: Self =
-        Self { take_message: false, beside: Keeping::AsItIs, jobs: Vec::new(), standing: None, lease: Lease::Keep };
+        Self { take_message: false, scratch: Keeping::AsItIs, jobs: Vec::new(), standing: None, lease: Lease::Keep };
     /// What the flight holds beside the log is stored.
     pub(crate) const BESIDE: Self =
-        Self { take_message: false, beside: Keeping::Present, jobs: Vec::new(), standing: None, lease: Lease::Keep };
+        Self { take_message: false, scratch: Keeping::Present, jobs: Vec::new(), standing: None, lease: Lease::Keep };
 }
 
-impl Flight {
-    pub(crate) fn new(turn: Turn, state: Box<State>, beside: Beside, epoch: u64, cell: Arc<Cell>) -> Self {
-        let stopwatch = Stopwatch::started(beside.active, turn.frame.clock.elapsed());
+impl ActiveTurn {
+    pub(crate) fn new(turn: Turn, state: Box<State>, scratch: Scratch, epoch: u64, cell: Arc<Cell>) -> Self {
+        let stopwatch = Stopwatch::started(scratch.active, turn.ctx.clock.elapsed());
         Self {
             turn,
             state,
-            beside,
+            scratch,
             records: Vec::new(),
-            outlet: None,
+            reply_stream: None,
             injected: Vec::new(),
             moment: None,
             shape: None,
@@ -138,28 +138,28 @@ impl Flight {
         }
     }
 
-    pub(crate) fn frame(&self) -> &Arc<Frame> {
-        &self.turn.frame
+    pub(crate) fn ctx(&self) -> &Arc<TurnContext> {
+        &self.turn.ctx
     }
 
     /// The agent, in a clone that does not borrow the flight.
     pub(crate) fn agent(&self) -> Agent {
-        self.turn.frame.agent.clone()
+        self.turn.ctx.agent.clone()
     }
 
     pub(crate) fn enter(&mut self, stage: Stage) {
         if self.entered != Some(stage) {
             self.entered = Some(stage);
-            self.frame().tell(Live::StateChanged { state: stage.into() });
+            self.ctx().publish(LiveEvent::StateChanged { state: stage.into() });
         }
     }
 
     /// A stage that stopped before its end may have decided how the turn ends.
-    pub(crate) fn heed(&mut self, done: Result<(), Interrupt>) -> Result<(), StoreError> {
+    pub(crate) fn absorb(&mut self, done: Result<(), Interrupt>) -> Result<(), StoreError> {
         match done {
             Ok(()) => {}
             Err(Interrupt::Settle(verdict)) => self.settle(*verdict),
-            Err(Interrupt::Cut(cut)) => self.settle(cut.verdict()),
+            Err(Interrupt::AbortCause(abort)) => self.settle(abort.verdict()),
             Err(Interrupt::Store(error)) => return Err(error),
         }
         Ok(())
@@ -175,8 +175,12 @@ impl Flight {
     /// Something for `turn_ended` to say. Kept beside the log: a crash must not silence it.
     pub(crate) fn warn(&mut self, hook: Option<Text>, text: impl Into<Text>) {
         let text = text.into();
-        self.frame().tell(Live::Notice { level: crate::live::Level::Warning, text: text.clone(), hook: hook.clone() });
-        self.beside.warnings.push(Warning { hook, text });
+        self.ctx().publish(LiveEvent::Notice {
+            level: crate::feed::Level::Warning,
+            text: text.clone(),
+            hook: hook.clone(),
+        });
+        self.scratch.warnings.push(Warning { hook, text });
     }
 
     /// Appends events. They are applied and told when they are written, and not before.
@@ -185,44 +189,44 @@ impl Flight {
         kinds: impl IntoIterator<Item = EventKind>,
         with: With,
     ) -> impl Future<Output = Result<(), StoreError>> {
-        let (frame, at) = (&self.turn.frame, self.turn.frame.clock.now());
-        let stamp = |(kind, seq)| Arc::new(Event { seq, turn: frame.id.clone(), at, kind });
+        let (ctx, at) = (&self.turn.ctx, self.turn.ctx.clock.now());
+        let stamp = |(kind, seq)| Arc::new(Event { seq, turn: ctx.id.clone(), at, kind });
         let events = kinds.into_iter().zip(self.state.seq + 1..).map(stamp).collect();
         self.append(events, with)
     }
 
     /// Apart from [`write`](Self::write), so that it is compiled once and not for every kind of list.
     async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, with: With) -> Result<(), StoreError> {
-        let Self { turn, state, beside, records, taking, .. } = self;
-        let (frame, expected_seq) = (&*turn.frame, state.seq);
-        if let Keeping::Present = with.beside {
-            beside.active = self.stopwatch.active(frame.clock.elapsed());
-            beside.touched = frame.touched();
-            beside.spent = frame.meter.spent();
+        let Self { turn, state, scratch, records, taking, .. } = self;
+        let (ctx, expected_seq) = (&*turn.ctx, state.seq);
+        if let Keeping::Present = with.scratch {
+            scratch.active = self.stopwatch.active(ctx.clock.elapsed());
+            scratch.touched = ctx.touched();
+            scratch.spent = ctx.budget.spent();
         }
-        frame.move_records(records);
+        ctx.move_records(records);
         let mut take = std::mem::take(taking);
         if with.take_message {
-            take.push(frame.id.shared());
+            take.push(ctx.id.shared());
         }
         let totals = events.split_last().and_then(|(last, before)| match &last.kind {
             EventKind::TurnEnded(ended) => Some(state.totals_after(ended, before)),
             _ => None,
         });
         let batch = Batch {
-            conversation: &frame.conversation,
+            conversation: &ctx.conversation,
             epoch: self.epoch,
             events: &events,
             expected_seq,
             take: &take,
-            beside: match with.beside {
-                Keeping::AsItIs => BesideWrite::Keep,
-                Keeping::Present => BesideWrite::Put(beside),
-                Keeping::Nothing => BesideWrite::Delete,
+            scratch: match with.scratch {
+                Keeping::AsItIs => ScratchWrite::Keep,
+                Keeping::Present => ScratchWrite::Put(scratch),
+                Keeping::Nothing => ScratchWrite::Delete,
             },
             records: std::mem::take(records),
-            turn: Some(&frame.id),
-            hold: if with.jobs.is_empty() { Duration::ZERO } else { frame.agent.time_for_jobs().saturating_add(LEASE) },
+            turn: Some(&ctx.id),
+            hold: if with.jobs.is_empty() { Duration::ZERO } else { ctx.agent.time_for_jobs().saturating_add(LEASE) },
             jobs: with.jobs,
             done: &[],
             totals,
@@ -230,41 +234,41 @@ impl Flight {
             lease: with.lease,
         };
         let released = batch.lease == Lease::Release;
-        frame.house.store.append(batch).await?;
+        ctx.runtime.store.append(batch).await?;
         self.released |= released;
         for event in &events {
             state.apply(event);
         }
-        frame.plane.tell_all(&events);
+        ctx.feed.publish_all(&events);
         Ok(())
     }
 
     /// The sub-agent that this call started, and its conversation.
     pub(crate) fn sub_agent_of(&self, call: &CallId) -> Option<(ConversationId, Agent)> {
         let open = self.state.turn.as_ref()?.calls.iter().find(|open| open.started && open.call.call == *call)?;
-        let inside = self.frame().agent.tool(&open.call.name)?.tool.agent()?;
-        Some((self.frame().conversation.child(call), inside.clone()))
+        let inside = self.ctx().agent.tool(&open.call.name)?.tool.agent()?;
+        Some((self.ctx().conversation.child(call), inside.clone()))
     }
 
     /// Its call has a result: what the sub-agent still does or waits for is cancelled.
     pub(crate) async fn call_off(&mut self, (id, agent): (ConversationId, Agent)) {
-        let frame = self.frame();
-        let cut = frame.cut.check().err().unwrap_or(Cut::Over);
-        let handle = Conversations::inside(frame, agent).call_off(&id, cut).await;
+        let ctx = self.ctx();
+        let abort = ctx.abort.check().err().unwrap_or(AbortCause::Over);
+        let handle = Conversations::inside(ctx, agent).call_off(&id, abort).await;
         self.called_off.extend(handle);
     }
 
     /// After a revival: what `before_agent` added for this turn.
     pub(crate) fn remember_injections(&mut self) {
-        let again = |kept: &TransientInjection| Candidate {
+        let again = |kept: &Injection| Candidate {
             injection: Injection { hook: kept.hook.clone(), content: kept.content.clone(), tokens: kept.tokens },
             sheddable: None,
             durable: false,
         };
-        self.injected = self.beside.injections.iter().map(again).collect();
+        self.injected = self.scratch.injections.iter().map(again).collect();
         let first = self.state.turn.as_ref().map_or(0, |turn| turn.first);
         let durable = self.state.history[first..].iter().filter_map(|event| match &event.kind {
-            EventKind::Injection { hook, content, place: Place::ThisTurn } => Some(Candidate {
+            EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn } => Some(Candidate {
                 injection: Injection {
                     hook: hook.clone(),
                     content: content.clone(),

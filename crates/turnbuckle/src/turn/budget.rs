@@ -13,7 +13,7 @@ use crate::model::ModelError;
 
 /// What is left of a turn's budget; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Left {
+pub struct RemainingBudget {
     /// Model calls.
     pub model_calls: u32,
     /// Tokens, read and written.
@@ -24,20 +24,20 @@ pub struct Left {
 
 /// Counts for one turn. Shared with wraps that run elsewhere.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct Budget {
     /// Model calls of earlier turns.
     before: u64,
     made: AtomicU32,
     /// Calls made before the present reply.
     reply_from: AtomicU32,
-    spent: Mutex<Spent>,
+    spent: Mutex<UsedBudget>,
     /// A sub-agent spends its parent's budget, too.
-    parent: Option<Arc<super::Frame>>,
+    parent: Option<Arc<super::TurnContext>>,
 }
 
 /// Over all attempts, discarded ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct UsedBudget {
     /// Attempts that reached a model.
     pub calls: u32,
     /// Tokens.
@@ -46,9 +46,9 @@ pub struct Spent {
     pub cost: f64,
 }
 
-impl Meter {
+impl Budget {
     /// `before`: model calls of earlier turns. `spent`: what this one used already.
-    pub(crate) fn new(before: u64, spent: Spent, parent: Option<Arc<super::Frame>>) -> Self {
+    pub(crate) fn new(before: u64, spent: UsedBudget, parent: Option<Arc<super::TurnContext>>) -> Self {
         let made = spent.calls;
         let (made, reply_from) = (AtomicU32::new(made), AtomicU32::new(made));
         Self { before, made, reply_from, spent: Mutex::new(spent), parent }
@@ -74,7 +74,7 @@ impl Meter {
         spent.cost += cost.unwrap_or(0.0);
         drop(spent);
         if let Some(parent) = &self.parent {
-            parent.meter.spend(usage, cost);
+            parent.budget.spend(usage, cost);
         }
     }
 
@@ -91,8 +91,8 @@ impl Meter {
         self.spent().usage
     }
 
-    pub(crate) fn spent(&self) -> Spent {
-        Spent { calls: self.made(), ..*self.spent.lock().unwrap_or_else(PoisonError::into_inner) }
+    pub(crate) fn spent(&self) -> UsedBudget {
+        UsedBudget { calls: self.made(), ..*self.spent.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// The limit that allows no further model call, if one does not.
@@ -108,18 +108,18 @@ impl Meter {
             return Some("max_cost");
         }
         let parent = self.parent.as_ref()?;
-        parent.meter.used_up_but_calls(&parent.limits)
+        parent.budget.used_up_but_calls(&parent.limits)
     }
 
     fn used_up_but_calls(&self, limits: &Limits) -> Option<&'static str> {
         self.used_up(&Limits { max_model_calls: u32::MAX, ..limits.clone() })
     }
 
-    pub(crate) fn left(&self, limits: &Limits) -> Left {
+    pub(crate) fn left(&self, limits: &Limits) -> RemainingBudget {
         // Most agents limit neither: then nobody has to look.
         let asked = limits.max_tokens > 0 || limits.max_cost > 0.0;
-        let spent = if asked { self.spent() } else { Spent::default() };
-        Left {
+        let spent = if asked { self.spent() } else { UsedBudget::default() };
+        RemainingBudget {
             model_calls: limits.max_model_calls.saturating_sub(self.made()),
             tokens: (limits.max_tokens > 0).then(|| limits.max_tokens.saturating_sub(spent.usage.total())),
             cost: (limits.max_cost > 0.0).then_some(limits.max_cost - spent.cost),

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::seen::Frame;
+use super::view::TurnContext;
 use crate::clock::Timestamp;
-use crate::conversation::{Doing, Ended};
+use crate::conversation::{Doing, TurnReport};
+use crate::feed::{EventFeed, LiveEvent};
 use crate::hook::run::Run;
-use crate::hook::{HookEntry, HookFailure, Point, Record, Snapshot};
+use crate::hook::{BackgroundContext, HookEntry, HookFailure, Point, Record};
 use crate::id::TurnId;
-use crate::live::{Live, Plane};
 use crate::message::{Content, Text};
 use crate::store::{Job, JobKind};
 
@@ -19,42 +19,42 @@ const MOST_TRIES: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// What a background hook leaves, until it has returned well.
-pub(crate) struct BackgroundDesk {
-    plane: Arc<Plane>,
+pub(crate) struct NoteBuffer {
+    feed: Arc<EventFeed>,
     notes: Mutex<Vec<Content>>,
 }
 
-impl BackgroundDesk {
-    pub(crate) fn new(plane: Arc<Plane>) -> Self {
-        Self { plane, notes: Mutex::default() }
+impl NoteBuffer {
+    pub(crate) fn new(feed: Arc<EventFeed>) -> Self {
+        Self { feed, notes: Mutex::default() }
     }
     pub(crate) fn leave(&self, content: Content) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(content);
     }
-    pub(crate) fn tell(&self, turn: &TurnId, live: Live) {
-        self.plane.tell_live(Some(turn), live);
+    pub(crate) fn publish(&self, turn: &TurnId, live: LiveEvent) {
+        self.feed.publish_live(Some(turn), live);
     }
     fn take(&self) -> Vec<Content> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl std::fmt::Debug for BackgroundDesk {
+impl std::fmt::Debug for NoteBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("BackgroundDesk")
     }
 }
 
 /// A turn that is over, as its jobs see it: just ended, or read back from the log.
-pub(crate) struct Aftermath {
-    pub(crate) frame: Arc<Frame>,
-    pub(crate) ended: Ended,
-    pub(crate) snapshot: Snapshot,
+pub(crate) struct PostTurn {
+    pub(crate) ctx: Arc<TurnContext>,
+    pub(crate) ended: TurnReport,
+    pub(crate) snapshot: BackgroundContext,
 }
 
 /// What came of some jobs.
 #[derive(Default)]
-pub(crate) struct Yield {
+pub(crate) struct JobResults {
     /// What background hooks left for the next turn.
     pub(crate) notes: Vec<(Text, Content)>,
     pub(crate) records: Vec<Record>,
@@ -66,10 +66,10 @@ pub(crate) struct Yield {
     pub(crate) doing: Option<Doing>,
 }
 
-impl Aftermath {
+impl PostTurn {
     /// One try at each job, in order.
-    pub(crate) async fn attempt(&self, jobs: Vec<Job>) -> Yield {
-        let mut all = Yield::default();
+    pub(crate) async fn attempt(&self, jobs: Vec<Job>) -> JobResults {
+        let mut all = JobResults::default();
         for job in jobs {
             match self.run(&job, &mut all.records).await {
                 Ok(notes) => {
@@ -78,14 +78,14 @@ impl Aftermath {
                 }
                 // An observer's failure is in its record; it is not told again.
                 Err(_) if job.kind == JobKind::Ended => all.done.push(job),
-                Err(failure) => all.failed.push(after_failure(job, failure.to_string(), self.frame.clock.now())),
+                Err(failure) => all.failed.push(after_failure(job, failure.to_string(), self.ctx.clock.now())),
             }
         }
         all
     }
 
     async fn run(&self, job: &Job, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
-        let chains = self.frame.agent.chains();
+        let chains = self.ctx.agent.chains();
         let hooks = match job.kind {
             JobKind::Ended => &chains.on_ended,
             JobKind::Background => &chains.background,
@@ -99,21 +99,21 @@ impl Aftermath {
 
     async fn observe_end(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<(), HookFailure> {
         let Some(hook) = entry.hook() else { return Ok(()) };
-        let run = Run::new(&self.frame, entry, Point::OnEnded).after_the_turn();
-        let Ok(ran) = run.decide(hook.on_ended(&self.ended)).await else { return Ok(()) };
-        ran.recorded(&self.frame, records)
+        let run = Run::new(&self.ctx, entry, Point::OnEnded).after_the_turn();
+        let Ok(finished) = run.decide(hook.on_ended(&self.ended)).await else { return Ok(()) };
+        finished.recorded(&self.ctx, records)
     }
 
     /// Its notes count only when it has returned well.
     async fn work(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
         let Some(hook) = entry.hook() else { return Ok(Vec::new()) };
-        self.frame.tell(Live::BackgroundStarted { hook: entry.name.clone() });
+        self.ctx.publish(LiveEvent::BackgroundStarted { hook: entry.name.clone() });
         self.snapshot.desk.take();
-        let run = Run::new(&self.frame, entry, Point::Background).after_the_turn();
-        let Ok(ran) = run.decide(hook.background(&self.snapshot)).await else { return Ok(Vec::new()) };
-        let result = ran.recorded(&self.frame, records);
+        let run = Run::new(&self.ctx, entry, Point::Background).after_the_turn();
+        let Ok(finished) = run.decide(hook.background(&self.snapshot)).await else { return Ok(Vec::new()) };
+        let result = finished.recorded(&self.ctx, records);
         let error = result.as_ref().err().map(|failure| failure.to_string().into());
-        self.frame.tell(Live::BackgroundFinished { hook: entry.name.clone(), error });
+        self.ctx.publish(LiveEvent::BackgroundFinished { hook: entry.name.clone(), error });
         result.map(|()| self.snapshot.desk.take())
     }
 }

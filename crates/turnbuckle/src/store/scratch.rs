@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::agent::Limits;
 use crate::event::Warning;
 use crate::id::{CallId, TurnId};
-use crate::message::{Content, Reply, Text};
-use crate::scope::{Actor, By};
-use crate::turn::Spent;
+use crate::message::{Content, Injection, Reply, Text};
+use crate::scope::{Actor, Author};
+use crate::turn::UsedBudget;
 
 /// What a turn needs to go on and is not history. Deleted with `turn_ended`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
+pub struct Scratch {
     /// Whose.
     pub turn: TurnId,
     /// Who sent the message, roles included.
@@ -33,13 +33,13 @@ pub struct Beside {
     /// The limits in force: a later configuration does not change a turn under way.
     pub limits: Limits,
     /// What `before_agent` hooks added for this turn only.
-    pub injections: Vec<TransientInjection>,
+    pub injections: Vec<Injection>,
     /// Attempts at the present reply that were discarded.
     pub regeneration: Option<Regeneration>,
     /// A reply that a person must approve.
-    pub asked: Option<Asked>,
+    pub asked: Option<PendingReply>,
     /// Calls of the present reply that a hook or a person approved with it.
-    pub approved: Option<By>,
+    pub approved: Option<Author>,
     /// Answers that are not results yet.
     pub answers: Vec<(CallId, Answer)>,
     /// Files that tools touched in this turn.
@@ -47,22 +47,11 @@ pub struct Beside {
     /// Time at work so far.
     pub active: Duration,
     /// Model calls, tokens and money so far.
-    pub spent: Spent,
+    pub spent: UsedBudget,
     /// What stop hooks left to be said when the turn ends after a pause, by hook.
     pub advice: Vec<(Text, Content)>,
     /// What `turn_ended` will say went wrong.
     pub warnings: Vec<Warning>,
-}
-
-/// An injection for one turn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TransientInjection {
-    /// Its author.
-    pub hook: Text,
-    /// What it added.
-    pub content: Content,
-    /// Estimated.
-    pub tokens: u32,
 }
 
 /// Why the present reply is being made again.
@@ -85,7 +74,7 @@ pub struct Regeneration {
 
 /// A whole reply that waits for a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct PendingReply {
     /// The minted call.
     pub call: CallId,
     /// Which attempt it was.

@@ -1,6 +1,6 @@
 //! What is told: both planes in one order.
 
-mod plane;
+mod event_feed;
 mod queue;
 mod ring;
 
@@ -8,8 +8,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-pub(crate) use plane::Plane;
-pub use plane::{Delivery, Subscription};
+pub(crate) use event_feed::EventFeed;
+pub use event_feed::{Delivery, Subscription};
 pub(crate) use queue::Queue;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::hook::{Point, Record};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
-use crate::scope::By;
+use crate::scope::Author;
 
 /// Where in the order of both planes something was told: `EPOCH-POSITION`. A new writer begins a new epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,17 +63,17 @@ impl<'de> Deserialize<'de> for Cursor {
 #[serde(tag = "type", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields say what they are; the table in the docs has the rest")]
 #[non_exhaustive]
-pub enum Live {
+pub enum LiveEvent {
     /// The turn entered a stage, or the conversation came to rest.
     StateChanged { state: ConversationState },
     /// A message was taken up.
-    TurnStarted { agent: Text, by: By },
+    TurnStarted { agent: Text, by: Author },
     /// A piece of the answer.
     TextDelta { attempt: u32, text: Text },
     /// A piece of thought.
     ThinkingDelta { attempt: u32, text: Text },
     /// What was told of this attempt is taken back.
-    AttemptDiscarded { attempt: u32, by: Option<By>, reason: Option<Text> },
+    AttemptDiscarded { attempt: u32, by: Option<Author>, reason: Option<Text> },
     /// A tool says how far it is; a string is its status line.
     ToolProgress { call: CallId, payload: Value },
     /// A hook did not finish at once.
@@ -94,7 +94,7 @@ pub enum Live {
     Lagged { missed: u64 },
 }
 
-impl Live {
+impl LiveEvent {
     pub(crate) fn hook_finished(record: &Record) -> Self {
         Self::HookFinished {
             hook: record.hook.clone(),
@@ -134,7 +134,7 @@ pub enum ConversationState {
 
 /// One thing told, of either plane.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct FeedEvent {
     /// In which conversation.
     pub conversation: ConversationId,
     /// Of which turn; none between turns.
@@ -144,19 +144,19 @@ pub struct Told {
     /// When.
     pub at: Timestamp,
     /// What.
-    pub what: Telling,
+    pub item: FeedItem,
 }
 
 /// Which plane.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Telling {
+pub enum FeedItem {
     /// It stands in the log.
     Log(Arc<Event>),
     /// It is only told.
-    Live(Live),
+    Live(LiveEvent),
 }
 
-impl Serialize for Told {
+impl Serialize for FeedEvent {
     /// The JSON line of `run --json`, `show --json` and the server's stream.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -171,14 +171,14 @@ impl Serialize for Told {
             #[serde(flatten)]
             what: &'a T,
         }
-        let Self { conversation, turn, cursor, at, what } = self;
+        let Self { conversation, turn, cursor, at, item } = self;
         let (cursor, at) = (*cursor, *at);
-        match what {
-            Telling::Log(event) => {
+        match item {
+            FeedItem::Log(event) => {
                 let (seq, what) = (Some(event.seq), &event.kind);
                 Line { plane: "log", conversation, turn, cursor, at, seq, what }.serialize(serializer)
             }
-            Telling::Live(what) => {
+            FeedItem::Live(what) => {
                 Line { plane: "live", conversation, turn, cursor, at, seq: None, what }.serialize(serializer)
             }
         }
