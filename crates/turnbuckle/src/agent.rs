@@ -1,7 +1,6 @@
 //! An agent: an immutable definition, validated when it is built.
 
 mod build;
-mod limits;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,16 +10,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use build::{AgentBuilder, BuildError};
-pub use limits::Limits;
 
-use crate::conversation::{Conversations, RunError, TurnReport};
 use crate::hook::{HookEntry, Point};
-use crate::message::{Content, Text};
+use crate::json_schema::JsonSchema;
+use crate::limits::Limits;
+use crate::message::Text;
 use crate::model::Model;
 use crate::output_schema::OutputSchema;
-use crate::scope::Scope;
 use crate::store::{JobKind, JobSelector};
-use crate::tool::{Definition, Spec, Tool};
+use crate::tool::{Approval, Definition, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
 ///
@@ -42,14 +40,14 @@ struct Inner {
     model: Arc<dyn Model>,
     system: Text,
     definitions: Arc<[Definition]>,
-    /// Tokens of system prompt and tools, which stand in every context.
-    standing: u64,
+    /// Tokens of system prompt and tools, which are in every context.
+    fixed_tokens: u64,
     tools: HashMap<Text, CompiledTool>,
     hooks: Vec<HookEntry>,
     chains: Chains,
     limits: Limits,
     /// What every answer must look like.
-    shape: Option<OutputSchema>,
+    schema: Option<OutputSchema>,
     /// Of everything that shapes a turn: says whether a revived turn meets the configuration it began under.
     digest: Text,
 }
@@ -57,7 +55,9 @@ struct Inner {
 /// A tool with its compiled schema.
 pub(crate) struct CompiledTool {
     pub(crate) tool: Arc<dyn Tool>,
-    pub(crate) validator: jsonschema::Validator,
+    pub(crate) schema: JsonSchema,
+    /// Whether a person must allow each call: the tool says so, or the agent's builder.
+    pub(crate) approval: Approval,
 }
 
 impl CompiledTool {
@@ -67,54 +67,17 @@ impl CompiledTool {
             let start: String = raw.chars().take(200).collect();
             return Some(format!("the arguments are not a JSON object: {start}"));
         }
-        if self.validator.is_valid(arguments) {
-            return None;
-        }
-        let errors = self.validator.iter_errors(arguments).take(3);
-        let lines: Vec<String> =
-            errors.map(|error| format!("{} (at {:?})", error, error.instance_path().as_str())).collect();
-        Some(format!("the arguments do not fit the tool's schema: {}", lines.join("; ")))
+        let complaint = self.schema.complaint(arguments)?;
+        Some(format!("the arguments do not fit the tool's schema: {complaint}"))
     }
 }
 
-/// The hooks of each point, in order. Empty for a point that nobody minds.
-#[derive(Default)]
-pub(crate) struct Chains {
-    pub(crate) on_conversation: Vec<HookEntry>,
-    pub(crate) before_agent: Vec<HookEntry>,
-    pub(crate) before_model: Vec<HookEntry>,
-    pub(crate) wrap_model_call: Vec<HookEntry>,
-    pub(crate) stream: Vec<HookEntry>,
-    pub(crate) after_model: Vec<HookEntry>,
-    pub(crate) before_tool: Vec<HookEntry>,
-    pub(crate) wrap_tool_call: Vec<HookEntry>,
-    pub(crate) after_tool: Vec<HookEntry>,
-    pub(crate) on_stop: Vec<HookEntry>,
-    pub(crate) after_agent: Vec<HookEntry>,
-    pub(crate) background: Vec<HookEntry>,
-    pub(crate) on_ended: Vec<HookEntry>,
-    pub(crate) on_event: Vec<HookEntry>,
-}
+/// The hooks of each point, in order.
+struct Chains([Box<[HookEntry]>; Point::ALL.len()]);
 
 impl Chains {
     fn of(hooks: &[HookEntry]) -> Self {
-        let at = |point| hooks.iter().filter(|entry| entry.points().contains(point)).cloned().collect();
-        Self {
-            on_conversation: at(Point::OnConversation),
-            before_agent: at(Point::BeforeAgent),
-            before_model: at(Point::BeforeModel),
-            wrap_model_call: at(Point::WrapModelCall),
-            stream: at(Point::Stream),
-            after_model: at(Point::AfterModel),
-            before_tool: at(Point::BeforeTool),
-            wrap_tool_call: at(Point::WrapToolCall),
-            after_tool: at(Point::AfterTool),
-            on_stop: at(Point::OnStop),
-            after_agent: at(Point::AfterAgent),
-            background: at(Point::Background),
-            on_ended: at(Point::OnEnded),
-            on_event: at(Point::OnEvent),
-        }
+        Self(Point::ALL.map(|point| hooks.iter().filter(|entry| entry.points().contains(point)).cloned().collect()))
     }
 }
 
@@ -122,13 +85,6 @@ impl Agent {
     /// Begins a definition.
     pub fn builder(name: impl Into<Text>, model: impl Model) -> AgentBuilder {
         AgentBuilder::new(name.into(), Arc::new(model))
-    }
-
-    /// One turn of a conversation of its own, in memory. A whole program.
-    ///
-    /// A turn that has to wait for a person cannot go on here: use [`Conversations`] for that.
-    pub async fn run(&self, message: impl Into<Content>) -> Result<TurnReport, RunError> {
-        Conversations::in_memory(self.clone()).run(message, Scope::local()).await
     }
 
     /// Its name.
@@ -167,29 +123,33 @@ impl Agent {
         &self.0.hooks
     }
 
-    pub(crate) fn chains(&self) -> &Chains {
-        &self.0.chains
+    /// The hooks that implement a point, in order.
+    pub(crate) fn hooks_at(&self, point: Point) -> &[HookEntry] {
+        &self.0.chains.0[point as usize]
+    }
+
+    /// The hooks that run after a turn.
+    fn job_hooks(&self) -> impl Iterator<Item = &HookEntry> {
+        self.hooks_at(Point::OnEnded).iter().chain(self.hooks_at(Point::Background))
     }
 
     /// How long the hooks that run after a turn may take together.
     pub(crate) fn time_for_jobs(&self) -> Duration {
-        let Chains { on_ended, background, .. } = self.chains();
-        on_ended.iter().chain(background).map(HookEntry::time_limit).fold(Duration::ZERO, Duration::saturating_add)
+        self.job_hooks().map(HookEntry::time_limit).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// How long one of them may take.
     pub(crate) fn time_for_a_job(&self) -> Duration {
-        let Chains { on_ended, background, .. } = self.chains();
-        on_ended.iter().chain(background).map(HookEntry::time_limit).max().unwrap_or_default()
+        self.job_hooks().map(HookEntry::time_limit).max().unwrap_or_default()
     }
 
     /// The jobs that its hooks do.
-    pub(crate) fn job_hooks(&self) -> Vec<JobSelector> {
-        let Chains { on_ended, background, .. } = self.chains();
-        let hooks = |chain: &[HookEntry], kind| -> Vec<JobSelector> {
-            chain.iter().map(|entry| JobSelector { hook: entry.name.clone(), kind }).collect()
+    pub(crate) fn job_selectors(&self) -> Vec<JobSelector> {
+        let select = |point, kind| {
+            let hooks = self.hooks_at(point).iter();
+            hooks.map(move |entry| JobSelector { hook: entry.name.clone(), kind })
         };
-        [hooks(on_ended, JobKind::Ended), hooks(background, JobKind::Background)].concat()
+        select(Point::OnEnded, JobKind::Ended).chain(select(Point::Background, JobKind::Background)).collect()
     }
 
     /// The sub-agent of this name, its own or one of theirs.
@@ -199,13 +159,12 @@ impl Agent {
     }
 
     fn sub_agents(&self) -> impl Iterator<Item = &Self> {
-        self.0.tools.values().filter_map(|compiled| compiled.tool.agent())
+        self.0.tools.values().filter_map(|compiled| compiled.tool.spec().sub_agent.as_ref())
     }
 
     /// Whether it or a sub-agent has hooks that work when a turn is over.
     pub(crate) fn does_jobs(&self) -> bool {
-        let Chains { on_ended, background, .. } = self.chains();
-        !on_ended.is_empty() || !background.is_empty() || self.sub_agents().any(Self::does_jobs)
+        self.job_hooks().next().is_some() || self.sub_agents().any(Self::does_jobs)
     }
 
     /// Its limits.
@@ -213,22 +172,18 @@ impl Agent {
         &self.0.limits
     }
 
-    /// Tokens of system prompt and tools: estimated once, since they never change.
-    pub(crate) fn standing(&self) -> u64 {
-        self.0.standing
+    /// Tokens of system prompt and tools, which are in every context: estimated once, because they never change.
+    pub(crate) fn fixed_tokens(&self) -> u64 {
+        self.0.fixed_tokens
     }
 
-    /// Tokens left for history and the turn itself, within these limits: those of an agent, or of a turn that began under others.
-    pub(crate) fn room_within(&self, limits: &Limits) -> u64 {
-        limits.room().saturating_sub(self.standing()).max(1)
+    /// Tokens left for history and the turn itself. A turn keeps the limits it began with, so they are given.
+    pub(crate) fn history_capacity(&self, limits: &Limits) -> u64 {
+        limits.without_reserve().saturating_sub(self.fixed_tokens()).max(1)
     }
 
-    pub(crate) fn room(&self) -> u64 {
-        self.room_within(self.limits())
-    }
-
-    pub(crate) fn shape(&self) -> Option<&OutputSchema> {
-        self.0.shape.as_ref()
+    pub(crate) fn output_schema(&self) -> Option<&OutputSchema> {
+        self.0.schema.as_ref()
     }
 
     pub(crate) fn model_choice(&self) -> &Text {
@@ -259,7 +214,8 @@ impl Agent {
         let inner = &self.0;
         let equip = |compiled: &CompiledTool| CompiledTool {
             tool: tool(&compiled.tool),
-            validator: compiled.validator.clone(),
+            schema: compiled.schema.clone(),
+            approval: compiled.approval,
         };
         Self(Arc::new(Inner {
             name: inner.name.clone(),
@@ -267,12 +223,12 @@ impl Agent {
             system: inner.system.clone(),
             definitions: inner.definitions.clone(),
             model_choice: inner.model_choice.clone(),
-            standing: inner.standing,
+            fixed_tokens: inner.fixed_tokens,
             tools: inner.tools.iter().map(|(name, compiled)| (name.clone(), equip(compiled))).collect(),
             chains: Chains::of(&hooks),
             hooks,
             limits: inner.limits.clone(),
-            shape: inner.shape.clone(),
+            schema: inner.schema.clone(),
             digest: inner.digest.clone(),
         }))
     }

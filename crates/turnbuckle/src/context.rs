@@ -1,5 +1,6 @@
-//! The context: what a model is sent. The log is what happened; the context is what fits.
+//! The context of a model call: which part of the log it shows, how that is laid out, what hooks may add.
 
 pub(crate) mod layout;
 pub(crate) mod reserve;
 pub mod tokens;
+pub(crate) mod window;

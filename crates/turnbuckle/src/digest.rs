@@ -1,123 +1,133 @@
 //! Digests: what an approval is bound to.
 
-use serde_json::{Number, Value};
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use smallvec::SmallVec;
 
 use crate::id::ConversationId;
 use crate::message::Text;
 
-/// Of a JSON value, in one spelling: keys sorted, no white space.
+/// The digest of a JSON value: the same for every order of its keys.
 pub(crate) fn of(value: &Value) -> Text {
-    let mut speller = Speller::new();
-    speller.value(value);
-    speller.digest()
+    let mut bytes = Vec::with_capacity(256);
+    write_value(&mut bytes, value);
+    hex(&bytes)
 }
 
-/// Of a call: tool, effective arguments, conversation.
+/// The digest of a call: tool, effective arguments, conversation.
 pub(crate) fn of_call(tool: &str, arguments: &Value, conversation: &ConversationId) -> Text {
-    let mut speller = Speller::new();
-    speller.sized(tool);
-    speller.sized(conversation.as_str());
-    speller.value(arguments);
-    speller.digest()
+    let mut bytes = Vec::with_capacity(256);
+    write_sized(&mut bytes, tool);
+    write_sized(&mut bytes, conversation.as_str());
+    write_value(&mut bytes, arguments);
+    hex(&bytes)
 }
 
-/// Bytes on their way into the hash: it is fed in pieces of some size, since each feeding has its cost.
-struct Speller {
-    hash: Sha256,
-    waiting: [u8; 256],
-    used: usize,
+/// The digest of a call, made when it is first looked at: most calls need no approval and are never stored, and hashing
+/// costs more than the rest of such a call.
+#[derive(Clone)]
+pub struct CallDigest {
+    text: OnceLock<Text>,
+    /// What it is made of; `None` for one that was read back.
+    call: Option<(Text, Arc<Value>, ConversationId)>,
 }
 
-impl Speller {
-    fn new() -> Self {
-        Self { hash: Sha256::new(), waiting: [0; 256], used: 0 }
+impl CallDigest {
+    pub(crate) fn of_call(tool: Text, arguments: Arc<Value>, conversation: ConversationId) -> Self {
+        Self { text: OnceLock::new(), call: Some((tool, arguments, conversation)) }
     }
 
-    fn put(&mut self, bytes: &[u8]) {
-        if self.used + bytes.len() > self.waiting.len() {
-            self.hash.update(&self.waiting[..self.used]);
-            self.used = 0;
-        }
-        match self.waiting.get_mut(self.used..self.used + bytes.len()) {
-            Some(room) => {
-                room.copy_from_slice(bytes);
-                self.used += bytes.len();
+    /// The digest as text.
+    pub fn text(&self) -> &Text {
+        self.text.get_or_init(|| match &self.call {
+            Some((tool, arguments, conversation)) => of_call(tool, arguments, conversation),
+            None => "".into(),
+        })
+    }
+}
+
+impl From<Text> for CallDigest {
+    fn from(text: Text) -> Self {
+        Self { text: text.into(), call: None }
+    }
+}
+
+impl PartialEq for CallDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl std::fmt::Debug for CallDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.text())
+    }
+}
+
+impl Serialize for CallDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for CallDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Text::deserialize(deserializer).map(Self::from)
+    }
+}
+
+fn write_sized(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+fn write_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.push(b'"');
+    write_sized(bytes, text);
+}
+
+/// One spelling for every value: keys sorted, no white space, lengths before texts.
+fn write_value(bytes: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Array(items) => {
+            bytes.push(b'[');
+            for item in items {
+                write_value(bytes, item);
+                bytes.push(b',');
             }
-            None => self.hash.update(bytes),
+            bytes.push(b']');
         }
-    }
-
-    fn sized(&mut self, text: &str) {
-        self.put(&(text.len() as u64).to_le_bytes());
-        self.put(text.as_bytes());
-    }
-
-    fn value(&mut self, value: &Value) {
-        match value {
-            Value::Array(items) => {
-                self.put(b"[");
-                for item in items {
-                    self.value(item);
-                    self.put(b",");
-                }
-                self.put(b"]");
+        Value::Object(fields) => {
+            let mut pairs: Vec<_> = fields.iter().collect();
+            pairs.sort_unstable_by_key(|(key, _)| *key);
+            bytes.push(b'{');
+            for (key, item) in pairs {
+                write_text(bytes, key);
+                write_value(bytes, item);
             }
-            Value::Object(fields) => {
-                self.put(b"{");
-                if fields.keys().is_sorted() {
-                    fields.iter().for_each(|(key, item)| self.field(key, item));
-                } else {
-                    let mut pairs: Vec<_> = fields.iter().collect();
-                    pairs.sort_unstable_by_key(|(key, _)| *key);
-                    pairs.into_iter().for_each(|(key, item)| self.field(key, item));
-                }
-                self.put(b"}");
-            }
-            Value::String(text) => self.text(text),
-            Value::Null => self.put(b"n"),
-            Value::Bool(yes) => self.put(if *yes { b"t" } else { b"f" }),
-            Value::Number(number) => {
-                self.put(b"#");
-                self.number(number);
-                self.put(b";");
-            }
+            bytes.push(b'}');
         }
-    }
-
-    fn number(&mut self, number: &Number) {
-        let mut digits = itoa::Buffer::new();
-        match (number.as_u64(), number.as_i64()) {
-            (Some(whole), _) => self.put(digits.format(whole).as_bytes()),
-            (None, Some(whole)) => self.put(digits.format(whole).as_bytes()),
-            (None, None) => self.put(number.to_string().as_bytes()),
+        Value::String(text) => write_text(bytes, text),
+        Value::Null => bytes.push(b'n'),
+        Value::Bool(yes) => bytes.push(if *yes { b't' } else { b'f' }),
+        Value::Number(number) => {
+            bytes.push(b'#');
+            bytes.extend_from_slice(number.to_string().as_bytes());
+            bytes.push(b';');
         }
-    }
-
-    fn field(&mut self, key: &str, item: &Value) {
-        self.text(key);
-        self.value(item);
-    }
-
-    fn text(&mut self, text: &str) {
-        self.put(b"\"");
-        self.sized(text);
-    }
-
-    fn digest(mut self) -> Text {
-        self.hash.update(&self.waiting[..self.used]);
-        hex(&self.hash.finalize())
     }
 }
 
 fn hex(bytes: &[u8]) -> Text {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = SmallVec::<[u8; 64]>::from_elem(0, 2 * bytes.len());
-    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        // Writing into a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
     }
-    std::str::from_utf8(&text).unwrap_or_default().into()
+    text.into()
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::clock::Timestamp;
+pub use crate::digest::CallDigest;
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, StopReason, Text, Usage};
+use crate::point::Point;
 use crate::scope::Author;
-use crate::tool::Executor;
 
 /// The format of everything stored. Older ones are migrated, never discarded.
 pub const FORMAT: u32 = 1;
@@ -58,13 +59,19 @@ pub enum EventKind {
         content: Content,
         /// Why it stopped.
         stop_reason: StopReason,
-        /// What this attempt cost.
+        /// The tokens of this attempt.
         usage: Usage,
+        /// Dollars that this attempt cost, if the model's prices are known.
+        #[serde(default, skip_serializing_if = "is_nothing")]
+        cost: f64,
         /// The object, when a schema was asked for.
         object: Option<Arc<Value>>,
         /// What stream transformers put beside it: citations, for instance.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         annotations: Option<Arc<Value>>,
+        /// The model that answered, by the name people chose it by.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<Text>,
     },
     /// The model asked for a tool.
     ToolCall {
@@ -83,8 +90,8 @@ pub enum EventKind {
         call: CallId,
         /// The arguments it runs with.
         arguments: Arc<Value>,
-        /// Of tool, effective arguments and conversation.
-        digest: Text,
+        /// The digest of tool, effective arguments and conversation.
+        digest: CallDigest,
         /// Whose approval let it run.
         approved_by: Option<Author>,
     },
@@ -144,6 +151,17 @@ impl EventKind {
         }
     }
 
+    /// The call that a person or a client answers with this event. What the system resolves by itself, because nobody
+    /// answered in time or the turn is over, is no answer.
+    pub fn answers(&self) -> Option<&CallId> {
+        match self {
+            Self::Resolution { call, decision: Resolved::Approved | Resolved::Denied | Resolved::Answered, .. } => {
+                Some(call)
+            }
+            _ => None,
+        }
+    }
+
     /// The id that it brings into the conversation: of a tool call, or of a question.
     pub fn names_call(&self) -> Option<&CallId> {
         match self {
@@ -151,6 +169,20 @@ impl EventKind {
             _ => None,
         }
     }
+}
+
+/// Who runs a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Executor {
+    /// Your code, in this process.
+    Server,
+    /// A person: the answer is the result.
+    Human,
+    /// A browser or an editor; its result is not trusted.
+    Client,
+    /// The model's host, before the reply came.
+    Provider,
 }
 
 /// Which turn a durable injection stands in.
@@ -187,6 +219,9 @@ pub enum Question {
         digest: Text,
         /// Why it is asked.
         why: Option<Text>,
+        /// Whether the call was started before and left no result: approved, it runs again.
+        #[serde(default, skip_serializing_if = "is_false")]
+        again: bool,
     },
     /// A person's answer is the result.
     Elicitation {
@@ -271,8 +306,11 @@ impl std::fmt::Display for Outcome {
 pub struct TurnEnded {
     /// How it came out.
     pub outcome: Outcome,
-    /// Why, if not plainly completed.
+    /// Why it did not simply complete, for people.
     pub reason: Option<Text>,
+    /// Why it did not simply complete, for programs.
+    #[serde(default)]
+    pub cause: Option<Cause>,
     /// Who ended it, if not the model.
     pub by: Option<Author>,
     /// The result shown, if an `after_agent` hook changed it.
@@ -290,6 +328,10 @@ pub struct TurnEnded {
     pub ms: u64,
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn is_nothing(cost: &f64) -> bool {
     *cost <= 0.0
 }
@@ -299,6 +341,111 @@ fn is_nothing(cost: &f64) -> bool {
 pub struct Warning {
     /// The hook it is about.
     pub hook: Option<Text>,
-    /// What happened.
+    /// What happened, for people.
     pub text: Text,
+    /// What happened, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+}
+
+/// Why a turn ended as it did, or what a warning is about, for programs: the text beside it is for people and may change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// A hook failed (error, panic, timeout), and its failure blocks. In a warning: it failed and was ignored.
+    HookFailed {
+        /// The hook's name.
+        hook: Text,
+        /// Where it failed.
+        point: Point,
+    },
+    /// A hook ended the turn on purpose.
+    HookDecided {
+        /// The hook's name.
+        hook: Text,
+        /// Where it decided so.
+        point: Point,
+    },
+    /// Hooks added more than the injection reserve allows.
+    InjectionOverflow {
+        /// The hook that crossed the line.
+        hook: Text,
+        /// What hooks added together, in tokens.
+        size: u64,
+        /// The reserve, in tokens.
+        reserve: u64,
+    },
+    /// What the next model call needs does not fit into the context.
+    ContextTooLarge {
+        /// What it would hold, in tokens.
+        size: u64,
+        /// `context_tokens`.
+        limit: u64,
+    },
+    /// A limit of the turn was reached.
+    Limit {
+        /// The limit's name in the configuration.
+        limit: Text,
+    },
+    /// The model did not answer.
+    Model {
+        /// The HTTP status, if there was one.
+        status: Option<u16>,
+        /// In which way it failed.
+        error: ModelErrorKind,
+    },
+    /// The reply was sent back as often as allowed, and the last one did not pass either.
+    Regenerations {
+        /// The hook that asked last.
+        hook: Text,
+        /// How many regenerations were allowed.
+        limit: u32,
+    },
+    /// The reply does not fit the schema that was asked for.
+    SchemaMismatch,
+    /// A person did not approve the reply.
+    NotApproved,
+    /// Nobody answered in time.
+    Expired,
+    /// A refused stop was overruled, because it was refused as often as allowed or because nothing changed.
+    Overruled {
+        /// The hook that refused.
+        hook: Text,
+    },
+    /// The model refused to answer.
+    Refusal,
+    /// The reply was cut off at the length a reply may have.
+    Truncated,
+    /// The call that a sub-agent worked for is over.
+    CallOver,
+}
+
+/// In which way a model call failed: the kinds of [`ModelError`](crate::model::ModelError).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// The provider answered with a status that is not success.
+    Status,
+    /// The connection failed or broke off.
+    Transport,
+    /// Nothing came for too long.
+    Stalled,
+    /// What came back cannot be understood.
+    Protocol,
+    /// The model's code panicked.
+    Panicked,
+    /// A script has no reply left for this call.
+    ScriptExhausted,
+    /// A hook around the call failed.
+    Hook,
+    /// A hook around the call did not let it through.
+    NotAsked,
+    /// Several models were asked, and none answered.
+    AllFailed,
+    /// The turn allows no further call.
+    Exhausted,
+    /// The turn was cancelled.
+    Cancelled,
 }

@@ -17,9 +17,10 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::event::Event;
-use crate::hook::{Point, Record};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
+use crate::point::Point;
+use crate::record::{Decision, Record};
 use crate::scope::Author;
 
 /// Where in the order of both planes something was told: `EPOCH-POSITION`. A new writer begins a new epoch.
@@ -73,7 +74,14 @@ pub enum LiveEvent {
     /// A piece of thought.
     ThinkingDelta { attempt: u32, text: Text },
     /// What was told of this attempt is taken back.
-    AttemptDiscarded { attempt: u32, by: Option<Author>, reason: Option<Text> },
+    AttemptDiscarded {
+        attempt: u32,
+        by: Option<Author>,
+        reason: Option<Text>,
+        /// Whether a hook put another reply in its place, which follows.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaced: bool,
+    },
     /// A tool says how far it is; a string is its status line.
     ToolProgress { call: CallId, payload: Value },
     /// A hook did not finish at once.
@@ -81,7 +89,16 @@ pub enum LiveEvent {
     /// A hook says what it is doing.
     HookProgress { hook: Text, text: Text },
     /// A hook that was started, decided something, or failed.
-    HookFinished { hook: Text, point: Point, decision: Text, ms: f64, tokens: u32, error: Option<Text> },
+    HookFinished {
+        hook: Text,
+        point: Point,
+        decision: Decision,
+        #[serde(default)]
+        reason: Option<Text>,
+        ms: f64,
+        tokens: u32,
+        error: Option<Text>,
+    },
     /// A background hook began.
     BackgroundStarted { hook: Text },
     /// A background hook ended.
@@ -99,10 +116,11 @@ impl LiveEvent {
         Self::HookFinished {
             hook: record.hook.clone(),
             point: record.point,
-            decision: (&*record.decision).into(),
+            decision: record.decision,
+            reason: record.reason.clone(),
             ms: record.took.as_micros() as f64 / 1000.0,
             tokens: record.tokens,
-            error: record.failure.as_deref().map(Into::into),
+            error: record.failure.clone(),
         }
     }
 }

@@ -40,26 +40,36 @@ pub mod tools;
 pub mod store;
 pub mod stores;
 
-pub mod event;
 pub mod feed;
-pub mod message;
 pub mod projection;
+pub mod report;
 pub mod trace;
 
+// What everything above is made of.
+pub mod call_map;
 pub mod clock;
+pub mod event;
 pub mod id;
+pub mod json_schema;
+pub mod limits;
+pub mod message;
+mod point;
+mod record;
 pub mod scope;
 
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use agent::{Agent, AgentBuilder, BuildError, Limits};
+pub use agent::{Agent, AgentBuilder, BuildError};
 pub use clock::Timestamp;
-pub use conversation::{Conversations, RunError, TurnReport, TurnStatus, UserInput, WhileBusy};
+pub use conversation::{Conversations, RunError, UserInput, WhileBusy};
 pub use event::Outcome;
 pub use id::{CallId, ConversationId, TurnId};
+pub use json_schema::SchemaError;
+pub use limits::Limits;
 pub use message::{Content, Message, Part, Reply, ToolCall};
-pub use output_schema::{OutputSchema, SchemaError};
+pub use output_schema::OutputSchema;
+pub use report::{TurnReport, TurnStatus};
 pub use scope::{Actor, Scope};
 pub use turn::Turn;
 

@@ -218,6 +218,18 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// What is in `self` and not in `other`.
+    pub(crate) fn beyond(&self, other: &Self) -> Self {
+        Self {
+            input: self.input.saturating_sub(other.input),
+            output: self.output.saturating_sub(other.output),
+            cache_read: self.cache_read.saturating_sub(other.cache_read),
+            cache_write: self.cache_write.saturating_sub(other.cache_write),
+        }
+    }
+}
+
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, more: Self) {
         self.input = self.input.saturating_add(more.input);

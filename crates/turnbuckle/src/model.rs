@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::BoxFuture;
+pub use crate::event::ModelErrorKind;
 use crate::message::{Message, Reply, Text, Usage};
 use crate::tool::Definition;
 
@@ -228,7 +229,7 @@ pub enum ModelError {
         /// Which.
         hook: Text,
         /// What it said.
-        cause: crate::hook::HookFailure,
+        cause: crate::record::HookFailure,
     },
     /// A wrap did not let the call through: a rate limit, an open circuit.
     #[error("the model was not asked: {why}")]
@@ -278,6 +279,32 @@ impl Retry {
 }
 
 impl ModelError {
+    /// In which way the call failed, for programs.
+    pub fn kind(&self) -> ModelErrorKind {
+        match self {
+            Self::Status { .. } => ModelErrorKind::Status,
+            Self::Transport { .. } => ModelErrorKind::Transport,
+            Self::Stalled { .. } => ModelErrorKind::Stalled,
+            Self::Protocol(_) => ModelErrorKind::Protocol,
+            Self::Panicked(_) => ModelErrorKind::Panicked,
+            Self::ScriptExhausted { .. } => ModelErrorKind::ScriptExhausted,
+            Self::Hook { .. } => ModelErrorKind::Hook,
+            Self::NotAsked { .. } => ModelErrorKind::NotAsked,
+            Self::AllFailed { .. } => ModelErrorKind::AllFailed,
+            Self::Exhausted { .. } => ModelErrorKind::Exhausted,
+            Self::Cancelled => ModelErrorKind::Cancelled,
+        }
+    }
+
+    /// The HTTP status, if the provider answered with one. Of several models, the status of the last one that has one.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            Self::AllFailed { errors } => errors.iter().rev().find_map(|(_, error)| error.status()),
+            _ => None,
+        }
+    }
+
     /// Whether and when to try again: 429, 5xx, transport and a stream that stalled yes, everything else no.
     pub fn retry(&self) -> Retry {
         match self {

@@ -1,19 +1,20 @@
-//! What a person sees: a pure, idempotent fold over both planes.
+//! What a person sees: a pure, idempotent fold over log and live events.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::call_map::CallMap;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventKind, Question};
 use crate::feed::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
-use crate::hook::Point;
 use crate::id::CallId;
 use crate::message::Text;
+use crate::point::Point;
 
 /// A window of the log and the turn under way.
 ///
-/// Any cut of what was told into a snapshot and a tail gives the same view; a word told twice changes nothing.
+/// Any cut of the feed into a snapshot and a tail gives the same view; an event applied twice changes nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Projection {
     /// The turn's stage, or `idle`, or `waiting`.
@@ -25,12 +26,12 @@ pub struct Projection {
     /// What the model is saying and is not in the log yet.
     pub streaming: Option<Streaming>,
     /// Tools that were started and have no result.
-    pub in_flight_tools: Vec<RunningTool>,
+    pub in_flight_tools: CallMap<RunningTool>,
     /// Calls that wait for an answer.
-    pub pending: Vec<Pending>,
+    pub pending: CallMap<Pending>,
     /// Hooks that were started and have not finished.
     pub hooks: Vec<RunningHook>,
-    /// The last word applied.
+    /// The last event applied.
     pub cursor: Cursor,
 }
 
@@ -92,26 +93,26 @@ impl Projection {
         view
     }
 
-    /// Applies one word. What was applied before changes nothing.
-    pub fn apply(&mut self, told: &FeedEvent) {
-        if told.cursor <= self.cursor {
+    /// Applies one event. An event that was applied before changes nothing.
+    pub fn apply(&mut self, event: &FeedEvent) {
+        if event.cursor <= self.cursor {
             return;
         }
-        self.cursor = told.cursor;
-        match &told.item {
+        self.cursor = event.cursor;
+        match &event.item {
             FeedItem::Log(event) => self.apply_event(event),
             FeedItem::Live(live) => self.apply_live(live),
         }
     }
 
-    /// The plane's own way to apply a word of the log: it knows that the word is new.
-    pub(crate) fn hear_event(&mut self, cursor: Cursor, event: &Arc<Event>) {
+    /// Applies a log event that the feed has just numbered and so knows to be new.
+    pub(crate) fn apply_new_event(&mut self, cursor: Cursor, event: &Arc<Event>) {
         self.cursor = cursor;
         self.apply_event(event);
     }
 
-    /// Like [`hear_event`](Self::hear_event), of a live event.
-    pub(crate) fn hear_live(&mut self, cursor: Cursor, live: &LiveEvent) {
+    /// Like [`apply_new_event`](Self::apply_new_event), for a live event.
+    pub(crate) fn apply_new_live(&mut self, cursor: Cursor, live: &LiveEvent) {
         self.cursor = cursor;
         self.apply_live(live);
     }
@@ -121,18 +122,18 @@ impl Projection {
             EventKind::AssistantMessage { .. } => self.streaming = None,
             EventKind::ToolStarted { call, .. } => {
                 // A call that a crash left, or that was answered, is started again.
-                self.in_flight_tools.retain(|tool| tool.call != *call);
-                self.in_flight_tools.push(RunningTool { call: call.clone(), progress: None });
+                self.in_flight_tools.insert(call.clone(), RunningTool { call: call.clone(), progress: None });
             }
             EventKind::ToolResult { call, .. } => {
-                self.in_flight_tools.retain(|tool| tool.call != *call);
-                self.pending.retain(|pending| pending.call != *call);
+                self.in_flight_tools.remove(call);
+                self.pending.remove(call);
             }
             EventKind::Suspension { call, question, expires } => {
-                self.in_flight_tools.retain(|tool| tool.call != *call);
-                self.pending.push(Pending { call: call.clone(), question: question.clone(), expires: *expires });
+                self.in_flight_tools.remove(call);
+                let pending = Pending { call: call.clone(), question: question.clone(), expires: *expires };
+                self.pending.insert(call.clone(), pending);
             }
-            EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
+            EventKind::Resolution { call, .. } => drop(self.pending.remove(call)),
             EventKind::TurnEnded(_) => {
                 self.streaming = None;
                 self.in_flight_tools.clear();
@@ -159,7 +160,7 @@ impl Projection {
             LiveEvent::ThinkingDelta { attempt, text } => self.streaming(*attempt).thinking.push_str(text),
             LiveEvent::AttemptDiscarded { .. } => self.streaming = None,
             LiveEvent::ToolProgress { call, payload } => {
-                if let Some(tool) = self.in_flight_tools.iter_mut().find(|tool| tool.call == *call) {
+                if let Some(tool) = self.in_flight_tools.get_mut(call) {
                     tool.progress = Some(payload.clone());
                 }
             }

@@ -64,6 +64,26 @@ impl fmt::Display for Author {
     }
 }
 
+/// Whether a person is there to be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PermissionMode {
+    /// Someone watches.
+    #[default]
+    Interactive,
+    /// Nobody does.
+    Headless,
+}
+
+impl PermissionMode {
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interactive => "interactive",
+            Self::Headless => "headless",
+        }
+    }
+}
+
 type Things = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// The actor and a typed bag. Required on every entry; hooks and tools read it from the turn.

@@ -20,9 +20,9 @@ pub use scratch::{Answer, PendingReply, Regeneration, Scratch};
 use crate::BoxFuture;
 use crate::clock::Timestamp;
 use crate::event::Event;
-use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
+use crate::record::Record;
 use crate::scope::Actor;
 
 /// How long a claim holds without being renewed.
@@ -80,8 +80,11 @@ pub trait Store: Send + Sync + 'static {
     /// The conversation's owner; `None` if there is no such conversation.
     fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>>;
 
-    /// Puts a letter into the inbox. Once this returned, it survives. Where [`MAX_INBOX`] of its kind, those that open a
-    /// turn or the others, wait already, it is refused: [`StoreError::Full`].
+    /// Puts an item into the inbox. Once this has returned, it survives. It is refused with [`StoreError::Full`] if
+    /// [`MAX_INBOX`] items of its kind, those that open a turn or the others, wait already.
+    ///
+    /// An answer is checked in the same step: [`StoreError::NotAsked`] if the log has no open question under its call id,
+    /// [`StoreError::AlreadyAnswered`] if the inbox has an answer to it. So the first stored answer wins.
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()>;
 
     /// Letters not yet taken up, oldest first: all of them, or those that somebody at work must look at again and again.
@@ -93,7 +96,9 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a claim for another [`LEASE`].
     fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()>;
 
-    /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq.
+    /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq, and with
+    /// [`StoreError::AlreadyAnswered`] if it resolves a call to which the inbox has an answer that the batch does not
+    /// take up.
     fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()>;
 
     /// The log from `from` on, oldest first, at most `most` events.
@@ -200,7 +205,7 @@ pub struct Batch<'a> {
     /// With the end of a turn.
     pub totals: Option<Totals>,
     /// Where the conversation stands after this write; `None`: where it stood.
-    pub standing: Option<ConversationStatus>,
+    pub status: Option<ConversationStatus>,
     /// Whether the writer goes on.
     pub lease: Lease,
 }
@@ -221,7 +226,7 @@ impl<'a> Batch<'a> {
             hold: Duration::ZERO,
             done: &[],
             totals: None,
-            standing: None,
+            status: None,
             lease: Lease::Keep,
         }
     }
@@ -256,7 +261,7 @@ pub enum ConversationStatus {
 /// A conversation in a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConversationSummary {
-    /// Which.
+    /// The conversation.
     pub id: ConversationId,
     /// Whose.
     pub owner: Actor,
@@ -267,7 +272,7 @@ pub struct ConversationSummary {
     /// Of the last event.
     pub seq: u64,
     /// Where it stands.
-    pub standing: ConversationStatus,
+    pub status: ConversationStatus,
     /// Until when somebody has it; `None` if nobody has, or if whoever had it is known to be gone.
     pub held: Option<Timestamp>,
 }
@@ -282,19 +287,19 @@ pub enum Lease {
 }
 
 /// Why a store did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Another writer holds the conversation.
     #[error("conversation {id} is in use by another writer")]
     InUse {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// The writer's claim is no longer the newest.
     #[error("conversation {id} was taken over: epoch {epoch} is not the newest")]
     Fenced {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
         /// The old claim.
         epoch: u64,
@@ -302,7 +307,7 @@ pub enum StoreError {
     /// The log is longer or shorter than the writer thinks.
     #[error("the log of conversation {id} ends at {actual}, not at {expected}")]
     WrongSeq {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
         /// Where the writer thinks it ends.
         expected: u64,
@@ -312,14 +317,30 @@ pub enum StoreError {
     /// There is no such conversation.
     #[error("there is no conversation {id}")]
     NotFound {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// As many letters as may wait do so already.
     #[error("the inbox of conversation {id} is full: {MAX_INBOX} items wait in it")]
     Full {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
+    },
+    /// An answer to this call is stored already.
+    #[error("call {call} of conversation {id} has an answer already")]
+    AlreadyAnswered {
+        /// The conversation.
+        id: ConversationId,
+        /// The call.
+        call: CallId,
+    },
+    /// No question is open under this call id.
+    #[error("nothing is asked under call {call} of conversation {id}")]
+    NotAsked {
+        /// The conversation.
+        id: ConversationId,
+        /// The call.
+        call: CallId,
     },
     /// The medium failed.
     #[error("the store failed while {doing}")]
@@ -327,23 +348,13 @@ pub enum StoreError {
         /// What it was doing.
         doing: String,
         /// The cause.
-        #[source]
-        source: crate::BoxError,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl StoreError {
-    /// The same for a second listener: the cause of a failure is told as text.
-    pub(crate) fn retold(&self) -> Self {
-        match self {
-            Self::InUse { id } => Self::InUse { id: id.clone() },
-            Self::Fenced { id, epoch } => Self::Fenced { id: id.clone(), epoch: *epoch },
-            Self::WrongSeq { id, expected, actual } => {
-                Self::WrongSeq { id: id.clone(), expected: *expected, actual: *actual }
-            }
-            Self::NotFound { id } => Self::NotFound { id: id.clone() },
-            Self::Full { id } => Self::Full { id: id.clone() },
-            Self::Failed { doing, source } => Self::Failed { doing: doing.clone(), source: source.to_string().into() },
-        }
+    /// The medium failed while doing this.
+    pub fn failed(doing: impl Into<String>, source: impl Into<crate::BoxError>) -> Self {
+        Self::Failed { doing: doing.into(), source: source.into().into() }
     }
 }

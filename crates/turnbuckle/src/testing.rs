@@ -4,7 +4,9 @@
 mod clock;
 pub mod conformance;
 pub mod crash;
+mod fold;
 mod rig;
 
 pub use clock::PausedClock;
+pub use fold::Fold;
 pub use rig::{Recorder, Rig};

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::agent::Agent;
+pub use crate::event::Executor;
 use crate::event::Question;
 use crate::message::{Content, Part, Text, ToolCall};
 use crate::turn::Turn;
@@ -23,11 +24,6 @@ pub trait Tool: Send + Sync + 'static {
     /// Runs it. Called for server tools only; the arguments fit the schema. A failure becomes an error result that the
     /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>>;
-
-    /// The agent inside, if it is a sub-agent: what its turns left to be done is done by its hooks.
-    fn agent(&self) -> Option<&Agent> {
-        None
-    }
 }
 
 /// The facts of a tool.
@@ -38,7 +34,7 @@ pub struct Spec {
     /// Who runs it.
     pub executor: Executor,
     /// Who must allow it.
-    pub gate: Approval,
+    pub approval: Approval,
     /// What a crash between start and result means.
     pub effect: Effect,
     /// How long compaction keeps its results.
@@ -47,6 +43,9 @@ pub struct Spec {
     pub timeout: Duration,
     /// Whether it needs a user: called by the system it fails as an error result.
     pub needs_user: bool,
+    /// The agent inside, if the tool is a sub-agent: its turns are cancelled with the call, and its hooks do the jobs
+    /// that its turns left.
+    pub sub_agent: Option<Agent>,
 }
 
 impl Spec {
@@ -59,11 +58,12 @@ impl Spec {
                 parameters: parameters.into(),
             },
             executor: Executor::Server,
-            gate: Approval::NotRequired,
+            approval: Approval::NotRequired,
             effect,
             retention: Retention::Keep,
             timeout: Duration::from_secs(120),
             needs_user: false,
+            sub_agent: None,
         }
     }
 }
@@ -77,20 +77,6 @@ pub struct Definition {
     pub description: Text,
     /// A JSON schema of an object.
     pub parameters: Arc<Value>,
-}
-
-/// Who runs a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Executor {
-    /// Your code, in this process.
-    Server,
-    /// A person: the answer is the result.
-    Human,
-    /// A browser or an editor; its result is not trusted.
-    Client,
-    /// The model's host, before the reply came.
-    Provider,
 }
 
 /// Who must allow a call. For server and client tools only.

@@ -12,7 +12,6 @@ use crate::event::{Event, EventKind, Question, TurnEnded};
 use crate::feed::{FeedEvent, FeedItem, LiveEvent};
 use crate::id::CallId;
 use crate::message::Text;
-use crate::turn::MODIFIED;
 
 /// What was told, as lines. With the log alone it lacks only what was never history: discarded attempts and notices.
 ///
@@ -175,9 +174,9 @@ impl Tracer {
     }
 
     fn live(&mut self, live: &LiveEvent) {
-        if let LiveEvent::AttemptDiscarded { attempt, by, reason } = live {
+        if let LiveEvent::AttemptDiscarded { attempt, by, reason, replaced } = live {
             let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-            if reason.as_deref() == Some(MODIFIED) {
+            if *replaced {
                 return self.line("modify", format!("attempt {attempt}{by}"));
             }
             self.build();
@@ -244,6 +243,8 @@ mod tests {
         let event = |seq, at, kind| Arc::new(Event { seq, turn: "t".into(), at: Timestamp::from_millis(at), kind });
         let user = |text: &str| EventKind::UserMessage { content: text.into(), by: Author::User("ann".into()) };
         let reply = EventKind::AssistantMessage {
+            cost: 0.0,
+            model: None,
             attempt: 1,
             content: "4".into(),
             stop_reason: Default::default(),

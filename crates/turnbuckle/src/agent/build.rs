@@ -1,19 +1,24 @@
 //! Building an agent: everything that can be wrong with a definition is an error here, naming the culprit.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Agent, Chains, CompiledTool, Inner, Limits};
+use super::{Agent, Chains, CompiledTool, Inner};
 use crate::context::tokens;
+use crate::event::Executor;
 use crate::hook::{HookEntry, Point, Release};
+use crate::json_schema::{JsonSchema, SchemaError};
+use crate::limits::Limits;
 use crate::message::Text;
 use crate::model::Model;
-use crate::output_schema::{OutputSchema, SchemaError};
-use crate::tool::{Approval, Definition, Executor, Spec, Tool};
+use crate::output_schema::OutputSchema;
+use crate::tool::{Approval, Definition, Spec, Tool};
 
 /// A definition under way.
+#[must_use = "a definition does nothing until it is built"]
 pub struct AgentBuilder {
     name: Text,
     model: Arc<dyn Model>,
@@ -57,14 +62,14 @@ pub enum BuildError {
         tool: Text,
     },
     /// A name or a glob that means no tool of the agent.
-    #[error("{place} names {tool:?}, and the agent has no such tool; it has: {known}")]
+    #[error("{named_by} names {tool:?}, and the agent has no such tool; it has: {}", list(.known))]
     UnknownTool {
-        /// Who names it.
-        place: String,
-        /// The name.
+        /// What names it.
+        named_by: NamedBy,
+        /// The name or glob.
         tool: String,
-        /// Those it could be.
-        known: String,
+        /// The tools that the agent has.
+        known: Vec<Text>,
     },
     /// A gate on a tool that a person or the provider runs.
     #[error(
@@ -76,13 +81,13 @@ pub enum BuildError {
         /// Who runs it.
         executor: Executor,
     },
-    /// A schema that is none.
-    #[error("the parameters of tool {tool:?} are not the JSON schema of an object: {problem}")]
+    /// The parameters of a tool are not the JSON schema of an object.
+    #[error("the parameters of tool {tool:?} are not the JSON schema of an object: {}", .source.problem())]
     BadSchema {
-        /// Which.
+        /// The tool's name.
         tool: Text,
-        /// What is wrong.
-        problem: String,
+        /// What is wrong with it.
+        source: SchemaError,
     },
     /// What answers must look like is no schema.
     #[error("the schema of the agent's answers cannot be used")]
@@ -123,6 +128,29 @@ pub enum BuildError {
         /// The setting.
         setting: &'static str,
     },
+}
+
+/// What names a tool that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NamedBy {
+    /// [`AgentBuilder::approve`].
+    Approve,
+    /// The `tools` of this hook.
+    Hook(Text),
+}
+
+impl fmt::Display for NamedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Approve => f.write_str("approve"),
+            Self::Hook(hook) => write!(f, "hook {hook:?}"),
+        }
+    }
+}
+
+fn list(known: &[Text]) -> String {
+    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
 }
 
 impl AgentBuilder {
@@ -196,13 +224,13 @@ impl AgentBuilder {
         self.check_limits()?;
         let tools = self.equip()?;
         self.check_hooks()?;
-        let shape = self.schema.clone().map(OutputSchema::new).transpose();
-        let shape = shape.map_err(|source| BuildError::BadAnswerSchema { source })?;
+        let schema = self.schema.clone().map(OutputSchema::new).transpose();
+        let schema = schema.map_err(|source| BuildError::BadAnswerSchema { source })?;
         let definitions: Arc<[Definition]> = self.tools.iter().map(|tool| tool.spec().definition.clone()).collect();
         let offered: u64 = definitions.iter().map(tokens::of_definition).sum();
         Ok(Agent(Arc::new(Inner {
             digest: self.digest(&definitions),
-            standing: tokens::of_text(&self.system) + offered,
+            fixed_tokens: tokens::of_text(&self.system) + offered,
             chains: Chains::of(&self.hooks),
             name: self.name,
             model_choice: self.model_choice.unwrap_or_else(|| self.model.name().into()),
@@ -212,7 +240,7 @@ impl AgentBuilder {
             tools,
             hooks: self.hooks,
             limits: self.limits,
-            shape,
+            schema,
         })))
     }
 
@@ -239,30 +267,21 @@ impl AgentBuilder {
             let spec = tool.spec();
             let name = spec.definition.name.clone();
             check_name("tool", &name)?;
-            check_gate(spec)?;
-            let validator = compile(spec)?;
-            let tool = self.gated(tool);
-            check_gate(tool.spec())?;
-            if tools.insert(name.clone(), CompiledTool { tool, validator }).is_some() {
+            let asked = self.approve.iter().any(|approve| **approve == *name);
+            let approval = if asked { Approval::Required } else { spec.approval };
+            check_approval(spec, approval)?;
+            let schema = JsonSchema::compile_object(&spec.definition.parameters)
+                .map_err(|source| BuildError::BadSchema { tool: name.clone(), source })?;
+            if tools.insert(name.clone(), CompiledTool { tool: tool.clone(), schema, approval }).is_some() {
                 return Err(BuildError::DuplicateTool { tool: name });
             }
         }
         for tool in &self.approve {
             if !tools.contains_key(tool.as_str()) {
-                return Err(self.unknown_tool("approve".to_owned(), tool));
+                return Err(self.unknown_tool(NamedBy::Approve, tool));
             }
         }
         Ok(tools)
-    }
-
-    fn gated(&self, tool: &Arc<dyn Tool>) -> Arc<dyn Tool> {
-        let spec = tool.spec();
-        let asked = self.approve.iter().any(|name| **name == *spec.definition.name);
-        if !asked || spec.gate == Approval::Required {
-            return tool.clone();
-        }
-        let spec = Spec { gate: Approval::Required, ..spec.clone() };
-        Arc::new(Gated { spec, tool: tool.clone() })
     }
 
     fn check_hooks(&self) -> Result<(), BuildError> {
@@ -305,7 +324,7 @@ impl AgentBuilder {
         for glob in &settings.tools {
             let known = |tool: &Arc<dyn Tool>| wildmatch::WildMatch::new(glob).matches(&tool.spec().definition.name);
             if !self.tools.iter().any(known) {
-                return Err(self.unknown_tool(format!("hook {:?}", entry.name), glob));
+                return Err(self.unknown_tool(NamedBy::Hook(entry.name.clone()), glob));
             }
         }
         let reserve = self.limits.injection_reserve;
@@ -317,10 +336,9 @@ impl AgentBuilder {
         }
     }
 
-    fn unknown_tool(&self, place: String, tool: &str) -> BuildError {
-        let known: Vec<_> = self.tools.iter().map(|tool| &*tool.spec().definition.name).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        BuildError::UnknownTool { place, tool: tool.to_owned(), known }
+    fn unknown_tool(&self, named_by: NamedBy, tool: &str) -> BuildError {
+        let known = self.tools.iter().map(|tool| tool.spec().definition.name.clone()).collect();
+        BuildError::UnknownTool { named_by, tool: tool.to_owned(), known }
     }
 
     fn digest(&self, definitions: &[Definition]) -> Text {
@@ -351,38 +369,10 @@ fn check_name(what: &'static str, name: &Text) -> Result<(), BuildError> {
     }
 }
 
-fn check_gate(spec: &Spec) -> Result<(), BuildError> {
-    let gateable = matches!(spec.executor, Executor::Server | Executor::Client);
-    if spec.gate == Approval::Required && !gateable {
+fn check_approval(spec: &Spec, approval: Approval) -> Result<(), BuildError> {
+    let can_be_gated = matches!(spec.executor, Executor::Server | Executor::Client);
+    if approval == Approval::Required && !can_be_gated {
         return Err(BuildError::IllegalGate { tool: spec.definition.name.clone(), executor: spec.executor });
     }
     Ok(())
-}
-
-fn compile(spec: &Spec) -> Result<jsonschema::Validator, BuildError> {
-    let bad = |problem: String| BuildError::BadSchema { tool: spec.definition.name.clone(), problem };
-    let parameters: &Value = &spec.definition.parameters;
-    if parameters.get("type").and_then(Value::as_str) != Some("object") {
-        return Err(bad("its type is not \"object\"".to_owned()));
-    }
-    jsonschema::validator_for(parameters).map_err(|error| bad(error.to_string()))
-}
-
-/// A tool that the builder put a gate on.
-struct Gated {
-    spec: Spec,
-    tool: Arc<dyn Tool>,
-}
-
-impl Tool for Gated {
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
-    fn call<'a>(
-        &'a self,
-        turn: &'a crate::Turn,
-        call: &'a crate::ToolCall,
-    ) -> crate::BoxFuture<'a, Result<crate::tool::Output, crate::BoxError>> {
-        self.tool.call(turn, call)
-    }
 }

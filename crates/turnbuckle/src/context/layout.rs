@@ -3,21 +3,19 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::tokens;
-use crate::event::{Event, EventKind, InjectionTarget, Outcome};
+use crate::call_map::CallMap;
+use crate::event::{Event, EventKind, Executor, InjectionTarget, Outcome};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
 use crate::model::{SegmentEnd, Segments};
 use crate::store::Regeneration;
-use crate::tool::Executor;
 
 /// What the next turn's model sees of a turn that somebody stopped.
 const INTERRUPTED: &str = "[interrupted]";
 
-/// Messages that a page has room for at once.
-const ROOM: usize = 8;
+/// Messages that a new cache has room for.
+const INITIAL_CAPACITY: usize = 8;
 
 /// What stands in a context and not in the log.
 #[derive(Default)]
@@ -41,53 +39,55 @@ pub(crate) fn add_at_tail(messages: &mut Vec<Message>, parts: &[Part]) {
     }
 }
 
-type OpenResult = (CallId, Text, Option<(bool, Content)>);
+/// A call whose result may not have come yet: the tool's name, and whether it went well and what it said.
+type OpenResult = (Text, Option<(bool, Content)>);
 
-/// A log as messages, kept from call to call: what ended turns said stays, only the open turn is written anew.
+/// A log as messages, kept from call to call: the messages of ended turns stay, only the open turn is written anew.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContextCache {
     /// Shared with the request that was made of it; written in place once that is gone.
     messages: Arc<Vec<Message>>,
-    /// How far the ended turns reach.
-    ended: Mark,
+    /// The part of `messages` that ended turns made.
+    ended: CachedPrefix,
     /// Injections for the turn after the one they were made in.
     for_next: Vec<Part>,
 }
 
+/// How much of the log the cached messages cover.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mark {
+struct CachedPrefix {
+    /// The seq of the first event. A context that begins elsewhere cannot use the cache.
+    first_seq: u64,
     events: usize,
     messages: usize,
     tokens: u64,
 }
 
-/// What stands on the page follows from the log: it makes no difference.
-impl PartialEq for ContextCache {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 impl ContextCache {
-    /// The messages of `log`, whose open turn begins at `open`, and where their segments end. Up to `open` the log is the
-    /// one of the call before, or longer.
+    /// The messages of `log`, whose open turn begins at `open`, and where their segments end. Between two calls the part
+    /// before `open` may lose turns at its front or grow at its end; it does not change otherwise.
     pub(crate) fn show(
         &mut self,
         log: &[Arc<Event>],
         open: usize,
         overlay: &Overlay<'_>,
     ) -> (Arc<Vec<Message>>, Segments) {
+        let first_seq = log.first().map_or(0, |first| first.seq);
+        if self.ended.first_seq != first_seq {
+            *self = Self::default();
+        }
         let messages = Arc::make_mut(&mut self.messages);
         messages.truncate(self.ended.messages);
-        messages.reserve(ROOM.max(log.len() - self.ended.events));
+        messages.reserve(INITIAL_CAPACITY.max(log.len() - self.ended.events));
         let for_next = std::mem::take(&mut self.for_next);
         let mut writer =
-            ContextWriter { messages, for_next, results: SmallVec::new(), behind_results: Vec::new(), opening: None };
+            ContextWriter { messages, for_next, results: CallMap::default(), after_results: Vec::new(), opening: None };
         for event in &log[self.ended.events..open] {
             writer.write(event, &Overlay::default());
         }
         let added = tokens::of_messages(&writer.messages[self.ended.messages..]);
-        self.ended = Mark { events: open, messages: writer.messages.len(), tokens: self.ended.tokens + added };
+        let (messages, tokens) = (writer.messages.len(), self.ended.tokens + added);
+        self.ended = CachedPrefix { first_seq, events: open, messages, tokens };
         self.for_next.clone_from(&writer.for_next);
         for event in &log[open..] {
             writer.write(event, overlay);
@@ -102,7 +102,7 @@ impl ContextCache {
         (self.messages.clone(), segments)
     }
 
-    /// Tokens of a request's messages: of what stands on this page, only the open turn is counted.
+    /// Tokens of a request's messages. If they are the cached ones, only the open turn is counted.
     pub(crate) fn count(&self, messages: &Arc<Vec<Message>>) -> u64 {
         if !Arc::ptr_eq(messages, &self.messages) {
             return tokens::of_messages(messages);
@@ -116,10 +116,10 @@ struct ContextWriter<'p> {
     messages: &'p mut Vec<Message>,
     for_next: Vec<Part>,
     /// Calls of the last reply, in order, with their results.
-    results: SmallVec<[OpenResult; 1]>,
-    /// Injected while results were outstanding: they stand behind them, for a provider wants each result right behind its
-    /// call.
-    behind_results: Vec<Part>,
+    results: CallMap<OpenResult>,
+    /// Injected while results were outstanding. They are written after the results, because providers want each result
+    /// right behind its call.
+    after_results: Vec<Part>,
     /// Where the message that opened the present turn stands.
     opening: Option<usize>,
 }
@@ -139,7 +139,7 @@ impl ContextWriter<'_> {
                 self.for_next.extend_from_slice(content.parts());
             }
             EventKind::Injection { content, .. } if !self.results.is_empty() => {
-                self.behind_results.extend_from_slice(content.parts());
+                self.after_results.extend_from_slice(content.parts());
             }
             EventKind::Injection { content, .. } => add_at_tail(self.messages, content.parts()),
             EventKind::AssistantMessage { content, .. } => {
@@ -150,8 +150,8 @@ impl ContextWriter<'_> {
             EventKind::ToolCall { executor: Executor::Provider, .. } => {}
             EventKind::ToolCall { call, name, arguments, .. } => self.call(call, name, arguments),
             EventKind::ToolResult { call, ok, content } => {
-                if let Some(open) = self.results.iter_mut().find(|open| open.0 == *call) {
-                    open.2 = Some((*ok, content.clone()));
+                if let Some(open) = self.results.get_mut(call) {
+                    open.1 = Some((*ok, content.clone()));
                 }
             }
             EventKind::StopFeedback { refusals } => {
@@ -192,18 +192,18 @@ impl ContextWriter<'_> {
     fn call(&mut self, call: &CallId, name: &Text, arguments: &Arc<serde_json::Value>) {
         if let Some(Message::Assistant { calls, .. }) = self.messages.last_mut() {
             calls.push(ToolCall { call: call.clone(), name: name.clone(), arguments: arguments.clone() });
-            self.results.push((call.clone(), name.clone(), None));
+            self.results.insert(call.clone(), (name.clone(), None));
         }
     }
 
     /// Results stand in call order, however they came.
     fn finish_results(&mut self) {
-        for (call, name, result) in self.results.drain(..) {
+        for (call, (name, result)) in self.results.drain() {
             let (ok, content) = result.unwrap_or_else(|| (false, "[no result]".into()));
             self.messages.push(Message::Result { call, name, ok, content });
         }
-        if !self.behind_results.is_empty() {
-            add_at_tail(self.messages, &std::mem::take(&mut self.behind_results));
+        if !self.after_results.is_empty() {
+            add_at_tail(self.messages, &std::mem::take(&mut self.after_results));
         }
     }
 }
@@ -214,18 +214,37 @@ mod tests {
     use crate::event::TurnEnded;
     use crate::message::{StopReason, Usage};
     use crate::scope::Author;
-    use crate::tool::Executor;
 
     fn said(text: &str) -> EventKind {
         let (stop_reason, usage) = (StopReason::End, Usage::default());
         let content = text.into();
-        EventKind::AssistantMessage { attempt: 1, content, stop_reason, usage, object: None, annotations: None }
+        EventKind::AssistantMessage {
+            attempt: 1,
+            content,
+            stop_reason,
+            usage,
+            object: None,
+            annotations: None,
+            cost: 0.0,
+            model: None,
+        }
     }
 
     fn ended(outcome: Outcome) -> EventKind {
-        let (reason, by, result, cost) = (None, None, None, 0.0);
+        let (reason, cause, by, result, cost) = (None, None, None, None, 0.0);
         let (warnings, usage) = (Vec::new(), Usage::default());
-        EventKind::TurnEnded(TurnEnded { outcome, reason, by, result, warnings, model_calls: 2, usage, cost, ms: 0 })
+        EventKind::TurnEnded(TurnEnded {
+            outcome,
+            reason,
+            cause,
+            by,
+            result,
+            warnings,
+            model_calls: 2,
+            usage,
+            cost,
+            ms: 0,
+        })
     }
 
     /// A turn with a call, a note for the next one, and an end that later models see.

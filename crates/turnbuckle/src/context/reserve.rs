@@ -1,61 +1,54 @@
 //! The injection reserve: what hooks may add to one model call, together.
 
-use crate::hook::{HookEntry, Injection};
-use crate::message::Text;
-use crate::turn::Verdict;
+use crate::message::{Injection, Text};
 
-/// What came of an injection.
-pub(crate) enum Room {
-    /// It fits, once these are left out: receipts of who lost how much.
-    Shed(Vec<(Text, u32)>),
-    /// It does not, and the turn fails.
-    Overflow(Verdict),
-}
-
-/// An injection with what the hook said about leaving it out.
+/// An injection that competes for room in the reserve, with what its hook said about leaving it out.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) injection: Injection,
     /// `Some(priority)` if it may be left out.
     pub(crate) sheddable: Option<i32>,
+    /// Whether it is written to the log and rendered in its place ever after.
     pub(crate) durable: bool,
 }
 
-impl Candidate {
-    pub(crate) fn new(entry: &HookEntry, injection: Injection) -> Self {
-        let settings = entry.settings();
-        let sheddable = settings.max_tokens.map(|_| settings.priority);
-        Self { injection, sheddable, durable: settings.durable }
-    }
+/// A hook added more than the reserve allows, and nothing could be left out instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    /// The hook that crossed the line.
+    pub(crate) hook: Text,
+    /// What hooks added together, in tokens.
+    pub(crate) size: u64,
+    pub(crate) reserve: u64,
 }
 
-/// Makes room: nothing is cut in silence. What declared that it may be left out goes first, lowest priority first; if
-/// that is not enough, the hook that crossed the line fails the turn.
-pub(crate) fn make_room(candidates: &mut Vec<Candidate>, other: u64, reserve: u64, crossing: &Text) -> Room {
+/// Leaves candidates out until the rest fits beside `other` tokens, lowest priority first. Returns what each lost
+/// candidate's hook lost; nothing is cut silently. If that is not enough, the hook that crossed the line overflows.
+pub(crate) fn fit(
+    candidates: &mut Vec<Candidate>,
+    other: u64,
+    reserve: u64,
+    crossing: &Text,
+) -> Result<Vec<(Text, u32)>, Overflow> {
     let mut shed = Vec::new();
-    loop {
-        let size = other + candidates.iter().map(|each| u64::from(each.injection.tokens)).sum::<u64>();
-        if size <= reserve {
-            return Room::Shed(shed);
-        }
+    let mut size = other + total(candidates);
+    while size > reserve {
         let lowest = candidates
             .iter()
             .enumerate()
             .filter_map(|(index, each)| each.sheddable.map(|priority| (priority, std::cmp::Reverse(index))))
             .min();
         let Some((_, std::cmp::Reverse(index))) = lowest else {
-            return Room::Overflow(overflow(crossing, size, reserve));
+            return Err(Overflow { hook: crossing.clone(), size, reserve });
         };
         let lost = candidates.remove(index).injection;
+        size -= u64::from(lost.tokens);
         shed.push((lost.hook, lost.tokens));
     }
+    Ok(shed)
 }
 
-/// The turn fails, loudly, naming the hook.
-pub(crate) fn overflow(hook: &Text, size: u64, reserve: u64) -> Verdict {
-    let by = crate::scope::Author::hook(hook);
-    Verdict::failed(format!(
-        "injection overflow: hook {hook} brings the injected content to {size} tokens, and the reserve is {reserve}"
-    ))
-    .by(by)
+/// What the candidates cost together.
+pub(crate) fn total(candidates: &[Candidate]) -> u64 {
+    candidates.iter().map(|each| u64::from(each.injection.tokens)).sum()
 }

@@ -1,325 +1,600 @@
-//! The driver: claims a conversation, carries out commands, drives its turns to rest, and gives the seat back.
+//! The driver: claims a conversation, carries out orders, runs its turns until they end or wait, and goes away.
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
-use super::cell::{Cell, SeatGuard};
-use super::command::{Cancel, Command, NewMessage, Refused};
-use super::observers::Watching;
-use super::outcome::{ResolveError, SendError, TurnError, TurnStatus};
-use super::pace::paced;
-use super::{Runtime, WhileBusy};
-use crate::feed::{ConversationState, LiveEvent};
+use super::close::call_close_hooks;
+use super::error::SendError;
+use super::input::WhileBusy;
+use super::observers::Observers;
+use super::order::{CancelOrder, JobResultsOrder, MessageOrder, Order, Refusal};
+use super::outbox;
+use super::read_back::revive;
+use super::runtime::Runtime;
+use super::shared::{Conversation, DriverGuard, Loaded};
+use super::supervise::supervise;
+use crate::context::layout::{self, ContextCache, Overlay};
+use crate::event::{Event, EventKind, InjectionTarget};
+use crate::feed::ConversationState;
+use crate::hook::{Lifecycle, Point};
 use crate::id::{CallId, TurnId};
 use crate::message::Text;
 use crate::projection::Pending;
-use crate::scope::Scope;
-use crate::store::{InboxFilter, InboxItem, InboxKind, Scratch, StoreError};
-use crate::turn::{AbortCause, Resolve, Stage, State, next, resolve};
+use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
+use crate::scope::{Actor, Scope};
+use crate::store::{
+    Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch, StoreError,
+};
+use crate::turn::{
+    AbortCause, ActiveTurn, AnswerError, AnswerOrder, JobResults, NewTurn, PostTurn, Progress, Stage, State,
+    StoredTurn, TurnError, answer, next, start,
+};
 
-/// From the first command until nothing is left to do.
-pub(super) async fn run(seat: SeatGuard, runtime: Arc<Runtime>, state: Option<Box<State>>, first: Command) {
-    let cell = seat.cell.clone();
-    sit(seat, runtime.clone(), state, first).await;
-    if cell.is_left() {
-        runtime.forget(&cell);
-    }
-    drop(cell);
-    runtime.evict();
-}
-
-async fn sit(seat: SeatGuard, runtime: Arc<Runtime>, state: Option<Box<State>>, first: Command) {
-    let mut sitting = Sitting {
-        cell: seat.cell.clone(),
-        runtime,
-        state,
-        inbox: SmallVec::new(),
-        orders: VecDeque::new(),
-        read: SmallVec::new(),
-        scratch: None,
-        epoch: None,
-        resolve: None,
-        abort: None,
-        watching: None,
-    };
-    let mut command = first;
-    loop {
-        if let Err(error) = sitting.carry_out(command).await {
-            sitting.give_up(error);
-            return seat.rested();
-        }
-        if sitting.has_mail().await {
-            command = Command::Wake;
-            continue;
-        }
-        sitting.tell_waiting();
-        let Some(more) = sitting.rest() else { return seat.rested() };
-        command = more;
-    }
-}
-
-/// One stay at the seat.
-pub(super) struct Sitting {
-    pub(super) cell: Arc<Cell>,
-    pub(super) runtime: Arc<Runtime>,
-    pub(super) state: Option<Box<State>>,
-    /// Messages, oldest first.
-    pub(super) inbox: SmallVec<[InboxItem; 1]>,
-    /// What other processes ask.
-    pub(super) orders: VecDeque<InboxItem>,
-    /// Letters that came to nothing: the next write takes them.
-    pub(super) read: SmallVec<[Text; 1]>,
-    pub(super) scratch: Option<Scratch>,
-    /// The claim, while it is held.
-    pub(super) epoch: Option<u64>,
-    /// What the next flight begins with.
-    resolve: Option<Resolve>,
-    abort: Option<AbortCause>,
+/// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
+/// it works.
+pub(crate) struct Driver {
+    guard: DriverGuard,
+    conversation: Arc<Conversation>,
+    runtime: Arc<Runtime>,
+    /// The order it was made for.
+    first: Option<Order>,
+    /// What is known of the conversation. `None` until the first claim.
+    loaded: Option<Loaded>,
+    /// The claim's epoch, while the claim is held.
+    epoch: Option<u64>,
+    /// Messages that wait for a turn of their own, oldest first, as of the claim.
+    inbox: SmallVec<[InboxItem; 1]>,
+    /// Orders that other processes stored, as of the claim.
+    stored: VecDeque<Order>,
+    /// The scratch of the open turn, as of the claim or of the last time that it waited here.
+    scratch: Option<Scratch>,
+    /// Ids of inbox items that came to nothing. The next write removes them.
+    done_items: SmallVec<[Text; 1]>,
+    /// Answers for the open turn. They are checked and written when it is started.
+    answers: VecDeque<AnswerOrder>,
+    /// A cancellation for a turn that does not run: it is stopped as soon as it is started.
+    cancel: Option<(TurnId, AbortCause)>,
     /// Keeps the observers at work.
-    watching: Option<Arc<Watching>>,
+    observers: Option<Arc<Observers>>,
 }
 
-impl Sitting {
-    async fn carry_out(&mut self, command: Command) -> Result<(), Arc<StoreError>> {
+impl Driver {
+    pub(super) fn new(guard: DriverGuard, runtime: Arc<Runtime>, loaded: Option<Loaded>, first: Order) -> Self {
+        Self {
+            conversation: guard.conversation.clone(),
+            guard,
+            runtime,
+            first: Some(first),
+            loaded,
+            epoch: None,
+            inbox: SmallVec::new(),
+            stored: VecDeque::new(),
+            scratch: None,
+            done_items: SmallVec::new(),
+            answers: VecDeque::new(),
+            cancel: None,
+            observers: None,
+        }
+    }
+
+    /// Carries out orders until none is left.
+    pub(super) async fn run(mut self: Box<Self>) {
+        let mut order = self.first.take();
+        while let Some(current) = order {
+            if let Err(error) = self.carry_out(current).await {
+                self.give_up(error);
+                break;
+            }
+            order = self.next_order().await;
+        }
+        let Self { guard, conversation, runtime, .. } = *self;
+        guard.at_rest();
+        runtime.forget(&conversation);
+        drop(conversation);
+        runtime.evict();
+    }
+
+    /// One order, and every turn that can run after it.
+    async fn carry_out(&mut self, order: Order) -> Result<(), StoreError> {
         if let Err(error) = self.claim().await {
-            let error = Arc::new(error);
-            command.refuse(&Refused::Store(error.clone()));
+            order.refuse(&Refusal::Store(error.clone()));
             return Err(error);
         }
-        self.obey(command).await?;
-        while self.has_work() {
-            self.fly().await?;
-        }
-        Ok(self.release().await?)
-    }
-
-    pub(super) fn stage(&self) -> Stage {
-        self.state.as_ref().map_or(Stage::Idle, |state| next(state))
-    }
-
-    /// The turn that is open, or the one that the next message opens.
-    fn open_turn(&self) -> Option<TurnId> {
-        let open = self.state.as_ref().and_then(|state| state.turn.as_ref()).map(|turn| turn.id.clone());
-        open.or_else(|| self.inbox.first()?.opens())
-    }
-
-    async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
-        match command {
-            Command::Message(message) => return self.take(message).await,
-            Command::Resolve(resolve) => self.resolve = Some(resolve),
-            Command::Cancel(Cancel { turn, abort, item, done }) => {
-                let open = self.open_turn().as_ref() == Some(&turn);
-                if open {
-                    self.cut_open_turn(turn, abort, item);
-                }
-                let _ = done.send(Ok(open));
+        self.handle(order).await?;
+        loop {
+            while let Some(order) = self.stored.pop_front() {
+                self.handle(order).await?;
             }
-            Command::Resume(found, waiter) => {
-                let open = self.open_turn();
-                if let Some(turn) = &open {
-                    self.cell.add_waiter(Some(turn.clone()), waiter);
-                }
-                let _ = found.send(Ok(open));
+            if !self.can_run_turn() {
+                break;
             }
-            // Whoever did the jobs is told by the drop of `_written`.
-            Command::Notes(turn, results, _written) => return self.note(turn, *results, &[]).await,
-            Command::Wake => {}
-            Command::Close(_, done) if self.stage() != Stage::Idle => {
-                let pending = self.pending().into_iter().map(|pending| pending.call).collect();
-                let _ = done.send(Err(SendError::Busy { id: self.cell.id.clone(), pending }));
-            }
-            Command::Close(scope, done) => {
-                let ended = self.end_conversation(scope).await?;
-                if ended.is_ok() {
-                    self.cell.leave();
-                }
-                let _ = done.send(ended);
-            }
+            self.run_turn().await?;
         }
-        Ok(())
+        self.release().await
     }
 
-    /// Cuts the open turn, or the one that the next message opens, which is cut when it begins.
-    fn cut_open_turn(&mut self, turn: TurnId, abort: AbortCause, item: Option<Text>) {
-        if let Some(item) = item {
-            self.cell.hear(&item);
+    /// The next order of this process or, if there is none, a look at what other processes stored. Without either the
+    /// driver is dismissed: `None`.
+    async fn next_order(&mut self) -> Option<Order> {
+        if self.has_stored_work().await {
+            return Some(Order::Wake);
         }
-        match self.stage() {
-            Stage::Idle => self.cell.cut_when_begun(turn, abort),
-            _ => self.abort = Some(abort),
+        // Told last: a caller may end the process as soon as it hears that the turn waits.
+        if let (Stage::Waiting, Some(turn)) = (self.stage(), self.open_turn()) {
+            self.conversation.waiters.tell(&turn, Ok(TurnStatus::Waiting(self.pending())));
         }
-    }
-
-    /// Stores a message, by what the caller wants if a turn waits.
-    async fn take(&mut self, message: NewMessage) -> Result<(), StoreError> {
-        if self.stage() == Stage::Waiting && message.while_busy == WhileBusy::Reject {
-            let pending = self.pending().into_iter().map(|pending| pending.call).collect::<Vec<CallId>>();
-            self.cell.expect_no_more(&message.turn);
-            message.refuse(&self.cell.id, pending);
-            return Ok(());
-        }
-        let NewMessage { turn, say, scope, while_busy, done, rest } = message;
-        let item = say.item(&turn, &scope, self.runtime.clock.now());
-        if let Err(error) = self.runtime.store.deliver(&self.cell.id, item.clone()).await {
-            self.cell.expect_no_more(&turn);
-            let _ = done.send(Err(error.into()));
-            return Ok(());
-        }
-        if self.stage() != Stage::Idle && while_busy == WhileBusy::Interrupt {
-            self.abort = Some(AbortCause::Cancelled(scope.by()));
-        }
-        self.inbox.push(item);
-        self.cell.add_waiter(Some(turn.clone()), rest);
-        self.cell.keep_scope(&turn, scope);
-        // The sender may have gone: the message is stored, and its turn runs.
-        let _ = done.send(Ok(()));
-        Ok(())
-    }
-
-    fn pending(&self) -> Vec<Pending> {
-        self.cell.feed.snapshot().pending
-    }
-
-    fn has_work(&mut self) -> bool {
-        self.read_orders();
-        while self.stage() == Stage::Idle
-            && let Some(resolve) = self.resolve.take()
-        {
-            self.read.extend(refuse(resolve, "no turn is open"));
-            self.read_orders();
-        }
-        match self.stage() {
-            Stage::Idle => {
-                self.abort = None;
-                !self.inbox.is_empty()
-            }
-            Stage::Waiting => self.resolve.is_some() || self.abort.is_some() || self.has_lapsed(),
-            _ => true,
-        }
-    }
-
-    /// Whoever waits for a turn that waits is told so only when nothing is left to do: the process may end then.
-    fn tell_waiting(&self) {
-        if self.stage() == Stage::Waiting {
-            let open = self.open_turn();
-            self.cell.tell_rest(open.as_ref(), Ok(TurnStatus::Waiting(self.pending())));
-        }
-    }
-
-    /// Takes up what other processes ask, one answer at a time. What does not fit the open turn came too late.
-    fn read_orders(&mut self) {
-        while self.resolve.is_none() {
-            let Some(item) = self.orders.pop_front() else { return };
-            let by = Scope::of(item.from).by();
-            match item.kind {
-                InboxKind::Cancel { turn } if self.open_turn().as_ref() == Some(&turn) => {
-                    self.cut_open_turn(turn, AbortCause::Cancelled(by), Some(item.id));
-                }
-                InboxKind::Answer { call, answer, digest } if self.stage() != Stage::Idle => {
-                    // Nobody here waits for it.
-                    let (done, rest) = (oneshot::channel().0, oneshot::channel().0);
-                    let item = Some(item.id);
-                    self.resolve = Some(Resolve { call, answer, digest, by, item, done, rest });
-                }
-                _ => self.read.push(item.id),
-            }
-        }
-    }
-
-    /// Whether nobody answered a question in time.
-    fn has_lapsed(&self) -> bool {
-        let now = self.runtime.clock.now();
-        let turn = self.state.as_ref().and_then(|state| state.turn.as_ref());
-        turn.is_some_and(|turn| turn.open_questions().any(|question| question.expires <= now))
-    }
-
-    /// One turn, until it is over or waits.
-    async fn fly(&mut self) -> Result<(), StoreError> {
-        let epoch = match self.epoch {
-            Some(epoch) => epoch,
-            None => {
-                self.claim().await?;
-                return Ok(());
-            }
-        };
-        let Some(mut active) = self.take_off(epoch) else { return Ok(()) };
-        if self.watching.is_none() {
-            self.watching = Watching::of(&self.cell, &self.runtime);
-        }
-        if let Some(watching) = &self.watching {
-            watching.follow(active.ctx());
-        }
-        let mut begun = Ok(());
-        if let Some(abort) = self.abort.take() {
-            active.settle(abort.verdict());
-            active.ctx().abort.abort(abort);
-        } else {
-            begun = resolve::expire(&mut active).await;
-            if let (Ok(()), Some(resolve)) = (&begun, self.resolve.take()) {
-                begun = resolve::answer(&mut active, resolve).await;
-            }
-        }
-        let done = match begun {
-            Ok(()) => paced(&mut active).await,
-            Err(error) => Err(error),
-        };
-        if done.is_ok() {
-            // For whoever kept something of it: nothing more is done in its name.
-            active.ctx().abort.abort(AbortCause::Over);
-        }
-        self.cell.landed();
-        for inside in std::mem::take(&mut active.called_off) {
-            // Whatever became of it: it is not this turn's to say.
-            let _ = self.renewing(inside.wait()).await;
-        }
-        self.land(active, done).await
-    }
-
-    /// Whether another process has put something into the inbox that can be taken up now. Asked after the claim was
-    /// given back: whoever delivered before that found it taken, and relies on this look.
-    async fn has_mail(&self) -> bool {
-        if !self.runtime.store.is_durable() || self.cell.id.is_sub_agent() {
-            return false;
-        }
-        // A message behind a turn that waits must wait as well.
-        let which = if self.stage() == Stage::Waiting { InboxFilter::Control } else { InboxFilter::All };
-        self.runtime.store.inbox(&self.cell.id, which).await.is_ok_and(|inbox| !inbox.is_empty())
-    }
-
-    /// Nothing more to do here, unless a command came in meanwhile.
-    fn rest(&mut self) -> Option<Command> {
         let state = match self.stage() {
             Stage::Waiting => ConversationState::Waiting,
             _ => ConversationState::Idle,
         };
-        if self.cell.feed.snapshot_state() != state {
-            self.cell.feed.publish_live(None, LiveEvent::StateChanged { state });
-        }
-        self.watching = None;
-        self.cell.rest(&mut self.state)
+        self.conversation.feed.enter(state);
+        self.observers = None;
+        self.conversation.next_order_or_rest(&mut self.loaded)
     }
 
-    /// The store failed: whoever waits is told, and what was remembered is dropped. The log stands.
-    fn give_up(self, error: Arc<StoreError>) {
-        let why = match *error {
-            // What is queued here is in the inbox of whoever has the conversation.
+    /// Whether another process has stored something that can be taken up now. Asked after the claim was given back:
+    /// whoever stored something before that found the conversation claimed, and relies on this look.
+    async fn has_stored_work(&self) -> bool {
+        if !self.runtime.services.store.is_durable() || self.conversation.id.is_sub_agent() {
+            return false;
+        }
+        // A message behind a turn that waits must wait as well.
+        let which = if self.stage() == Stage::Waiting { InboxFilter::Control } else { InboxFilter::All };
+        match self.runtime.services.store.inbox(&self.conversation.id, which).await {
+            Ok(items) => !items.is_empty(),
+            Err(error) => {
+                // What is stored stays due: the next command, or maintenance, takes it up.
+                tracing::warn!(conversation = %self.conversation.id, %error, "the inbox could not be read");
+                false
+            }
+        }
+    }
+
+    /// The store failed. Everyone who waits is told, and what was loaded is dropped. The log stands.
+    fn give_up(&mut self, error: StoreError) {
+        tracing::warn!(conversation = %self.conversation.id, error = &error as &dyn std::error::Error, "the driver gives up");
+        let why = match &error {
+            // Messages that were queued here are in the inbox of the process that has the conversation.
             StoreError::InUse { .. } => TurnError::Remote,
-            _ => TurnError::Store(error.clone()),
+            error => TurnError::Store(error.clone()),
         };
-        self.cell.tell_all(&Err(why));
-        while let Some(command) = self.cell.rest(&mut None) {
-            command.refuse(&Refused::Store(error.clone()));
+        self.conversation.waiters.tell_all(&why);
+        let refusal = Refusal::Store(error);
+        for order in std::mem::take(&mut self.answers).into_iter().map(Order::Answer) {
+            order.refuse(&refusal);
+        }
+        while let Some(order) = self.conversation.next_order_or_rest(&mut None) {
+            order.refuse(&refusal);
         }
     }
-}
 
-/// An answer that came too late. Gives back the letter it came in.
-fn refuse(resolve: Resolve, why: &str) -> Option<Text> {
-    let Resolve { call, item, done, .. } = resolve;
-    // Whoever asked may have gone.
-    let _ = done.send(Err(ResolveError::Stale { call, why: why.into() }));
-    item
+    // What the conversation is doing.
+
+    fn state(&self) -> Option<&State> {
+        self.loaded.as_ref().map(|loaded| &*loaded.state)
+    }
+
+    fn stage(&self) -> Stage {
+        self.state().map_or(Stage::Idle, |state| next(state, &Progress::default()))
+    }
+
+    /// The turn that is open, or the one that the next message opens.
+    fn open_turn(&self) -> Option<TurnId> {
+        let open = self.state().and_then(|state| state.turn.as_ref()).map(|turn| turn.id.clone());
+        open.or_else(|| self.inbox.first()?.opens())
+    }
+
+    fn pending(&self) -> Vec<Pending> {
+        self.conversation.feed.snapshot().pending.values().cloned().collect()
+    }
+
+    fn pending_calls(&self) -> Vec<CallId> {
+        self.pending().into_iter().map(|pending| pending.call).collect()
+    }
+
+    /// Whether a turn can run now. Orders that no open turn can take are refused on the way.
+    fn can_run_turn(&mut self) -> bool {
+        match self.stage() {
+            Stage::Idle => {
+                for order in std::mem::take(&mut self.answers) {
+                    self.done_items.extend(order.refuse(AnswerError::Stale("no turn is open".into())));
+                }
+                !self.inbox.is_empty()
+            }
+            Stage::Waiting => !self.answers.is_empty() || self.cancel.is_some() || self.has_expired_question(),
+            _ => true,
+        }
+    }
+
+    fn has_expired_question(&self) -> bool {
+        let now = self.runtime.services.clock.now();
+        let turn = self.state().and_then(|state| state.turn.as_ref());
+        turn.is_some_and(|turn| turn.open_questions().any(|question| question.expires <= now))
+    }
+
+    // Orders.
+
+    /// Carries out one order. Every order comes through here, except that a running turn takes answers itself while its
+    /// tools run, and that a cancellation stops a running turn at once.
+    async fn handle(&mut self, order: Order) -> Result<(), StoreError> {
+        match order {
+            Order::Message(message) => self.accept_message(message).await,
+            Order::Answer(order) => {
+                self.answers.push_back(order);
+                Ok(())
+            }
+            Order::Cancel(order) => {
+                self.cancel_turn(order);
+                Ok(())
+            }
+            Order::JobResults(order) => self.write_job_results(order).await,
+            Order::Resume(reply, waiter) => {
+                let open = self.open_turn();
+                if let Some(turn) = &open {
+                    self.conversation.waiters.add(turn, waiter);
+                }
+                drop(reply.send(Ok(open)));
+                Ok(())
+            }
+            Order::Close(scope, reply) => {
+                let closed = match self.stage() {
+                    Stage::Idle => self.close(scope).await?,
+                    _ => {
+                        let (id, pending) = (self.conversation.id.clone(), self.pending_calls());
+                        Err(SendError::Busy { id, pending })
+                    }
+                };
+                drop(reply.send(closed));
+                Ok(())
+            }
+            Order::Wake => Ok(()),
+        }
+    }
+
+    /// Stores a message, unless a turn waits and the sender does not want to queue behind it.
+    async fn accept_message(&mut self, message: MessageOrder) -> Result<(), StoreError> {
+        if self.stage() == Stage::Waiting && message.while_busy == WhileBusy::Reject {
+            let pending = self.pending_calls();
+            self.conversation.forget_starting(&message.turn);
+            message.refuse_busy(&self.conversation.id, pending);
+            return Ok(());
+        }
+        let MessageOrder { turn, input, scope, while_busy, accepted, waiter } = message;
+        let services = &self.runtime.services;
+        let item = input.item(&turn, &scope, services.clock.now());
+        if let Err(error) = services.store.deliver(&self.conversation.id, item.clone()).await {
+            self.conversation.forget_starting(&turn);
+            drop(accepted.send(Err(error.into())));
+            return Ok(());
+        }
+        if let (WhileBusy::Interrupt, Some(state)) = (while_busy, self.state())
+            && let Some(open) = &state.turn
+        {
+            self.cancel = Some((open.id.clone(), AbortCause::Cancelled(scope.by())));
+        }
+        self.inbox.push(item);
+        self.conversation.waiters.add(&turn, waiter);
+        self.conversation.waiters.keep_scope(&turn, scope);
+        // The sender may have gone away: the message is stored, and its turn runs.
+        drop(accepted.send(Ok(())));
+        Ok(())
+    }
+
+    /// Cancels the open turn, or the one that the next message opens. Both are stopped when they are started.
+    fn cancel_turn(&mut self, order: CancelOrder) {
+        let CancelOrder { turn, cause, item, reply } = order;
+        let is_open = self.open_turn().as_ref() == Some(&turn);
+        if is_open {
+            self.cancel = Some((turn, cause));
+        }
+        self.done_items.extend(item);
+        // The caller may have gone away.
+        drop(reply.map(|reply| reply.send(Ok(is_open))));
+    }
+
+    /// Writes what jobs came to: their notes are for the turn that comes next, and the jobs go in the same write.
+    async fn write_job_results(&mut self, order: JobResultsOrder) -> Result<(), StoreError> {
+        let JobResultsOrder { turn, results, item, written } = order;
+        self.write_notes(&turn, results, item).await?;
+        // Whoever did the jobs waits for this; for a stored order nobody does.
+        if let Some(written) = written {
+            let _ = written.send(());
+        }
+        Ok(())
+    }
+
+    /// Appends notes and records outside a turn.
+    async fn write_notes(&mut self, turn: &TurnId, results: JobResults, item: Option<Text>) -> Result<(), StoreError> {
+        let JobResults { notes, records, done, failed: _ } = results;
+        self.claim().await?;
+        let (Some(epoch), Some(loaded)) = (self.epoch, &mut self.loaded) else { return Ok(()) };
+        let at = self.runtime.services.clock.now();
+        let stamp = |((hook, content), seq)| {
+            let kind = EventKind::Injection { hook, content, place: InjectionTarget::NextTurn };
+            Arc::new(Event { seq, turn: turn.clone(), at, kind })
+        };
+        let events: Vec<_> = notes.into_iter().zip(loaded.state.seq + 1..).map(stamp).collect();
+        self.done_items.extend(item);
+        let batch = Batch::new(&self.conversation.id, epoch, loaded.state.seq);
+        let batch = Batch { events: &events, take: &self.done_items, records, turn: Some(turn), done: &done, ..batch };
+        self.runtime.services.store.append(batch).await?;
+        self.done_items.clear();
+        for event in &events {
+            loaded.state.apply(event);
+        }
+        self.conversation.feed.publish_log(&events);
+        Ok(())
+    }
+
+    /// Ends the conversation: `on_conversation` hooks are called, under a claim that is kept. A hook that fails and whose
+    /// failure blocks keeps the conversation open.
+    async fn close(&mut self, scope: Scope) -> Result<Result<(), SendError>, StoreError> {
+        if !self.conversation.agent.hooks_at(Point::OnConversation).is_empty() {
+            let ctx = outbox::context_after(&self.conversation, &self.runtime, self.last_turn().await?, scope);
+            let (results, closed) = self.renewing(call_close_hooks(&ctx)).await;
+            self.write_notes(&ctx.id, results, None).await?;
+            if closed.is_err() {
+                return Ok(closed);
+            }
+        }
+        self.conversation.leave();
+        Ok(Ok(()))
+    }
+
+    /// The turn that what hooks do now is recorded with: the last one, or a new id if there was none.
+    async fn last_turn(&self) -> Result<TurnId, StoreError> {
+        let last = self.runtime.services.store.tail(&self.conversation.id, u64::MAX, 1).await?;
+        Ok(last.last().map_or_else(|| self.runtime.services.ids.mint("t_").into(), |event| event.turn.clone()))
+    }
+
+    // The claim.
+
+    /// Makes this process the writer, and reads what it needs to go on. Does nothing while the claim is held.
+    async fn claim(&mut self) -> Result<(), StoreError> {
+        if self.epoch.is_some() {
+            return Ok(());
+        }
+        let services = self.runtime.services.clone();
+        let id = self.conversation.id.clone();
+        let claim = services.store.claim(&id, &self.runtime.writer, services.clock.now()).await?;
+        tracing::debug!(conversation = %id, epoch = claim.epoch, seq = claim.seq, "claimed");
+        let current = self.state().is_some_and(|state| state.seq == claim.seq);
+        if current && self.conversation.shows_log() {
+            self.conversation.feed.begin_epoch(claim.epoch, None);
+        } else {
+            let (state, log) = revive(&*services.store, &id, &self.conversation.agent, &claim).await?;
+            self.conversation.set_shows_log();
+            self.conversation.feed.begin_epoch(claim.epoch, Some(&log));
+            self.loaded = Some(Loaded { state, cache: ContextCache::default() });
+        }
+        (self.epoch, self.scratch) = (Some(claim.epoch), claim.scratch);
+        self.inbox.clear();
+        self.stored.clear();
+        for item in claim.inbox {
+            match item.kind {
+                InboxKind::Message { .. } => self.inbox.push(item),
+                _ => self.stored.extend(Order::stored(item)),
+            }
+        }
+        // The inbox was read anew, so whatever is still in it is handled from there.
+        drop(self.conversation.take_acknowledged());
+        self.tell_of_turns_elsewhere();
+        self.look_for_jobs();
+        Ok(())
+    }
+
+    /// Tells those who wait for turns that another process took up or ended, as far as the log tells how they ended.
+    fn tell_of_turns_elsewhere(&self) {
+        let Some(state) = self.state() else { return };
+        let starting = self.conversation.current_turn();
+        let is_known = |turn: &TurnId| {
+            let open = state.turn.as_ref().is_some_and(|open| open.id == *turn);
+            open || starting.as_ref() == Some(turn) || self.inbox.iter().any(|item| *item.id == *turn.as_str())
+        };
+        for turn in self.conversation.waiters.elsewhere(is_known) {
+            let events = state.window.events();
+            let ended = events.iter().rev().find_map(|event| match &event.kind {
+                EventKind::TurnEnded(ended) if event.turn == turn => Some(ended.clone()),
+                _ => None,
+            });
+            let status = ended.map(|ended| {
+                let actor = self.conversation.owner().unwrap_or(Actor::System);
+                let report = TurnReport::new(self.report_of(turn.clone(), actor), ended, last_reply(events, &turn));
+                TurnStatus::Ended(Box::new(report))
+            });
+            self.conversation.waiters.finish(&turn, status.ok_or(TurnError::Remote));
+        }
+    }
+
+    fn report_of(&self, turn: TurnId, actor: Actor) -> ReportOf {
+        ReportOf {
+            conversation: self.conversation.id.clone(),
+            turn,
+            agent: self.conversation.agent.shared_name().clone(),
+            actor,
+            permission_mode: self.runtime.services.permission_mode,
+        }
+    }
+
+    /// The first time that this process claims an existing conversation: jobs that another process left are taken up.
+    fn look_for_jobs(&self) {
+        let is_old = self.state().is_some_and(|state| state.seq > 0);
+        let services = &self.runtime.services;
+        if services.background_hooks
+            && is_old
+            && self.conversation.agent.does_jobs()
+            && self.conversation.jobs.looks_first()
+        {
+            outbox::take_up_jobs(self.conversation.clone(), self.runtime.clone());
+        }
+    }
+
+    /// Gives the claim back, and says what the conversation is doing.
+    async fn release(&mut self) -> Result<(), StoreError> {
+        if !self.done_items.is_empty() {
+            self.claim().await?;
+        }
+        let (Some(epoch), Some(loaded)) = (self.epoch.take(), &self.loaded) else { return Ok(()) };
+        let turn = loaded.state.turn.as_ref();
+        let first_expiry = turn.and_then(|turn| turn.open_questions().map(|question| question.expires).min());
+        let status = match (turn, first_expiry) {
+            (None, _) => ConversationStatus::Idle,
+            (Some(_), Some(until)) => ConversationStatus::Waiting { until },
+            (Some(_), None) => ConversationStatus::Running,
+        };
+        let batch = Batch::new(&self.conversation.id, epoch, loaded.state.seq);
+        let batch = Batch { take: &self.done_items, status: Some(status), lease: Lease::Release, ..batch };
+        self.runtime.services.store.append(batch).await?;
+        self.done_items.clear();
+        Ok(())
+    }
+
+    /// Runs `work` and keeps the claim meanwhile.
+    async fn renewing<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let services = &self.runtime.services;
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = services.clock.sleep(RENEW_EVERY) => {}
+            }
+            if let Some(epoch) = self.epoch
+                && let Err(error) = services.store.renew(&self.conversation.id, epoch, services.clock.now()).await
+            {
+                // If the claim is lost, the next write is refused.
+                tracing::warn!(conversation = %self.conversation.id, epoch, %error, "the claim could not be renewed");
+            }
+        }
+    }
+
+    // Turns.
+
+    /// Runs the open turn, or the turn of the next message, until it ends or waits.
+    async fn run_turn(&mut self) -> Result<(), StoreError> {
+        self.claim().await?;
+        let Some(mut active) = self.start_turn() else { return Ok(()) };
+        if self.observers.is_none() {
+            self.observers = Observers::of(&self.conversation, &self.runtime);
+        }
+        if let Some(observers) = &self.observers {
+            observers.follow(active.ctx());
+        }
+        let done = self.drive(&mut active).await;
+        if done.is_ok() {
+            // Nothing more is done in the name of this turn by what it started.
+            active.ctx().abort.abort(AbortCause::TurnOver);
+        }
+        self.conversation.stop_turn();
+        for stopping in std::mem::take(&mut active.stopping) {
+            self.renewing(stopping).await;
+        }
+        self.finish_turn(active, done).await
+    }
+
+    async fn drive(&mut self, active: &mut ActiveTurn) -> Result<Stage, StoreError> {
+        if let Some((_, cause)) = self.cancel.take_if(|(turn, _)| *turn == active.ctx().id) {
+            active.ctx().abort.abort(cause);
+        }
+        match active.ctx().abort.check() {
+            Err(cause) => active.settle(cause.verdict()),
+            Ok(()) => {
+                answer::expire(active).await?;
+                for order in std::mem::take(&mut self.answers) {
+                    answer::take(active, order).await?;
+                }
+            }
+        }
+        supervise(active, &self.conversation, &self.runtime).await
+    }
+
+    /// Makes the open turn, or that of the next message, ready to run. `None` if there is neither.
+    fn start_turn(&mut self) -> Option<Box<ActiveTurn>> {
+        let epoch = self.epoch?;
+        let turn = self.open_turn()?;
+        let Loaded { state, cache } = self.loaded.take()?;
+        let place = self.inbox.iter().position(|item| *item.id == *turn.as_str());
+        let lifecycle = self.conversation.greets_first_turn().then_some(match state.seq {
+            0 => Lifecycle::Started,
+            _ => Lifecycle::Revived,
+        });
+        let stored = StoredTurn {
+            message: place.map(|index| self.inbox.remove(index)),
+            scratch: self.scratch.take().filter(|scratch| scratch.turn == turn),
+            state,
+            cache,
+            epoch,
+        };
+        let scope = self.conversation.waiters.scope_of(&turn);
+        Some(start(stored, lifecycle, |actor| NewTurn {
+            conversation: self.conversation.id.clone(),
+            scope: scope.unwrap_or_else(|| (self.runtime.scope_source)(actor)),
+            agent: self.conversation.agent.clone(),
+            parent: self.conversation.parent(),
+            services: self.runtime.services.clone(),
+            feed: self.conversation.feed.clone(),
+            host: self.conversation.clone(),
+            abort: self.conversation.start_turn(&turn),
+            id: turn,
+        }))
+    }
+
+    /// Takes the turn apart. If it is over, `on_ended` hooks see its end before those who wait for it, and background
+    /// hooks begin.
+    async fn finish_turn(
+        &mut self,
+        active: Box<ActiveTurn>,
+        done: Result<Stage, StoreError>,
+    ) -> Result<(), StoreError> {
+        let ActiveTurn { turn, state, cache, scratch, ended, released, jobs, done_items, .. } = *active;
+        done?;
+        // Inbox items that came to nothing, in a turn that wrote nothing behind them.
+        self.done_items.extend(done_items);
+        if released {
+            self.epoch = None;
+        }
+        let Some(ended) = ended else {
+            self.loaded = Some(Loaded { state, cache });
+            self.scratch = Some(scratch.into_inner());
+            return Ok(());
+        };
+        let ctx = turn.ctx.clone();
+        let report_of = self.report_of(ctx.id.clone(), ctx.scope.actor().clone());
+        let report = TurnReport::new(report_of, ended, turn.view.assistant_message.clone());
+        if jobs.is_empty() {
+            self.loaded = Some(Loaded { state, cache });
+            self.conversation.waiters.finish(&ctx.id, Ok(TurnStatus::Ended(Box::new(report))));
+            return Ok(());
+        }
+        let messages = layout::messages(state.window.events(), &Overlay::default());
+        self.loaded = Some(Loaded { state, cache });
+        let background = outbox::background_context(&ctx, &report, messages);
+        Box::pin(self.run_jobs(PostTurn { ctx, report, background }, jobs)).await
+    }
+
+    async fn run_jobs(&mut self, post: PostTurn, jobs: Vec<Job>) -> Result<(), StoreError> {
+        let (on_ended, background): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.kind == JobKind::Ended);
+        let results = self.renewing(post.attempt(on_ended)).await;
+        let released = match (self.epoch.take(), &self.loaded) {
+            (Some(epoch), Some(loaded)) => {
+                let batch = Batch::new(&self.conversation.id, epoch, loaded.state.seq);
+                let (status, lease) = (Some(ConversationStatus::Idle), Lease::Release);
+                let turn = Some(&post.ctx.id);
+                let batch = Batch { turn, records: results.records, done: &results.done, status, lease, ..batch };
+                self.runtime.services.store.append(batch).await
+            }
+            _ => Ok(()),
+        };
+        let (turn, report) = (post.ctx.id.clone(), post.report.clone());
+        if !background.is_empty() {
+            outbox::run_in_background(self.conversation.clone(), self.runtime.clone(), post, background);
+        }
+        // The turn is over and written, whatever becomes of the claim.
+        self.conversation.waiters.finish(&turn, Ok(TurnStatus::Ended(Box::new(report))));
+        released
+    }
 }

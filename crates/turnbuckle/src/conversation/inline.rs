@@ -1,20 +1,22 @@
-//! A driver in the caller's own task: no task is made for a turn that somebody waits for.
+//! Runs a driver in the task of the caller who waits for its turn. What the driver still does after that, such as the last
+//! look into a durable inbox, goes on in a task of its own.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use super::cell::Driver;
+use super::driver::Driver;
+use crate::BoxFuture;
 
-/// Runs a driver while something else is waited for. Dropped before the driver is done, the rest becomes a task.
-pub(super) struct Inline(Option<Driver>);
+/// Runs a driver while something else is waited for. If it is dropped before the driver is done, a new task runs the rest.
+pub(super) struct Inline(Option<BoxFuture<'static, ()>>);
 
 impl Inline {
-    pub(super) fn of(driver: Option<Driver>) -> Self {
-        Self(driver)
+    pub(super) fn new(driver: Option<Box<Driver>>) -> Self {
+        Self(driver.map(|driver| -> BoxFuture<'static, ()> { Box::pin(driver.run()) }))
     }
 
-    /// `wanted`, with the driver run beside it.
+    /// Waits for `wanted`, and runs the driver meanwhile.
     pub(super) async fn until<F: Future>(&mut self, wanted: F) -> F::Output {
         let mut wanted = pin!(wanted);
         poll_fn(|cx| {
@@ -33,7 +35,7 @@ impl Inline {
 
 impl Drop for Inline {
     fn drop(&mut self) {
-        // Without a runtime nobody could go on: the seat is left, and the log stands.
+        // Without a tokio runtime nothing can go on: the driver is dropped, and the log stands.
         if let (Some(driver), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(driver);
         }

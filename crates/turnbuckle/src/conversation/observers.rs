@@ -1,150 +1,155 @@
-//! `on_event` hooks: lossless viewers that are driven beside the turn.
+//! `on_event` hooks: lossless viewers of the feed, called by one task beside the turn.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::Runtime;
-use super::cell::Cell;
+use super::runtime::Runtime;
+use super::shared::Conversation;
 use crate::BoxError;
-use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::feed::{Cursor, LiveEvent, Queue, Subscription};
-use crate::hook::run::contained;
-use crate::hook::{HookEntry, HookFailure, OnFailure, Point, Record};
+use crate::hook::call::contained;
+use crate::hook::{Decision, HookEntry, HookFailure, OnFailure, Point, Record};
 use crate::id::TurnId;
 use crate::turn::{AbortCause, AbortToken, TurnContext};
 
-/// While anybody holds it, the conversation's observers are given every event, in order, by one task. Only their failures
-/// are told, of each hook the first of a turn: whatever is told is given to them again, and that must have an end.
-pub(crate) struct Watching {
+/// The observers of a conversation at work. As long as this is held, one task gives them every event, in order.
+pub(crate) struct Observers {
     queue: Arc<Queue>,
-    /// How far every observer has come.
+    /// How far all observers have come.
     seen: watch::Sender<Cursor>,
-    /// The turn that a failure can block.
-    flying: Mutex<Option<(TurnId, AbortToken)>>,
+    /// The turn that a failure can stop.
+    turn: Mutex<Option<(TurnId, AbortToken)>>,
 }
 
-impl Watching {
-    /// Joins those who watch already. `None` if the agent has no observers.
-    pub(super) fn of(cell: &Arc<Cell>, runtime: &Arc<Runtime>) -> Option<Arc<Self>> {
-        if cell.agent.chains().on_event.is_empty() {
+impl Observers {
+    /// The observers of this conversation; they are started if they are not at work. `None` if the agent has none.
+    pub(super) fn of(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) -> Option<Arc<Self>> {
+        if conversation.agent.hooks_at(Point::OnEvent).is_empty() {
             return None;
         }
-        cell.watch(|| {
-            let (tail, queue) = cell.feed.subscribe_lossless();
-            let (seen, flying) = (watch::Sender::new(Cursor::default()), Mutex::default());
-            let watching = Arc::new(Self { queue, seen, flying });
-            let (weak, cell, runtime) = (Arc::downgrade(&watching), cell.clone(), runtime.clone());
-            let aside = runtime.begin_aside();
+        let start = || {
+            let (events, queue) = conversation.feed.subscribe_lossless();
+            let (seen, turn) = (watch::Sender::new(Cursor::default()), Mutex::default());
+            let observers = Arc::new(Self { queue, seen, turn });
+            let task = ObserverTask {
+                conversation: conversation.clone(),
+                clock: runtime.services.clock.clone(),
+                observers: Arc::downgrade(&observers),
+                reported: Vec::new(),
+            };
+            let guard = runtime.begin_task();
             tokio::spawn(async move {
-                Pump { cell, clock: runtime.clock.clone(), watching: weak, told: Vec::new() }.run(tail).await;
-                drop(aside);
+                task.run(events).await;
+                drop(guard);
             });
-            watching
-        })
-        .into()
+            observers
+        };
+        Some(conversation.observers_or(start))
     }
 
-    /// From now on a failure that blocks ends this turn.
+    /// From now on a failure that blocks stops this turn.
     pub(super) fn follow(&self, ctx: &TurnContext) {
-        *self.flying() = Some((ctx.id.clone(), ctx.abort.clone()));
+        *self.turn() = Some((ctx.id.clone(), ctx.abort.clone()));
     }
 
-    /// Ready when the observers have seen all that was told up to here, or see nothing more.
-    pub(crate) async fn has_seen(&self, cursor: Cursor) {
-        // It cannot fail: this holds the sender.
-        let _ = self.seen.subscribe().wait_for(|seen| *seen >= cursor).await;
+    /// Ready when the observers have seen everything up to here, or see nothing more.
+    pub(crate) async fn caught_up(&self, cursor: Cursor) {
+        // It cannot fail, because this holds the sender.
+        drop(self.seen.subscribe().wait_for(|seen| *seen >= cursor).await);
     }
 
-    fn flying(&self) -> MutexGuard<'_, Option<(TurnId, AbortToken)>> {
-        self.flying.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turn(&self) -> MutexGuard<'_, Option<(TurnId, AbortToken)>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Watching {
-    /// What is in the queue is still given out.
+impl Drop for Observers {
+    /// What is in the queue is still given to the observers.
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-struct Pump {
-    cell: Arc<Cell>,
+struct ObserverTask {
+    conversation: Arc<Conversation>,
     clock: Arc<dyn Clock>,
-    watching: Weak<Watching>,
-    /// Whose failure was told, and in which turn.
-    told: Vec<(usize, Option<TurnId>)>,
+    observers: Weak<Observers>,
+    /// Which observer's failure was published last for which turn. Only the first failure of an observer in a turn is
+    /// published: the event about it is itself given to the observers, and would fail again, without end.
+    reported: Vec<(usize, Option<TurnId>)>,
 }
 
-impl Pump {
-    async fn run(mut self, mut tail: Subscription) {
-        let agent = self.cell.agent.clone();
-        let observers = &agent.chains().on_event;
+impl ObserverTask {
+    async fn run(mut self, mut events: Subscription) {
+        let agent = self.conversation.agent.clone();
+        let hooks = agent.hooks_at(Point::OnEvent);
         let mut turn = None;
-        while let Some(told) = tail.next().await {
-            turn.clone_from(&told.turn);
-            for (nth, entry) in observers.iter().enumerate() {
+        while let Some(event) = events.next().await {
+            turn.clone_from(&event.turn);
+            for (index, entry) in hooks.iter().enumerate() {
                 let Some(hook) = entry.hook() else { continue };
                 let began = self.clock.coarse();
-                if let Err(failure) = within(self.clock.as_ref(), entry, hook.on_event(&told)).await {
-                    self.failed(nth, entry, turn.as_ref(), self.clock.coarse().saturating_sub(began), &failure);
+                if let Err(failure) = within_time(&*self.clock, entry, hook.on_event(&event)).await {
+                    self.failed(index, entry, turn.as_ref(), self.clock.coarse().saturating_sub(began), &failure);
                 }
             }
-            self.saw(told.cursor);
+            self.has_seen(event.cursor);
         }
-        // Somebody still wants them to watch: they were too slow, and were cut off.
-        if self.watching.strong_count() > 0 {
-            for (nth, entry) in observers.iter().enumerate() {
-                let failure = HookFailure::Error("the observers were too slow and miss events".into());
-                self.failed(nth, entry, turn.as_ref(), Duration::ZERO, &failure);
+        // If someone still wants the observers, they were too slow and the feed has cut them off.
+        if self.observers.strong_count() > 0 {
+            for (index, entry) in hooks.iter().enumerate() {
+                let failure = HookFailure::from(BoxError::from("the observers were too slow and miss events"));
+                self.failed(index, entry, turn.as_ref(), Duration::ZERO, &failure);
             }
         }
-        self.saw(Cursor { epoch: u64::MAX, position: u64::MAX });
+        self.has_seen(Cursor { epoch: u64::MAX, position: u64::MAX });
     }
 
-    fn saw(&self, cursor: Cursor) {
-        if let Some(watching) = self.watching.upgrade() {
-            watching.seen.send_replace(cursor);
+    fn has_seen(&self, cursor: Cursor) {
+        if let Some(observers) = self.observers.upgrade() {
+            observers.seen.send_replace(cursor);
         }
     }
 
-    fn failed(&mut self, nth: usize, entry: &HookEntry, turn: Option<&TurnId>, took: Duration, failure: &HookFailure) {
+    fn failed(
+        &mut self,
+        index: usize,
+        entry: &HookEntry,
+        turn: Option<&TurnId>,
+        took: Duration,
+        failure: &HookFailure,
+    ) {
         if entry.failure_policy(Point::OnEvent) == OnFailure::Block
-            && let Some(watching) = self.watching.upgrade()
-            && let Some((_, abort)) = watching.flying().as_ref().filter(|(flying, _)| Some(flying) == turn)
+            && let Some(observers) = self.observers.upgrade()
+            && let Some((_, abort)) = observers.turn().as_ref().filter(|(running, _)| Some(running) == turn)
         {
-            let why = format!("hook {} failed at {}: {failure}", entry.name, Point::OnEvent).into();
-            abort.abort(AbortCause::Blocked { hook: entry.name.clone(), why });
+            let reason = format!("hook {} failed at {}: {failure}", entry.name, Point::OnEvent).into();
+            abort.abort(AbortCause::ObserverFailed { hook: entry.name.clone(), reason });
         }
-        match self.told.iter_mut().find(|(told, _)| *told == nth) {
-            Some((_, told)) if told.as_ref() == turn => return,
-            Some((_, told)) => *told = turn.cloned(),
-            None => self.told.push((nth, turn.cloned())),
+        match self.reported.iter_mut().find(|(reported, _)| *reported == index) {
+            Some((_, reported)) if reported.as_ref() == turn => return,
+            Some((_, reported)) => *reported = turn.cloned(),
+            None => self.reported.push((index, turn.cloned())),
         }
-        let record = Record {
-            point: Point::OnEvent,
-            hook: entry.name.clone(),
-            decision: "failed".into(),
-            took,
-            tokens: 0,
-            shed: 0,
-            call: None,
-            failure: Some(failure.to_string()),
-        };
-        self.cell.feed.publish_live(turn, LiveEvent::hook_finished(&record));
+        let record = Record::new(Point::OnEvent, entry.name.clone(), Decision::Failed, took);
+        let record = Record { failure: Some(failure.to_string().into()), ..record };
+        self.conversation.feed.publish_live(turn, LiveEvent::hook_finished(&record));
     }
 }
 
-/// Runs a hook that nobody is told of: panics contained, within its time.
-async fn within(
+/// Runs an observer within its time limit, with panics contained.
+async fn within_time(
     clock: &dyn Clock,
     entry: &HookEntry,
-    mut future: BoxFuture<'_, Result<(), BoxError>>,
+    future: impl Future<Output = Result<(), BoxError>>,
 ) -> Result<(), HookFailure> {
+    let mut future = pin!(future);
     let mut timer = None;
     poll_fn(|cx| {
         if let Poll::Ready(result) = contained(future.as_mut(), cx) {

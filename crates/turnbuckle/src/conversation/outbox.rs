@@ -1,273 +1,379 @@
-//! The outbox: what turns left to be done. One job is taken at a time, so that a hold is never longer than one hook may
+//! The outbox: what turns left to be done. One job is taken at a time, so that a lease is never longer than one hook may
 //! work, and so that a try is counted for the job that was begun and for no other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::Runtime;
-use super::cell::Cell;
-use super::command::Command;
-use super::landing::snapshot;
-use super::observers::Watching;
-use super::outcome::TurnReport;
+use super::observers::Observers;
+use super::order::{JobResultsOrder, Order};
+use super::read_back::log_of_job;
+use super::runtime::Runtime;
+use super::shared::Conversation;
 use crate::clock::Timestamp;
 use crate::context::layout::{self, Overlay};
-use crate::event::{Event, EventKind};
+use crate::event::EventKind;
+use crate::hook::BackgroundContext;
 use crate::id::TurnId;
-use crate::message::Reply;
+use crate::message::Message;
+use crate::report::{ReportOf, TurnReport, last_reply};
 use crate::scope::Scope;
 use crate::store::{InboxItem, InboxKind, Job, JobDisposition, JobLease, JobSelector, LEASE, StoreError};
 use crate::turn::{
-    AbortToken, Budget, JobResults, PostTurn, State, TurnContext, TurnContextParts, UsedBudget, after_failure, given_up,
+    AbortToken, Budget, JobResults, NewTurn, NoteBuffer, PostTurn, State, TurnContext, after_failure, given_up,
 };
 
-/// Takes up the jobs of a conversation that are due, beside whatever else happens.
-pub(super) fn take_up_jobs(cell: Arc<Cell>, runtime: Arc<Runtime>) {
-    let aside = runtime.begin_aside();
+/// The jobs of one conversation that this process has in hand.
+#[derive(Default)]
+pub(crate) struct JobsInFlight {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Jobs that are done or being done here and whose results are not written yet. The store's lease on a job may expire
+    /// during a long turn; this prevents a second run here.
+    unwritten: Vec<Job>,
+    runner: Runner,
+    /// Whether this process has looked for jobs that another process left.
+    looked: bool,
+}
+
+/// Whether a task takes up the conversation's jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Runner {
+    #[default]
+    Idle,
+    Running,
+    /// Running, and asked to look once more when it is done.
+    AskedAgain,
+}
+
+impl JobsInFlight {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True the first time it is asked.
+    pub(super) fn looks_first(&self) -> bool {
+        !std::mem::replace(&mut self.lock().looked, true)
+    }
+
+    fn contains(&self, job: &Job) -> bool {
+        self.lock().unwritten.iter().any(|unwritten| unwritten.same_job(job))
+    }
+}
+
+/// Takes up the due jobs of a conversation, and of its sub-agents, in the background.
+pub(super) fn take_up_jobs(conversation: Arc<Conversation>, runtime: Arc<Runtime>) {
+    let guard = runtime.begin_task();
     tokio::spawn(async move {
-        take_up(&cell, &runtime).await;
-        take_up_of_sub_agents(&cell, &runtime).await;
-        drop(aside);
+        take_up(&conversation, &runtime).await;
+        take_up_of_sub_agents(&conversation, &runtime).await;
+        drop(guard);
     });
 }
 
-/// Jobs that sub-agents left: nobody else comes to their conversations, which are over.
-async fn take_up_of_sub_agents(cell: &Arc<Cell>, runtime: &Arc<Runtime>) {
-    // What cannot be read now is read when the conversation is next taken up.
-    for id in runtime.store.sub_agents_with_jobs(&cell.id).await.unwrap_or_default() {
-        let jobs = runtime.store.jobs(&id).await.unwrap_or_default();
-        let inside = jobs.iter().find_map(|job| cell.agent.sub_agent(&job.agent));
-        if let Some(agent) = inside {
-            let own = || Arc::new(Cell::new(id.clone(), agent.clone(), None, runtime.clock.clone()));
-            take_up(&runtime.known_cell(&id).unwrap_or_else(own), runtime).await;
+/// Jobs that sub-agents left. Their conversations are over, so nothing else comes to them.
+async fn take_up_of_sub_agents(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) {
+    let store = &runtime.services.store;
+    let found = match store.sub_agents_with_jobs(&conversation.id).await {
+        Ok(found) => found,
+        // They are looked for again when the conversation is next taken up.
+        Err(error) => {
+            return tracing::warn!(conversation = %conversation.id, %error, "sub-agents' jobs could not be read");
+        }
+    };
+    for id in found {
+        let jobs = match store.jobs(&id).await {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                tracing::warn!(conversation = %id, %error, "a sub-agent's jobs could not be read");
+                continue;
+            }
+        };
+        if let Some(agent) = jobs.iter().find_map(|job| conversation.agent.sub_agent(&job.agent)) {
+            let detached = || Arc::new(runtime.detached(&id, agent, None));
+            take_up(&runtime.resident(&id).unwrap_or_else(detached), runtime).await;
         }
     }
 }
 
-/// Background hooks of a turn that has just ended run beside whatever comes next.
-pub(super) fn work_aside(cell: Arc<Cell>, runtime: Arc<Runtime>, after: PostTurn, jobs: Vec<Job>) {
-    let aside = runtime.begin_aside();
+/// Runs the background hooks of a turn that has just ended, beside whatever comes next.
+pub(super) fn run_in_background(
+    conversation: Arc<Conversation>,
+    runtime: Arc<Runtime>,
+    post: PostTurn,
+    jobs: Vec<Job>,
+) {
+    let guard = runtime.begin_task();
     tokio::spawn(async move {
-        if let Some(due) = work(&cell, &runtime, &after, jobs).await {
-            runtime.clock.sleep(due.since(runtime.clock.now())).await;
-            take_up(&cell, &runtime).await;
+        if let Some(due) = attempt(&conversation, &runtime, &post, jobs).await {
+            let clock = &runtime.services.clock;
+            clock.sleep(due.since(clock.now())).await;
+            take_up(&conversation, &runtime).await;
         }
-        drop(aside);
+        drop(guard);
     });
 }
 
-/// Round by round, until nothing is left that failed and may be tried again. One task at a time does this for a
-/// conversation; another that comes along has it look once more.
-async fn take_up(cell: &Arc<Cell>, runtime: &Arc<Runtime>) {
-    let Some(mut work) = AtWork::begin(cell) else { return };
+/// Round by round, until no job is left that failed and may be tried again. One task at a time does this for a
+/// conversation; another that comes along makes it look once more.
+async fn take_up(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) {
+    let Some(mut runner) = RunnerGuard::start(conversation) else { return };
+    let clock = &runtime.services.clock;
     loop {
-        match take_all(cell, runtime).await {
-            Some(due) => runtime.clock.sleep(due.since(runtime.clock.now())).await,
-            None if work.goes_on() => {}
+        match take_all(conversation, runtime).await {
+            Some(due) => clock.sleep(due.since(clock.now())).await,
+            None if runner.goes_on() => {}
             None => return,
         }
     }
 }
 
-/// Held by the task that takes up a conversation's jobs; `None` once it has left them.
-struct AtWork(Option<Arc<Cell>>);
+/// Held by the task that takes up a conversation's jobs; empty once it was dismissed.
+struct RunnerGuard(Option<Arc<Conversation>>);
 
-impl AtWork {
-    fn begin(cell: &Arc<Cell>) -> Option<Self> {
-        cell.begin_jobs().then(|| Self(Some(cell.clone())))
+impl RunnerGuard {
+    /// `None` if there is such a task; it is asked to look once more.
+    fn start(conversation: &Arc<Conversation>) -> Option<Self> {
+        let mut inner = conversation.jobs.lock();
+        let free = inner.runner == Runner::Idle;
+        inner.runner = if free { Runner::Running } else { Runner::AskedAgain };
+        free.then(|| Self(Some(conversation.clone())))
     }
 
+    /// Whether it was asked to look once more. If not, it is dismissed in the same step.
     fn goes_on(&mut self) -> bool {
-        let on = self.0.as_ref().is_some_and(|cell| cell.jobs_go_on());
-        if !on {
+        let Some(conversation) = &self.0 else { return false };
+        let mut inner = conversation.jobs.lock();
+        let again = inner.runner == Runner::AskedAgain;
+        inner.runner = if again { Runner::Running } else { Runner::Idle };
+        drop(inner);
+        if !again {
             self.0 = None;
         }
-        on
+        again
     }
 }
 
-impl Drop for AtWork {
+impl Drop for RunnerGuard {
     fn drop(&mut self) {
-        if let Some(cell) = &self.0 {
-            cell.leave_jobs();
+        if let Some(conversation) = &self.0 {
+            conversation.jobs.lock().runner = Runner::Idle;
         }
     }
 }
 
-/// One try at each job that is due. When the last of those that failed may be tried again.
-async fn take_all(cell: &Arc<Cell>, runtime: &Arc<Runtime>) -> Option<Timestamp> {
-    let hooks = cell.agent.job_hooks();
-    let (mut again, mut turn) = (None, None::<PostTurn>);
-    // A store that cannot be read now is asked again when the conversation is next taken up.
-    while let Ok(Some(job)) = take(cell, runtime, &hooks).await {
-        // Done here, and not yet written.
-        if cell.is_doing(&job) {
+/// Tries each due job once. Returns when the last of those that failed may be tried again.
+async fn take_all(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) -> Option<Timestamp> {
+    let selectors = conversation.agent.job_selectors();
+    let (mut again, mut last) = (None, None::<PostTurn>);
+    loop {
+        let job = match take(conversation, runtime, &selectors).await {
+            Ok(Some(job)) => job,
+            Ok(None) => return again,
+            Err(error) => {
+                // Jobs stay due; they are taken up with the conversation, or by maintenance.
+                tracing::warn!(conversation = %conversation.id, %error, "a job could not be taken");
+                return again;
+            }
+        };
+        tracing::debug!(conversation = %conversation.id, turn = %job.turn, hook = %job.hook, tries = job.tries, "took a job");
+        // Done here, and its result is not written yet.
+        if conversation.jobs.contains(&job) {
             continue;
         }
         if let Some(parked) = given_up(&job) {
-            settle(cell, runtime, parked).await;
+            settle(conversation, runtime, parked).await;
             continue;
         }
-        let same = turn.take().filter(|turn| turn.ctx.id == job.turn);
-        let read = match same {
-            Some(after) => Ok(after),
-            None => read_back(cell, runtime, &job).await,
+        let post = match last.take().filter(|post| post.ctx.id == job.turn) {
+            Some(post) => Ok(post),
+            None => read_back(conversation, runtime, &job).await,
         };
-        let due = match read {
-            Ok(after) => work(cell, runtime, turn.insert(after), vec![job]).await,
-            Err(error) => settle(cell, runtime, after_failure(job, said_in_full(&error), runtime.clock.now())).await,
+        let due = match post {
+            Ok(post) => attempt(conversation, runtime, last.insert(post), vec![job]).await,
+            Err(error) => {
+                let now = runtime.services.clock.now();
+                settle(conversation, runtime, after_failure(job, with_causes(&error), now)).await
+            }
         };
         again = again.max(due);
     }
-    again
 }
 
-async fn take(cell: &Cell, runtime: &Runtime, hooks: &[JobSelector]) -> Result<Option<Job>, StoreError> {
-    let (writer, from, lasts) =
-        (&runtime.writer, runtime.clock.now(), cell.agent.time_for_a_job().saturating_add(LEASE));
-    runtime.store.take_job(&cell.id, hooks, JobLease { writer, from, lasts }).await
+async fn take(
+    conversation: &Conversation,
+    runtime: &Runtime,
+    selectors: &[JobSelector],
+) -> Result<Option<Job>, StoreError> {
+    let services = &runtime.services;
+    let lasts = conversation.agent.time_for_a_job().saturating_add(LEASE);
+    let lease = JobLease { writer: &runtime.writer, from: services.clock.now(), lasts };
+    services.store.take_job(&conversation.id, selectors, lease).await
 }
 
-/// Stores how a try failed. When there may be another.
-async fn settle(cell: &Cell, runtime: &Runtime, job: Job) -> Option<Timestamp> {
-    let due = job.due;
-    // One whose failure cannot be stored is held a while and then due again, and its try is counted.
-    let _ = runtime.store.settle_job(&cell.id, job, JobDisposition::Keep).await;
+/// Stores how a try failed. Returns when there may be another.
+async fn settle(conversation: &Conversation, runtime: &Runtime, job: Job) -> Option<Timestamp> {
+    let (due, id) = (job.due, &conversation.id);
+    match due {
+        Some(_) => {
+            tracing::info!(conversation = %id, hook = %job.hook, error = job.error, "a job failed and is tried again")
+        }
+        None => tracing::warn!(conversation = %id, hook = %job.hook, error = job.error, "a job is parked"),
+    }
+    if let Err(error) = runtime.services.store.settle_job(id, job, JobDisposition::Keep).await {
+        // The lease runs out and the job is due again; its try was counted when it was taken.
+        tracing::warn!(conversation = %id, %error, "the failure of a job could not be stored");
+    }
     due
 }
 
-/// One try at each of these. When the last of those that failed may be tried again.
-async fn work(cell: &Arc<Cell>, runtime: &Arc<Runtime>, after: &PostTurn, jobs: Vec<Job>) -> Option<Timestamp> {
-    let doing = Doing::of(cell, &jobs);
-    let watching = Watching::of(cell, runtime);
-    let mut results = after.attempt(jobs).await;
-    drop(watching);
+/// Tries each of these jobs once. Returns when the last of those that failed may be tried again.
+async fn attempt(
+    conversation: &Arc<Conversation>,
+    runtime: &Arc<Runtime>,
+    post: &PostTurn,
+    jobs: Vec<Job>,
+) -> Option<Timestamp> {
+    let unwritten = UnwrittenJobs::new(conversation, &jobs);
+    let observers = Observers::of(conversation, runtime);
+    let mut results = post.attempt(jobs).await;
+    drop(observers);
     let mut again = None;
     for job in std::mem::take(&mut results.failed) {
-        again = again.max(settle(cell, runtime, job).await);
+        again = again.max(settle(conversation, runtime, job).await);
     }
-    results.doing = Some(doing);
     if !results.records.is_empty() || !results.done.is_empty() {
-        note(cell, runtime, after.ctx.id.clone(), results).await;
+        write_results(conversation, runtime, post.ctx.id.clone(), results).await;
     }
+    drop(unwritten);
     again
 }
 
-/// What jobs came to is written by whoever has the conversation: here, or by letter.
-async fn note(cell: &Arc<Cell>, runtime: &Arc<Runtime>, turn: TurnId, results: JobResults) {
-    let (refused, back) = oneshot::channel();
-    cell.command(runtime, Command::Notes(turn.clone(), Box::new(results), refused));
-    let Ok(results) = back.await else { return };
-    let JobResults { notes, records, done, doing: _doing, .. } = *results;
+/// What jobs came to is written by the process that has the conversation: here by an order, elsewhere through the inbox.
+async fn write_results(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>, turn: TurnId, results: JobResults) {
+    let JobResults { notes, records, done, failed: _ } = results;
     let Some(from) = done.first().map(|job| job.actor.clone()) else { return };
-    let kind = InboxKind::Notes { turn, notes, records, done: done.clone() };
-    let item = InboxItem { id: runtime.ids.mint("l_"), from, at: runtime.clock.now(), kind };
-    // What cannot be delivered is done again when the hold is over.
-    if runtime.store.deliver(&cell.id, item).await.is_ok() {
-        for job in done {
-            let _ = runtime.store.settle_job(&cell.id, job, JobDisposition::Remove).await;
-        }
-        // Whoever had the conversation may have left it meanwhile.
-        cell.command(runtime, Command::Wake);
+    let (written, on_written) = oneshot::channel();
+    let copy = JobResults { notes: notes.clone(), records: records.clone(), done: done.clone(), failed: Vec::new() };
+    let order = JobResultsOrder { turn: turn.clone(), results: copy, item: None, written: Some(written) };
+    conversation.submit_and_spawn(runtime, Order::JobResults(order));
+    if on_written.await.is_ok() {
+        return;
     }
+    let services = &runtime.services;
+    let kind = InboxKind::JobResults { turn, notes, records, done: done.clone() };
+    let item = InboxItem { id: services.ids.mint("l_"), from, at: services.clock.now(), kind };
+    if let Err(error) = services.store.deliver(&conversation.id, item).await {
+        // The jobs are done again when their lease is over.
+        return tracing::warn!(conversation = %conversation.id, %error, "the results of jobs could not be stored");
+    }
+    for job in done {
+        if let Err(error) = services.store.settle_job(&conversation.id, job, JobDisposition::Remove).await {
+            tracing::warn!(conversation = %conversation.id, %error, "a job that is done could not be removed");
+        }
+    }
+    // The process that had the conversation may have left it meanwhile.
+    conversation.submit_and_spawn(runtime, Order::Wake);
 }
 
-/// Jobs that this process works on, until what they came to is written: their hold may lapse before a long turn lets it.
-pub(crate) struct Doing {
-    cell: Arc<Cell>,
+/// Jobs that this process works on, until what they came to is written.
+struct UnwrittenJobs {
+    conversation: Arc<Conversation>,
     jobs: Vec<Job>,
 }
 
-impl Doing {
-    fn of(cell: &Arc<Cell>, jobs: &[Job]) -> Self {
-        cell.do_jobs(jobs);
-        Self { cell: cell.clone(), jobs: jobs.to_vec() }
+impl UnwrittenJobs {
+    fn new(conversation: &Arc<Conversation>, jobs: &[Job]) -> Self {
+        conversation.jobs.lock().unwritten.extend_from_slice(jobs);
+        Self { conversation: conversation.clone(), jobs: jobs.to_vec() }
     }
 }
 
-impl Drop for Doing {
+impl Drop for UnwrittenJobs {
     fn drop(&mut self) {
-        self.cell.did_jobs(&self.jobs);
+        let is_ours = |unwritten: &Job| self.jobs.iter().any(|job| job.same_job(unwritten));
+        self.conversation.jobs.lock().unwritten.retain(|unwritten| !is_ours(unwritten));
     }
 }
 
 /// The turn of a job, as the log has it.
-async fn read_back(cell: &Arc<Cell>, runtime: &Arc<Runtime>, job: &Job) -> Result<PostTurn, StoreError> {
-    let log = log_of(cell, runtime, job).await?;
+async fn read_back(
+    conversation: &Arc<Conversation>,
+    runtime: &Arc<Runtime>,
+    job: &Job,
+) -> Result<PostTurn, StoreError> {
+    let agent = &conversation.agent;
+    let log = log_of_job(&*runtime.services.store, &conversation.id, agent, job).await?;
     let ended = log.last().and_then(|event| match &event.kind {
         EventKind::TurnEnded(ended) if event.turn == job.turn => Some(ended.clone()),
         _ => None,
     });
     let Some(ended) = ended else {
-        let doing = format!("reading back turn {} of conversation {}", job.turn, cell.id);
-        return Err(StoreError::Failed { doing, source: "its end is not where the job says".into() });
+        let doing = format!("reading back turn {} of conversation {}", job.turn, conversation.id);
+        return Err(StoreError::failed(doing, "its end is not where the job says"));
     };
-    let mut state = State::new(cell.agent.room());
+    let mut state = State::new(agent.history_capacity(agent.limits()));
     log.iter().for_each(|event| state.apply(event));
-    let ctx = context_after(cell, runtime, job.turn.clone(), (runtime.scope_source)(&job.actor));
-    let name = ctx.agent.shared_name().clone();
-    let reply = last_words(&log, &job.turn);
-    let ended = TurnReport::new(cell.id.clone(), job.turn.clone(), name, ctx.mode, ended, reply);
-    let messages = layout::messages(&state.history, &Overlay::default());
-    let snapshot = snapshot(&ctx, &ended, messages);
-    Ok(PostTurn { ctx, ended, snapshot })
+    let ctx = context_after(conversation, runtime, job.turn.clone(), (runtime.scope_source)(&job.actor));
+    let of = ReportOf {
+        conversation: conversation.id.clone(),
+        turn: job.turn.clone(),
+        agent: agent.shared_name().clone(),
+        actor: job.actor.clone(),
+        permission_mode: runtime.services.permission_mode,
+    };
+    let report = TurnReport::new(of, ended, last_reply(&log, &job.turn));
+    let messages = layout::messages(state.window.events(), &Overlay::default());
+    let background = background_context(&ctx, &report, messages);
+    Ok(PostTurn { ctx, report, background })
 }
 
-/// Of a turn that is over, for hooks that work after it.
-pub(super) fn context_after(cell: &Cell, runtime: &Arc<Runtime>, turn: TurnId, scope: Scope) -> Arc<TurnContext> {
-    Arc::new(TurnContext::new(TurnContextParts {
-        conversation: cell.id.clone(),
+/// The context of a turn that is over, for hooks that run after it.
+pub(super) fn context_after(
+    conversation: &Arc<Conversation>,
+    runtime: &Arc<Runtime>,
+    turn: TurnId,
+    scope: Scope,
+) -> Arc<TurnContext> {
+    let new = NewTurn {
+        conversation: conversation.id.clone(),
         id: turn,
         scope,
-        limits: cell.agent.limits().clone(),
-        agent: cell.agent.clone(),
-        parent: cell.parent(),
-        feed: cell.feed.clone(),
-        runtime: runtime.clone(),
+        agent: conversation.agent.clone(),
+        parent: conversation.parent(),
+        services: runtime.services.clone(),
+        feed: conversation.feed.clone(),
+        host: conversation.clone(),
         abort: AbortToken::new(),
-        budget: Budget::new(0, UsedBudget::default(), None),
-        touched: Vec::new(),
-    }))
-}
-
-/// The log up to the turn's end: as much as a window holds, and all of the turn. It begins behind the end of a turn before
-/// it; its message does not tell, for that of an erased turn is not in the log.
-async fn log_of(cell: &Cell, runtime: &Runtime, job: &Job) -> Result<Vec<Arc<Event>>, StoreError> {
-    let (mut log, mut enough): (Vec<Arc<Event>>, u64) = (Vec::new(), cell.agent.room());
-    let has_turn = |log: &[Arc<Event>]| {
-        log.iter().any(|event| event.seq < job.seq && matches!(event.kind, EventKind::TurnEnded(_)))
     };
-    while !has_turn(&log) {
-        let before = log.first().map_or(job.seq.saturating_add(1), |first| first.seq);
-        let mut older = runtime.store.tail(&cell.id, before, enough).await?;
-        if older.is_empty() {
-            break;
-        }
-        older.append(&mut log);
-        (log, enough) = (older, enough.saturating_mul(2));
-    }
-    Ok(log)
+    let limits = conversation.agent.limits().clone();
+    TurnContext::new(new, limits, Budget::new(0, Default::default(), None), Vec::new())
 }
 
-/// What the model said last in this turn.
-pub(super) fn last_words(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
-    let of_turn = log.iter().rev().filter(|event| event.turn == *turn);
-    let mut said = of_turn.filter_map(|event| match &event.kind {
-        EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Reply {
-            content: content.clone(),
-            stop_reason: *stop_reason,
-            usage: *usage,
-            object: object.clone(),
-            ..Reply::default()
-        }),
-        _ => None,
-    });
-    said.next().map(Arc::new)
+/// What background hooks see of their turn.
+pub(super) fn background_context(
+    ctx: &Arc<TurnContext>,
+    report: &TurnReport,
+    messages: Arc<Vec<Message>>,
+) -> BackgroundContext {
+    BackgroundContext {
+        conversation: ctx.conversation.clone(),
+        turn: ctx.id.clone(),
+        agent: ctx.agent_name().clone(),
+        scope: ctx.scope.clone(),
+        at: ctx.clock().now(),
+        messages,
+        reply: report.reply.clone(),
+        outcome: report.outcome,
+        notes: Arc::new(NoteBuffer::new(ctx.feed.clone())),
+    }
 }
 
 /// An error with its causes: a parked job shows it to a person who has nothing else.
-fn said_in_full(error: &StoreError) -> String {
+fn with_causes(error: &StoreError) -> String {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -1,4 +1,4 @@
-//! The live plane of one conversation: viewers that keep up lose nothing, and nobody waits for the others.
+//! The event feed of one conversation: viewers that keep up lose nothing, and nobody waits for the others.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,21 +25,21 @@ pub enum Delivery {
     Lossless,
 }
 
-/// One conversation's plane.
+/// Log and live events of one conversation, in one order, for everyone who watches it.
 pub(crate) struct EventFeed {
     pub(crate) conversation: ConversationId,
     clock: Arc<dyn Clock>,
-    /// Shared with lossy viewers, who find it closed when the plane is gone.
+    /// Shared with lossy viewers, who find it closed when the feed is gone.
     inner: Arc<Mutex<Inner>>,
 }
 
 struct Inner {
     cursor: Cursor,
-    /// Folded with every word told, so that a snapshot is exact at its cursor.
+    /// Every published event is folded in here under the same lock, so that a snapshot is exact at its cursor.
     view: Projection,
     lossy: Ring,
     lossless: Vec<Arc<Queue>>,
-    /// Nothing will be told any more.
+    /// Nothing will be published any more.
     closed: bool,
 }
 
@@ -57,21 +57,21 @@ impl Inner {
         self.lossy.is_watched() || !self.lossless.is_empty()
     }
 
-    fn send(&mut self, told: FeedEvent) {
-        let told = Arc::new(told);
+    fn send(&mut self, event: FeedEvent) {
+        let event = Arc::new(event);
         if !self.lossless.is_empty() {
-            self.lossless.retain(|queue| queue.push(&told));
+            self.lossless.retain(|queue| queue.push(&event));
         }
         if self.lossy.is_watched() {
-            self.lossy.push(told);
+            self.lossy.push(event);
         }
     }
 
-    /// Tells one word of the log.
+    /// Publishes one event of the log.
     fn publish_log(&mut self, conversation: &ConversationId, event: &Arc<Event>) {
         let cursor = self.next_cursor();
-        self.view.hear_event(cursor, event);
-        // A word for nobody is not made.
+        self.view.apply_new_event(cursor, event);
+        // Without a viewer the event is not made.
         if self.is_watched() {
             let (conversation, turn, at) = (conversation.clone(), Some(event.turn.clone()), event.at);
             self.send(FeedEvent { conversation, turn, cursor, at, item: FeedItem::Log(event.clone()) });
@@ -79,7 +79,7 @@ impl Inner {
     }
 }
 
-/// Wakes whoever waits, after the lock is released.
+/// Unlocks, then wakes the viewers that wait: a woken viewer locks this at once.
 fn release(mut inner: MutexGuard<'_, Inner>) {
     let sleepers = inner.lossy.sleepers();
     drop(inner);
@@ -117,7 +117,7 @@ impl EventFeed {
         inner.view.cursor = inner.cursor;
         drop(inner);
         if missed > 0 && self.is_watched() {
-            // Another process wrote meanwhile: whoever watched here must take a new snapshot.
+            // Another process wrote meanwhile: viewers here must take a new snapshot.
             self.publish_live(None, LiveEvent::Lagged { missed });
         }
     }
@@ -125,7 +125,7 @@ impl EventFeed {
     pub(crate) fn publish_live(&self, turn: Option<&TurnId>, live: LiveEvent) {
         let mut inner = self.lock();
         let cursor = inner.next_cursor();
-        inner.view.hear_live(cursor, &live);
+        inner.view.apply_new_live(cursor, &live);
         if inner.is_watched() {
             let (conversation, turn, at) = (self.conversation.clone(), turn.cloned(), self.clock.now());
             inner.send(FeedEvent { conversation, turn, cursor, at, item: FeedItem::Live(live) });
@@ -133,11 +133,7 @@ impl EventFeed {
         }
     }
 
-    pub(crate) fn publish_log(&self, event: &Arc<Event>) {
-        self.publish_all(std::slice::from_ref(event));
-    }
-
-    /// Tells those of these events that were not told yet.
+    /// Publishes those of these events that were not published yet.
     pub(crate) fn catch_up(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();
         let last = inner.view.events.last().map_or(0, |event| event.seq);
@@ -147,8 +143,8 @@ impl EventFeed {
         release(inner);
     }
 
-    /// Tells what one write added.
-    pub(crate) fn publish_all(&self, events: &[Arc<Event>]) {
+    /// Publishes what one write added, under one lock.
+    pub(crate) fn publish_log(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();
         for event in events {
             inner.publish_log(&self.conversation, event);
@@ -186,19 +182,19 @@ impl EventFeed {
         inner.lossless.iter().filter(|queue| queue.is_behind()).cloned().collect()
     }
 
-    /// Of the last word told.
+    /// The cursor of the last published event.
     pub(crate) fn cursor(&self) -> Cursor {
         self.lock().cursor
     }
 
-    /// Of the last event in view.
+    /// The seq of the last log event in view.
     pub(crate) fn last_seq(&self) -> u64 {
         self.lock().view.events.last().map_or(0, |event| event.seq)
     }
 
     /// Whether the call waits for an answer.
     pub(crate) fn is_pending(&self, call: &CallId) -> bool {
-        self.lock().view.pending.iter().any(|pending| pending.call == *call)
+        self.lock().view.pending.contains(call)
     }
 
     /// Whether anybody has a subscription.
@@ -206,12 +202,11 @@ impl EventFeed {
         self.lock().is_watched()
     }
 
-    pub(crate) fn snapshot_state(&self) -> ConversationState {
-        self.lock().view.state
-    }
-
-    pub(crate) fn has_lossless(&self) -> bool {
-        !self.lock().lossless.is_empty()
+    /// Publishes the state the conversation is in, unless that was published last.
+    pub(crate) fn enter(&self, state: ConversationState) {
+        if self.lock().view.state != state {
+            self.publish_live(None, LiveEvent::StateChanged { state });
+        }
     }
 
     /// Gives up on viewers that let the deadline pass.

@@ -3,12 +3,14 @@
 //! A decision is plain data. It is recorded, and it can suspend a turn for a day.
 
 use crate::message::{Reply, Text};
+use crate::record::Decision;
 use crate::tool::Output;
 use serde_json::Value;
 
 /// At `before_agent`, once a turn, on the incoming message.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[doc(alias = "HookAction")]
+#[non_exhaustive]
 pub enum BeforeAgent {
     /// Go on, with whatever was injected or rewritten.
     #[default]
@@ -21,6 +23,7 @@ pub enum BeforeAgent {
 
 /// At `before_model`, before each model call.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum BeforeModel {
     /// Go on, with whatever was injected or edited.
     #[default]
@@ -32,6 +35,7 @@ pub enum BeforeModel {
 /// At `after_model`: a reply is complete and no tool has run.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[doc(alias = "HookAction")]
+#[non_exhaustive]
 pub enum AfterModel {
     /// No objection.
     #[default]
@@ -50,6 +54,7 @@ pub enum AfterModel {
 
 /// At `before_tool`, per call, arguments valid.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum BeforeTool {
     /// No objection. A gate still asks.
     #[default]
@@ -68,6 +73,7 @@ pub enum BeforeTool {
 
 /// At `after_tool`, per result.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum AfterTool {
     /// As it is.
     #[default]
@@ -80,6 +86,7 @@ pub enum AfterTool {
 
 /// At `on_stop`: the model answered without calls.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum OnStop {
     /// It is done.
     #[default]
@@ -96,6 +103,7 @@ pub enum OnStop {
 
 /// At `after_agent`: the turn is settled.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum AfterAgent {
     /// Go on, with whatever was changed.
     #[default]
@@ -104,39 +112,49 @@ pub enum AfterAgent {
     Halt,
 }
 
-/// A decision's name in lower case, as records and events have it.
-pub trait Named {
-    /// The name.
-    fn name(&self) -> &'static str;
+/// What a record and an event say of a decision.
+pub(crate) trait HookDecision {
+    /// Its name.
+    fn decision(&self) -> Decision;
+    /// Why, if the decision says so.
+    fn reason(&self) -> Option<&Text> {
+        None
+    }
 }
 
+/// One line a decision: the type, and for each variant whether it carries a reason.
 macro_rules! named {
-    ($($decision:ident { $($variant:ident => $name:literal),+ $(,)? })+) => {
-        $(impl Named for $decision {
-            fn name(&self) -> &'static str {
-                match self { $(Self::$variant { .. } => $name),+ }
+    ($($Type:ident { $($Plain:ident)* $(; $($Reasoned:ident)+)? })+) => {
+        $(impl HookDecision for $Type {
+            fn decision(&self) -> Decision {
+                match self {
+                    $(Self::$Plain { .. } => Decision::$Plain,)*
+                    $($(Self::$Reasoned(_) => Decision::$Reasoned,)+)?
+                }
+            }
+            fn reason(&self) -> Option<&Text> {
+                match self {
+                    $($(Self::$Reasoned(reason) => Some(reason),)+)?
+                    #[allow(unreachable_patterns, reason = "a type may have reasons in all its variants")]
+                    _ => None,
+                }
             }
         })+
     };
 }
 
 named! {
-    BeforeAgent { Continue => "continue", Halt => "halt", Erase => "erase" }
-    BeforeModel { Continue => "continue", Halt => "halt" }
-    AfterModel {
-        Continue => "continue", Approve => "approve", Ask => "ask", Reject => "reject", Modify => "modify",
-        Regenerate => "regenerate",
-    }
-    BeforeTool {
-        Continue => "continue", Rewrite => "rewrite", Deny => "deny", Answer => "answer", Ask => "ask", Halt => "halt",
-    }
-    AfterTool { Continue => "continue", Modify => "modify", Halt => "halt" }
-    OnStop { Accept => "accept", Advise => "advise", Refuse => "refuse", Pause => "pause", Prevent => "prevent" }
-    AfterAgent { Continue => "continue", Halt => "halt" }
+    BeforeAgent { Continue; Halt Erase }
+    BeforeModel { Continue; Halt }
+    AfterModel { Continue Approve Modify; Ask Reject Regenerate }
+    BeforeTool { Continue Rewrite Answer; Deny Ask Halt }
+    AfterTool { Continue Modify; Halt }
+    OnStop { Accept; Advise Refuse Pause Prevent }
+    AfterAgent { Continue Halt }
 }
 
-impl Named for () {
-    fn name(&self) -> &'static str {
-        "continue"
+impl HookDecision for () {
+    fn decision(&self) -> Decision {
+        Decision::Continue
     }
 }

@@ -6,17 +6,8 @@ use std::time::Duration;
 
 use super::erased::DynHook;
 use super::parallel::Parallel;
-use super::{Hook, Point, Points};
+use super::{Hook, OnFailure, Point, Points};
 use crate::message::Text;
-
-/// What a hook's own failure (error, panic, timeout) means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFailure {
-    /// The turn fails, or the call ends with an error result; the hook is named.
-    Block,
-    /// As if the hook were not there; the record has the failure.
-    Ignore,
-}
 
 /// When text of a reply is told, seen from a hook that judges it at `after_model`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +71,8 @@ pub struct HookEntry {
     pub(crate) settings: Arc<Settings>,
     pub(crate) code: Arc<Code>,
     points: Points,
+    /// `settings.tools`, compiled.
+    tools: Arc<[wildmatch::WildMatch]>,
 }
 
 impl HookEntry {
@@ -88,7 +81,7 @@ impl HookEntry {
 
     pub(crate) fn of_group(name: Text, group: Parallel, point: Point) -> Self {
         let points = Points::default().set(point, true);
-        Self { name, settings: Arc::default(), code: Arc::new(Code::Group(group)), points }
+        Self { name, settings: Arc::default(), code: Arc::new(Code::Group(group)), points, tools: Arc::new([]) }
     }
 
     /// Unique in an agent.
@@ -127,13 +120,13 @@ impl HookEntry {
     }
 
     pub(crate) fn matches_tool(&self, tool: &str) -> bool {
-        let globs = &self.settings.tools;
-        globs.is_empty() || globs.iter().any(|glob| wildmatch::WildMatch::new(glob).matches(tool))
+        self.tools.is_empty() || self.tools.iter().any(|glob| glob.matches(tool))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(Arc::make_mut(&mut self.settings));
         self.points = narrowed(self.points, &self.settings);
+        self.tools = compiled(&self.settings);
         self
     }
 }
@@ -142,8 +135,13 @@ impl<H: Hook> From<H> for HookEntry {
     fn from(hook: H) -> Self {
         let (name, settings) = (hook.name().into(), Arc::new(hook.settings()));
         let points = narrowed(DynHook::points(&hook), &settings);
-        Self { name, settings, points, code: Arc::new(Code::Hook(Arc::new(hook))) }
+        let tools = compiled(&settings);
+        Self { name, settings, points, tools, code: Arc::new(Code::Hook(Arc::new(hook))) }
     }
+}
+
+fn compiled(settings: &Settings) -> Arc<[wildmatch::WildMatch]> {
+    settings.tools.iter().map(|glob| wildmatch::WildMatch::new(glob)).collect()
 }
 
 fn narrowed(points: Points, settings: &Settings) -> Points {

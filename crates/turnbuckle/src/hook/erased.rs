@@ -1,4 +1,4 @@
-//! The boxed twin of [`Hook`] that sits in lists, and how it finds out which points a hook implements.
+//! [`Hook`] as an object that lists can hold, and how the points are found that a hook implements.
 
 use std::any::TypeId;
 use std::future::Future;
@@ -7,21 +7,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use stackfuture::StackFuture;
+
 use super::next::{wrapped, wrapped_tool};
 use super::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
 use super::{
     AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Hook, HookEntry, ModelNext,
     OnConversationContext, OnStopContext, Point, Points,
 };
-use super::{ToolNext, Transformer};
-use crate::BoxError;
-use crate::BoxFuture;
-use crate::conversation::TurnReport;
+use super::{Settings, ToolNext, Transformer};
 use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
+use crate::point::with_points;
+use crate::report::TurnReport;
 use crate::tool::Output;
 use crate::turn::Turn;
+use crate::{BoxError, BoxFuture};
 
 /// What a default method returns. Nobody else can make one, so the type itself says "not implemented".
 #[derive(Debug)]
@@ -57,148 +59,153 @@ impl<T: Default> Future for Pass<T> {
     }
 }
 
-type Decided<'a, T> = BoxFuture<'a, Result<T, BoxError>>;
+/// A hook's future, stored in place if it is small: most hooks hold a few pointers, and a box for each call would cost
+/// more than the call. A larger one is boxed.
+pub(crate) type HookFuture<'a, T> = StackFuture<'a, Result<T, BoxError>, 160>;
 
-/// [`Hook`] with boxed futures.
-pub(crate) trait DynHook: Send + Sync {
-    fn points(&self) -> Points;
-    fn on_conversation<'a>(&'a self, meeting: &'a mut OnConversationContext) -> Decided<'a, ()>;
-    fn before_agent<'a>(&'a self, turn: &'a mut BeforeAgentContext) -> Decided<'a, BeforeAgent>;
-    fn before_model<'a>(&'a self, turn: &'a mut BeforeModelContext) -> Decided<'a, BeforeModel>;
-    /// With all that goes around it: see [`wrapped`].
-    fn wrap_model_call<'a>(
-        &'a self,
-        entry: &'a HookEntry,
-        request: &'a Request,
-        out: &'a mut dyn Sink,
-        next: ModelNext<'a>,
-    ) -> BoxFuture<'a, Result<Reply, ModelError>>;
-    fn transformer(&self) -> Option<Box<dyn Transformer>>;
-    fn after_model<'a>(&'a self, turn: &'a Turn, reply: &'a Arc<Reply>) -> Decided<'a, AfterModel>;
-    fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool>;
-    /// With all that goes around it: see [`wrapped_tool`].
-    fn wrap_tool_call<'a>(
-        &'a self,
-        entry: &'a HookEntry,
-        call: &'a ToolCall,
-        next: ToolNext<'a>,
-    ) -> Decided<'a, Output>;
-    fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool>;
-    fn on_stop<'a>(&'a self, turn: &'a OnStopContext) -> Decided<'a, OnStop>;
-    fn after_agent<'a>(&'a self, turn: &'a mut AfterAgentContext) -> Decided<'a, AfterAgent>;
-    fn background<'a>(&'a self, snapshot: &'a BackgroundContext) -> Decided<'a, ()>;
-    fn on_ended<'a>(&'a self, ended: &'a TurnReport) -> Decided<'a, ()>;
-    fn on_event<'a>(&'a self, told: &'a Arc<FeedEvent>) -> Decided<'a, ()>;
+/// An argument of a hook's method, from a row of the table of points.
+macro_rules! arg {
+    ($lifetime:lifetime ref $Type:ty) => { &$lifetime $Type };
+    ($lifetime:lifetime mut $Type:ty) => { &$lifetime mut $Type };
 }
+pub(crate) use arg;
 
-/// Each future makes the hook's own at its first poll, so that a panic on the way is contained like any other.
-impl<H: Hook> DynHook for H {
-    fn points(&self) -> Points {
-        implemented(self)
-    }
-    fn on_conversation<'a>(&'a self, meeting: &'a mut OnConversationContext) -> Decided<'a, ()> {
-        Box::pin(async move { Hook::on_conversation(self, meeting).await })
-    }
-    fn before_agent<'a>(&'a self, turn: &'a mut BeforeAgentContext) -> Decided<'a, BeforeAgent> {
-        Box::pin(async move { Hook::before_agent(self, turn).await })
-    }
-    fn before_model<'a>(&'a self, turn: &'a mut BeforeModelContext) -> Decided<'a, BeforeModel> {
-        Box::pin(async move { Hook::before_model(self, turn).await })
-    }
-    fn wrap_model_call<'a>(
-        &'a self,
-        entry: &'a HookEntry,
-        request: &'a Request,
-        out: &'a mut dyn Sink,
-        next: ModelNext<'a>,
-    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
-        Box::pin(wrapped(self, entry, request, out, next))
-    }
-    fn transformer(&self) -> Option<Box<dyn Transformer>> {
-        Hook::transformer(self)
-    }
-    fn after_model<'a>(&'a self, turn: &'a Turn, reply: &'a Arc<Reply>) -> Decided<'a, AfterModel> {
-        Box::pin(async move { Hook::after_model(self, turn, reply).await })
-    }
-    fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool> {
-        Box::pin(async move { Hook::before_tool(self, turn, call).await })
-    }
-    fn wrap_tool_call<'a>(
-        &'a self,
-        entry: &'a HookEntry,
-        call: &'a ToolCall,
-        next: ToolNext<'a>,
-    ) -> Decided<'a, Output> {
-        Box::pin(wrapped_tool(self, entry, call, next))
-    }
-    fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
-        Box::pin(async move { Hook::after_tool(self, turn, call, output).await })
-    }
-    fn on_stop<'a>(&'a self, turn: &'a OnStopContext) -> Decided<'a, OnStop> {
-        Box::pin(async move { Hook::on_stop(self, turn).await })
-    }
-    fn after_agent<'a>(&'a self, turn: &'a mut AfterAgentContext) -> Decided<'a, AfterAgent> {
-        Box::pin(async move { Hook::after_agent(self, turn).await })
-    }
-    fn background<'a>(&'a self, snapshot: &'a BackgroundContext) -> Decided<'a, ()> {
-        Box::pin(async move { Hook::background(self, snapshot).await })
-    }
-    fn on_ended<'a>(&'a self, ended: &'a TurnReport) -> Decided<'a, ()> {
-        Box::pin(async move { Hook::on_ended(self, ended).await })
-    }
-    fn on_event<'a>(&'a self, told: &'a Arc<FeedEvent>) -> Decided<'a, ()> {
-        Box::pin(async move { Hook::on_event(self, told).await })
-    }
+macro_rules! define_dyn_hook {
+    ($($(#[$doc:meta])* $Point:ident, $method:ident, $policy:ident,
+        $(special)? $(($($kind:ident $arg:ident: $Type:ty),+) -> $Decision:ty)?;)+) => {
+        /// [`Hook`] as an object.
+        pub(crate) trait DynHook: Send + Sync {
+            fn points(&self) -> Points;
+            $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision>;)?)+
+            /// With all that goes around it: see [`wrapped`].
+            fn wrap_model_call<'a>(
+                &'a self,
+                entry: &'a HookEntry,
+                request: &'a Request,
+                out: &'a mut dyn Sink,
+                next: ModelNext<'a>,
+            ) -> BoxFuture<'a, Result<Reply, ModelError>>;
+            fn transformer(&self) -> Option<Box<dyn Transformer>>;
+            /// With all that goes around it: see [`wrapped_tool`].
+            fn wrap_tool_call<'a>(
+                &'a self,
+                entry: &'a HookEntry,
+                call: &'a ToolCall,
+                next: ToolNext<'a>,
+            ) -> BoxFuture<'a, Result<Output, BoxError>>;
+        }
+
+        /// Each future makes the hook's own future at its first poll, so that a panic on the way is contained as well.
+        impl<H: Hook> DynHook for H {
+            fn points(&self) -> Points {
+                implemented(self)
+            }
+            $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision> {
+                HookFuture::from_or_box(async move { Hook::$method(self, $($arg),+).await })
+            })?)+
+            fn wrap_model_call<'a>(
+                &'a self,
+                entry: &'a HookEntry,
+                request: &'a Request,
+                out: &'a mut dyn Sink,
+                next: ModelNext<'a>,
+            ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+                Box::pin(wrapped(self, entry, request, out, next))
+            }
+            fn transformer(&self) -> Option<Box<dyn Transformer>> {
+                Hook::transformer(self)
+            }
+            fn wrap_tool_call<'a>(
+                &'a self,
+                entry: &'a HookEntry,
+                call: &'a ToolCall,
+                next: ToolNext<'a>,
+            ) -> BoxFuture<'a, Result<Output, BoxError>> {
+                Box::pin(wrapped_tool(self, entry, call, next))
+            }
+        }
+
+        /// The points whose method does not return the default's type. The match has an arm for every point, so a new
+        /// one cannot be forgotten.
+        fn implemented<H: Hook>(hook: &H) -> Points {
+            let is_implemented = |point: &Point| match point {
+                $($(Point::$Point => {
+                    type Arguments<H> = (&'static H, $(arg!('static $kind $Type)),+);
+                    returned(|(hook, $($arg),+): Arguments<H>| Hook::$method(hook, $($arg),+)) != default_of::<$Decision>()
+                })?)+
+                Point::WrapModelCall => {
+                    type Arguments<H> =
+                        (&'static H, &'static Turn, &'static Request, &'static mut dyn Sink, ModelNext<'static>);
+                    let wrap = |(hook, turn, request, out, next): Arguments<H>| {
+                        Hook::wrap_model_call(hook, turn, request, out, next)
+                    };
+                    returned(wrap) != TypeId::of::<Unhooked<BoxFuture<'static, Result<Reply, ModelError>>>>()
+                }
+                Point::WrapToolCall => {
+                    type Arguments<H> = (&'static H, &'static Turn, &'static ToolCall, ToolNext<'static>);
+                    let wrap = |(hook, turn, call, next): Arguments<H>| Hook::wrap_tool_call(hook, turn, call, next);
+                    returned(wrap) != TypeId::of::<Unhooked<BoxFuture<'static, Result<Output, BoxError>>>>()
+                }
+                Point::Stream => hook.transformer().is_some(),
+            };
+            Point::ALL.into_iter().filter(is_implemented).collect()
+        }
+    };
 }
+with_points!(define_dyn_hook);
 
-/// The points whose method does not return the default's type.
-fn implemented<H: Hook>(hook: &H) -> Points {
-    type S<T> = &'static T;
-    type M<T> = &'static mut T;
-    let unhooked_model = TypeId::of::<Unhooked<BoxFuture<'static, Result<Reply, ModelError>>>>();
-    let unhooked_tool = TypeId::of::<Unhooked<Decided<'static, Output>>>();
-    Points::default()
-        .set(Point::OnConversation, returned1::<H, M<OnConversationContext>, _>(H::on_conversation) != passed::<()>())
-        .set(Point::BeforeAgent, returned1::<H, M<BeforeAgentContext>, _>(H::before_agent) != passed::<BeforeAgent>())
-        .set(Point::BeforeModel, returned1::<H, M<BeforeModelContext>, _>(H::before_model) != passed::<BeforeModel>())
-        .set(
-            Point::WrapModelCall,
-            returned4::<H, S<Turn>, S<Request>, M<dyn Sink>, ModelNext<'static>, _>(H::wrap_model_call)
-                != unhooked_model,
-        )
-        .set(Point::Stream, hook.transformer().is_some())
-        .set(Point::AfterModel, returned2::<H, S<Turn>, S<Arc<Reply>>, _>(H::after_model) != passed::<AfterModel>())
-        .set(Point::BeforeTool, returned2::<H, S<Turn>, S<ToolCall>, _>(H::before_tool) != passed::<BeforeTool>())
-        .set(
-            Point::WrapToolCall,
-            returned3::<H, S<Turn>, S<ToolCall>, ToolNext<'static>, _>(H::wrap_tool_call) != unhooked_tool,
-        )
-        .set(
-            Point::AfterTool,
-            returned3::<H, S<Turn>, S<ToolCall>, S<Output>, _>(H::after_tool) != passed::<AfterTool>(),
-        )
-        .set(Point::OnStop, returned1::<H, S<OnStopContext>, _>(H::on_stop) != passed::<OnStop>())
-        .set(Point::AfterAgent, returned1::<H, M<AfterAgentContext>, _>(H::after_agent) != passed::<AfterAgent>())
-        .set(Point::Background, returned1::<H, S<BackgroundContext>, _>(H::background) != passed::<()>())
-        .set(Point::OnEnded, returned1::<H, S<TurnReport>, _>(H::on_ended) != passed::<()>())
-        .set(Point::OnEvent, returned1::<H, S<Arc<FeedEvent>>, _>(H::on_event) != passed::<()>())
-}
-
-fn passed<T: 'static>() -> TypeId {
+/// The type that the default of a deciding method returns.
+fn default_of<T: 'static>() -> TypeId {
     TypeId::of::<Unhooked<Pass<T>>>()
 }
-fn returned1<H, A, R: 'static>(_: fn(&'static H, A) -> R) -> TypeId {
+
+/// The type that a method returns. The method is not called.
+fn returned<A, R: 'static>(_: fn(A) -> R) -> TypeId {
     TypeId::of::<R>()
 }
-fn returned2<H, A, B, R: 'static>(_: fn(&'static H, A, B) -> R) -> TypeId {
-    TypeId::of::<R>()
+
+macro_rules! define_shared_hook {
+    ($($(#[$doc:meta])* $Point:ident, $method:ident, $policy:ident,
+        $(special)? $(($($kind:ident $arg:ident: $Type:ty),+) -> $Decision:ty)?;)+) => {
+        /// A shared hook is a hook: keep a clone to read its state from outside. Every method returns the future of the
+        /// hook inside as it is, so a point that the hook does not implement is not implemented here either.
+        impl<H: Hook> Hook for Arc<H> {
+            fn name(&self) -> String {
+                (**self).name()
+            }
+            fn settings(&self) -> Settings {
+                (**self).settings()
+            }
+            $($(fn $method(
+                &self,
+                $($arg: arg!('_ $kind $Type)),+
+            ) -> impl Future<Output = Result<$Decision, BoxError>> + Send {
+                (**self).$method($($arg),+)
+            })?)+
+            fn wrap_model_call<'a>(
+                &self,
+                turn: &'a Turn,
+                request: &'a Request,
+                out: &'a mut dyn Sink,
+                next: ModelNext<'a>,
+            ) -> impl Future<Output = Result<Reply, ModelError>> + Send {
+                (**self).wrap_model_call(turn, request, out, next)
+            }
+            fn transformer(&self) -> Option<Box<dyn Transformer>> {
+                (**self).transformer()
+            }
+            fn wrap_tool_call<'a>(
+                &self,
+                turn: &'a Turn,
+                call: &'a ToolCall,
+                next: ToolNext<'a>,
+            ) -> impl Future<Output = Result<Output, BoxError>> + Send {
+                (**self).wrap_tool_call(turn, call, next)
+            }
+        }
+    };
 }
-fn returned3<H, A, B, C, R: 'static>(_: fn(&'static H, A, B, C) -> R) -> TypeId {
-    TypeId::of::<R>()
-}
-fn returned4<H, A, B, C, D, R: 'static>(_: fn(&'static H, A, B, C, D) -> R) -> TypeId {
-    TypeId::of::<R>()
-}
+with_points!(define_shared_hook);
 
 #[cfg(test)]
 mod tests {
@@ -231,6 +238,8 @@ mod tests {
         assert_eq!(implemented(&Nothing), Points::default());
         let points: Vec<_> = implemented(&Some3).iter().collect();
         assert_eq!(points, [Point::BeforeAgent, Point::WrapModelCall, Point::OnEnded]);
+        assert_eq!(implemented(&Arc::new(Some3)), implemented(&Some3));
+        assert_eq!(implemented(&Arc::new(Nothing)), Points::default());
     }
 
     #[test]

@@ -5,16 +5,14 @@
 //!
 //! Order: registration order everywhere; of wraps the first registered is the outermost.
 
+pub(crate) mod call;
 mod closure;
-mod decision;
+pub(crate) mod decision;
 mod entry;
 pub(crate) mod erased;
 mod fence;
 mod next;
 mod parallel;
-mod point;
-mod record;
-pub(crate) mod run;
 mod transformer;
 mod view;
 
@@ -22,15 +20,15 @@ use std::future::Future;
 use std::sync::Arc;
 
 pub use crate::message::Injection;
+pub use crate::point::{OnFailure, Point, Points};
+pub use crate::record::{Decision, HookFailure, Record};
 pub use closure::{background, gate, guard, observe, post, pre, stop, transform};
-pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, Named, OnStop};
+pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
 pub(crate) use entry::Code;
-pub use entry::{HookEntry, HookExt, OnFailure, Release, Settings};
+pub use entry::{HookEntry, HookExt, Release, Settings};
 pub use fence::Fence;
 pub use next::{ModelNext, OwnedModelNext, OwnedToolNext, ToolNext};
 pub use parallel::{Member, Parallel, member, parallel};
-pub use point::{Point, Points};
-pub use record::{HookFailure, Record};
 pub use transformer::{TransformOutput, Transformer};
 pub use view::{
     AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Lifecycle, OnConversationContext,
@@ -38,10 +36,10 @@ pub use view::{
 };
 
 use crate::BoxError;
-use crate::conversation::TurnReport;
 use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
+use crate::report::TurnReport;
 use crate::tool::Output;
 use crate::turn::Turn;
 use erased::{Pass, Unhooked};
@@ -70,6 +68,12 @@ use erased::{Pass, Unhooked};
 /// }
 /// ```
 #[doc(alias = "AgentLifecycle")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a hook",
+    label = "not a hook",
+    note = "implement `turnbuckle::hook::Hook` for it, or use a closure: `pre`, `post`, `guard`, `gate`, `stop`, `background`, `observe`",
+    note = "a `Box<dyn Hook>` cannot exist: collect hooks of different types as `Vec<HookEntry>`, each made with `.into()`"
+)]
 pub trait Hook: Send + Sync + 'static {
     /// Unique in an agent. By default the type's name in snake case.
     fn name(&self) -> String {
@@ -84,9 +88,9 @@ pub trait Hook: Send + Sync + 'static {
     /// A conversation started, was revived, or ended. What it injects stands in the turn that follows.
     fn on_conversation(
         &self,
-        meeting: &mut OnConversationContext,
+        context: &mut OnConversationContext,
     ) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let _ = meeting;
+        let _ = context;
         Unhooked::new(Pass::<()>::new())
     }
 
@@ -176,14 +180,14 @@ pub trait Hook: Send + Sync + 'static {
     }
 
     /// After a completed turn, aside: at least once, keyed by the turn, with bounded retries.
-    fn background(&self, snapshot: &BackgroundContext) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let _ = snapshot;
+    fn background(&self, context: &BackgroundContext) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = context;
         Unhooked::new(Pass::<()>::new())
     }
 
     /// Every turn, whatever the outcome, after it is written. At least once over crashes, once within a process.
-    fn on_ended(&self, ended: &TurnReport) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let _ = ended;
+    fn on_ended(&self, report: &TurnReport) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = report;
         Unhooked::new(Pass::<()>::new())
     }
 
@@ -191,8 +195,8 @@ pub trait Hook: Send + Sync + 'static {
     ///
     /// Of its failures the first of a turn is told. With [`OnFailure::Block`] one ends the turn, and a turn does not
     /// complete before the observer has seen what was told of it.
-    fn on_event(&self, told: &Arc<FeedEvent>) -> impl Future<Output = Result<(), BoxError>> + Send {
-        let _ = told;
+    fn on_event(&self, event: &Arc<FeedEvent>) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = event;
         Unhooked::new(Pass::<()>::new())
     }
 }

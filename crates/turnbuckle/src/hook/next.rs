@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use super::record::panic_text;
-use super::run::contained;
-use super::{Hook, HookEntry, HookFailure, OnFailure, Point, Record};
+use super::call::contained;
+use super::{Decision, Hook, HookEntry, HookFailure, OnFailure, Point, Record};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::feed::LiveEvent;
-use crate::message::{Reply, ToolCall};
+use crate::message::{Reply, Text, ToolCall};
 use crate::model::{Model, ModelError, Request, Sink};
+use crate::record::panic_text;
 use crate::tool::{Output, Tool};
-use crate::turn::{Turn, TurnContext};
+use crate::turn::{Attempt, Turn, TurnContext};
 
 /// The rest of the chain around a model call. `Copy`: run it any number of times, with any request, into any sink.
 #[derive(Clone, Copy)]
@@ -101,12 +101,18 @@ async fn attempt(
     if ctx.abort.is_aborted() {
         return Err(ModelError::Cancelled);
     }
-    let (attempt, ordinal) = ctx.budget.begin(ctx.limits())?;
+    let (attempt, ordinal) = ctx.budget.begin(&ctx.limits)?;
     let mut request = request.clone();
     (request.attempt, request.ordinal) = (attempt, ordinal);
     out.begin(attempt);
     let reply = call_model(model, &request, out).await?;
-    ctx.budget.spend(reply.usage, model.price(&reply.usage));
+    let cost = model.price(&reply.usage);
+    ctx.budget.spend(reply.usage, cost);
+    let name = match Arc::ptr_eq(model, ctx.agent.model()) {
+        true => ctx.agent.model_choice().clone(),
+        false => model.name().into(),
+    };
+    ctx.budget.replied(Attempt { model: Some(name), cost: cost.unwrap_or(0.0) });
     Ok(reply)
 }
 
@@ -150,12 +156,12 @@ pub struct ToolNext<'a> {
     turn: &'a Turn,
     tool: &'a Arc<dyn Tool>,
     /// Kept by a wrap whose failure is to be ignored.
-    inside: Option<&'a Inside>,
+    probe: Option<&'a WrapProbe>,
 }
 
 impl<'a> ToolNext<'a> {
     pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, tool: &'a Arc<dyn Tool>) -> Self {
-        Self { rest, turn, tool, inside: None }
+        Self { rest, turn, tool, probe: None }
     }
 
     /// Runs the rest of the chain, and at its end the tool.
@@ -163,8 +169,8 @@ impl<'a> ToolNext<'a> {
     where
         'a: 's,
     {
-        if let Some(inside) = self.inside {
-            return Box::pin(inside.watch(Self { inside: None, ..self }, call));
+        if let Some(probe) = self.probe {
+            return Box::pin(probe.watch(Self { probe: None, ..self }, call));
         }
         let mine = self.rest.iter().position(|entry| entry.matches_tool(&call.name));
         match mine {
@@ -182,9 +188,9 @@ impl<'a> ToolNext<'a> {
 
     /// A form that can be kept and sent elsewhere. After the turn is over it fails and calls nothing.
     pub fn to_owned(self) -> OwnedToolNext {
-        if let Some(inside) = self.inside {
+        if let Some(probe) = self.probe {
             // Nobody sees any more whether it is run.
-            inside.begun.store(true, Ordering::Relaxed);
+            probe.begun.store(true, Ordering::Relaxed);
         }
         OwnedToolNext { rest: self.rest.into(), turn: self.turn.clone(), tool: self.tool.clone() }
     }
@@ -225,13 +231,13 @@ async fn call_tool(tool: &Arc<dyn Tool>, turn: &Turn, call: &ToolCall) -> Result
 
 /// What a wrap did with the rest of its chain: a tool never runs twice because a wrap around it failed.
 #[derive(Default)]
-struct Inside {
+struct WrapProbe {
     begun: AtomicBool,
     /// What it came to last.
     output: Mutex<Option<Output>>,
 }
 
-impl Inside {
+impl WrapProbe {
     async fn watch(&self, rest: ToolNext<'_>, call: &ToolCall) -> Result<Output, BoxError> {
         self.begun.store(true, Ordering::Relaxed);
         let result = rest.run(call).await;
@@ -264,15 +270,15 @@ pub(super) async fn wrapped_tool<H: Hook>(
     next: ToolNext<'_>,
 ) -> Result<Output, BoxError> {
     let ignored = entry.failure_policy(Point::WrapToolCall) == OnFailure::Ignore;
-    let inside = Inside::default();
+    let probe = WrapProbe::default();
     let finished = {
-        let watched = ToolNext { inside: ignored.then_some(&inside), ..next };
+        let watched = ToolNext { probe: ignored.then_some(&probe), ..next };
         let wrap = pin!(async { hook.wrap_tool_call(next.turn, call, watched).await });
         timed(&next.turn.ctx, entry, Point::WrapToolCall, Some(call), wrap).await
     };
     match finished {
         Ok(result) => result,
-        Err(failure) if ignored => inside.without(next, call, failure).await,
+        Err(failure) if ignored => probe.without(next, call, failure).await,
         Err(failure) => Err(format!("hook {} failed around the tool: {failure}", entry.name).into()),
     }
 }
@@ -285,7 +291,7 @@ async fn timed<T>(
     call: Option<&ToolCall>,
     mut wrap: Pin<&mut (dyn Future<Output = T> + Send + '_)>,
 ) -> Result<T, HookFailure> {
-    let began = ctx.clock.coarse();
+    let began = ctx.clock().coarse();
     let mut timer = None;
     let result = poll_fn(|cx| {
         match catch_unwind(AssertUnwindSafe(|| wrap.as_mut().poll(cx))) {
@@ -294,21 +300,15 @@ async fn timed<T>(
             Ok(Poll::Pending) => {}
         }
         let Some(limit) = entry.settings.timeout else { return Poll::Pending };
-        let timer = timer.get_or_insert_with(|| ctx.clock.sleep(limit));
+        let timer = timer.get_or_insert_with(|| ctx.clock().sleep(limit));
         timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
     })
     .await;
-    let failure = result.as_ref().err().map(ToString::to_string);
-    let record = Record {
-        point,
-        hook: entry.name.clone(),
-        decision: if failure.is_some() { "failed" } else { "wrap" }.into(),
-        took: ctx.clock.coarse().saturating_sub(began),
-        tokens: 0,
-        shed: 0,
-        call: call.map(|call| call.call.clone()),
-        failure,
-    };
+    let failure: Option<Text> = result.as_ref().err().map(|failure| failure.to_string().into());
+    let decision = if failure.is_some() { Decision::Failed } else { Decision::Wrap };
+    let took = ctx.clock().coarse().saturating_sub(began);
+    let call = call.map(|call| call.call.clone());
+    let record = Record { call, failure, ..Record::new(point, entry.name.clone(), decision, took) };
     if record.failure.is_some() {
         ctx.publish(LiveEvent::hook_finished(&record));
     }

@@ -194,7 +194,7 @@ pub struct BackgroundContext {
     pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) reply: Option<Arc<Reply>>,
     pub(crate) outcome: Outcome,
-    pub(crate) desk: Arc<crate::turn::NoteBuffer>,
+    pub(crate) notes: Arc<crate::turn::NoteBuffer>,
 }
 
 impl BackgroundContext {
@@ -232,11 +232,11 @@ impl BackgroundContext {
     }
     /// Leaves content that the next turn's model reads.
     pub fn leave_note(&self, content: impl Into<Content>) {
-        self.desk.leave(content.into());
+        self.notes.add(content.into());
     }
     /// Suggests a next prompt to the viewers.
     pub fn suggest(&self, text: impl Into<Text>) {
-        self.desk.publish(&self.turn, LiveEvent::Suggestion { text: text.into() });
+        self.notes.publish(&self.turn, LiveEvent::Suggestion { text: text.into() });
     }
 }
 
@@ -256,7 +256,7 @@ pub enum Lifecycle {
 pub struct OnConversationContext {
     pub(crate) conversation: ConversationId,
     pub(crate) scope: Scope,
-    pub(crate) moment: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) injected: Vec<Content>,
 }
 
@@ -270,8 +270,8 @@ impl OnConversationContext {
         &self.scope
     }
     /// What happened.
-    pub fn moment(&self) -> Lifecycle {
-        self.moment
+    pub fn lifecycle(&self) -> Lifecycle {
+        self.lifecycle
     }
     /// Adds content to the turn that follows.
     pub fn inject(&mut self, content: impl Into<Content>) {

@@ -37,7 +37,7 @@ impl Adviser {
         if ctx.abort.is_aborted() {
             return Err(ModelError::Cancelled);
         }
-        if let Some(limit) = ctx.budget.used_up(ctx.limits()) {
+        if let Some(limit) = ctx.budget.used_up(&ctx.limits) {
             return Err(ModelError::Exhausted { limit: limit.into() });
         }
         let reply = self.ask_aside(turn.agent().name(), system, question).await?;

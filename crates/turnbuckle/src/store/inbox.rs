@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::{Answer, Job};
 use crate::clock::Timestamp;
-use crate::hook::Record;
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Text};
+use crate::record::Record;
 use crate::scope::Actor;
 
 /// A message before hooks have seen it, or what another process asks of the conversation's writer.
@@ -58,7 +58,8 @@ pub enum InboxKind {
         digest: Option<Text>,
     },
     /// What jobs of a turn came to, in a process that does not have the conversation.
-    Notes {
+    #[serde(rename = "notes")]
+    JobResults {
         /// Whose jobs.
         turn: TurnId,
         /// What they leave for the next turn, by hook.
@@ -88,6 +89,14 @@ impl InboxItem {
             *schema = wanted;
         }
         self
+    }
+
+    /// The call that it answers, if it is an answer. At most one item of an inbox answers a call.
+    pub fn answers(&self) -> Option<&CallId> {
+        match &self.kind {
+            InboxKind::Answer { call, .. } => Some(call),
+            _ => None,
+        }
     }
 
     /// The turn that it opens, if it is a message.

@@ -6,12 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agent::Limits;
 use crate::event::Warning;
 use crate::id::{CallId, TurnId};
+use crate::limits::{Limits, UsedBudget};
 use crate::message::{Content, Injection, Reply, Text};
 use crate::scope::{Actor, Author};
-use crate::turn::UsedBudget;
 
 /// What a turn needs to go on and is not history. Deleted with `turn_ended`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,10 +43,15 @@ pub struct Scratch {
     pub answers: Vec<(CallId, Answer)>,
     /// Files that tools touched in this turn.
     pub touched: Vec<String>,
-    /// Time at work so far.
+    /// How long the turn was at work when this was written.
     pub active: Duration,
-    /// Model calls, tokens and money so far.
-    pub spent: UsedBudget,
+    /// What the time stamps of the log gave for that at the same moment. After a crash, the time since then is the
+    /// difference to what they give now.
+    #[serde(default)]
+    pub worked: Duration,
+    /// Model calls, tokens and money that the log does not tell: of discarded attempts, and of models that hooks asked.
+    #[serde(default)]
+    pub unlogged: UsedBudget,
     /// What stop hooks left to be said when the turn ends after a pause, by hook.
     pub advice: Vec<(Text, Content)>,
     /// What `turn_ended` will say went wrong.

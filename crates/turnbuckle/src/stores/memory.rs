@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::row::Row;
 use crate::clock::Timestamp;
 use crate::event::Event;
-use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
+use crate::record::Record;
 use crate::scope::Actor;
 use crate::store::{
     Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, LEASE,
-    MAX_INBOX, Scratch, Store, StoreError, StoreFuture,
+    Scratch, Store, StoreError, StoreFuture,
 };
 
 /// Conversations in memory. Clones share them.
@@ -59,14 +59,7 @@ impl Store for MemoryStore {
     }
 
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
-        self.with(id, |row| {
-            let alike = row.inbox.iter().filter(|other| other.opens().is_some() == item.opens().is_some());
-            if alike.count() >= MAX_INBOX {
-                return Err(StoreError::Full { id: id.clone() });
-            }
-            row.inbox.push(item);
-            Ok(())
-        })
+        self.with(id, |row| row.deliver(id, item))
     }
 
     fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {

@@ -15,12 +15,11 @@ mod claims;
 mod log;
 mod work;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::{Event, EventKind};
-use crate::hook::{Point, Record};
+use crate::hook::{Decision, Point, Record};
 use crate::scope::Author;
 use crate::store::{
     Batch, Claim, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease,
@@ -115,12 +114,13 @@ fn record(hook: &str) -> Record {
     Record {
         point: Point::OnStop,
         hook: hook.into(),
-        decision: Cow::Borrowed("accept"),
+        decision: Decision::Accept,
         took: Duration::from_micros(1500),
         tokens: 3,
         shed: 1,
         call: Some("c1".into()),
         failure: None,
+        reason: None,
     }
 }
 
@@ -145,7 +145,8 @@ fn scratch(turn: &str) -> Scratch {
         answers: vec![("c1".into(), crate::store::Answer::Deny(Some("no".into())))],
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),
-        spent: crate::turn::UsedBudget { calls: 2, cost: 0.5, ..Default::default() },
+        worked: Duration::from_millis(5),
+        unlogged: crate::limits::UsedBudget { calls: 2, cost: 0.5, ..Default::default() },
         advice: vec![("coach".into(), "shorter".into())],
         warnings: Vec::new(),
     }

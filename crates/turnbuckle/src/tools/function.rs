@@ -78,7 +78,7 @@ where
 impl FunctionTool {
     /// A person, or a hook that approves, must allow each call.
     pub fn requires_approval(mut self) -> Self {
-        self.spec.gate = Approval::Required;
+        self.spec.approval = Approval::Required;
         self
     }
     /// How long a call may run.
@@ -142,7 +142,7 @@ impl Ask {
     /// A person must allow each call before the client is asked to run it. Refused for a question to a person when the
     /// agent is built.
     pub fn requires_approval(mut self) -> Self {
-        self.spec.gate = Approval::Required;
+        self.spec.approval = Approval::Required;
         self
     }
 }

@@ -1,4 +1,4 @@
-//! How a turn is cut short: cancelled, or out of time. Everybody who works for a turn that is over is cut off, too.
+//! How a turn is stopped before its end: cancelled, out of time, or because the call it works for is over.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -8,47 +8,57 @@ use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 
 use super::state::Verdict;
-use crate::event::Outcome;
+use crate::event::{Cause, Outcome};
 use crate::message::Text;
+use crate::point::Point;
 use crate::scope::{Author, SystemAuthor};
 
-/// Why a turn was cut short.
+/// Why a turn is stopped before its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AbortCause {
+    /// Someone cancelled it.
     Cancelled(Author),
-    TimeUp,
-    /// An observer failed whose failure blocks.
-    Blocked {
+    /// `turn_timeout` has passed.
+    TimedOut,
+    /// An observer failed, and its failure blocks.
+    ObserverFailed {
         hook: Text,
-        why: Text,
+        /// What the turn's end says, for people.
+        reason: Text,
     },
-    /// The turn is over, or rests: for what it started and what is still at work.
-    Over,
+    /// The turn has ended or waits. For what it started and what is still running.
+    TurnOver,
 }
 
 impl AbortCause {
+    /// How a turn ends that was stopped for this reason.
     pub(crate) fn verdict(&self) -> Verdict {
         match self {
-            Self::Cancelled(by) => Verdict { outcome: Outcome::Cancelled, reason: None, by: Some(by.clone()) },
-            Self::TimeUp => Verdict::exhausted("turn_timeout"),
-            Self::Blocked { hook, why } => Verdict::failed(why.clone()).by(Author::hook(hook)),
-            Self::Over => Verdict::new(Outcome::Cancelled, "the call that it worked for is over"),
+            Self::Cancelled(by) => {
+                Verdict { outcome: Outcome::Cancelled, reason: None, cause: None, by: Some(by.clone()) }
+            }
+            Self::TimedOut => Verdict::exhausted("turn_timeout"),
+            Self::ObserverFailed { hook, reason } => {
+                let cause = Cause::HookFailed { hook: hook.clone(), point: Point::OnEvent };
+                Verdict::failed(reason.clone(), cause).by(Author::hook(hook))
+            }
+            Self::TurnOver => Verdict::new(Outcome::Cancelled, "the call that it worked for is over", Cause::CallOver),
         }
     }
 }
 
-/// Set once, from anywhere; every wait of a turn but a write watches it.
+/// Stops a turn from anywhere, once. Everything that a turn awaits is raced against it, except writes.
 #[derive(Clone, Debug)]
 pub(crate) struct AbortToken(Arc<AbortState>);
 
 #[derive(Debug)]
 struct AbortState {
-    why: OnceLock<AbortCause>,
-    /// Made when somebody waits for it or asks for it: most turns are never cut and never wait.
+    cause: OnceLock<AbortCause>,
+    /// Made when someone first waits for it or asks for it. Most turns are never stopped and never wait.
     token: OnceLock<CancellationToken>,
-    /// Held by who cuts and by who makes the token, so that neither misses the other.
+    /// Held while the cause is set and while the token is made, so that a token made at that moment is cancelled.
     order: Mutex<()>,
-    /// Whose cut is this one's, too.
+    /// The turn of the parent agent: stopping it stops this one.
     parent: Option<AbortToken>,
 }
 
@@ -57,62 +67,66 @@ impl AbortToken {
         Self::with(OnceLock::new(), None)
     }
 
-    /// Cut when the parent is, too.
+    /// A token for a sub-agent's turn: it is stopped with this one.
     pub(crate) fn child(&self) -> Self {
         Self::with(self.token().child_token().into(), Some(self.clone()))
     }
 
     fn with(token: OnceLock<CancellationToken>, parent: Option<Self>) -> Self {
-        Self(Arc::new(AbortState { why: OnceLock::new(), token, order: Mutex::new(()), parent }))
+        Self(Arc::new(AbortState { cause: OnceLock::new(), token, order: Mutex::new(()), parent }))
     }
 
-    fn in_order(&self) -> MutexGuard<'_, ()> {
+    fn lock(&self) -> MutexGuard<'_, ()> {
         self.0.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn abort(&self, why: AbortCause) {
-        let order = self.in_order();
-        // The first reason stands.
-        let _ = self.0.why.set(why);
+    /// Stops the turn. If it was stopped before, the first cause stands.
+    pub(crate) fn abort(&self, cause: AbortCause) {
+        let order = self.lock();
+        let token = match self.0.cause.set(cause) {
+            Ok(()) => self.0.token.get(),
+            Err(_) => None,
+        };
         drop(order);
-        if let Some(token) = self.0.token.get() {
+        if let Some(token) = token {
             token.cancel();
         }
     }
 
+    /// The same signal as hooks and tools know it.
     pub(crate) fn token(&self) -> &CancellationToken {
         if let Some(token) = self.0.token.get() {
             return token;
         }
-        let order = self.in_order();
+        let order = self.lock();
         let token = self.0.token.get_or_init(CancellationToken::new);
-        let abort = self.0.why.get().is_some();
+        let aborted = self.0.cause.get().is_some();
         drop(order);
-        if abort {
+        if aborted {
             token.cancel();
         }
         token
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
-        // A token that nobody has cannot be cancelled.
-        self.0.why.get().is_some() || self.0.token.get().is_some_and(CancellationToken::is_cancelled)
+        // Only a token that exists can have been cancelled from outside or by the parent.
+        self.0.cause.get().is_some() || self.0.token.get().is_some_and(CancellationToken::is_cancelled)
     }
 
     pub(crate) fn check(&self) -> Result<(), AbortCause> {
-        if self.is_aborted() { Err(self.why()) } else { Ok(()) }
+        if self.is_aborted() { Err(self.cause()) } else { Ok(()) }
     }
 
-    /// Its own reason, or the one that its parent was cut for.
-    fn why(&self) -> AbortCause {
-        match (self.0.why.get(), &self.0.parent) {
-            (Some(why), _) => why.clone(),
-            (None, Some(parent)) => parent.why(),
+    /// Its own cause, or the parent's.
+    fn cause(&self) -> AbortCause {
+        match (self.0.cause.get(), &self.0.parent) {
+            (Some(cause), _) => cause.clone(),
+            (None, Some(parent)) => parent.cause(),
             (None, None) => AbortCause::Cancelled(Author::System(SystemAuthor::Recovery)),
         }
     }
 
-    /// `future`, unless the turn is cut first; then it is dropped, and what it gave at that moment with it.
+    /// Runs `future` until the turn is stopped. If both happen at once, the stop wins and the output is dropped.
     pub(crate) async fn race<F: Future>(&self, future: F) -> Result<F::Output, AbortCause> {
         self.check()?;
         let mut future = pin!(future);
@@ -121,6 +135,7 @@ impl AbortToken {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
+            // A future that is ready at its first poll never makes the token.
             if cancelled.is_none() {
                 cancelled.set(Some(self.token().cancelled()));
             }
@@ -129,7 +144,7 @@ impl AbortToken {
         .await;
         match output {
             Some(output) => self.check().map(|()| output),
-            None => Err(self.why()),
+            None => Err(self.cause()),
         }
     }
 }

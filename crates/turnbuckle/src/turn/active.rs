@@ -1,6 +1,5 @@
-//! A turn in flight: what the stages work on.
+//! The turn under way: what the stages work on, and the only way into the log.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,28 +7,32 @@ use smallvec::SmallVec;
 
 use super::abort::AbortCause;
 use super::budget::Stopwatch;
+use super::context::TurnContext;
 use super::reply_stream::ReplyStream;
-use super::state::{Stage, State, Verdict};
-use super::view::{Turn, TurnContext};
+use super::scratch::TrackedScratch;
+use super::state::{Progress, Stage, State, Verdict};
+use super::view::Turn;
+use crate::BoxFuture;
 use crate::agent::Agent;
+use crate::context::layout::ContextCache;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
-use crate::conversation::{Cell, Conversations, TurnHandle};
-use crate::event::{Event, EventKind, InjectionTarget, TurnEnded, Warning};
-use crate::feed::LiveEvent;
-use crate::hook::{Injection, Lifecycle, Record};
+use crate::event::{Cause, Event, EventKind, InjectionTarget, TurnEnded, Warning};
+use crate::feed::{Level, LiveEvent};
+use crate::hook::Lifecycle;
 use crate::id::{CallId, ConversationId};
-use crate::message::Text;
+use crate::message::{Injection, Text};
 use crate::output_schema::OutputSchema;
+use crate::record::Record;
 use crate::store::{Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StoreError};
 
 /// Why a stage stopped before its end.
 #[derive(Debug)]
 pub(crate) enum Interrupt {
-    /// The turn's end is decided.
+    /// It is decided how the turn ends.
     Settle(Box<Verdict>),
-    /// Cancelled, or out of time.
-    AbortCause(AbortCause),
+    /// The turn was cancelled or ran out of time.
+    Abort(AbortCause),
     /// The log cannot be written.
     Store(StoreError),
 }
@@ -40,8 +43,8 @@ impl From<Verdict> for Interrupt {
     }
 }
 impl From<AbortCause> for Interrupt {
-    fn from(abort: AbortCause) -> Self {
-        Self::AbortCause(abort)
+    fn from(cause: AbortCause) -> Self {
+        Self::Abort(cause)
     }
 }
 impl From<StoreError> for Interrupt {
@@ -50,91 +53,89 @@ impl From<StoreError> for Interrupt {
     }
 }
 
-/// A turn in flight. Each field says who writes and who reads it.
+/// The turn under way. It is made by the driver from what is stored, for a new message and for a turn that a crash left
+/// open alike; stages change it; the driver takes it apart when the turn ends or waits.
 pub(crate) struct ActiveTurn {
-    /// What hooks and tools see; stages keep it current.
+    /// What hooks and tools see. Stages keep it current.
     pub(crate) turn: Turn,
-    /// Changed by [`write`](Self::write) only, but for marks that are not history.
+    /// The fold of the log. Only [`append`](Self::append) changes it.
     pub(crate) state: Box<State>,
-    /// Changed by stages, stored by the next write that says so.
-    pub(crate) scratch: Scratch,
-    /// Since the last write.
+    /// The log as messages, kept from call to call and from turn to turn. Written by `build`.
+    pub(crate) cache: ContextCache,
+    /// What the turn needs to go on after a crash and is not history. Stages edit it; every write stores it if it
+    /// changed.
+    pub(crate) scratch: TrackedScratch,
+    /// What was done since the last write. With `state` it decides the next stage.
+    pub(crate) progress: Progress,
+    /// Hook runs since the last write, which stores them.
     pub(crate) records: Vec<Record>,
-    /// The reply under way; survives a cut, so that `end` knows what was told.
-    pub(crate) reply_stream: Option<ReplyStream>,
-    /// What `before_agent` added for this turn only: made by `accept`, read by `build`.
+    /// The reply that a model is giving. It survives an abort, so that `end` knows what viewers have seen.
+    pub(crate) reply: Option<ReplyStream>,
+    /// What `before_agent` hooks added for this turn. Made by `accept`, rendered by `build`.
     pub(crate) injected: Vec<Candidate>,
-    /// Whether a conversation hook is due, and why: read by `accept`.
-    pub(crate) moment: Option<Lifecycle>,
-    /// What the reply must look like: read by `build` and `call`.
-    pub(crate) shape: Option<OutputSchema>,
-    /// Set by `accept`: the message is not kept.
+    /// Set by the driver if `on_conversation` hooks are due; taken by `accept`.
+    pub(crate) lifecycle: Option<Lifecycle>,
+    /// What the reply must look like. Read by `build` and `call`.
+    pub(crate) schema: Option<OutputSchema>,
+    /// Set by `accept`: the message is not kept in the log.
     pub(crate) erased: bool,
+    /// Time at work, for `turn_timeout` and `turn_ended`.
     pub(crate) stopwatch: Stopwatch,
-    /// The writer's claim.
+    /// The writer's claim on the conversation.
     pub(crate) epoch: u64,
-    /// Whether a write gave it back.
+    /// Whether a write has given the claim back.
     pub(crate) released: bool,
-    /// Where commands for this conversation come in.
-    pub(crate) cell: Arc<Cell>,
-    /// Set by `end`, for whoever waits.
+    /// Set by `end`, for those who wait.
     pub(crate) ended: Option<TurnEnded>,
-    /// What the turn left to be done: set by `end`, for whoever does it.
+    /// What the turn left to be done. Set by `end`, done by the driver.
     pub(crate) jobs: Vec<Job>,
-    /// Letters of other processes that were obeyed: the next write takes them out of the inbox.
-    pub(crate) taking: SmallVec<[Text; 1]>,
-    /// Sub-agents whose calls were over before they were: the turn rests when they do.
-    pub(crate) called_off: Vec<TurnHandle>,
-    /// The stage last told.
-    entered: Option<Stage>,
+    /// Ids of inbox items that were acted on. The next write removes them.
+    pub(crate) done_items: SmallVec<[Text; 1]>,
+    /// Sub-agents that were cancelled because their call is over. The driver waits for them before it lets go of the
+    /// conversation.
+    pub(crate) stopping: Vec<BoxFuture<'static, ()>>,
+    /// The stage that viewers were told last.
+    published: Option<Stage>,
 }
 
 /// What a write does beside adding events.
-pub(crate) struct With {
+pub(crate) struct Write {
+    /// Removes the message that opened the turn from the inbox.
     pub(crate) take_message: bool,
-    pub(crate) scratch: Keeping,
+    /// Deletes the scratch: the turn is over.
+    pub(crate) delete_scratch: bool,
+    /// Work for the outbox.
     pub(crate) jobs: Vec<Job>,
-    pub(crate) standing: Option<ConversationStatus>,
+    /// The conversation's status from now on, if it changes.
+    pub(crate) status: Option<ConversationStatus>,
+    /// Whether the claim is given back with this write.
     pub(crate) lease: Lease,
 }
 
-/// What becomes of what stands beside the log.
-pub(crate) enum Keeping {
-    AsItIs,
-    Present,
-    Nothing,
-}
-
-impl With {
-    pub(crate) const NOTHING: Self =
-        Self { take_message: false, scratch: Keeping::AsItIs, jobs: Vec::new(), standing: None, lease: Lease::Keep };
-    /// What the flight holds beside the log is stored.
-    pub(crate) const BESIDE: Self =
-        Self { take_message: false, scratch: Keeping::Present, jobs: Vec::new(), standing: None, lease: Lease::Keep };
-}
-
 impl ActiveTurn {
-    pub(crate) fn new(turn: Turn, state: Box<State>, scratch: Scratch, epoch: u64, cell: Arc<Cell>) -> Self {
-        let stopwatch = Stopwatch::started(scratch.active, turn.ctx.clock.elapsed());
+    pub(crate) fn new(turn: Turn, state: Box<State>, cache: ContextCache, scratch: TrackedScratch, epoch: u64) -> Self {
+        let worked = state.turn.as_ref().map_or(Duration::ZERO, |turn| turn.worked);
+        let stopwatch = Stopwatch::started(scratch.active_after(worked), turn.ctx.clock().elapsed());
         Self {
             turn,
             state,
+            cache,
             scratch,
+            progress: Progress::default(),
             records: Vec::new(),
-            reply_stream: None,
+            reply: None,
             injected: Vec::new(),
-            moment: None,
-            shape: None,
+            lifecycle: None,
+            schema: None,
             erased: false,
             stopwatch,
             epoch,
             released: false,
-            cell,
             ended: None,
             jobs: Vec::new(),
-            taking: SmallVec::new(),
-            called_off: Vec::new(),
-            entered: None,
+            done_items: SmallVec::new(),
+            stopping: Vec::new(),
+            published: None,
         }
     }
 
@@ -142,144 +143,200 @@ impl ActiveTurn {
         &self.turn.ctx
     }
 
-    /// The agent, in a clone that does not borrow the flight.
-    pub(crate) fn agent(&self) -> Agent {
-        self.turn.ctx.agent.clone()
-    }
-
+    /// Tells viewers which stage begins, once.
     pub(crate) fn enter(&mut self, stage: Stage) {
-        if self.entered != Some(stage) {
-            self.entered = Some(stage);
+        if self.published != Some(stage) {
+            self.published = Some(stage);
             self.ctx().publish(LiveEvent::StateChanged { state: stage.into() });
         }
     }
 
-    /// A stage that stopped before its end may have decided how the turn ends.
+    /// Takes in how a stage went. A stage that stopped before its end has decided how the turn ends.
     pub(crate) fn absorb(&mut self, done: Result<(), Interrupt>) -> Result<(), StoreError> {
         match done {
-            Ok(()) => {}
-            Err(Interrupt::Settle(verdict)) => self.settle(*verdict),
-            Err(Interrupt::AbortCause(abort)) => self.settle(abort.verdict()),
-            Err(Interrupt::Store(error)) => return Err(error),
+            Ok(()) => Ok(()),
+            Err(Interrupt::Settle(verdict)) => {
+                self.settle(*verdict);
+                Ok(())
+            }
+            Err(Interrupt::Abort(cause)) => {
+                self.settle(cause.verdict());
+                Ok(())
+            }
+            Err(Interrupt::Store(error)) => Err(error),
         }
-        Ok(())
     }
 
-    /// Decides how the turn ends. A later word counts: a turn may be cut short while it ends.
+    /// Decides how the turn ends. The last verdict counts: a turn may be cancelled while it ends.
     pub(crate) fn settle(&mut self, verdict: Verdict) {
-        if let Some(turn) = &mut self.state.turn {
-            turn.verdict = Some(verdict);
-        }
+        self.progress.verdict = Some(verdict);
     }
 
-    /// Something for `turn_ended` to say. Kept beside the log: a crash must not silence it.
-    pub(crate) fn warn(&mut self, hook: Option<Text>, text: impl Into<Text>) {
+    /// Adds a warning to `turn_ended` and tells viewers at once. It is kept in the scratch, so that a crash does not
+    /// lose it.
+    pub(crate) fn warn(&mut self, hook: Option<Text>, text: impl Into<Text>, cause: Cause) {
         let text = text.into();
-        self.ctx().publish(LiveEvent::Notice {
-            level: crate::feed::Level::Warning,
-            text: text.clone(),
-            hook: hook.clone(),
-        });
-        self.scratch.warnings.push(Warning { hook, text });
+        self.ctx().publish(LiveEvent::Notice { level: Level::Warning, text: text.clone(), hook: hook.clone() });
+        self.scratch.edit().warnings.push(Warning { hook, text, cause: Some(cause) });
     }
 
-    /// Appends events. They are applied and told when they are written, and not before.
-    pub(crate) fn write(
+    /// Appends events. They are applied and published once they are written, and not before.
+    pub(crate) async fn write(&mut self, kinds: impl IntoIterator<Item = EventKind>) -> Result<(), StoreError> {
+        self.write_with(kinds, |_| {}).await
+    }
+
+    /// Like [`write`](Self::write), and does in the same step what `change` asks for.
+    pub(crate) fn write_with(
         &mut self,
         kinds: impl IntoIterator<Item = EventKind>,
-        with: With,
+        change: impl FnOnce(&mut Write),
     ) -> impl Future<Output = Result<(), StoreError>> {
-        let (ctx, at) = (&self.turn.ctx, self.turn.ctx.clock.now());
+        let mut write =
+            Write { take_message: false, delete_scratch: false, jobs: Vec::new(), status: None, lease: Lease::Keep };
+        change(&mut write);
+        let (ctx, at) = (&self.turn.ctx, self.turn.ctx.clock().now());
         let stamp = |(kind, seq)| Arc::new(Event { seq, turn: ctx.id.clone(), at, kind });
         let events = kinds.into_iter().zip(self.state.seq + 1..).map(stamp).collect();
-        self.append(events, with)
+        self.append(events, write)
     }
 
-    /// Apart from [`write`](Self::write), so that it is compiled once and not for every kind of list.
-    async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, with: With) -> Result<(), StoreError> {
-        let Self { turn, state, scratch, records, taking, .. } = self;
-        let (ctx, expected_seq) = (&*turn.ctx, state.seq);
-        if let Keeping::Present = with.scratch {
-            scratch.active = self.stopwatch.active(ctx.clock.elapsed());
-            scratch.touched = ctx.touched();
-            scratch.spent = ctx.budget.spent();
-        }
-        ctx.move_records(records);
-        let mut take = std::mem::take(taking);
-        if with.take_message {
-            take.push(ctx.id.shared());
+    /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation. Apart from
+    /// `write_with`, so that it is compiled once and not for every type of list.
+    async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, write: Write) -> Result<(), StoreError> {
+        let scratch = match write.delete_scratch {
+            true => ScratchWrite::Delete,
+            false => {
+                self.update_scratch(&events);
+                match self.scratch.is_changed() {
+                    true => ScratchWrite::Put(&self.scratch),
+                    false => ScratchWrite::Keep,
+                }
+            }
+        };
+        let ctx = &*self.turn.ctx;
+        ctx.take_records(&mut self.records);
+        if write.take_message {
+            self.done_items.push(ctx.id.shared());
         }
         let totals = events.split_last().and_then(|(last, before)| match &last.kind {
-            EventKind::TurnEnded(ended) => Some(state.totals_after(ended, before)),
+            EventKind::TurnEnded(ended) => {
+                let first = self.state.turn.as_ref().map_or(self.state.window.len(), |turn| turn.first);
+                Some(self.state.window.totals_after(ended, first, before))
+            }
             _ => None,
         });
+        let hold = match write.jobs.is_empty() {
+            true => Duration::ZERO,
+            false => ctx.agent.time_for_jobs().saturating_add(LEASE),
+        };
         let batch = Batch {
             conversation: &ctx.conversation,
             epoch: self.epoch,
             events: &events,
-            expected_seq,
-            take: &take,
-            scratch: match with.scratch {
-                Keeping::AsItIs => ScratchWrite::Keep,
-                Keeping::Present => ScratchWrite::Put(scratch),
-                Keeping::Nothing => ScratchWrite::Delete,
-            },
-            records: std::mem::take(records),
+            expected_seq: self.state.seq,
+            take: &self.done_items,
+            scratch,
+            records: std::mem::take(&mut self.records),
             turn: Some(&ctx.id),
-            hold: if with.jobs.is_empty() { Duration::ZERO } else { ctx.agent.time_for_jobs().saturating_add(LEASE) },
-            jobs: with.jobs,
+            hold,
+            jobs: write.jobs,
             done: &[],
             totals,
-            standing: with.standing,
-            lease: with.lease,
+            status: write.status,
+            lease: write.lease,
         };
-        let released = batch.lease == Lease::Release;
-        ctx.runtime.store.append(batch).await?;
-        self.released |= released;
+        ctx.store().append(batch).await?;
+        self.done_items.clear();
+        self.scratch.mark_stored();
+        self.released |= write.lease == Lease::Release;
+        self.progress.request_ready = false;
         for event in &events {
-            state.apply(event);
+            self.state.apply(event);
         }
-        ctx.feed.publish_all(&events);
+        self.turn.ctx.feed.publish_log(&events);
         Ok(())
+    }
+
+    /// Brings the scratch up to date with what the turn has used, as far as the log does not tell it.
+    fn update_scratch(&mut self, events: &[Arc<Event>]) {
+        let ctx = &*self.turn.ctx;
+        let logged = self.state.turn.as_ref().map_or_else(Default::default, |turn| turn.used_after(events));
+        self.scratch.update(ctx.budget.used(), logged);
+        if self.scratch.touched.len() != ctx.touched_count() {
+            self.scratch.edit().touched = ctx.touched();
+        }
+        if self.scratch.is_changed() {
+            let worked = self.state.turn.as_ref().map_or(Duration::ZERO, |turn| turn.worked);
+            let scratch = self.scratch.edit();
+            scratch.active = self.stopwatch.active(ctx.clock().elapsed());
+            scratch.worked = worked;
+        }
     }
 
     /// The sub-agent that this call started, and its conversation.
     pub(crate) fn sub_agent_of(&self, call: &CallId) -> Option<(ConversationId, Agent)> {
-        let open = self.state.turn.as_ref()?.calls.iter().find(|open| open.started && open.call.call == *call)?;
-        let inside = self.ctx().agent.tool(&open.call.name)?.tool.agent()?;
-        Some((self.ctx().conversation.child(call), inside.clone()))
+        let open = self.state.turn.as_ref()?.calls.get(call).filter(|open| open.started)?;
+        let agent = self.ctx().agent.tool(&open.call.name)?.tool.spec().sub_agent.as_ref()?;
+        Some((self.ctx().conversation.child(call), agent.clone()))
     }
 
-    /// Its call has a result: what the sub-agent still does or waits for is cancelled.
-    pub(crate) async fn call_off(&mut self, (id, agent): (ConversationId, Agent)) {
-        let ctx = self.ctx();
-        let abort = ctx.abort.check().err().unwrap_or(AbortCause::Over);
-        let handle = Conversations::inside(ctx, agent).call_off(&id, abort).await;
-        self.called_off.extend(handle);
+    /// Drops the answer to a call that has its result, or that asks again.
+    pub(crate) fn forget_answer(&mut self, call: &CallId) {
+        if self.scratch.answers.iter().any(|(answered, _)| answered == call) {
+            self.scratch.edit().answers.retain(|(answered, _)| answered != call);
+        }
     }
 
-    /// After a revival: what `before_agent` added for this turn.
-    pub(crate) fn remember_injections(&mut self) {
-        let again = |kept: &Injection| Candidate {
-            injection: Injection { hook: kept.hook.clone(), content: kept.content.clone(), tokens: kept.tokens },
-            sheddable: None,
-            durable: false,
-        };
-        self.injected = self.scratch.injections.iter().map(again).collect();
-        let first = self.state.turn.as_ref().map_or(0, |turn| turn.first);
-        let durable = self.state.history[first..].iter().filter_map(|event| match &event.kind {
-            EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn } => Some(Candidate {
-                injection: Injection {
-                    hook: hook.clone(),
-                    content: content.clone(),
-                    tokens: u32::try_from(tokens::of_content(content)).unwrap_or(u32::MAX),
-                },
-                sheddable: None,
-                durable: true,
-            }),
+    /// Cancels what a sub-agent still does or waits for, because its call has a result.
+    pub(crate) async fn cancel_sub_agent(&mut self, (id, agent): (ConversationId, Agent)) {
+        let ctx = self.ctx().clone();
+        let cause = ctx.abort.check().err().unwrap_or(AbortCause::TurnOver);
+        self.stopping.extend(ctx.host.cancel_sub_agent(&ctx, id, agent, cause).await);
+    }
+
+    /// After a revival: what `before_agent` hooks added for this turn, from the scratch and from the log.
+    pub(crate) fn restore_injections(&mut self) {
+        let transient = self.scratch.injections.iter().map(|injection| (injection.clone(), false));
+        let durable = self.state.turn_events().iter().filter_map(|event| match &event.kind {
+            EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn } => {
+                let tokens = u32::try_from(tokens::of_content(content)).unwrap_or(u32::MAX);
+                Some((Injection { hook: hook.clone(), content: content.clone(), tokens }, true))
+            }
             _ => None,
         });
-        self.injected.extend(durable);
-        self.turn.change().injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+        let candidate = |(injection, durable)| Candidate { injection, sheddable: None, durable };
+        self.injected = transient.chain(durable).map(candidate).collect();
+        if !self.injected.is_empty() {
+            self.show_injections();
+        }
+    }
+
+    /// Shows hooks and tools what was injected into the turn so far.
+    pub(crate) fn show_injections(&mut self) {
+        self.turn.edit().injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
+    }
+}
+
+/// The scratch of a turn that has just begun.
+pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Actor) -> Scratch {
+    Scratch {
+        turn: turn.clone(),
+        actor,
+        agent: agent.shared_name().clone(),
+        model: agent.model_choice().clone(),
+        digest: agent.digest().clone(),
+        limits: agent.limits().clone(),
+        schema: None,
+        injections: Vec::new(),
+        regeneration: None,
+        asked: None,
+        approved: None,
+        answers: Vec::new(),
+        touched: Vec::new(),
+        active: Duration::ZERO,
+        worked: Duration::ZERO,
+        unlogged: Default::default(),
+        advice: Vec::new(),
+        warnings: Vec::new(),
     }
 }

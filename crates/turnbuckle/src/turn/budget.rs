@@ -1,75 +1,76 @@
-//! What a turn has used: calls, tokens, money, time.
+//! What a turn has used: model calls, tokens, money, time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::context::TurnContext;
 use super::state::Verdict;
-use crate::agent::Limits;
-use crate::message::Usage;
+use crate::limits::{Limits, RemainingBudget, UsedBudget};
+use crate::message::{Text, Usage};
 use crate::model::ModelError;
 
-/// What is left of a turn's budget; `None` where there is no limit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RemainingBudget {
-    /// Model calls.
-    pub model_calls: u32,
-    /// Tokens, read and written.
-    pub tokens: Option<u64>,
-    /// Dollars.
-    pub cost: Option<f64>,
-}
-
-/// Counts for one turn. Shared with wraps that run elsewhere.
+/// Counts for one turn. Wraps may use it from other tasks.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Model calls of earlier turns.
-    before: u64,
-    made: AtomicU32,
-    /// Calls made before the present reply.
+    /// Model calls of earlier turns: a script goes on where they stopped.
+    earlier_calls: u64,
+    /// Attempts of this turn that reached a model.
+    calls: AtomicU32,
+    /// Attempts that were made before the present reply.
     reply_from: AtomicU32,
-    spent: Mutex<UsedBudget>,
-    /// A sub-agent spends its parent's budget, too.
-    parent: Option<Arc<super::TurnContext>>,
+    spent: Mutex<Spent>,
+    /// A sub-agent uses its parent's budget as well.
+    parent: Option<Arc<TurnContext>>,
 }
 
-/// Over all attempts, discarded ones included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct UsedBudget {
-    /// Attempts that reached a model.
-    pub calls: u32,
-    /// Tokens.
-    pub usage: Usage,
+#[derive(Debug)]
+struct Spent {
+    usage: Usage,
+    cost: f64,
+    /// Who gave the last reply, and what it cost.
+    last: Option<Attempt>,
+}
+
+/// The attempt that gave a reply.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempt {
+    /// The model's name.
+    pub(crate) model: Option<Text>,
     /// Dollars.
-    pub cost: f64,
+    pub(crate) cost: f64,
 }
 
 impl Budget {
-    /// `before`: model calls of earlier turns. `spent`: what this one used already.
-    pub(crate) fn new(before: u64, spent: UsedBudget, parent: Option<Arc<super::TurnContext>>) -> Self {
-        let made = spent.calls;
-        let (made, reply_from) = (AtomicU32::new(made), AtomicU32::new(made));
-        Self { before, made, reply_from, spent: Mutex::new(spent), parent }
+    /// `earlier_calls`: model calls of earlier turns. `used`: what this turn used before a crash.
+    pub(crate) fn new(earlier_calls: u64, used: UsedBudget, parent: Option<Arc<TurnContext>>) -> Self {
+        let UsedBudget { calls, usage, cost } = used;
+        let spent = Mutex::new(Spent { usage, cost, last: None });
+        Self { earlier_calls, calls: AtomicU32::new(calls), reply_from: AtomicU32::new(calls), spent, parent }
     }
 
-    /// A new reply begins, of which `attempts` were made already.
+    fn lock(&self) -> MutexGuard<'_, Spent> {
+        self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new reply begins, at which `attempts` were made already.
     pub(crate) fn begin_reply(&self, attempts: u32) {
-        self.reply_from.store(self.made().saturating_sub(attempts), Ordering::Relaxed);
+        self.reply_from.store(self.calls().saturating_sub(attempts), Ordering::Relaxed);
+        self.lock().last = None;
     }
 
-    /// One more attempt: its number within the reply, and within the conversation.
+    /// Counts one more attempt. Returns its number within the reply and within the conversation.
     pub(crate) fn begin(&self, limits: &Limits) -> Result<(u32, u64), ModelError> {
         if let Some(limit) = self.used_up(limits) {
             return Err(ModelError::Exhausted { limit: limit.into() });
         }
-        let made = self.made.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok((made - self.reply_from.load(Ordering::Relaxed), self.before + u64::from(made)))
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok((calls - self.reply_from.load(Ordering::Relaxed), self.earlier_calls + u64::from(calls)))
     }
 
+    /// Counts what a reply cost, here and for the parents.
     pub(crate) fn spend(&self, usage: Usage, cost: Option<f64>) {
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spent = self.lock();
         spent.usage += usage;
         spent.cost += cost.unwrap_or(0.0);
         drop(spent);
@@ -78,60 +79,70 @@ impl Budget {
         }
     }
 
-    pub(crate) fn made(&self) -> u32 {
-        self.made.load(Ordering::Relaxed)
+    /// Notes who gave the present reply.
+    pub(crate) fn replied(&self, attempt: Attempt) {
+        self.lock().last = Some(attempt);
+    }
+
+    /// Who gave the present reply; nobody if a wrap answered by itself.
+    pub(crate) fn last_attempt(&self) -> Attempt {
+        self.lock().last.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// Attempts at the present reply so far.
     pub(crate) fn attempt(&self) -> u32 {
-        self.made() - self.reply_from.load(Ordering::Relaxed)
+        self.calls() - self.reply_from.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn usage(&self) -> Usage {
-        self.spent().usage
+    pub(crate) fn used(&self) -> UsedBudget {
+        let spent = self.lock();
+        UsedBudget { calls: self.calls(), usage: spent.usage, cost: spent.cost }
     }
 
-    pub(crate) fn spent(&self) -> UsedBudget {
-        UsedBudget { calls: self.made(), ..*self.spent.lock().unwrap_or_else(PoisonError::into_inner) }
-    }
-
-    /// The limit that allows no further model call, if one does not.
+    /// The limit that allows no further model call, if there is one.
     pub(crate) fn used_up(&self, limits: &Limits) -> Option<&'static str> {
-        let left = self.left(limits);
-        if left.model_calls == 0 {
+        if self.calls() >= limits.max_model_calls {
             return Some("max_model_calls");
         }
-        if left.tokens == Some(0) {
-            return Some("max_tokens");
-        }
-        if left.cost.is_some_and(|cost| cost <= 0.0) {
-            return Some("max_cost");
+        self.used_up_but_calls(limits)
+    }
+
+    /// Like [`used_up`](Self::used_up), without `max_model_calls`: a parent's calls are not a sub-agent's.
+    fn used_up_but_calls(&self, limits: &Limits) -> Option<&'static str> {
+        // Most agents limit neither: then nothing has to be locked.
+        if limits.max_tokens > 0 || limits.max_cost > 0.0 {
+            let used = self.used();
+            if limits.max_tokens > 0 && used.usage.total() >= limits.max_tokens {
+                return Some("max_tokens");
+            }
+            if limits.max_cost > 0.0 && used.cost >= limits.max_cost {
+                return Some("max_cost");
+            }
         }
         let parent = self.parent.as_ref()?;
         parent.budget.used_up_but_calls(&parent.limits)
     }
 
-    fn used_up_but_calls(&self, limits: &Limits) -> Option<&'static str> {
-        self.used_up(&Limits { max_model_calls: u32::MAX, ..limits.clone() })
-    }
-
-    pub(crate) fn left(&self, limits: &Limits) -> RemainingBudget {
-        // Most agents limit neither: then nobody has to look.
-        let asked = limits.max_tokens > 0 || limits.max_cost > 0.0;
-        let spent = if asked { self.spent() } else { UsedBudget::default() };
+    pub(crate) fn remaining(&self, limits: &Limits) -> RemainingBudget {
+        let used = self.used();
         RemainingBudget {
-            model_calls: limits.max_model_calls.saturating_sub(self.made()),
-            tokens: (limits.max_tokens > 0).then(|| limits.max_tokens.saturating_sub(spent.usage.total())),
-            cost: (limits.max_cost > 0.0).then_some(limits.max_cost - spent.cost),
+            model_calls: limits.max_model_calls.saturating_sub(used.calls),
+            tokens: (limits.max_tokens > 0).then(|| limits.max_tokens.saturating_sub(used.usage.total())),
+            cost: (limits.max_cost > 0.0).then_some(limits.max_cost - used.cost),
         }
     }
 
+    /// How the turn ends if a limit allows no further model call.
     pub(crate) fn verdict(&self, limits: &Limits) -> Option<Verdict> {
         self.used_up(limits).map(Verdict::exhausted)
     }
 }
 
-/// Time at work. Waiting and downtime are not in it.
+/// Time at work. Waiting for answers and downtime are not in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stopwatch {
     before: Duration,
@@ -139,7 +150,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Started now, with what was at work before.
+    /// Starts now, with the time that was worked before.
     pub(crate) fn started(before: Duration, now: Duration) -> Self {
         Self { before, began: now }
     }

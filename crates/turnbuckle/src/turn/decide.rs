@@ -1,4 +1,4 @@
-//! What becomes of a call, before anything runs: validate → `before_tool` → gate, or the answer to what was asked.
+//! What becomes of a call before anything runs: validate → `before_tool` → approval, or the answer to what was asked.
 
 use std::sync::Arc;
 
@@ -11,88 +11,99 @@ use super::perform::after_tool;
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, Turn};
 use crate::agent::CompiledTool;
-use crate::digest;
-use crate::event::{EventKind, Outcome, Question, Resolved};
-use crate::hook::run::Run;
+use crate::digest::CallDigest;
+use crate::event::{EventKind, Executor, Outcome, Question, Resolved};
+use crate::hook::call::HookCaller;
 use crate::hook::{BeforeTool, HookFailure, OnFailure, Point, Record};
 use crate::id::CallId;
+use crate::json_schema::JsonSchema;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, Author};
 use crate::store::{Answer, Scratch};
-use crate::tool::{Approval, Effect, Executor, Output, Tool};
-
-/// Why a person is asked about a call that was started once and left no result.
-pub(crate) const AGAIN: &str = "it was started and left no result; may it run again?";
+use crate::tool::{Approval, Effect, Output, Tool};
 
 /// What becomes of a call.
-#[allow(clippy::large_enum_variant, reason = "most calls run: a box for each would cost more than the room")]
-pub(super) enum Decided {
-    /// It runs now; `event` says so in the log first, unless it says so already.
-    Run { ready_call: ReadyCall, event: Option<EventKind> },
+#[allow(clippy::large_enum_variant, reason = "most calls run, and a box for each would cost more than the space")]
+pub(super) enum CallDecision {
+    /// It runs now. `event` says so in the log first, unless the log says so already.
+    Run { call: ReadyCall, event: Option<EventKind> },
     /// Someone must answer first.
     Suspend(Question),
     /// It has its result.
     Finish(Output),
 }
 
-/// A call on its way to its tool.
+/// A call that is about to run.
 pub(super) struct ReadyCall {
     pub(super) turn: Turn,
     pub(super) call: ToolCall,
     pub(super) tool: Arc<dyn Tool>,
-    /// Ask the world first: the call was started once and left no result.
+    /// The call was started once and left no result: ask the outside world first whether it happened.
     pub(super) reconcile: bool,
 }
 
-/// Decides calls side by side; also whether one of them ends the turn. Results that are there are there all the same.
+/// Decides calls concurrently, and whether one of them ends the turn. If one does, what was decided of the others is
+/// returned all the same: results that exist are logged.
 pub(super) async fn decide(
     active: &mut ActiveTurn,
     calls: SmallVec<[OpenCall; 1]>,
-) -> (SmallVec<[(CallId, Decided); 1]>, Option<Interrupt>) {
+) -> (SmallVec<[(CallId, CallDecision); 1]>, Option<Interrupt>) {
+    let answers = &active.scratch;
     let mut reviews: SmallVec<[CallReview<'_>; 1]> =
-        calls.into_iter().map(|open| CallReview::new(&active.turn, &active.scratch, open)).collect();
-    let words: SmallVec<[_; 1]> = match &mut reviews[..] {
-        [desk] => [desk.decide().await].into_iter().collect(),
+        calls.into_iter().map(|open| CallReview::new(&active.turn, answers, open)).collect();
+    let decisions: SmallVec<[_; 1]> = match &mut reviews[..] {
+        [review] => [review.decide().await].into_iter().collect(),
         reviews => join_all(reviews.iter_mut().map(CallReview::decide)).await.into(),
     };
     let (mut decided, mut interrupted) = (SmallVec::new(), None);
-    for (desk, word) in reviews.into_iter().zip(words) {
-        active.records.extend(desk.records);
-        interrupted = interrupted.or(desk.halted.map(Interrupt::from));
-        match word {
-            Ok(what) => decided.push((desk.open.call.call, what)),
+    for (review, decision) in reviews.into_iter().zip(decisions) {
+        active.records.extend(review.records);
+        interrupted = interrupted.or(review.halted.map(Interrupt::from));
+        match decision {
+            Ok(decision) => decided.push((review.open.call.call, decision)),
             Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
         }
     }
     (decided, interrupted)
 }
 
-/// One call on the table.
+/// One call under review.
 struct CallReview<'a> {
     turn: &'a Turn,
     open: OpenCall,
+    /// What was answered to the question about it.
     answer: Option<Answer>,
     /// Who approved the whole reply.
     approved: Option<Author>,
     /// Whether the log says that the call runs, and nothing was answered since.
-    announced: bool,
-    /// A hook ends the turn here, though the call has its result.
+    logged: bool,
+    /// Set if a hook ends the turn here although the call has its result.
     halted: Option<Verdict>,
     records: Vec<Record>,
+}
+
+/// What the `before_tool` hooks said of a call.
+enum HookAnswer {
+    /// The call has its result, which no `after_tool` hook sees.
+    Finish(Output),
+    /// A hook gave the result.
+    Answer(Output),
+    /// No objection; a person is to be asked for these reasons.
+    Proceed { questions: Vec<Text> },
 }
 
 impl<'a> CallReview<'a> {
     fn new(turn: &'a Turn, scratch: &Scratch, open: OpenCall) -> Self {
         let answered = scratch.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, approved) = (answered.map(|(_, answer)| answer.clone()), scratch.approved.clone());
-        let announced = open.started && open.question.is_none();
-        Self { turn, open, answer, approved, announced, halted: None, records: Vec::new() }
+        let logged = open.started && open.question.is_none();
+        Self { turn, open, answer, approved, logged, halted: None, records: Vec::new() }
     }
 
-    async fn decide(&mut self) -> Result<Decided, Interrupt> {
+    async fn decide(&mut self) -> Result<CallDecision, Interrupt> {
         let turn = self.turn;
         let Some(compiled) = turn.ctx.agent.tool(&self.open.call.name) else {
-            return Ok(Decided::Finish(self.gone()));
+            return Ok(CallDecision::Finish(self.unknown_tool()));
         };
         if let Some(question) = self.open.question.take() {
             return self.answered(compiled, *question).await;
@@ -103,8 +114,8 @@ impl<'a> CallReview<'a> {
         self.fresh(compiled).await
     }
 
-    /// The agent has no such tool; it may have had one when the call was started.
-    fn gone(&self) -> Output {
+    /// The agent has no such tool. It may have had one when the call was started.
+    fn unknown_tool(&self) -> Output {
         let name = &self.open.call.name;
         Output::error(match self.open.started {
             false => format!("there is no tool named {name:?}"),
@@ -112,51 +123,57 @@ impl<'a> CallReview<'a> {
         })
     }
 
-    async fn fresh(&mut self, compiled: &CompiledTool) -> Result<Decided, Interrupt> {
+    async fn fresh(&mut self, compiled: &CompiledTool) -> Result<CallDecision, Interrupt> {
         if let Some(complaint) = compiled.complaint(&self.open.call.arguments) {
-            return Ok(Decided::Finish(Output::error(complaint)));
+            return Ok(CallDecision::Finish(Output::error(complaint)));
         }
         let spec = compiled.tool.spec();
         if spec.needs_user && *self.turn.ctx.scope.actor() == Actor::System {
-            return Ok(Decided::Finish(Output::error("this tool needs a user, and the system called it")));
+            return Ok(CallDecision::Finish(Output::error("this tool needs a user, and the system called it")));
         }
-        let asks = match self.before_tool(compiled).await? {
-            Word::Finish(output) => return Ok(Decided::Finish(output)),
-            Word::Answer(output) => return self.finish(output).await,
-            Word::GoOn { asks } => asks,
+        let questions = match self.before_tool(compiled).await? {
+            HookAnswer::Finish(output) => return Ok(CallDecision::Finish(output)),
+            HookAnswer::Answer(output) => return self.finish(output).await,
+            HookAnswer::Proceed { questions } => questions,
         };
-        let gated = spec.gate == Approval::Required && self.approved.is_none();
-        if gated || !asks.is_empty() {
-            let why = (!asks.is_empty()).then(|| asks.join("; ").into());
-            return Ok(Decided::Suspend(self.approval(why)));
+        let gated = compiled.approval == Approval::Required && self.approved.is_none();
+        if gated || !questions.is_empty() {
+            let why = (!questions.is_empty()).then(|| questions.join("; ").into());
+            return Ok(CallDecision::Suspend(self.approval(why)));
         }
-        Ok(self.go(compiled, self.approved.clone()))
+        Ok(self.proceed(compiled, self.approved.clone()))
     }
 
-    /// Everybody who must allow it has: by executor, run it, or ask for its result.
-    fn go(&self, compiled: &CompiledTool, approved_by: Option<Author>) -> Decided {
+    /// Everyone who must allow the call has: run it, or ask whoever runs it for its result.
+    fn proceed(&self, compiled: &CompiledTool, approved_by: Option<Author>) -> CallDecision {
         let (tool, arguments) = (self.open.call.name.clone(), self.open.call.arguments.clone());
         match compiled.tool.spec().executor {
             Executor::Server => self.run(compiled, approved_by, None),
-            Executor::Client => Decided::Suspend(Question::ClientExec { tool, arguments }),
+            Executor::Client => CallDecision::Suspend(Question::ClientExec { tool, arguments }),
             Executor::Human => {
                 let question = arguments
                     .get("question")
                     .and_then(Value::as_str)
                     .map_or_else(|| arguments.to_string().into(), Text::from);
                 let schema = arguments.get("schema").cloned().map(Arc::new);
-                Decided::Suspend(Question::Elicitation { question, schema })
+                // A schema of the model's own. One that cannot be used could not refuse any answer.
+                match schema.as_deref().map(JsonSchema::compile) {
+                    Some(Err(error)) => {
+                        CallDecision::Finish(Output::error(format!("`schema` cannot be used: {error}")))
+                    }
+                    _ => CallDecision::Suspend(Question::Elicitation { question, schema }),
+                }
             }
             Executor::Provider => {
-                Decided::Finish(Output::error("the model's host runs this tool, and gave no result for it"))
+                CallDecision::Finish(Output::error("the model's host runs this tool, and gave no result for it"))
             }
         }
     }
 
-    fn run(&self, compiled: &CompiledTool, approved_by: Option<Author>, answer: Option<Answer>) -> Decided {
+    fn run(&self, compiled: &CompiledTool, approved_by: Option<Author>, answer: Option<Answer>) -> CallDecision {
         let call = self.open.call.clone();
-        // An answer is used once: the log says so before the tool runs by it.
-        let event = (!self.announced).then(|| EventKind::ToolStarted {
+        // An answer is used once: the log says so before the tool runs with it.
+        let event = (!self.logged).then(|| EventKind::ToolStarted {
             call: call.call.clone(),
             arguments: call.arguments.clone(),
             digest: self.digest(),
@@ -165,33 +182,40 @@ impl<'a> CallReview<'a> {
         let mut turn = self.turn.clone();
         let answers = self.open.answers;
         turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, answer, answers }));
-        let ready_call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
-        Decided::Run { ready_call, event }
+        let call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
+        CallDecision::Run { call, event }
     }
 
-    fn digest(&self) -> Text {
-        digest::of_call(&self.open.call.name, &self.open.call.arguments, &self.turn.ctx.conversation)
+    fn digest(&self) -> CallDigest {
+        let ToolCall { name, arguments, .. } = &self.open.call;
+        CallDigest::of_call(name.clone(), arguments.clone(), self.turn.ctx.conversation.clone())
     }
 
     fn approval(&self, why: Option<Text>) -> Question {
         let ToolCall { name, arguments, .. } = self.open.call.clone();
-        Question::Approval { tool: Some(name), arguments, digest: self.digest(), why }
+        Question::Approval { tool: Some(name), arguments, digest: self.digest().text().clone(), why, again: false }
     }
 
-    /// It was started, and the process died before the result: the tool's effect policy decides.
-    fn again(&self, compiled: &CompiledTool) -> Decided {
+    /// The call was started, and the process died before its result: the tool's effect policy decides.
+    fn again(&self, compiled: &CompiledTool) -> CallDecision {
         let approved_by = self.open.approved_by.clone();
         match compiled.tool.spec().effect {
             Effect::Pure | Effect::Idempotent => self.run(compiled, approved_by, self.own_answer()),
             Effect::Reconcile(_) => match self.run(compiled, approved_by, self.own_answer()) {
-                Decided::Run { mut ready_call, event } => {
-                    ready_call.reconcile = true;
-                    Decided::Run { ready_call, event }
+                CallDecision::Run { call, event } => {
+                    CallDecision::Run { call: ReadyCall { reconcile: true, ..call }, event }
                 }
                 other => other,
             },
-            Effect::Ask => Decided::Suspend(self.approval(Some(AGAIN.into()))),
-            Effect::Never => Decided::Finish(Output::error(
+            Effect::Ask => {
+                let why = "it was started and left no result; may it run again?";
+                let mut question = self.approval(Some(why.into()));
+                if let Question::Approval { again, .. } = &mut question {
+                    *again = true;
+                }
+                CallDecision::Suspend(question)
+            }
+            Effect::Never => CallDecision::Finish(Output::error(
                 "[interrupted] it was started and left no result: whether it happened is unknown",
             )),
         }
@@ -202,33 +226,33 @@ impl<'a> CallReview<'a> {
         self.answer.clone().filter(|_| self.open.answers > 0)
     }
 
-    /// A person, a client or the time has answered.
-    async fn answered(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<Decided, Interrupt> {
-        let Some((resolved, by)) = question.answer else { return Ok(Decided::Suspend(question.question)) };
-        // A tool that waits asks in its own words; whether it may run again is asked with its own digest.
-        let own_question = self.open.started && !self.evidence_fits(&question.question);
-        let reason = question.reason;
+    /// A person or a client has answered, or nobody did in time.
+    async fn answered(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
+        let Some((resolved, by)) = question.answer else { return Ok(CallDecision::Suspend(question.question)) };
+        // A tool that waits asks its own question. Whether a call may run again is asked with the call's digest.
+        let own_question = self.open.started && !self.is_about_this_call(&question.question);
+        let failed = |text: &str| Ok(CallDecision::Finish(Output::error(text)));
         match resolved {
-            Resolved::Expired => Ok(Decided::Finish(Output::error("[expired] nobody answered in time"))),
-            Resolved::Cancelled => Ok(Decided::Finish(Output::error("[cancelled]"))),
+            Resolved::Expired => failed("[expired] nobody answered in time"),
+            Resolved::Cancelled => failed("[cancelled]"),
             _ if own_question => Ok(self.run(compiled, self.open.approved_by.clone(), self.answer.clone())),
             Resolved::Denied => {
-                let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-                Ok(Decided::Finish(Output::error(format!("[denied by {by}]{why}"))))
+                let why = question.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                failed(&format!("[denied by {by}]{why}"))
             }
-            // Evidence expires, also once it was given: the process may have died before it could be used.
-            Resolved::Approved if question.expires <= self.turn.ctx.clock.now() => {
-                Ok(Decided::Finish(Output::error("[expired] the approval lapsed before the call could run")))
+            // An approval expires, also once it was given: the process may have died before it could be used.
+            Resolved::Approved if question.expires <= self.turn.ctx.clock().now() => {
+                failed("[expired] the approval lapsed before the call could run")
             }
-            Resolved::Approved if self.evidence_fits(&question.question) => Ok(self.go(compiled, Some(by))),
-            Resolved::Approved => Ok(Decided::Finish(Output::error("[stale] the approval was for other arguments"))),
+            Resolved::Approved if self.is_about_this_call(&question.question) => Ok(self.proceed(compiled, Some(by))),
+            Resolved::Approved => failed("[stale] the approval was for other arguments"),
             Resolved::Answered => self.finish(self.given()).await,
         }
     }
 
-    /// An approval is bound to tool, arguments and conversation.
-    fn evidence_fits(&self, question: &Question) -> bool {
-        matches!(question, Question::Approval { digest, .. } if *digest == self.digest())
+    /// Whether an approval was asked for this tool, with these arguments, in this conversation.
+    fn is_about_this_call(&self, question: &Question) -> bool {
+        matches!(question, Question::Approval { digest, .. } if digest == self.digest().text())
     }
 
     fn given(&self) -> Output {
@@ -239,53 +263,52 @@ impl<'a> CallReview<'a> {
         }
     }
 
-    /// A result that no server tool made passes `after_tool`, too.
-    async fn finish(&mut self, output: Output) -> Result<Decided, Interrupt> {
+    /// A result that no server tool made passes the `after_tool` hooks as well.
+    async fn finish(&mut self, output: Output) -> Result<CallDecision, Interrupt> {
         let (output, halted) = after_tool(self.turn, &self.open.call, output.capped(), &mut self.records).await?;
-        self.halted = halted.map(|(hook, reason)| Verdict::new(Outcome::Halted, reason).by(Author::Hook(hook)));
-        Ok(Decided::Finish(output))
+        let halt = |(hook, reason)| Verdict::by_hook(Outcome::Halted, reason, &hook, Point::AfterTool);
+        self.halted = halted.map(halt);
+        Ok(CallDecision::Finish(output))
     }
 
-    async fn before_tool(&mut self, compiled: &CompiledTool) -> Result<Word, Interrupt> {
+    async fn before_tool(&mut self, compiled: &CompiledTool) -> Result<HookAnswer, Interrupt> {
         let turn = self.turn;
-        let mut asks = Vec::new();
-        for entry in &turn.ctx.agent.chains().before_tool {
+        let mut questions = Vec::new();
+        let hooks = turn.ctx.agent.hooks_at(Point::BeforeTool);
+        if hooks.is_empty() {
+            return Ok(HookAnswer::Proceed { questions });
+        }
+        let id = self.open.call.call.clone();
+        let mut caller = HookCaller::new(&turn.ctx, Point::BeforeTool).for_call(&id);
+        for entry in hooks {
             let (Some(hook), true) = (entry.hook(), entry.matches_tool(&self.open.call.name)) else { continue };
-            let run = Run::new(&self.turn.ctx, entry, Point::BeforeTool).for_call(&self.open.call.call);
-            let finished = run.decide(hook.before_tool(self.turn, &self.open.call)).await?;
-            let decision = match finished.recorded(&self.turn.ctx, &mut self.records) {
+            let run = caller.run(entry, hook.before_tool(turn, &self.open.call)).await?;
+            let decision = match caller.record(&entry.name, run, &mut self.records) {
                 Ok(decision) => decision,
                 Err(_) if entry.failure_policy(Point::BeforeTool) == OnFailure::Ignore => continue,
-                Err(failure) => return Ok(Word::Finish(blocked(&entry.name, &failure))),
+                Err(failure) => return Ok(HookAnswer::Finish(blocked(&entry.name, &failure))),
             };
             match decision {
                 BeforeTool::Continue => {}
                 BeforeTool::Rewrite(arguments) => {
                     if let Some(complaint) = compiled.complaint(&arguments) {
                         let text = format!("hook {} rewrote the arguments, and {complaint}", entry.name);
-                        return Ok(Word::Finish(Output::error(text)));
+                        return Ok(HookAnswer::Finish(Output::error(text)));
                     }
                     self.open.call.arguments = Arc::new(arguments);
                 }
                 BeforeTool::Deny(reason) => {
-                    return Ok(Word::Finish(Output::error(format!("[denied by {}] {reason}", entry.name))));
+                    return Ok(HookAnswer::Finish(Output::error(format!("[denied by {}] {reason}", entry.name))));
                 }
-                BeforeTool::Answer(output) => return Ok(Word::Answer(output)),
-                BeforeTool::Ask(why) => asks.push(why),
+                BeforeTool::Answer(output) => return Ok(HookAnswer::Answer(output)),
+                BeforeTool::Ask(why) => questions.push(why),
                 BeforeTool::Halt(reason) => {
-                    return Err(Verdict::new(Outcome::Halted, reason).by(Author::hook(&entry.name)).into());
+                    return Err(Verdict::by_hook(Outcome::Halted, reason, &entry.name, Point::BeforeTool).into());
                 }
             }
         }
-        Ok(Word::GoOn { asks })
+        Ok(HookAnswer::Proceed { questions })
     }
-}
-
-/// What the `before_tool` hooks said of a call.
-enum Word {
-    Finish(Output),
-    Answer(Output),
-    GoOn { asks: Vec<Text> },
 }
 
 /// A blocking failure at a tool point ends the call, naming the hook.

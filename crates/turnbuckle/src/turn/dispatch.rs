@@ -1,4 +1,4 @@
-//! dispatch: per call: validate → `before_tool` → gate → `wrap_tool_call`( tool ) → `after_tool`.
+//! dispatch: per call: validate → `before_tool` → approval → `wrap_tool_call`( tool ) → `after_tool`.
 //!
 //! All calls that are ready are decided before any of them starts, so one write says what will run, and a hook that
 //! halts the turn at one call stops them all. Started calls run concurrently; results are logged as they come.
@@ -7,149 +7,175 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use smallvec::SmallVec;
 
-use super::active::{ActiveTurn, Interrupt, With};
-use super::decide::{Decided, ReadyCall, decide};
+use super::active::{ActiveTurn, Interrupt};
+use super::answer;
+use super::context::TurnContext;
+use super::decide::{CallDecision, ReadyCall, decide};
+use super::host::AnswerOrder;
 use super::perform::{FinishedCall, perform};
-use super::resolve;
 use super::state::{OpenCall, Verdict};
-use super::view::TurnContext;
 use crate::BoxFuture;
-use crate::conversation::Command;
-use crate::event::{EventKind, Outcome, Question};
-use crate::id::CallId;
-use crate::scope::Author;
+use crate::event::{EventKind, Outcome};
+use crate::hook::Point;
 use crate::store::LEASE;
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
-    let mut running = Running::default();
+    let mut running = RunningCalls::None;
+    // Calls become ready when the stage begins and when one is answered; a result makes no other call ready.
+    let mut look = true;
     loop {
         active.ctx().abort.check()?;
         if let Some(verdict) = active.ctx().budget.verdict(&active.ctx().limits) {
             return Err(verdict.into());
         }
-        let ready = ready(active, &running);
-        if !ready.is_empty() {
-            for ready_call in start(active, ready).await? {
-                running.0.push((ready_call.call.call.clone(), Box::pin(perform(ready_call))));
+        if std::mem::take(&mut look) {
+            let ready = ready(active, &running);
+            if !ready.is_empty() {
+                for call in start(active, ready).await? {
+                    running.add(Box::pin(perform(call)));
+                }
             }
         }
-        if running.0.is_empty() {
+        if running.is_empty() {
             return Ok(());
         }
-        let ActiveTurn { cell, turn, .. } = &*active;
+        let ctx = active.ctx();
         let step = poll_fn(|cx| match running.poll(cx) {
-            Poll::Ready(finished) => Poll::Ready(Step::FinishedCall(finished)),
-            Poll::Pending => cell.poll_command(cx).map(Step::Command),
+            Poll::Ready(finished) => Poll::Ready(Step::Finished(finished)),
+            Poll::Pending => ctx.host.poll_answer(cx).map(Step::Answered),
         });
-        match turn.ctx.abort.race(step).await? {
-            Step::FinishedCall(finished) => write_result(active, finished?).await?,
-            Step::Command(command) => resolve::obey(active, command).await?,
-        }
-    }
-}
-
-type RunningCall = BoxFuture<'static, Result<FinishedCall, Interrupt>>;
-
-/// Calls at their tools. A reply has few, so whoever is woken looks at all of them.
-#[derive(Default)]
-struct Running(SmallVec<[(CallId, RunningCall); 1]>);
-
-impl Running {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<FinishedCall, Interrupt>> {
-        for index in 0..self.0.len() {
-            if let Poll::Ready(finished) = self.0[index].1.as_mut().poll(cx) {
-                drop(self.0.remove(index));
-                return Poll::Ready(finished);
+        match ctx.abort.race(step).await? {
+            Step::Finished(finished) => write_result(active, finished?).await?,
+            Step::Answered(order) => {
+                answer::take(active, order).await?;
+                look = true;
             }
         }
-        Poll::Pending
     }
 }
 
 enum Step {
-    FinishedCall(Result<FinishedCall, Interrupt>),
-    Command(Command),
+    Finished(Result<FinishedCall, Interrupt>),
+    Answered(AnswerOrder),
 }
 
-/// Calls that can go on and do not run yet.
-fn ready(active: &ActiveTurn, running: &Running) -> SmallVec<[OpenCall; 1]> {
+type RunningCall = BoxFuture<'static, Result<FinishedCall, Interrupt>>;
+
+/// Calls whose tools run. Most replies have one call; of many only those are polled that were woken.
+enum RunningCalls {
+    None,
+    One(RunningCall),
+    Many(FuturesUnordered<RunningCall>),
+}
+
+impl RunningCalls {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::One(_) => false,
+            Self::Many(calls) => calls.is_empty(),
+        }
+    }
+
+    fn add(&mut self, call: RunningCall) {
+        *self = match std::mem::replace(self, Self::None) {
+            Self::None => Self::One(call),
+            Self::One(other) => Self::Many([other, call].into_iter().collect()),
+            Self::Many(calls) => {
+                calls.push(call);
+                Self::Many(calls)
+            }
+        };
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<FinishedCall, Interrupt>> {
+        match self {
+            Self::None => Poll::Pending,
+            Self::One(call) => {
+                let finished = call.as_mut().poll(cx);
+                if finished.is_ready() {
+                    *self = Self::None;
+                }
+                finished
+            }
+            Self::Many(calls) => match calls.poll_next_unpin(cx) {
+                Poll::Ready(Some(finished)) => Poll::Ready(finished),
+                Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+}
+
+/// Calls that can go on and do not run yet. A call that runs was started and has no question.
+fn ready(active: &ActiveTurn, running: &RunningCalls) -> SmallVec<[OpenCall; 1]> {
     let Some(turn) = &active.state.turn else { return SmallVec::new() };
-    let runs = |open: &OpenCall| running.0.iter().any(|(call, _)| *call == open.call.call);
-    let ready = |open: &&OpenCall| open.can_go_on() && !runs(open);
-    turn.calls.iter().filter(ready).cloned().collect()
+    let runs = |open: &OpenCall| !running.is_empty() && open.started && open.question.is_none();
+    turn.calls.values().filter(|open| open.can_go_on() && !runs(open)).cloned().collect()
 }
 
-/// Decides every ready call, writes what was decided, and gives back those that run now.
+/// Decides every ready call, writes what was decided, and returns those that run now.
 async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Result<SmallVec<[ReadyCall; 1]>, Interrupt> {
     let mut kinds: SmallVec<[EventKind; 1]> = SmallVec::new();
-    let (mut runs, mut called_off) = (SmallVec::new(), Vec::new());
-    let expires = active.ctx().clock.now().after(active.ctx().limits.approval_timeout);
+    let (mut runs, mut over) = (SmallVec::new(), Vec::new());
+    let expires = active.ctx().question_expires();
     let (decided, interrupted) = decide(active, ready).await;
-    if let Some(Interrupt::AbortCause(abort)) = interrupted {
-        return Err(abort.into());
+    if let Some(Interrupt::Abort(cause)) = interrupted {
+        return Err(cause.into());
     }
-    for (call, decided) in decided {
-        match decided {
+    for (call, decision) in decided {
+        match decision {
             // Nothing begins in a turn that is about to end.
-            Decided::Run { .. } | Decided::Suspend(_) if interrupted.is_some() => {}
-            Decided::Run { ready_call, event } => {
+            CallDecision::Run { .. } | CallDecision::Suspend(_) if interrupted.is_some() => {}
+            CallDecision::Run { call, event } => {
                 kinds.extend(event);
-                runs.push(ready_call);
+                runs.push(call);
             }
-            Decided::Suspend(question) => kinds.push(EventKind::Suspension { call, question, expires }),
-            Decided::Finish(output) => {
-                called_off.extend(active.sub_agent_of(&call));
-                active.scratch.answers.retain(|(answered, _)| *answered != call);
+            CallDecision::Suspend(question) => kinds.push(EventKind::Suspension { call, question, expires }),
+            CallDecision::Finish(output) => {
+                over.extend(active.sub_agent_of(&call));
+                active.forget_answer(&call);
                 kinds.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
             }
         }
     }
-    let suspends = kinds.iter().any(|kind| matches!(kind, EventKind::Suspension { .. }));
     if !kinds.is_empty() {
-        let began = active.ctx().clock.elapsed();
-        active.write(kinds, if suspends { With::BESIDE } else { With::NOTHING }).await?;
-        still_ours(&active.ctx().clone(), active.epoch, began).await?;
+        let began = active.ctx().clock().elapsed();
+        active.write(kinds).await?;
+        still_ours(active.ctx(), active.epoch, began).await?;
     }
-    for inside in called_off {
-        active.call_off(inside).await;
+    for sub_agent in over {
+        active.cancel_sub_agent(sub_agent).await;
     }
     interrupted.map_or(Ok(runs), Err)
 }
 
-/// A process that was stopped in the middle of a write may wake up long after it: by then another may have the turn.
+/// A process that was stopped in the middle of a write may wake up long after it. By then another process may have the
+/// turn, and the tool must not run here.
 async fn still_ours(ctx: &TurnContext, epoch: u64, began: Duration) -> Result<(), Interrupt> {
-    if ctx.clock.elapsed().saturating_sub(began) < LEASE {
+    if ctx.clock().elapsed().saturating_sub(began) < LEASE {
         return Ok(());
     }
-    Ok(ctx.runtime.store.renew(&ctx.conversation, epoch, ctx.clock.now()).await?)
+    Ok(ctx.store().renew(&ctx.conversation, epoch, ctx.clock().now()).await?)
 }
 
 async fn write_result(active: &mut ActiveTurn, finished: FinishedCall) -> Result<(), Interrupt> {
     let FinishedCall { call, output, records, halted } = finished;
     active.records.extend(records);
-    let answers = active.scratch.answers.len();
-    active.scratch.answers.retain(|(answered, _)| *answered != call);
-    let changed = answers != active.scratch.answers.len()
-        || output.waits.is_some()
-        || active.scratch.touched.len() != active.ctx().touched_count();
-    let inside = active.sub_agent_of(&call).filter(|_| output.waits.is_none());
+    active.forget_answer(&call);
+    let over = active.sub_agent_of(&call).filter(|_| output.waits.is_none());
     let kind = match output.waits {
-        Some(question) => suspension(active, call, *question),
+        Some(question) => EventKind::Suspension { call, question: *question, expires: active.ctx().question_expires() },
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
-    active.write([kind], if changed { With::BESIDE } else { With::NOTHING }).await?;
-    if let Some(inside) = inside {
-        active.call_off(inside).await;
+    active.write([kind]).await?;
+    if let Some(sub_agent) = over {
+        active.cancel_sub_agent(sub_agent).await;
     }
     match halted {
         None => Ok(()),
-        Some((hook, reason)) => Err(Verdict::new(Outcome::Halted, reason).by(Author::Hook(hook)).into()),
+        Some((hook, reason)) => Err(Verdict::by_hook(Outcome::Halted, reason, &hook, Point::AfterTool).into()),
     }
-}
-
-fn suspension(active: &ActiveTurn, call: CallId, question: Question) -> EventKind {
-    let expires = active.ctx().clock.now().after(active.ctx().limits.approval_timeout);
-    EventKind::Suspension { call, question, expires }
 }

@@ -1,47 +1,58 @@
 //! The turn, top to bottom: accept → build → call → dispatch → end.
 //!
-//! `drive` is the whole loop: ask [`next`] for the stage, run it, look again. A stage is an async function over the
-//! `ActiveTurn`; it changes the state by writing events, and it never calls another stage.
+//! `drive` is the whole loop: ask `next` for the stage, run it, look again. A stage is an async function over the
+//! `ActiveTurn`. It changes the state by writing events, and it never calls another stage.
 
-mod abort;
-pub(crate) mod accept;
+// The loop and what it looks at.
 mod active;
-mod budget;
+mod state;
+
+// The stages, in order.
+mod accept;
 mod build;
 mod call;
-mod decide;
 mod dispatch;
 mod end;
+
+// What stages use.
+pub(crate) mod answer;
+mod call_ids;
+mod decide;
+mod inject;
 mod perform;
-mod post_turn;
 mod reply_stream;
-pub(crate) mod resolve;
-mod state;
+
+// What goes with a turn.
+mod abort;
+mod budget;
+mod context;
+mod host;
+mod post_turn;
+mod scratch;
+mod start;
 mod view;
 
 pub(crate) use abort::{AbortCause, AbortToken};
 pub(crate) use active::{ActiveTurn, Interrupt};
-pub(crate) use budget::Budget;
-pub(crate) use build::look_back;
-pub(crate) use call::MODIFIED;
-#[cfg(feature = "testing")]
-pub(crate) use decide::AGAIN;
+pub(crate) use budget::{Attempt, Budget};
+pub(crate) use context::{NewTurn, Services, TurnContext};
+pub(crate) use host::{AnswerError, AnswerOrder, AnswerOrigin, TurnHost, Waiter};
+pub(crate) use inject::cost_of;
 pub(crate) use post_turn::{JobResults, NoteBuffer, PostTurn, after_failure, given_up};
-pub(crate) use resolve::Resolve;
-pub(crate) use view::{TurnContext, TurnContextParts};
+pub(crate) use start::{StoredTurn, start};
+pub(crate) use state::{Progress, Stage, State, Verdict, next};
 
-pub use budget::{RemainingBudget, UsedBudget};
-pub use state::{OpenTurn, Stage, State, Verdict, next};
-pub use view::{PermissionMode, Turn};
+pub use host::TurnError;
+pub use view::Turn;
 
 use crate::store::StoreError;
 
 /// Carries the turn on until it ends or must wait. Only a store that fails stops it earlier.
 pub(crate) async fn drive(active: &mut ActiveTurn) -> Result<Stage, StoreError> {
-    let met = accept::meet(active).await;
-    active.absorb(met)?;
+    let greeted = accept::greet(active).await;
+    active.absorb(greeted)?;
     loop {
-        let stage = next(&active.state);
+        let stage = next(&active.state, &active.progress);
         active.enter(stage);
         let done = match stage {
             Stage::Accept => accept::run(active).await,

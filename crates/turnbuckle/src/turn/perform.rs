@@ -1,20 +1,21 @@
-//! One call at its tool: wraps, the tool, `after_tool`. Owns all it needs, so many run side by side.
+//! One call at its tool: wraps, the tool, `after_tool`. It owns all it needs, so many run concurrently.
 
 use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use super::active::Interrupt;
 use super::decide::ReadyCall;
 use super::view::Turn;
 use crate::BoxError;
-use crate::BoxFuture;
-use crate::hook::run::{Run, contained};
+use crate::hook::call::{HookCaller, contained};
 use crate::hook::{AfterTool, HookFailure, OnFailure, Point, Record, ToolNext};
 use crate::id::CallId;
 use crate::message::{Text, ToolCall};
-use crate::tool::{Effect, Output};
+use crate::tool::{Effect, Output, Tool};
 
-/// What came of a call.
+/// A call that has run.
 pub(super) struct FinishedCall {
     pub(super) call: CallId,
     pub(super) output: Output,
@@ -23,8 +24,8 @@ pub(super) struct FinishedCall {
     pub(super) halted: Option<(Text, Text)>,
 }
 
-pub(super) async fn perform(ready_call: ReadyCall) -> Result<FinishedCall, Interrupt> {
-    let ReadyCall { turn, call, tool, reconcile } = ready_call;
+pub(super) async fn perform(ready: ReadyCall) -> Result<FinishedCall, Interrupt> {
+    let ReadyCall { turn, call, tool, reconcile } = ready;
     let mut records = Vec::new();
     let happened = match (reconcile, &tool.spec().effect) {
         (true, Effect::Reconcile(world)) => within_time(&turn, &tool, world.reconcile(&turn, &call)).await,
@@ -33,7 +34,7 @@ pub(super) async fn perform(ready_call: ReadyCall) -> Result<FinishedCall, Inter
     let result = match happened {
         Ok(Some(output)) => Ok(output),
         Ok(None) => {
-            let next = ToolNext::new(&turn.ctx.agent.chains().wrap_tool_call, &turn, &tool);
+            let next = ToolNext::new(turn.ctx.agent.hooks_at(Point::WrapToolCall), &turn, &tool);
             within_time(&turn, &tool, next.run(&call)).await
         }
         Err(failure) => Err(failure),
@@ -46,36 +47,41 @@ pub(super) async fn perform(ready_call: ReadyCall) -> Result<FinishedCall, Inter
     Ok(FinishedCall { call: call.call, output, records, halted })
 }
 
-/// Panics and overlong runs are failures. A tool that is ready at once never sees a timer.
+/// Panics and runs over the tool's time limit are failures. A tool that is ready at its first poll needs no timer.
 async fn within_time<T>(
     turn: &Turn,
-    tool: &std::sync::Arc<dyn crate::tool::Tool>,
-    mut future: BoxFuture<'_, Result<T, BoxError>>,
+    tool: &Arc<dyn Tool>,
+    future: impl Future<Output = Result<T, BoxError>>,
 ) -> Result<T, HookFailure> {
     let limit = tool.spec().timeout;
+    let mut future = pin!(future);
     let mut timer = None;
     poll_fn(|cx| {
         if let Poll::Ready(result) = contained(future.as_mut(), cx) {
             return Poll::Ready(result);
         }
-        let timer = timer.get_or_insert_with(|| turn.ctx.clock.sleep(limit));
+        let timer = timer.get_or_insert_with(|| turn.ctx.clock().sleep(limit));
         timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
     })
     .await
 }
 
-/// The `after_tool` hooks on one result, in order; the second value ends the turn.
+/// Runs the `after_tool` hooks on one result, in order. The second value names the hook that ends the turn.
 pub(super) async fn after_tool(
     turn: &Turn,
     call: &ToolCall,
     mut output: Output,
     records: &mut Vec<Record>,
 ) -> Result<(Output, Option<(Text, Text)>), Interrupt> {
-    for entry in &turn.ctx.agent.chains().after_tool {
+    let hooks = turn.ctx.agent.hooks_at(Point::AfterTool);
+    if hooks.is_empty() {
+        return Ok((output, None));
+    }
+    let mut caller = HookCaller::new(&turn.ctx, Point::AfterTool).for_call(&call.call);
+    for entry in hooks {
         let (Some(hook), true) = (entry.hook(), entry.matches_tool(&call.name)) else { continue };
-        let run = Run::new(&turn.ctx, entry, Point::AfterTool).for_call(&call.call);
-        let finished = run.decide(hook.after_tool(turn, call, &output)).await?;
-        match finished.recorded(&turn.ctx, records) {
+        let run = caller.run(entry, hook.after_tool(turn, call, &output)).await?;
+        match caller.record(&entry.name, run, records) {
             Ok(AfterTool::Continue) => {}
             Ok(AfterTool::Modify(modified)) => output = modified.capped(),
             Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),

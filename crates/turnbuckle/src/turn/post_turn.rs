@@ -1,24 +1,24 @@
-//! What is done when a turn is over: `on_ended` and background hooks, from the outbox, at least once.
+//! What is done after a turn: `on_ended` and background hooks, from the outbox, at least once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::view::TurnContext;
+use super::context::TurnContext;
 use crate::clock::Timestamp;
-use crate::conversation::{Doing, TurnReport};
 use crate::feed::{EventFeed, LiveEvent};
-use crate::hook::run::Run;
+use crate::hook::call::HookCaller;
 use crate::hook::{BackgroundContext, HookEntry, HookFailure, Point, Record};
 use crate::id::TurnId;
 use crate::message::{Content, Text};
+use crate::report::TurnReport;
 use crate::store::{Job, JobKind};
 
 /// How often a background hook is tried before it is parked with its error.
-const MOST_TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 /// The wait after the first failed try; it doubles with each.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+const FIRST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What a background hook leaves, until it has returned well.
+/// What a background hook leaves. It counts only when the hook has returned well.
 pub(crate) struct NoteBuffer {
     feed: Arc<EventFeed>,
     notes: Mutex<Vec<Content>>,
@@ -28,113 +28,121 @@ impl NoteBuffer {
     pub(crate) fn new(feed: Arc<EventFeed>) -> Self {
         Self { feed, notes: Mutex::default() }
     }
-    pub(crate) fn leave(&self, content: Content) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(content);
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Content>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn add(&self, content: Content) {
+        self.lock().push(content);
+    }
+
     pub(crate) fn publish(&self, turn: &TurnId, live: LiveEvent) {
         self.feed.publish_live(Some(turn), live);
     }
+
     fn take(&self) -> Vec<Content> {
-        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.lock())
     }
 }
 
 impl std::fmt::Debug for NoteBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("BackgroundDesk")
+        f.write_str("NoteBuffer")
     }
 }
 
 /// A turn that is over, as its jobs see it: just ended, or read back from the log.
 pub(crate) struct PostTurn {
     pub(crate) ctx: Arc<TurnContext>,
-    pub(crate) ended: TurnReport,
-    pub(crate) snapshot: BackgroundContext,
+    pub(crate) report: TurnReport,
+    pub(crate) background: BackgroundContext,
 }
 
-/// What came of some jobs.
+/// What jobs came to.
 #[derive(Default)]
 pub(crate) struct JobResults {
-    /// What background hooks left for the next turn.
+    /// What background hooks left for the next turn, by hook.
     pub(crate) notes: Vec<(Text, Content)>,
     pub(crate) records: Vec<Record>,
-    /// They need not be tried again.
+    /// Jobs that need not be tried again.
     pub(crate) done: Vec<Job>,
-    /// They failed, with the error, and are due again or parked.
+    /// Jobs that failed, with their error. They are due again or parked.
     pub(crate) failed: Vec<Job>,
-    /// Held until all of this is written.
-    pub(crate) doing: Option<Doing>,
 }
 
 impl PostTurn {
-    /// One try at each job, in order.
+    /// Tries each job once, in order.
     pub(crate) async fn attempt(&self, jobs: Vec<Job>) -> JobResults {
-        let mut all = JobResults::default();
+        let mut results = JobResults::default();
         for job in jobs {
-            match self.run(&job, &mut all.records).await {
+            match self.run(&job, &mut results.records).await {
                 Ok(notes) => {
-                    all.notes.extend(notes.into_iter().map(|content| (job.hook.clone(), content)));
-                    all.done.push(job);
+                    results.notes.extend(notes.into_iter().map(|content| (job.hook.clone(), content)));
+                    results.done.push(job);
                 }
-                // An observer's failure is in its record; it is not told again.
-                Err(_) if job.kind == JobKind::Ended => all.done.push(job),
-                Err(failure) => all.failed.push(after_failure(job, failure.to_string(), self.ctx.clock.now())),
+                // An observer is not called again; its failure is in its record.
+                Err(_) if job.kind == JobKind::Ended => results.done.push(job),
+                Err(failure) => {
+                    results.failed.push(after_failure(job, failure.to_string(), self.ctx.clock().now()));
+                }
             }
         }
-        all
+        results
     }
 
     async fn run(&self, job: &Job, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
-        let chains = self.ctx.agent.chains();
-        let hooks = match job.kind {
-            JobKind::Ended => &chains.on_ended,
-            JobKind::Background => &chains.background,
+        let point = match job.kind {
+            JobKind::Ended => Point::OnEnded,
+            JobKind::Background => Point::Background,
         };
+        let hooks = self.ctx.agent.hooks_at(point);
         match hooks.iter().find(|entry| entry.name == job.hook) {
-            Some(entry) if job.kind == JobKind::Ended => self.observe_end(entry, records).await.map(|()| Vec::new()),
-            Some(entry) => self.work(entry, records).await,
-            None => Err(HookFailure::Error("the agent has no such hook any more".into())),
+            Some(entry) if job.kind == JobKind::Ended => self.on_ended(entry, records).await.map(|()| Vec::new()),
+            Some(entry) => self.background(entry, records).await,
+            None => Err(crate::BoxError::from("the agent has no such hook any more").into()),
         }
     }
 
-    async fn observe_end(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<(), HookFailure> {
+    async fn on_ended(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<(), HookFailure> {
         let Some(hook) = entry.hook() else { return Ok(()) };
-        let run = Run::new(&self.ctx, entry, Point::OnEnded).after_the_turn();
-        let Ok(finished) = run.decide(hook.on_ended(&self.ended)).await else { return Ok(()) };
-        finished.recorded(&self.ctx, records)
+        let mut caller = HookCaller::new(&self.ctx, Point::OnEnded).after_turn();
+        // Nothing stops a hook after its turn, so this always has a result.
+        let Ok(run) = caller.run(entry, hook.on_ended(&self.report)).await else { return Ok(()) };
+        caller.record(&entry.name, run, records)
     }
 
-    /// Its notes count only when it has returned well.
-    async fn work(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
+    async fn background(&self, entry: &HookEntry, records: &mut Vec<Record>) -> Result<Vec<Content>, HookFailure> {
         let Some(hook) = entry.hook() else { return Ok(Vec::new()) };
         self.ctx.publish(LiveEvent::BackgroundStarted { hook: entry.name.clone() });
-        self.snapshot.desk.take();
-        let run = Run::new(&self.ctx, entry, Point::Background).after_the_turn();
-        let Ok(finished) = run.decide(hook.background(&self.snapshot)).await else { return Ok(Vec::new()) };
-        let result = finished.recorded(&self.ctx, records);
+        // What a try before this one left behind, and failed, does not count.
+        drop(self.background.notes.take());
+        let mut caller = HookCaller::new(&self.ctx, Point::Background).after_turn();
+        let Ok(run) = caller.run(entry, hook.background(&self.background)).await else { return Ok(Vec::new()) };
+        let result = caller.record(&entry.name, run, records);
         let error = result.as_ref().err().map(|failure| failure.to_string().into());
         self.ctx.publish(LiveEvent::BackgroundFinished { hook: entry.name.clone(), error });
-        result.map(|()| self.snapshot.desk.take())
+        result.map(|()| self.background.notes.take())
     }
 }
 
-/// A job whose try failed: due again after a while that doubles; after the last try it is parked with its error.
+/// A job whose try failed: due again after a wait that doubles. After the last try it is parked with its error.
 pub(crate) fn after_failure(mut job: Job, error: String, now: Timestamp) -> Job {
     job.error = Some(error);
-    let wait = FIRST_WAIT * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
-    job.due = (job.tries < MOST_TRIES).then(|| now.after(wait));
+    let wait = FIRST_RETRY_AFTER * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
+    job.due = (job.tries < MAX_TRIES).then(|| now.after(wait));
     job
 }
 
-/// A job that was begun as often as it may and of which nothing was heard: its process ended each time, and the job may
-/// well be why. It is parked, and says so.
+/// A job that was begun as often as allowed and never came to an end: its process ended each time, and the job may be
+/// why. It is parked, and says so.
 pub(crate) fn given_up(job: &Job) -> Option<Job> {
-    if job.tries <= MOST_TRIES {
+    if job.tries <= MAX_TRIES {
         return None;
     }
-    let mut error = format!("it was begun {MOST_TRIES} times, and the process ended before it did");
+    let mut error = format!("it was begun {MAX_TRIES} times, and the process ended before it did");
     if let Some(before) = &job.error {
         error = format!("{error}; it had failed before: {before}");
     }
-    Some(Job { tries: MOST_TRIES, error: Some(error), due: None, ..job.clone() })
+    Some(Job { tries: MAX_TRIES, error: Some(error), due: None, ..job.clone() })
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
-use super::view::TurnContext;
+use super::context::TurnContext;
 use crate::feed::LiveEvent;
-use crate::hook::{HookEntry, TransformOutput, Transformer};
+use crate::hook::{HookEntry, Point, TransformOutput, Transformer};
 use crate::message::{Content, Part, Text};
 use crate::model::Sink;
 use crate::scope::Author;
@@ -55,9 +55,9 @@ pub(crate) struct ReplyStream {
     /// Most replies are one stretch of text.
     blocks: SmallVec<[Block; 1]>,
     annotations: Map<String, Value>,
-    /// Whether any text of the present attempt was told.
-    told: bool,
-    /// Whether text waits until every guard has accepted.
+    /// Whether viewers have seen any text of the present attempt.
+    shown: bool,
+    /// Whether text is held back until every guard has accepted.
     held: bool,
     /// A transformer that failed: nothing gets through any more.
     failure: Option<(Text, String)>,
@@ -72,7 +72,7 @@ impl ReplyStream {
             attempt,
             blocks: SmallVec::new(),
             annotations: Map::new(),
-            told: false,
+            shown: false,
             held,
             failure: None,
             scratch: Default::default(),
@@ -80,7 +80,7 @@ impl ReplyStream {
     }
 
     fn hooks(ctx: &TurnContext) -> &[HookEntry] {
-        &ctx.agent.chains().stream
+        ctx.agent.hooks_at(Point::Stream)
     }
 
     fn block(&mut self, channel: Channel) -> usize {
@@ -169,7 +169,7 @@ impl ReplyStream {
     }
 
     fn publish(&mut self, channel: Channel, text: &str) {
-        self.told = true;
+        self.shown = true;
         let (attempt, text) = (self.attempt, text.into());
         self.ctx.publish(match channel {
             Channel::Text => LiveEvent::TextDelta { attempt, text },
@@ -179,8 +179,17 @@ impl ReplyStream {
 
     /// Takes back what was told of this attempt and forgets the rest.
     pub(crate) fn discard(&mut self, by: Option<Author>, reason: Option<Text>) {
-        if std::mem::take(&mut self.told) {
-            self.ctx.publish(LiveEvent::AttemptDiscarded { attempt: self.attempt, by, reason });
+        self.take_back(by, reason, false);
+    }
+
+    /// Like [`discard`](Self::discard), because a hook put another reply in place of this one.
+    pub(crate) fn replace(&mut self, hook: &Text) {
+        self.take_back(Some(Author::hook(hook)), Some("modified".into()), true);
+    }
+
+    fn take_back(&mut self, by: Option<Author>, reason: Option<Text>, replaced: bool) {
+        if std::mem::take(&mut self.shown) {
+            self.ctx.publish(LiveEvent::AttemptDiscarded { attempt: self.attempt, by, reason, replaced });
         }
         self.blocks.clear();
         self.annotations.clear();
@@ -277,8 +286,8 @@ impl ReplyStream {
     }
 
     /// What was told of a reply that was cut short: that, and no more, is what happened.
-    pub(crate) fn told_content(&self) -> Option<Content> {
-        self.told.then(|| self.content(&Content::default()))
+    pub(crate) fn shown_content(&self) -> Option<Content> {
+        self.shown.then(|| self.content(&Content::default()))
     }
 
     pub(crate) fn annotations(&self) -> Option<Arc<Value>> {
@@ -292,7 +301,7 @@ impl ReplyStream {
 
 impl Sink for ReplyStream {
     fn begin(&mut self, attempt: u32) {
-        if self.told {
+        if self.shown {
             self.discard(None, Some("another attempt".into()));
         }
         self.blocks.clear();

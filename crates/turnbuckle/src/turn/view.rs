@@ -1,161 +1,30 @@
-//! The turn that hooks and tools see: one struct, one mechanism for both.
+//! The turn as hooks and tools see it: one struct for both.
 
-use std::any::{Any, TypeId};
-use std::collections::{BTreeSet, HashMap};
+use std::any::TypeId;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::abort::AbortToken;
-use super::budget::{Budget, RemainingBudget};
-use crate::agent::{Agent, Limits};
+use super::context::TurnContext;
+use crate::agent::Agent;
 use crate::clock::Clock;
-use crate::conversation::Runtime;
-use crate::feed::{EventFeed, Level, LiveEvent};
-use crate::hook::{Injection, Record};
+use crate::feed::{Level, LiveEvent};
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::message::{Content, Reply, Text};
+use crate::limits::RemainingBudget;
+use crate::message::{Content, Injection, Reply, Text};
 use crate::model::Request;
-use crate::scope::{Author, Scope};
+use crate::scope::{Author, PermissionMode, Scope};
 use crate::store::Answer;
-
-/// Whether a person is there to be asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PermissionMode {
-    /// Someone watches.
-    #[default]
-    Interactive,
-    /// Nobody does.
-    Headless,
-}
-
-impl PermissionMode {
-    /// In lower case.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Interactive => "interactive",
-            Self::Headless => "headless",
-        }
-    }
-}
-
-type Bag = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
-
-/// What stays the same through a turn, and what its hooks and tools share.
-pub(crate) struct TurnContext {
-    pub(crate) conversation: ConversationId,
-    pub(crate) id: TurnId,
-    pub(crate) scope: Scope,
-    pub(crate) agent: Agent,
-    /// Of the turn that started this one as a sub-agent.
-    pub(crate) parent: Option<Arc<TurnContext>>,
-    pub(crate) mode: PermissionMode,
-    pub(crate) limits: Limits,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) feed: Arc<EventFeed>,
-    pub(crate) runtime: Arc<Runtime>,
-    pub(crate) abort: AbortToken,
-    pub(crate) budget: Budget,
-    /// Written by tools, read by stop hooks.
-    touched: Mutex<BTreeSet<String>>,
-    /// Written by wraps, which run inside a stage; taken by the stage.
-    records: Mutex<Vec<Record>>,
-    /// Whether there are any: a stage looks here before it locks.
-    recorded: AtomicBool,
-    bag: Mutex<Bag>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl fmt::Debug for TurnContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frame").field("conversation", &self.conversation).field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-/// What a frame is made of.
-pub(crate) struct TurnContextParts {
-    pub(crate) conversation: ConversationId,
-    pub(crate) id: TurnId,
-    pub(crate) scope: Scope,
-    pub(crate) agent: Agent,
-    pub(crate) parent: Option<Arc<TurnContext>>,
-    pub(crate) limits: Limits,
-    pub(crate) feed: Arc<EventFeed>,
-    pub(crate) runtime: Arc<Runtime>,
-    pub(crate) abort: AbortToken,
-    pub(crate) budget: Budget,
-    pub(crate) touched: Vec<String>,
-}
-
-impl TurnContext {
-    pub(crate) fn new(parts: TurnContextParts) -> Self {
-        let TurnContextParts { conversation, id, scope, agent, parent, limits, feed, runtime, abort, budget, touched } =
-            parts;
-        Self {
-            conversation,
-            id,
-            scope,
-            agent,
-            parent,
-            mode: runtime.mode,
-            limits,
-            clock: runtime.clock.clone(),
-            feed,
-            runtime,
-            abort,
-            budget,
-            touched: Mutex::new(touched.into_iter().collect()),
-            records: Mutex::default(),
-            recorded: AtomicBool::new(false),
-            bag: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    pub(crate) fn publish(&self, live: LiveEvent) {
-        self.feed.publish_live(Some(&self.id), live);
-    }
-
-    pub(crate) fn record(&self, record: Record) {
-        let mut records = lock(&self.records);
-        records.push(record);
-        self.recorded.store(true, Ordering::Release);
-    }
-
-    /// Gives the records of wraps to the stage.
-    pub(crate) fn move_records(&self, to: &mut Vec<Record>) {
-        if self.recorded.load(Ordering::Acquire) {
-            let mut records = lock(&self.records);
-            to.append(&mut records);
-            self.recorded.store(false, Ordering::Release);
-        }
-    }
-
-    pub(crate) fn touched_count(&self) -> usize {
-        lock(&self.touched).len()
-    }
-
-    pub(crate) fn touched(&self) -> Vec<String> {
-        lock(&self.touched).iter().cloned().collect()
-    }
-}
 
 /// The turn, as hooks and tools see it. Cheap to clone.
 #[derive(Clone)]
 pub struct Turn {
     pub(crate) ctx: Arc<TurnContext>,
-    /// As of now; whoever has a clone keeps what it saw.
+    /// As of now. A clone keeps what it saw.
     pub(crate) view: Arc<TurnView>,
-    /// Set inside a tool.
+    /// The call, inside a tool.
     pub(crate) in_tool: Option<Arc<InTool>>,
 }
 
@@ -186,7 +55,7 @@ impl Turn {
     }
 
     /// What is seen from now on.
-    pub(crate) fn change(&mut self) -> &mut TurnView {
+    pub(crate) fn edit(&mut self) -> &mut TurnView {
         Arc::make_mut(&mut self.view)
     }
 
@@ -252,7 +121,7 @@ impl Turn {
 
     /// What is left of the turn's budget.
     pub fn remaining_budget(&self) -> RemainingBudget {
-        self.ctx.budget.left(&self.ctx.limits)
+        self.ctx.budget.remaining(&self.ctx.limits)
     }
 
     /// Files that tools touched in this turn, in order of name.
@@ -262,7 +131,7 @@ impl Turn {
 
     /// Says that a tool touched a file.
     pub fn touch(&self, path: impl Into<String>) {
-        lock(&self.ctx.touched).insert(path.into());
+        self.ctx.touch(path.into());
     }
 
     /// Whether a stop of this turn was refused: what the model says now, it says because of that.
@@ -272,7 +141,7 @@ impl Turn {
 
     /// The one source of time: a wrap that waits sleeps by it.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.ctx.clock
+        self.ctx.clock()
     }
 
     /// Cancelled when the turn is, and when it is over or waits for an answer: for what a hook or a tool started and left
@@ -288,7 +157,7 @@ impl Turn {
 
     /// Whether a person is there to be asked.
     pub fn permission_mode(&self) -> PermissionMode {
-        self.ctx.mode
+        self.ctx.services.permission_mode
     }
 
     /// Tells viewers how far a tool is; a string is its status line. Outside a tool it does nothing.
@@ -300,13 +169,12 @@ impl Turn {
 
     /// Puts something into the bag that hooks share within the turn; it is found again by its type.
     pub fn share<T: Send + Sync + 'static>(&self, thing: T) {
-        lock(&self.ctx.bag).insert(TypeId::of::<T>(), Arc::new(thing));
+        self.ctx.share(TypeId::of::<T>(), Arc::new(thing));
     }
 
     /// The `T` in the bag.
     pub fn shared<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let thing = lock(&self.ctx.bag).get(&TypeId::of::<T>()).cloned()?;
-        thing.downcast().ok()
+        self.ctx.shared(TypeId::of::<T>())?.downcast().ok()
     }
 }
 

@@ -169,7 +169,7 @@ impl Tool for OfTheHost {
 #[test]
 fn a_gate_on_the_hosts_tool_is_refused() {
     let spec = Spec::server("web_search", "Searches.", json!({"type": "object"}), Effect::Pure);
-    let spec = Spec { executor: Executor::Provider, gate: Approval::Required, ..spec };
+    let spec = Spec { executor: Executor::Provider, approval: Approval::Required, ..spec };
     refused(
         agent().tool(OfTheHost(spec)),
         expect![[

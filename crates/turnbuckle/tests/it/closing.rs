@@ -28,7 +28,7 @@ struct Host(Goodbye, PausedClock);
 
 impl Hook for Host {
     async fn on_conversation(&self, meeting: &mut OnConversationContext) -> Result<(), BoxError> {
-        if meeting.moment() != Lifecycle::Ended {
+        if meeting.lifecycle() != Lifecycle::Ended {
             return Ok(());
         }
         match self.0 {

@@ -1,4 +1,4 @@
-//! `State` is a fold over the log and `next` a pure function of it: whatever the log holds, and wherever it breaks off.
+//! `Fold` is a fold over the log and `next` a pure function of it: whatever the log holds, and wherever it breaks off.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use turnbuckle::event::{Event, EventKind, InjectionTarget, Outcome, Question, Re
 use turnbuckle::feed::{ConversationState, FeedItem, LiveEvent};
 use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::scope::{Author, SystemAuthor};
+use turnbuckle::testing::Fold;
 use turnbuckle::tool::Executor;
-use turnbuckle::turn::{Stage, State, next};
 use turnbuckle::{Timestamp, TurnId};
 
 use crate::feed::STORIES;
@@ -27,7 +27,16 @@ fn user() -> EventKind {
 
 fn assistant(attempt: u32) -> EventKind {
     let (stop_reason, usage) = (StopReason::End, Usage::default());
-    EventKind::AssistantMessage { attempt, content: "so".into(), stop_reason, usage, object: None, annotations: None }
+    EventKind::AssistantMessage {
+        attempt,
+        content: "so".into(),
+        stop_reason,
+        usage,
+        object: None,
+        annotations: None,
+        cost: 0.0,
+        model: None,
+    }
 }
 
 fn call(id: &str) -> EventKind {
@@ -35,7 +44,12 @@ fn call(id: &str) -> EventKind {
 }
 
 fn started(id: &str) -> EventKind {
-    EventKind::ToolStarted { call: id.into(), arguments: json!({}).into(), digest: "d".into(), approved_by: None }
+    EventKind::ToolStarted {
+        call: id.into(),
+        arguments: json!({}).into(),
+        digest: turnbuckle::event::CallDigest::from(Arc::<str>::from("d")),
+        approved_by: None,
+    }
 }
 
 fn result(id: &str) -> EventKind {
@@ -47,7 +61,13 @@ fn asked(id: &str, question: Question) -> EventKind {
 }
 
 fn approval(tool: Option<&str>) -> Question {
-    Question::Approval { tool: tool.map(Into::into), arguments: json!({}).into(), digest: "d".into(), why: None }
+    Question::Approval {
+        tool: tool.map(Into::into),
+        arguments: json!({}).into(),
+        digest: "d".into(),
+        why: None,
+        again: false,
+    }
 }
 
 fn resolved(id: &str, decision: Resolved) -> EventKind {
@@ -67,6 +87,7 @@ fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
     EventKind::TurnEnded(TurnEnded {
         outcome,
         reason: None,
+        cause: None,
         by: None,
         result: None,
         warnings,
@@ -82,8 +103,8 @@ fn log(kinds: impl IntoIterator<Item = (TurnId, EventKind)>) -> Vec<Arc<Event>> 
     kinds.into_iter().zip(1..).map(stamp).collect()
 }
 
-fn folded(log: &[Arc<Event>], room: u64) -> State {
-    let mut state = State::new(room);
+fn folded(log: &[Arc<Event>], room: u64) -> Fold {
+    let mut state = Fold::new(room);
     log.iter().for_each(|event| state.apply(event));
     state
 }
@@ -143,38 +164,39 @@ fn valid(choices: &[u8]) -> Vec<Arc<Event>> {
 }
 
 /// What comes next, said once more and differently: by looking back over the open turn.
-fn expected(log: &[Arc<Event>]) -> Stage {
+fn expected(log: &[Arc<Event>]) -> ConversationState {
     let kinds: Vec<&EventKind> = log.iter().map(|event| &event.kind).collect();
     let is_end = |kind: &&EventKind| matches!(kind, EventKind::TurnEnded(_));
     let open = &kinds[kinds.iter().rposition(is_end).map_or(0, |end| end + 1)..];
     if !open.iter().any(|kind| matches!(kind, EventKind::UserMessage { .. })) {
-        return Stage::Idle;
+        return ConversationState::Idle;
     }
-    let (mut calls, mut waits, mut stage) = (Vec::new(), Vec::new(), Stage::Build);
+    let (mut calls, mut waits, mut stage) = (Vec::new(), Vec::new(), ConversationState::Build);
     for kind in open {
         match kind {
-            EventKind::AssistantMessage { .. } => stage = Stage::End,
+            EventKind::AssistantMessage { .. } => stage = ConversationState::End,
             EventKind::ToolCall { call, .. } => {
                 calls.push(call);
-                stage = Stage::Build;
+                stage = ConversationState::Build;
             }
             EventKind::ToolResult { call, .. } => calls.retain(|open| *open != call),
             EventKind::Suspension { call, question, .. } => waits.push((call, question)),
             EventKind::Resolution { call, decision, .. } => {
                 let index = waits.iter().position(|(open, _)| *open == call).expect("an answer to nothing");
                 if let (_, Question::Approval { tool: None, .. }) = waits.remove(index) {
-                    stage = if *decision == Resolved::Approved { Stage::Call } else { Stage::End };
+                    stage =
+                        if *decision == Resolved::Approved { ConversationState::Call } else { ConversationState::End };
                 }
             }
-            EventKind::StopFeedback { .. } => stage = Stage::Build,
+            EventKind::StopFeedback { .. } => stage = ConversationState::Build,
             _ => {}
         }
     }
     let about_calls = waits.iter().filter(|(call, _)| calls.contains(call)).count();
     match (waits.len() > about_calls, calls.len() > about_calls, calls.is_empty()) {
-        (true, ..) => Stage::Waiting,
-        (_, true, _) => Stage::Dispatch,
-        (_, _, false) => Stage::Waiting,
+        (true, ..) => ConversationState::Waiting,
+        (_, true, _) => ConversationState::Dispatch,
+        (_, _, false) => ConversationState::Waiting,
         _ => stage,
     }
 }
@@ -217,20 +239,20 @@ proptest! {
 
     #[test]
     fn no_log_however_odd_makes_the_fold_panic(log in nonsense(), room in 0_u64..40) {
-        let mut state = State::new(room);
+        let mut state = Fold::new(room);
         for event in &log {
             state.apply(event);
-            next(&state);
+            state.state();
         }
     }
 
     #[test]
     fn equal_states_have_equal_next_and_asking_changes_nothing(log in nonsense()) {
         let (once, again) = (folded(&log, ROOM), folded(&log, ROOM));
-        let stage = next(&once);
-        prop_assert_eq!(stage, next(&once));
-        prop_assert_eq!(stage, next(&again));
-        prop_assert_eq!(stage, next(&once.clone()));
+        let stage = once.state();
+        prop_assert_eq!(stage, once.state());
+        prop_assert_eq!(stage, again.state());
+        prop_assert_eq!(stage, once.clone().state());
         prop_assert_eq!(once, again);
     }
 
@@ -239,7 +261,7 @@ proptest! {
         let seq = log.len() as u64 + 1;
         let kind = ended(OUTCOMES[which], 1);
         log.push(Arc::new(Event { seq, turn: "t1".into(), at: Timestamp::default(), kind }));
-        prop_assert_eq!(next(&folded(&log, ROOM)), Stage::Idle);
+        prop_assert_eq!(folded(&log, ROOM).state(), ConversationState::Idle);
     }
 
     #[test]
@@ -248,7 +270,7 @@ proptest! {
         assert_valid(&log);
         for end in 0..=log.len() {
             let cut = &log[..end];
-            prop_assert_eq!(next(&folded(cut, ROOM)), expected(cut), "after {:#?}", cut.last());
+            prop_assert_eq!(folded(cut, ROOM).state(), expected(cut), "after {:#?}", cut.last());
         }
     }
 
@@ -262,10 +284,10 @@ proptest! {
         let log = &log[..(log.len() as f64 * end) as usize];
         let whole = folded(log, room);
         for begin in 0..=log.len() {
-            let revived = State::revive(room, whole.totals(), &log[begin..]);
+            let revived = Fold::revive(room, whole.totals(), &log[begin..]);
             prop_assert!(begin > 0 || revived.is_some());
             if let Some(revived) = revived.filter(|_| begin < log.len()) {
-                prop_assert_eq!(&*revived, &whole, "from event {} on", begin + 1);
+                prop_assert_eq!(&revived, &whole, "from event {} on", begin + 1);
             }
         }
     }
@@ -277,7 +299,7 @@ proptest! {
     ) {
         let log = valid(&choices);
         for end in 0..=log.len() {
-            prop_assert_eq!(next(&folded(&log[..end], room)), next(&folded(&log[..end], ROOM)));
+            prop_assert_eq!(folded(&log[..end], room).state(), folded(&log[..end], ROOM).state());
         }
     }
 }
@@ -287,7 +309,7 @@ fn a_real_log_cut_anywhere_says_what_comes_next() {
     for story in STORIES.iter() {
         for end in 0..=story.log.len() {
             let cut = &story.log[..end];
-            assert_eq!(next(&folded(cut, ROOM)), expected(cut), "after {:#?}", cut.last());
+            assert_eq!(folded(cut, ROOM).state(), expected(cut), "after {:#?}", cut.last());
         }
     }
 }
@@ -296,12 +318,12 @@ fn a_real_log_cut_anywhere_says_what_comes_next() {
 #[test]
 fn a_replayed_log_is_at_the_stage_that_the_live_turn_told() {
     for (index, story) in STORIES.iter().enumerate() {
-        let mut state = State::new(ROOM);
+        let mut state = Fold::new(ROOM);
         for (place, told) in story.told.iter().enumerate() {
             match &told.item {
                 FeedItem::Log(event) => state.apply(event),
                 FeedItem::Live(LiveEvent::StateChanged { state: live }) => {
-                    let replayed = ConversationState::from(next(&state));
+                    let replayed = state.state();
                     let only_live = match live {
                         ConversationState::Accept => replayed == ConversationState::Idle,
                         ConversationState::Call => replayed == ConversationState::Build,
@@ -327,31 +349,31 @@ fn ends_now(told: &[Arc<turnbuckle::feed::FeedEvent>]) -> bool {
 
 #[test]
 fn what_each_log_ends_in_says_what_comes_next() {
-    let stage = |kinds: &[EventKind]| next(&folded(&log(kinds.iter().map(|kind| ("t1".into(), kind.clone()))), ROOM));
+    let stage = |kinds: &[EventKind]| folded(&log(kinds.iter().map(|kind| ("t1".into(), kind.clone()))), ROOM).state();
     let opened = [user(), assistant(1), call("a"), call("b")];
     let and = |more: &[EventKind]| stage(&[&opened[..], more].concat());
-    assert_eq!(stage(&[]), Stage::Idle);
-    assert_eq!(stage(&[injection(InjectionTarget::NextTurn)]), Stage::Idle);
-    assert_eq!(stage(&[user()]), Stage::Build);
-    assert_eq!(stage(&[user(), injection(InjectionTarget::ThisTurn)]), Stage::Build);
-    assert_eq!(stage(&[user(), assistant(1)]), Stage::End);
-    assert_eq!(stage(&[user(), assistant(1), feedback("no")]), Stage::Build);
-    assert_eq!(and(&[]), Stage::Dispatch);
-    assert_eq!(and(&[started("a")]), Stage::Dispatch);
-    assert_eq!(and(&[result("b")]), Stage::Dispatch);
-    assert_eq!(and(&[result("b"), result("a")]), Stage::Build);
-    assert_eq!(and(&[asked("a", approval(Some("add")))]), Stage::Dispatch);
-    assert_eq!(and(&[asked("a", approval(Some("add"))), result("b")]), Stage::Waiting);
+    assert_eq!(stage(&[]), ConversationState::Idle);
+    assert_eq!(stage(&[injection(InjectionTarget::NextTurn)]), ConversationState::Idle);
+    assert_eq!(stage(&[user()]), ConversationState::Build);
+    assert_eq!(stage(&[user(), injection(InjectionTarget::ThisTurn)]), ConversationState::Build);
+    assert_eq!(stage(&[user(), assistant(1)]), ConversationState::End);
+    assert_eq!(stage(&[user(), assistant(1), feedback("no")]), ConversationState::Build);
+    assert_eq!(and(&[]), ConversationState::Dispatch);
+    assert_eq!(and(&[started("a")]), ConversationState::Dispatch);
+    assert_eq!(and(&[result("b")]), ConversationState::Dispatch);
+    assert_eq!(and(&[result("b"), result("a")]), ConversationState::Build);
+    assert_eq!(and(&[asked("a", approval(Some("add")))]), ConversationState::Dispatch);
+    assert_eq!(and(&[asked("a", approval(Some("add"))), result("b")]), ConversationState::Waiting);
     let waits = [asked("a", approval(Some("add"))), result("b"), resolved("a", Resolved::Denied)];
-    assert_eq!(and(&waits), Stage::Dispatch);
+    assert_eq!(and(&waits), ConversationState::Dispatch);
     let reply = [user(), asked("r", approval(None))];
-    assert_eq!(stage(&reply), Stage::Waiting);
-    assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Approved)]].concat()), Stage::Call);
-    assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Expired)]].concat()), Stage::End);
+    assert_eq!(stage(&reply), ConversationState::Waiting);
+    assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Approved)]].concat()), ConversationState::Call);
+    assert_eq!(stage(&[&reply[..], &[resolved("r", Resolved::Expired)]].concat()), ConversationState::End);
     let pause = [user(), assistant(1), asked("p", Question::Pause { hook: "lint".into(), reason: "look".into() })];
-    assert_eq!(stage(&pause), Stage::Waiting);
-    assert_eq!(stage(&[&pause[..], &[resolved("p", Resolved::Approved)]].concat()), Stage::End);
-    assert_eq!(stage(&[user(), ended(Outcome::Halted, 0)]), Stage::Idle);
+    assert_eq!(stage(&pause), ConversationState::Waiting);
+    assert_eq!(stage(&[&pause[..], &[resolved("p", Resolved::Approved)]].concat()), ConversationState::End);
+    assert_eq!(stage(&[user(), ended(Outcome::Halted, 0)]), ConversationState::Idle);
 }
 
 #[test]

@@ -135,23 +135,21 @@ async fn a_turn_is_cancelled_from_another_process() {
 }
 
 #[tokio::test]
-async fn letters_that_come_too_late_change_nothing_and_go() {
+async fn orders_that_come_too_late_change_nothing_and_go() {
     let TwoProcesses { mut here, there, store, go, turn } = under_way().await;
     there.resolve(&here.id, &"c2".into(), Answer::Approve, None, Scope::local()).await.unwrap();
     a_second(&mut here).await;
     let first = turn.turn().clone();
     go.notify_one();
     here.follow(turn).await.unwrap();
-    for (number, kind) in [
-        InboxKind::Cancel { turn: first },
-        InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None },
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (id, from) = (format!("l{number}").into(), Scope::local().actor().clone());
-        store.deliver(&here.id, InboxItem { id, from, at: here.clock.now(), kind }).await.unwrap();
-    }
+    let item = |id: &str, kind| {
+        let from = Scope::local().actor().clone();
+        InboxItem { id: id.into(), from, at: here.clock.now(), kind }
+    };
+    store.deliver(&here.id, item("l1", InboxKind::Cancel { turn: first })).await.unwrap();
+    let answer = InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None };
+    let stale = store.deliver(&here.id, item("l2", answer)).await;
+    assert!(matches!(stale, Err(StoreError::NotAsked { .. })), "{stale:?}");
     let TurnStatus::Ended(ended) = here.run("again").await.unwrap() else { panic!("it waits") };
     assert_eq!(ended.outcome, Outcome::Completed);
     assert!(store.inbox(&here.id, InboxFilter::All).await.unwrap().is_empty());

@@ -100,7 +100,7 @@ impl Meddled {
 }
 
 fn hiccup() -> StoreError {
-    StoreError::Failed { doing: "testing".into(), source: "disk hiccup".into() }
+    StoreError::failed("testing", "disk hiccup")
 }
 
 impl Store for Meddled {

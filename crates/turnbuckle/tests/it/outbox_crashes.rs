@@ -189,6 +189,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
     let ended = TurnEnded {
         outcome: Outcome::Completed,
         reason: None,
+        cause: None,
         by: None,
         result: None,
         warnings: Vec::new(),

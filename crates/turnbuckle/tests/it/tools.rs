@@ -350,7 +350,7 @@ async fn a_halt_before_one_call_stops_all_calls_of_the_reply_and_is_recorded() {
     "#]];
     let rig = check(agent(script).tool(echo()).hook(halts), expected).await;
     let records = rig.conversations.records(&rig.id, &"t_1".into(), Scope::local()).await.unwrap();
-    let halted = records.iter().any(|record| record.point == Point::BeforeTool && record.decision == "halt");
+    let halted = records.iter().any(|record| record.point == Point::BeforeTool && record.decision.name() == "halt");
     assert!(halted, "the run that halted the turn left no record: {records:?}");
 }
 

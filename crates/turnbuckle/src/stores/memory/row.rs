@@ -1,17 +1,18 @@
 //! One conversation in memory, and the rules that a database keeps by its rows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::context::tokens;
-use crate::event::Event;
-use crate::hook::Record;
-use crate::id::{ConversationId, TurnId};
+use crate::event::{Event, EventKind};
+use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
+use crate::record::Record;
 use crate::scope::Actor;
 use crate::store::{
     Batch, ConversationStatus, ConversationSummary, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
-    Scratch, ScratchWrite, StoreError, Totals,
+    MAX_INBOX, Scratch, ScratchWrite, StoreError, Totals,
 };
 
 pub(super) struct Row {
@@ -19,6 +20,8 @@ pub(super) struct Row {
     pub(super) log: Vec<Arc<Event>>,
     pub(super) totals: Totals,
     pub(super) inbox: Vec<InboxItem>,
+    /// Calls that wait for an answer.
+    asked: BTreeSet<CallId>,
     pub(super) scratch: Option<Scratch>,
     /// By write.
     pub(super) records: Vec<(TurnId, Vec<Record>)>,
@@ -26,7 +29,7 @@ pub(super) struct Row {
     pub(super) epoch: u64,
     /// Who writes, and until when nobody else may.
     pub(super) writer: Option<(Text, Timestamp)>,
-    pub(super) standing: ConversationStatus,
+    pub(super) status: ConversationStatus,
     /// Orders the list.
     pub(super) made: usize,
     pub(super) opened: Timestamp,
@@ -52,12 +55,13 @@ impl Row {
             log: Vec::with_capacity(8),
             totals: Totals::default(),
             inbox: Vec::new(),
+            asked: BTreeSet::new(),
             scratch: None,
             records: Vec::new(),
             jobs: Vec::new(),
             epoch: 0,
             writer: None,
-            standing: ConversationStatus::Idle,
+            status: ConversationStatus::Idle,
             made,
             opened: now,
             written: now,
@@ -82,6 +86,8 @@ impl Row {
         if expected != actual || !gapless {
             return Err(StoreError::WrongSeq { id: batch.conversation.clone(), expected, actual });
         }
+        self.check_answers(&batch)?;
+        batch.events.iter().for_each(|event| self.note_question(&event.kind));
         self.log.extend_from_slice(batch.events);
         if let Some(last) = batch.events.last() {
             self.written = last.at;
@@ -101,10 +107,49 @@ impl Row {
         let held = Some(self.written.after(batch.hold));
         self.jobs.extend(batch.jobs.into_iter().map(|job| HeldJob { job, held }));
         self.totals = batch.totals.unwrap_or(self.totals);
-        self.standing = batch.standing.unwrap_or(self.standing);
+        self.status = batch.status.unwrap_or(self.status);
         if batch.lease == Lease::Release {
             self.writer = None;
         }
+        Ok(())
+    }
+
+    /// An answer that another process stored first wins over the one that is written now.
+    fn check_answers(&self, batch: &Batch<'_>) -> Result<(), StoreError> {
+        for event in batch.events {
+            if let Some(call) = event.kind.answers()
+                && self.inbox.iter().any(|item| item.answers() == Some(call) && !batch.take.contains(&item.id))
+            {
+                return Err(StoreError::AlreadyAnswered { id: batch.conversation.clone(), call: call.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn note_question(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::Suspension { call, .. } => drop(self.asked.insert(call.clone())),
+            EventKind::Resolution { call, .. } | EventKind::ToolResult { call, .. } => drop(self.asked.remove(call)),
+            EventKind::TurnEnded(_) => self.asked.clear(),
+            _ => {}
+        }
+    }
+
+    /// Adds an item to the inbox, unless it is full, or answers what is not asked or has an answer.
+    pub(super) fn deliver(&mut self, id: &ConversationId, item: InboxItem) -> Result<(), StoreError> {
+        let alike = self.inbox.iter().filter(|other| other.opens().is_some() == item.opens().is_some());
+        if alike.count() >= MAX_INBOX {
+            return Err(StoreError::Full { id: id.clone() });
+        }
+        if let Some(call) = item.answers() {
+            if !self.asked.contains(call) {
+                return Err(StoreError::NotAsked { id: id.clone(), call: call.clone() });
+            }
+            if self.inbox.iter().any(|other| other.answers() == Some(call)) {
+                return Err(StoreError::AlreadyAnswered { id: id.clone(), call: call.clone() });
+            }
+        }
+        self.inbox.push(item);
         Ok(())
     }
 
@@ -152,9 +197,9 @@ impl Row {
             return false;
         }
         // A message behind a turn that waits must wait as well.
-        let waits = matches!(self.standing, ConversationStatus::Waiting { .. });
+        let waits = matches!(self.status, ConversationStatus::Waiting { .. });
         let item = |item: &InboxItem| !waits || item.opens().is_none();
-        match self.standing {
+        match self.status {
             ConversationStatus::Running => true,
             ConversationStatus::Waiting { until } if until <= now => true,
             _ => self.inbox.iter().any(item),
@@ -168,7 +213,7 @@ impl Row {
             opened: self.opened,
             written: self.written,
             seq: self.last_seq(),
-            standing: self.standing,
+            status: self.status,
             held: self.writer.as_ref().map(|(_, until)| *until),
         }
     }

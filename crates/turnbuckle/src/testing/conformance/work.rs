@@ -86,16 +86,16 @@ pub(super) async fn what_nobody_does_is_due(store: Shelf) {
     let due = async |at| store.due(at, None, 9).await.unwrap();
     let (id, mut epoch) = opened(&store).await;
     let until = later(LEASE * 2);
-    for (standing, now, then) in [
+    for (status, now, then) in [
         (ConversationStatus::Idle, false, false),
         (ConversationStatus::Running, true, true),
         (ConversationStatus::Waiting { until }, false, true),
     ] {
-        let batch = Batch { standing: Some(standing), lease: Lease::Release, ..batch(&id, epoch, 0, &[]) };
+        let batch = Batch { status: Some(status), lease: Lease::Release, ..batch(&id, epoch, 0, &[]) };
         store.append(batch).await.unwrap();
-        assert_eq!(due(NOW).await.len(), usize::from(now), "{standing:?}");
-        assert_eq!(due(until).await.len(), usize::from(then), "{standing:?}");
-        assert_eq!(store.list().await.unwrap()[0].standing, standing);
+        assert_eq!(due(NOW).await.len(), usize::from(now), "{status:?}");
+        assert_eq!(due(until).await.len(), usize::from(then), "{status:?}");
+        assert_eq!(store.list().await.unwrap()[0].status, status);
         epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
         assert!(due(NOW).await.is_empty(), "somebody does it");
     }
@@ -107,7 +107,7 @@ pub(super) async fn letters_and_jobs_are_due(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let waiting = Some(ConversationStatus::Waiting { until: later(LEASE * 9) });
     let batch = batch(&id, epoch, 0, &[]);
-    store.append(Batch { standing: waiting, lease: Lease::Release, ..batch }).await.unwrap();
+    store.append(Batch { status: waiting, lease: Lease::Release, ..batch }).await.unwrap();
     store.deliver(&id, message("t2")).await.unwrap();
     assert_eq!(due(NOW).await, 0, "a message behind a turn that waits must wait");
     let kind = InboxKind::Cancel { turn: "t1".into() };
@@ -115,8 +115,8 @@ pub(super) async fn letters_and_jobs_are_due(store: Shelf) {
     assert_eq!(due(NOW).await, 1);
     let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
     let (jobs, take) = (vec![job("memory", JobKind::Background)], ["t2".into(), "l_1".into()]);
-    let (standing, lease, events) = (Some(ConversationStatus::Idle), Lease::Release, [said("t1", 1)]);
-    let batch = Batch { jobs, take: &take, standing, lease, hold: LEASE, ..self::batch(&id, epoch, 0, &events) };
+    let (status, lease, events) = (Some(ConversationStatus::Idle), Lease::Release, [said("t1", 1)]);
+    let batch = Batch { jobs, take: &take, status, lease, hold: LEASE, ..self::batch(&id, epoch, 0, &events) };
     store.append(batch).await.unwrap();
     assert_eq!(due(NOW).await, 0, "whoever wrote the job holds it");
     assert_eq!(due(later(LEASE)).await, 1);

@@ -11,7 +11,6 @@ use crate::id::{CallId, ConversationId};
 use crate::message::Content;
 use crate::scope::Scope;
 use crate::store::{Answer, Store};
-use crate::turn::AGAIN;
 
 /// How long a script waits for background hooks; the clock is not a real one.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
@@ -190,7 +189,7 @@ pub(super) fn unnumbered(call: &CallId) -> &str {
 }
 
 pub(super) fn is_again(question: &Question) -> bool {
-    matches!(question, Question::Approval { why: Some(why), .. } if **why == *AGAIN)
+    matches!(question, Question::Approval { again: true, .. })
 }
 
 /// Questions without an answer, in order.

@@ -8,12 +8,13 @@ use super::world::{World, call_of};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::conversation::TurnReport;
 use crate::feed::FeedEvent;
-use crate::hook::erased::DynHook;
+use crate::hook::erased::{DynHook, HookFuture, arg};
 use crate::hook::*;
 use crate::message::{Reply, Text, ToolCall, Usage};
 use crate::model::{Model, ModelError, Request, Sink};
+use crate::point::with_points;
+use crate::report::TurnReport;
 use crate::tool::{Effect, Output, Reconcile, Spec, Tool};
 use crate::turn::Turn;
 
@@ -68,6 +69,9 @@ impl Model for WatchedModel {
     fn price(&self, usage: &Usage) -> Option<f64> {
         self.model.price(usage)
     }
+    fn count_tokens(&self, text: &str) -> Option<u64> {
+        self.model.count_tokens(text)
+    }
 }
 
 struct WatchedTool {
@@ -105,9 +109,6 @@ impl Tool for WatchedTool {
         };
         Box::pin(self.world.life.through(BoundaryKind::Tool, format!("tool {}", what(call, turn)), run))
     }
-    fn agent(&self) -> Option<&Agent> {
-        self.tool.agent()
-    }
 }
 
 struct WatchedReconcile {
@@ -133,75 +134,57 @@ struct WatchedHook {
     world: World,
 }
 
-type Decided<'a, T> = BoxFuture<'a, Result<T, BoxError>>;
-
 impl WatchedHook {
-    fn at<'a, T: Send + 'a, E: Send + 'a>(
+    fn at<'a, T: Send + 'a>(&'a self, point: Point, run: HookFuture<'a, T>) -> HookFuture<'a, T> {
+        // What observers are told has happened before, and what happened has its boundaries: no more here.
+        if point == Point::OnEvent {
+            return run;
+        }
+        HookFuture::from_or_box(self.through(point, run))
+    }
+
+    fn through<'a, T: Send + 'a, E: Send + 'a>(
         &'a self,
         point: Point,
-        run: BoxFuture<'a, Result<T, E>>,
-    ) -> BoxFuture<'a, Result<T, E>> {
-        Box::pin(self.world.life.through(BoundaryKind::Hook, format!("hook {} at {point}", self.name), run))
+        run: impl Future<Output = Result<T, E>> + Send + 'a,
+    ) -> impl Future<Output = Result<T, E>> + Send + 'a {
+        self.world.life.through(BoundaryKind::Hook, format!("hook {} at {point}", self.name), run)
     }
 }
 
-impl DynHook for WatchedHook {
-    fn points(&self) -> Points {
-        self.hook.points()
-    }
-    fn on_conversation<'a>(&'a self, meeting: &'a mut OnConversationContext) -> Decided<'a, ()> {
-        self.at(Point::OnConversation, self.hook.on_conversation(meeting))
-    }
-    fn before_agent<'a>(&'a self, turn: &'a mut BeforeAgentContext) -> Decided<'a, BeforeAgent> {
-        self.at(Point::BeforeAgent, self.hook.before_agent(turn))
-    }
-    fn before_model<'a>(&'a self, turn: &'a mut BeforeModelContext) -> Decided<'a, BeforeModel> {
-        self.at(Point::BeforeModel, self.hook.before_model(turn))
-    }
-    fn wrap_model_call<'a>(
-        &'a self,
-        entry: &'a HookEntry,
-        request: &'a Request,
-        out: &'a mut dyn Sink,
-        next: ModelNext<'a>,
-    ) -> BoxFuture<'a, Result<Reply, ModelError>> {
-        self.at(Point::WrapModelCall, self.hook.wrap_model_call(entry, request, out, next))
-    }
-    /// Transformers do not wait: nothing can happen between two of them.
-    fn transformer(&self) -> Option<Box<dyn Transformer>> {
-        self.hook.transformer()
-    }
-    fn after_model<'a>(&'a self, turn: &'a Turn, reply: &'a Arc<Reply>) -> Decided<'a, AfterModel> {
-        self.at(Point::AfterModel, self.hook.after_model(turn, reply))
-    }
-    fn before_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> Decided<'a, BeforeTool> {
-        self.at(Point::BeforeTool, self.hook.before_tool(turn, call))
-    }
-    fn wrap_tool_call<'a>(
-        &'a self,
-        entry: &'a HookEntry,
-        call: &'a ToolCall,
-        next: ToolNext<'a>,
-    ) -> Decided<'a, Output> {
-        self.at(Point::WrapToolCall, self.hook.wrap_tool_call(entry, call, next))
-    }
-    fn after_tool<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall, output: &'a Output) -> Decided<'a, AfterTool> {
-        self.at(Point::AfterTool, self.hook.after_tool(turn, call, output))
-    }
-    fn on_stop<'a>(&'a self, turn: &'a OnStopContext) -> Decided<'a, OnStop> {
-        self.at(Point::OnStop, self.hook.on_stop(turn))
-    }
-    fn after_agent<'a>(&'a self, turn: &'a mut AfterAgentContext) -> Decided<'a, AfterAgent> {
-        self.at(Point::AfterAgent, self.hook.after_agent(turn))
-    }
-    fn background<'a>(&'a self, snapshot: &'a BackgroundContext) -> Decided<'a, ()> {
-        self.at(Point::Background, self.hook.background(snapshot))
-    }
-    fn on_ended<'a>(&'a self, ended: &'a TurnReport) -> Decided<'a, ()> {
-        self.at(Point::OnEnded, self.hook.on_ended(ended))
-    }
-    /// What is told is told after it happened, and what happened has its boundaries: no more here.
-    fn on_event<'a>(&'a self, told: &'a Arc<FeedEvent>) -> Decided<'a, ()> {
-        self.hook.on_event(told)
-    }
+macro_rules! forward_points {
+    ($($(#[$doc:meta])* $Point:ident, $method:ident, $policy:ident,
+        $(special)? $(($($kind:ident $arg:ident: $Type:ty),+) -> $Decision:ty)?;)+) => {
+        impl DynHook for WatchedHook {
+            fn points(&self) -> Points {
+                self.hook.points()
+            }
+            $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision> {
+                self.at(Point::$Point, self.hook.$method($($arg),+))
+            })?)+
+            fn wrap_model_call<'a>(
+                &'a self,
+                entry: &'a HookEntry,
+                request: &'a Request,
+                out: &'a mut dyn Sink,
+                next: ModelNext<'a>,
+            ) -> BoxFuture<'a, Result<Reply, ModelError>> {
+                let run = self.hook.wrap_model_call(entry, request, out, next);
+                Box::pin(self.through(Point::WrapModelCall, run))
+            }
+            /// Transformers do not wait: nothing can happen between two of them.
+            fn transformer(&self) -> Option<Box<dyn Transformer>> {
+                self.hook.transformer()
+            }
+            fn wrap_tool_call<'a>(
+                &'a self,
+                entry: &'a HookEntry,
+                call: &'a ToolCall,
+                next: ToolNext<'a>,
+            ) -> BoxFuture<'a, Result<Output, BoxError>> {
+                Box::pin(self.through(Point::WrapToolCall, self.hook.wrap_tool_call(entry, call, next)))
+            }
+        }
+    };
 }
+with_points!(forward_points);

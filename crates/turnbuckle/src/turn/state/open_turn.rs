@@ -1,16 +1,20 @@
 //! The turn under way, as far as the log tells: what it said, what it called, what it asked.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use super::Verdict;
+use crate::call_map::CallMap;
 use crate::clock::Timestamp;
-use crate::event::{EventKind, Outcome, Question, Refusal, Resolved};
+use crate::event::{Cause, Event, EventKind, Executor, Outcome, Question, Refusal, Resolved};
 use crate::id::{CallId, TurnId};
+use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall, Usage};
 use crate::scope::Author;
-use crate::tool::Executor;
 
 /// The turn under way.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OpenTurn {
+pub(crate) struct OpenTurn {
     pub(crate) id: TurnId,
     /// Whether its message is in the log.
     pub(crate) accepted: bool,
@@ -18,14 +22,14 @@ pub struct OpenTurn {
     pub(crate) by: Option<Author>,
     /// Where in history it begins.
     pub(crate) first: usize,
-    /// Calls without a result.
-    pub(crate) calls: Vec<OpenCall>,
+    /// Calls without a result, in the order in which the model made them.
+    pub(crate) calls: CallMap<OpenCall>,
+    /// How many of `calls` wait for an answer. Counted, so that `next` does not look at all of them for each result.
+    asking: usize,
     /// Questions that are not about a tool call: a whole reply, a pause.
     pub(crate) questions: Vec<OpenQuestion>,
     /// Whether the model's last reply called for nothing.
     pub(crate) spoke: bool,
-    /// Whether the next request is ready. Not from the log: a revived turn builds again.
-    pub(crate) built: bool,
     /// Model calls whose replies are in the log.
     pub(crate) model_calls: u32,
     pub(crate) usage: Usage,
@@ -34,8 +38,15 @@ pub struct OpenTurn {
     /// Whether any stop of this turn was refused.
     pub(crate) stop_active: bool,
     pub(crate) last_refusals: Vec<Refusal>,
-    /// Decided, and not yet written.
+    /// How the turn must end, because of an answer or its absence; `turn_ended` is not in the log yet.
     pub(crate) verdict: Option<Verdict>,
+    /// Dollars that the replies in the log cost.
+    pub(crate) cost: f64,
+    /// Time from the first event of the turn to the last, without the time that it waited for answers. It includes the
+    /// time that no process worked on the turn after a crash; see [`Scratch::worked`](crate::store::Scratch).
+    pub(crate) worked: Duration,
+    /// When the last event was written.
+    last_at: Option<Timestamp>,
 }
 
 /// A call without a result.
@@ -55,7 +66,7 @@ pub(crate) struct OpenCall {
 
 impl OpenCall {
     /// Whether there is something to do that needs no answer.
-    pub(in crate::turn) fn can_go_on(&self) -> bool {
+    pub(crate) fn can_go_on(&self) -> bool {
         self.question.as_ref().is_none_or(|question| question.answer.is_some())
     }
 }
@@ -77,17 +88,31 @@ impl OpenTurn {
             accepted: false,
             by: None,
             first,
-            calls: Vec::new(),
+            calls: CallMap::default(),
+            asking: 0,
             questions: Vec::new(),
             spoke: false,
-            built: false,
             model_calls: 0,
             usage: Usage::default(),
             refused: 0,
             stop_active: false,
             last_refusals: Vec::new(),
             verdict: None,
+            cost: 0.0,
+            worked: Duration::ZERO,
+            last_at: None,
         }
+    }
+
+    /// What the turn has used, as far as the log tells once `more` events are in it.
+    pub(crate) fn used_after(&self, more: &[Arc<Event>]) -> UsedBudget {
+        let mut used = UsedBudget { calls: self.model_calls, usage: self.usage, cost: self.cost };
+        for event in more {
+            if let EventKind::AssistantMessage { attempt, usage, cost, .. } = &event.kind {
+                used = used.plus(&UsedBudget { calls: *attempt, usage: *usage, cost: *cost });
+            }
+        }
+        used
     }
 
     /// Who approved the reply that was asked about, if it is not in the log yet.
@@ -107,54 +132,79 @@ impl OpenTurn {
     }
 
     fn open_question(&mut self, id: &CallId) -> Option<&mut OpenQuestion> {
-        let of_calls = self.calls.iter_mut().filter_map(|open| open.question.as_deref_mut());
-        of_calls.chain(&mut self.questions).find(|question| question.call == *id && question.answer.is_none())
+        let of_call = self.calls.get_mut(id).and_then(|open| open.question.as_deref_mut());
+        let others = self.questions.iter_mut().filter(|question| question.call == *id);
+        of_call.into_iter().chain(others).find(|question| question.answer.is_none())
     }
 
     /// Everything that waits for an answer.
     pub(crate) fn open_questions(&self) -> impl Iterator<Item = &OpenQuestion> {
-        let of_calls = self.calls.iter().filter_map(|open| open.question.as_deref());
+        let of_calls = self.calls.values().filter_map(|open| open.question.as_deref());
         of_calls.chain(&self.questions).filter(|question| question.answer.is_none())
     }
 }
 
 impl OpenTurn {
-    pub(super) fn apply(&mut self, kind: &EventKind) {
-        self.built = false;
-        match kind {
+    /// Whether nothing can be done before somebody answers.
+    fn is_waiting(&self) -> bool {
+        self.questions.iter().any(|question| question.answer.is_none())
+            || (!self.calls.is_empty() && !self.has_ready_call())
+    }
+
+    /// Whether something can be done for a call without an answer.
+    pub(crate) fn has_ready_call(&self) -> bool {
+        self.calls.len() > self.asking
+    }
+
+    pub(super) fn apply(&mut self, event: &Event) {
+        if let (Some(last), false) = (self.last_at, self.is_waiting()) {
+            self.worked += event.at.since(last);
+        }
+        self.last_at = Some(event.at);
+        match &event.kind {
             EventKind::UserMessage { by, .. } => {
                 self.accepted = true;
                 self.by = Some(by.clone());
             }
-            EventKind::AssistantMessage { attempt, usage, .. } => {
+            EventKind::AssistantMessage { attempt, usage, cost, .. } => {
                 self.spoke = true;
                 self.questions.clear();
                 self.model_calls = self.model_calls.saturating_add(*attempt);
                 self.usage += *usage;
+                self.cost += cost;
             }
             EventKind::ToolCall { call, name, arguments, executor } => {
                 self.spoke = false;
                 self.refused = 0;
                 self.last_refusals.clear();
                 let call = ToolCall { call: call.clone(), name: name.clone(), arguments: arguments.clone() };
-                self.calls.push(OpenCall {
-                    call,
-                    executor: *executor,
-                    started: false,
-                    approved_by: None,
-                    question: None,
-                    answers: 0,
-                });
+                let id = call.call.clone();
+                let replaced = self.calls.insert(
+                    id,
+                    OpenCall {
+                        call,
+                        executor: *executor,
+                        started: false,
+                        approved_by: None,
+                        question: None,
+                        answers: 0,
+                    },
+                );
+                self.asking -= usize::from(replaced.is_some_and(|open| !open.can_go_on()));
             }
             EventKind::ToolStarted { call, arguments, approved_by, .. } => {
-                if let Some(open) = self.calls.iter_mut().find(|open| open.call.call == *call) {
+                if let Some(open) = self.calls.get_mut(call) {
+                    self.asking -= usize::from(!open.can_go_on());
                     open.started = true;
                     open.question = None;
                     open.call.arguments = arguments.clone();
                     open.approved_by = approved_by.clone();
                 }
             }
-            EventKind::ToolResult { call, .. } => self.calls.retain(|open| open.call.call != *call),
+            EventKind::ToolResult { call, .. } => {
+                let removed = self.calls.remove(call);
+                self.asking -= usize::from(removed.is_some_and(|open| !open.can_go_on()));
+            }
             EventKind::Suspension { call, question, expires } => self.ask(call, question, *expires),
             EventKind::Resolution { call, decision, by, reason } => self.answer(call, *decision, by, reason),
             EventKind::StopFeedback { refusals } => {
@@ -171,8 +221,9 @@ impl OpenTurn {
     fn ask(&mut self, call: &CallId, question: &Question, expires: Timestamp) {
         let asked =
             OpenQuestion { call: call.clone(), question: question.clone(), expires, answer: None, reason: None };
-        match self.calls.iter_mut().find(|open| open.call.call == *call) {
+        match self.calls.get_mut(call) {
             Some(open) => {
+                self.asking += usize::from(open.can_go_on());
                 // A tool that asks in its own words speaks of other arguments than its own.
                 if let (false, Question::Approval { arguments, .. } | Question::ClientExec { arguments, .. }) =
                     (open.started, question)
@@ -186,8 +237,9 @@ impl OpenTurn {
     }
 
     fn answer(&mut self, call: &CallId, decision: Resolved, by: &Author, reason: &Option<Text>) {
-        if let Some(open) = self.calls.iter_mut().find(|open| open.started && open.call.call == *call) {
-            open.answers += 1;
+        if let Some(open) = self.calls.get_mut(call) {
+            open.answers += usize::from(open.started);
+            self.asking -= usize::from(!open.can_go_on());
         }
         let Some(question) = self.open_question(call) else { return };
         question.answer = Some((decision, by.clone()));
@@ -195,12 +247,13 @@ impl OpenTurn {
         let about_reply = matches!(question.question, Question::Approval { tool: None, .. });
         // Neither let through nor refused: asking the stop hooks again would pause for ever.
         if decision == Resolved::Expired && matches!(question.question, Question::Pause { .. }) {
-            self.verdict = Some(Verdict::new(Outcome::Halted, "nobody answered in time").by(by.clone()));
+            self.verdict =
+                Some(Verdict::new(Outcome::Halted, "nobody answered in time", Cause::Expired).by(by.clone()));
             return;
         }
         if about_reply && decision != Resolved::Approved {
             let reason = reason.clone().unwrap_or_else(|| "the reply was not approved".into());
-            self.verdict = Some(Verdict::new(Outcome::Rejected, reason).by(by.clone()));
+            self.verdict = Some(Verdict::new(Outcome::Rejected, reason, Cause::NotApproved).by(by.clone()));
         }
     }
 }

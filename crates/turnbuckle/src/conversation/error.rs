@@ -1,137 +1,35 @@
-//! What callers are told: how a turn came to rest, and what went wrong on the way in.
+//! What callers get: a handle on a turn, and the errors on the way in.
 
-use std::sync::Arc;
-
-use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::event::{Outcome, TurnEnded, Warning};
 use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::message::{Reply, Text, Usage};
+use crate::message::Text;
 use crate::projection::Pending;
-use crate::scope::Author;
+use crate::report::{TurnReport, TurnStatus};
 use crate::store::StoreError;
-use crate::turn::PermissionMode;
-
-/// A turn that is over.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct TurnReport {
-    /// Of which conversation.
-    pub conversation: ConversationId,
-    /// Which turn.
-    pub turn: TurnId,
-    /// The agent's name.
-    pub agent: Text,
-    /// Whether a person was there to be asked.
-    pub permission_mode: PermissionMode,
-    /// How it came out.
-    pub outcome: Outcome,
-    /// Why, if not plainly completed.
-    pub reason: Option<Text>,
-    /// Who ended it, if not the model.
-    pub by: Option<Author>,
-    /// The model's last words, if the turn got that far.
-    pub reply: Option<Arc<Reply>>,
-    /// What an `after_agent` hook shows instead.
-    pub result: Option<Arc<Value>>,
-    /// What went wrong without ending the turn: overruled stops are here, with their hook.
-    pub warnings: Vec<Warning>,
-    /// Attempts that reached a model.
-    pub model_calls: u32,
-    /// Over all attempts.
-    pub usage: Usage,
-    /// Dollars, over all attempts of models with a known price.
-    pub cost: f64,
-    /// Time at work.
-    pub ms: u64,
-}
-
-impl TurnReport {
-    pub(crate) fn new(
-        conversation: ConversationId,
-        turn: TurnId,
-        agent: Text,
-        permission_mode: PermissionMode,
-        ended: TurnEnded,
-        reply: Option<Arc<Reply>>,
-    ) -> Self {
-        Self {
-            conversation,
-            turn,
-            agent,
-            permission_mode,
-            outcome: ended.outcome,
-            reason: ended.reason,
-            by: ended.by,
-            reply,
-            result: ended.result,
-            warnings: ended.warnings,
-            model_calls: ended.model_calls,
-            usage: ended.usage,
-            cost: ended.cost,
-            ms: ended.ms,
-        }
-    }
-
-    /// What to show: the result a hook made, the object that was asked for, or the model's last words. Empty if the turn
-    /// came to nothing.
-    pub fn text(&self) -> String {
-        if let (None, Some(object)) = (&self.result, self.object()) {
-            return object.to_string();
-        }
-        match (&self.result, &self.reply) {
-            (Some(result), _) => match &**result {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            },
-            (None, Some(reply)) if self.outcome == Outcome::Completed => reply.content.text(),
-            _ => String::new(),
-        }
-    }
-
-    /// The object, when a schema was asked for and the turn completed.
-    pub fn object(&self) -> Option<&Value> {
-        let reply = self.reply.as_ref().filter(|_| self.is_completed())?;
-        reply.object.as_deref()
-    }
-
-    /// Whether the turn completed.
-    pub fn is_completed(&self) -> bool {
-        self.outcome == Outcome::Completed
-    }
-}
-
-/// How a turn came to rest.
-#[derive(Clone, Debug)]
-pub enum TurnStatus {
-    /// It is over.
-    Ended(Box<TurnReport>),
-    /// Someone must answer these.
-    Waiting(Vec<Pending>),
-}
+use crate::turn::{AnswerError, TurnError};
 
 /// A turn that was taken up. Dropping the handle does not cancel it.
 #[derive(Debug)]
 pub struct TurnHandle {
     turn: TurnId,
-    /// `None`: another process carries the turn on.
-    rest: Option<oneshot::Receiver<Result<TurnStatus, TurnError>>>,
+    /// `None` if another process carries the turn on.
+    status: Option<oneshot::Receiver<Result<TurnStatus, TurnError>>>,
 }
 
 impl TurnHandle {
-    pub(crate) fn new(turn: TurnId, rest: oneshot::Receiver<Result<TurnStatus, TurnError>>) -> Self {
-        Self { turn, rest: Some(rest) }
+    pub(crate) fn new(turn: TurnId, status: oneshot::Receiver<Result<TurnStatus, TurnError>>) -> Self {
+        Self { turn, status: Some(status) }
     }
 
-    pub(crate) fn elsewhere(turn: TurnId) -> Self {
-        Self { turn, rest: None }
+    pub(crate) fn remote(turn: TurnId) -> Self {
+        Self { turn, status: None }
     }
 
     /// Whether another process carries the turn on: it was handed over.
     pub fn is_remote(&self) -> bool {
-        self.rest.is_none()
+        self.status.is_none()
     }
 
     /// The turn's id.
@@ -141,30 +39,15 @@ impl TurnHandle {
 
     /// Waits until the turn is over or waits for someone.
     pub async fn wait(self) -> Result<TurnStatus, TurnError> {
-        match self.rest {
-            Some(rest) => rest.await.unwrap_or(Err(TurnError::Gone)),
+        match self.status {
+            Some(status) => status.await.unwrap_or(Err(TurnError::Gone)),
             None => Err(TurnError::Remote),
         }
     }
 }
 
-/// Why a turn could not be carried on. What was written stands, and the turn can be revived.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TurnError {
-    /// The log could not be written.
-    #[error("the turn stopped: {0}")]
-    Store(#[source] Arc<StoreError>),
-    /// The runtime was shut down.
-    #[error("the turn stopped: its driver is gone")]
-    Gone,
-    /// Another process has the conversation.
-    #[error("another process carries the turn on")]
-    Remote,
-}
-
 /// Why a message was not taken.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// There is nothing in it.
@@ -173,7 +56,7 @@ pub enum SendError {
     /// A turn runs or waits.
     #[error("conversation {id} is busy{}", waiting_for(.pending))]
     Busy {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
         /// The calls it waits for, if it waits.
         pending: Vec<CallId>,
@@ -181,19 +64,19 @@ pub enum SendError {
     /// There is no such conversation, or it is another's.
     #[error("there is no conversation {id}")]
     NotFound {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// More is asked of the conversation at once than may wait.
     #[error("too much is asked of conversation {id} at once")]
     Full {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// A hook failed whose failure blocks: the conversation was not closed.
     #[error("hook {hook} failed at {}: {cause}", Point::OnConversation)]
     Hook {
-        /// Which.
+        /// The conversation.
         hook: Text,
         /// How.
         #[source]
@@ -208,8 +91,8 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// A conversation that another process has is busy.
-    pub(crate) fn busy_elsewhere(self) -> Self {
+    /// For a sender who does not want to queue, a conversation that another process has is busy.
+    pub(crate) fn or_busy(self) -> Self {
         match self {
             Self::Store(StoreError::InUse { id }) => Self::Busy { id, pending: Vec::new() },
             other => other,
@@ -250,13 +133,13 @@ pub enum ResolveError {
     /// There is no such conversation, or it is another's.
     #[error("there is no conversation {id}")]
     NotFound {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// Another process has the conversation, and nobody can hand the answer over.
     #[error("conversation {id} is in use by another process")]
     InUse {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// It is longer than an answer may be.
@@ -272,22 +155,48 @@ pub enum ResolveError {
     /// More is asked of the conversation at once than may wait.
     #[error("too much is asked of conversation {id} at once")]
     Full {
-        /// Which.
+        /// The conversation.
         id: ConversationId,
     },
     /// The conversation could not be read, or the answer could not be written.
     #[error("the answer could not be written: {0}")]
-    Store(#[source] Arc<StoreError>),
+    Store(#[source] StoreError),
     /// The runtime was shut down.
     #[error("the conversation's driver is gone")]
     Gone,
+}
+
+impl From<StoreError> for SendError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full { id } => Self::Full { id },
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl ResolveError {
+    pub(crate) fn nothing_asked(call: &CallId) -> Self {
+        Self::Stale { call: call.clone(), why: "nothing is asked under this id".into() }
+    }
+
+    pub(crate) fn of(id: &ConversationId, call: &CallId, error: AnswerError) -> Self {
+        let call = call.clone();
+        match error {
+            AnswerError::Stale(why) => Self::Stale { call, why },
+            AnswerError::Unfit(why) => Self::Unfit { call, why },
+            AnswerError::Store(error) => error.into(),
+            AnswerError::Full => Self::Full { id: id.clone() },
+        }
+    }
 }
 
 impl From<StoreError> for ResolveError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Full { id } => Self::Full { id },
-            error => Self::Store(Arc::new(error)),
+            StoreError::InUse { id } => Self::InUse { id },
+            error => Self::Store(error),
         }
     }
 }
@@ -309,20 +218,20 @@ impl From<SendError> for ResolveError {
 pub enum Cancelled {
     /// This process has the turn, and ends it.
     Local {
-        /// Which.
+        /// The conversation.
         turn: TurnId,
     },
     /// Another process has the turn, and finds the order in its inbox.
     Remote {
-        /// Which.
+        /// The conversation.
         turn: TurnId,
     },
     /// No turn was open.
     NotRunning,
 }
 
-/// Why [`Agent::run`](crate::Agent::run) has no outcome.
-#[derive(Debug, thiserror::Error)]
+/// Why [`Agent::run`](crate::Agent::run) and [`Conversations::run`](super::Conversations::run) return no completed turn.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The message was not taken.
@@ -331,12 +240,27 @@ pub enum RunError {
     /// The turn could not be carried on.
     #[error(transparent)]
     Turn(#[from] TurnError),
-    /// Someone must answer first.
-    #[error("the turn waits for an answer; resolve it through Conversations")]
+    /// The turn ended, but did not complete: it was halted, rejected, exhausted, cancelled, or it failed. The report says
+    /// why, for people and, as `cause`, for programs.
+    #[error("the turn did not complete: {}", not_completed(.0))]
+    NotCompleted(Box<TurnReport>),
+    /// The turn waits for an answer, which only [`Conversations::resolve`](super::Conversations::resolve) can give.
+    #[error("the turn waits for an answer to {}", calls(.pending))]
     Waiting {
-        /// Which conversation.
+        /// The conversation.
         conversation: ConversationId,
         /// What it waits for.
         pending: Vec<Pending>,
     },
+}
+
+fn not_completed(report: &TurnReport) -> String {
+    match &report.reason {
+        Some(reason) => format!("{}: {reason}", report.outcome),
+        None => report.outcome.to_string(),
+    }
+}
+
+fn calls(pending: &[Pending]) -> String {
+    pending.iter().map(|pending| pending.call.as_str()).collect::<Vec<_>>().join(", ")
 }

@@ -1,8 +1,10 @@
-//! What a turn may use.
+//! What a turn may use, what it has used, and what is left.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::message::Usage;
 
 /// Limits of one turn. The defaults are those of `turnbuckle.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +48,48 @@ impl Default for Limits {
 
 impl Limits {
     /// Tokens left for what no hook adds: system prompt, tools, history and the turn itself.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn without_reserve(&self) -> u64 {
         self.context_tokens.saturating_sub(self.injection_reserve)
+    }
+}
+
+/// What a turn has used, over all attempts, discarded ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UsedBudget {
+    /// Attempts that reached a model.
+    pub calls: u32,
+    /// Tokens read and written.
+    pub usage: Usage,
+    /// Dollars, for models with known prices.
+    pub cost: f64,
+}
+
+/// What is left of a turn's budget; `None` where there is no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RemainingBudget {
+    /// Model calls.
+    pub model_calls: u32,
+    /// Tokens, read and written.
+    pub tokens: Option<u64>,
+    /// Dollars.
+    pub cost: Option<f64>,
+}
+
+impl UsedBudget {
+    /// What is in `self` and not in `other`.
+    pub(crate) fn beyond(&self, other: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(other.calls),
+            usage: self.usage.beyond(&other.usage),
+            cost: self.cost - other.cost,
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        let mut usage = self.usage;
+        usage += other.usage;
+        Self { calls: self.calls.saturating_add(other.calls), usage, cost: self.cost + other.cost }
     }
 }

@@ -1,0 +1,626 @@
+//! The public API by conversation id: send, answer, cancel, look, and keep things going.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::builder::ConversationsBuilder;
+use super::error::{Cancelled, ResolveError, RunError, SendError, TurnHandle};
+use super::inline::Inline;
+use super::input::{UserInput, WhileBusy};
+use super::order::{CancelOrder, MessageOrder, Order};
+use super::outbox;
+use super::read_back::open_turn;
+use super::runtime::Runtime;
+use super::shared::{Conversation, Submitted};
+use super::waiters::Storing;
+use crate::BoxFuture;
+use crate::agent::Agent;
+use crate::event::{Event, EventKind};
+use crate::feed::{Delivery, Subscription};
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::message::Text;
+use crate::projection::Projection;
+use crate::record::Record;
+use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
+use crate::scope::{Actor, Scope};
+use crate::store::{Answer, InboxItem, InboxKind, Job, Store, StoreError};
+use crate::stores::MemoryStore;
+use crate::turn::{AbortCause, AnswerError, AnswerOrder, AnswerOrigin, TurnContext, TurnError, answer};
+
+/// How often [`Conversations::run_maintenance`] looks.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How many looks may fail in a row.
+const MAX_FAILED_LOOKS: u32 = 12;
+/// How many conversations one look takes up at most.
+const MAX_TAKEN_UP: usize = 64;
+/// The longest reason of a denial, in bytes: it is shown to people and to the model.
+const MAX_REASON: usize = 16 << 10;
+/// The longest result or error, in bytes. What the model sees of it is cut like any tool's result.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// Conversations of one agent in one store.
+///
+/// Of a sub-agent's conversation, `PARENT/CALL`, [`log`](Self::log), [`records`](Self::records) and [`jobs`](Self::jobs)
+/// can be read. For everything else it does not exist: answers and cancellations go to its parent, which shows what it
+/// does.
+#[derive(Clone)]
+pub struct Conversations {
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) agent: Agent,
+    /// The turn whose tool these conversations are, if the agent is a sub-agent.
+    pub(super) parent: Option<Arc<TurnContext>>,
+}
+
+impl Conversations {
+    /// Conversations of `agent` in `store`.
+    pub fn builder(agent: Agent, store: impl Store) -> ConversationsBuilder {
+        ConversationsBuilder::new(agent, Arc::new(store))
+    }
+
+    /// Conversations that are forgotten with the process.
+    pub fn in_memory(agent: Agent) -> Self {
+        Self::builder(agent, MemoryStore::default()).build()
+    }
+
+    /// Whether conversations outlive the process.
+    pub fn is_durable(&self) -> bool {
+        self.store().is_durable()
+    }
+
+    /// The agent.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    // Messages.
+
+    /// Runs one turn of a new conversation. Returns how it ended, whatever the outcome; [`RunError::Waiting`] if it waits
+    /// for an answer.
+    pub async fn run(&self, message: impl Into<UserInput>, scope: Scope) -> Result<TurnReport, RunError> {
+        let id = ConversationId::from(self.runtime.services.ids.mint("c_"));
+        match self.turn(&id, message, scope).await? {
+            TurnStatus::Ended(report) => Ok(*report),
+            TurnStatus::Waiting(pending) => Err(RunError::Waiting { conversation: id, pending }),
+        }
+    }
+
+    /// Sends a message and carries its turn on in the caller's task until it ends or waits. If this is dropped before,
+    /// the turn goes on in a task of its own: going away is not cancelling.
+    pub async fn turn(
+        &self,
+        id: &ConversationId,
+        message: impl Into<UserInput>,
+        scope: Scope,
+    ) -> Result<TurnStatus, RunError> {
+        let conversation = self.open(id, &scope).await?;
+        let (order, accepted, status) = self.message(message.into(), scope, WhileBusy::Reject)?;
+        let mut inline = match conversation.submit(&self.runtime, Order::Message(order)) {
+            Submitted::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
+            Submitted::Drive(driver) => Inline::new(Some(driver)),
+            Submitted::Done => Inline::new(None),
+        };
+        inline.until(accepted).await.map_err(|_| SendError::Gone)?.map_err(SendError::or_busy)?;
+        Ok(inline.until(status).await.unwrap_or(Err(TurnError::Gone))?)
+    }
+
+    /// Sends a message; it is stored before this returns. Refused while a turn runs or waits.
+    pub async fn send(
+        &self,
+        id: &ConversationId,
+        message: impl Into<UserInput>,
+        scope: Scope,
+    ) -> Result<TurnHandle, SendError> {
+        self.send_while(id, message, scope, WhileBusy::Reject).await
+    }
+
+    /// Sends a message, and says what to do if a turn runs.
+    pub async fn send_while(
+        &self,
+        id: &ConversationId,
+        message: impl Into<UserInput>,
+        scope: Scope,
+        while_busy: WhileBusy,
+    ) -> Result<TurnHandle, SendError> {
+        let (input, sender) = (message.into(), scope.clone());
+        let conversation = self.open(id, &scope).await?;
+        let (mut order, accepted, status) = self.message(input.clone(), scope, while_busy)?;
+        let turn = order.turn.clone();
+        loop {
+            order = match conversation.submit(&self.runtime, Order::Message(order)) {
+                Submitted::Busy(order) => order,
+                Submitted::Drive(driver) => break drop(tokio::spawn(driver.run())),
+                Submitted::Done => break,
+            };
+            if while_busy == WhileBusy::Reject {
+                return Err(SendError::Busy { id: id.clone(), pending: Vec::new() });
+            }
+            // A message that was accepted before this one must be stored before it.
+            if conversation.wait_for_start().await {
+                self.store_beside_driver(&conversation, order).await?;
+                return Ok(TurnHandle::new(turn, status));
+            }
+        }
+        match accepted.await {
+            Ok(Ok(())) => Ok(TurnHandle::new(turn, status)),
+            Ok(Err(SendError::Store(StoreError::InUse { .. }))) if while_busy != WhileBusy::Reject => {
+                let (this, id) = (self.clone(), id.clone());
+                let sent = async move { this.store_for_owner(&id, turn, input, sender, while_busy).await };
+                // In a task of its own: once the message is stored, an interruption must follow.
+                tokio::spawn(sent).await.unwrap_or(Err(SendError::Gone))
+            }
+            Ok(Err(error)) => Err(error.or_busy()),
+            Err(_) => Err(SendError::Gone),
+        }
+    }
+
+    fn message(
+        &self,
+        input: UserInput,
+        scope: Scope,
+        while_busy: WhileBusy,
+    ) -> Result<(MessageOrder, Accepted, Status), SendError> {
+        if input.content.is_blank() {
+            return Err(SendError::Empty);
+        }
+        let turn = TurnId::from(self.runtime.services.ids.mint("t_"));
+        let (accepted, on_accepted) = oneshot::channel();
+        let (waiter, status) = oneshot::channel();
+        Ok((MessageOrder { turn, input, scope, while_busy, accepted, waiter }, on_accepted, status))
+    }
+
+    /// A turn runs here: the message is put into the inbox beside the driver, which takes it up when the turn is over.
+    /// This happens in a task of its own, so that all of it is done even if the sender goes away.
+    async fn store_beside_driver(
+        &self,
+        conversation: &Arc<Conversation>,
+        order: MessageOrder,
+    ) -> Result<(), SendError> {
+        let MessageOrder { turn, input, scope, while_busy, waiter, .. } = order;
+        let (item, by) = (input.item(&turn, &scope, self.runtime.services.clock.now()), scope.by());
+        // Which turn to interrupt is decided now: once the message is stored another one, even its own, may run.
+        let interrupted = conversation.running_turn().filter(|_| while_busy == WhileBusy::Interrupt);
+        let (conversation, runtime) = (conversation.clone(), self.runtime.clone());
+        let storing = Storing::new(&conversation, &turn, scope, waiter);
+        let sent = tokio::spawn(async move {
+            runtime.services.store.deliver(&conversation.id, item).await?;
+            storing.stored();
+            if let Some(turn) = interrupted {
+                conversation.abort(&turn, &AbortCause::Cancelled(by));
+            }
+            conversation.submit_and_spawn(&runtime, Order::Wake);
+            Ok(())
+        });
+        sent.await.unwrap_or(Err(SendError::Gone))
+    }
+
+    /// Another process has the conversation: the message is put into the inbox for it.
+    async fn store_for_owner(
+        &self,
+        id: &ConversationId,
+        turn: TurnId,
+        input: UserInput,
+        scope: Scope,
+        while_busy: WhileBusy,
+    ) -> Result<TurnHandle, SendError> {
+        let open = open_turn(self.store(), id).await?;
+        let item = input.item(&turn, &scope, self.runtime.services.clock.now());
+        self.store().deliver(id, item).await?;
+        if let (WhileBusy::Interrupt, Some(turn)) = (while_busy, open) {
+            self.deliver(id, InboxKind::Cancel { turn }, &scope).await?;
+        }
+        // The owner may have left meanwhile: then it is taken up here.
+        self.conversation(id).submit_and_spawn(&self.runtime, Order::Wake);
+        Ok(TurnHandle::remote(turn))
+    }
+
+    // Answers and cancellations.
+
+    /// Answers a suspended call. Returns when the answer is written, before the turn goes on; the handle follows the turn.
+    /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale.
+    ///
+    /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
+    /// answer wins; every later one is [`ResolveError::Stale`].
+    pub async fn resolve(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        answer: Answer,
+        digest: Option<Text>,
+        scope: Scope,
+    ) -> Result<TurnHandle, ResolveError> {
+        check_size(call, &answer)?;
+        let conversation = self.existing(id, &scope).await?;
+        if conversation.running_turn().is_some() && !conversation.feed.is_pending(call) {
+            return Err(ResolveError::nothing_asked(call));
+        }
+        let (written, on_written) = oneshot::channel();
+        let (waiter, status) = oneshot::channel();
+        let origin = AnswerOrigin::Local { written, waiter };
+        let (order_answer, order_digest) = (answer.clone(), digest.clone());
+        let order =
+            AnswerOrder { call: call.clone(), answer: order_answer, digest: order_digest, by: scope.by(), origin };
+        conversation.submit_and_spawn(&self.runtime, Order::Answer(order));
+        match on_written.await {
+            Ok(Ok(turn)) => Ok(TurnHandle::new(turn, status)),
+            Ok(Err(AnswerError::Store(StoreError::InUse { .. }))) => {
+                self.store_answer(id, call, answer, digest, scope).await
+            }
+            Ok(Err(error)) => Err(ResolveError::of(id, call, error)),
+            Err(_) => Err(ResolveError::Gone),
+        }
+    }
+
+    /// Another process carries the turn on: the answer is stored for it. If that process has left meanwhile, the turn is
+    /// carried on here after all.
+    async fn store_answer(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        answer: Answer,
+        digest: Option<Text>,
+        scope: Scope,
+    ) -> Result<TurnHandle, ResolveError> {
+        let snapshot = self.snapshot(id, scope.clone()).await?;
+        let Some(pending) = snapshot.pending.get(call) else { return Err(ResolveError::nothing_asked(call)) };
+        answer::check(&pending.question, &answer, digest.as_ref())
+            .map_err(|error| ResolveError::of(id, call, error))?;
+        let turn = open_turn(self.store(), id).await?;
+        let stored = self.deliver(id, InboxKind::Answer { call: call.clone(), answer, digest }, &scope).await;
+        match stored {
+            Ok(_) => {}
+            Err(StoreError::AlreadyAnswered { .. }) => {
+                return Err(ResolveError::Stale { call: call.clone(), why: "somebody has answered it already".into() });
+            }
+            Err(StoreError::NotAsked { .. }) => return Err(ResolveError::nothing_asked(call)),
+            Err(error) => return Err(error.into()),
+        }
+        let here = match self.resume(id, scope).await {
+            Ok(here) => here,
+            Err(SendError::Store(StoreError::InUse { .. })) => None,
+            Err(error) => return Err(error.into()),
+        };
+        match (here, turn) {
+            (Some(handle), _) => Ok(handle),
+            (None, Some(turn)) => Ok(TurnHandle::remote(turn)),
+            // The turn ended between the look at the call and the look at the log.
+            (None, None) => Err(ResolveError::nothing_asked(call)),
+        }
+    }
+
+    /// Cancels the turn under way, from whatever stage, at once, and says who does. The order is stored before this
+    /// returns, where the store is durable, so that a turn which a crash revives stays cancelled. If another process has
+    /// the conversation, it finds the order in the inbox.
+    pub async fn cancel(&self, id: &ConversationId, scope: Scope) -> Result<Cancelled, SendError> {
+        let conversation = self.existing(id, &scope).await?;
+        let turn = match conversation.current_turn() {
+            Some(turn) => turn,
+            None => match open_turn(self.store(), id).await? {
+                Some(turn) => turn,
+                None => return Ok(Cancelled::NotRunning),
+            },
+        };
+        let cause = AbortCause::Cancelled(scope.by());
+        let here = conversation.abort(&turn, &cause);
+        let item = match self.is_durable() && !id.is_sub_agent() {
+            true => Some(self.deliver(id, InboxKind::Cancel { turn: turn.clone() }, &scope).await?),
+            false => None,
+        };
+        if here {
+            if item.is_some_and(|item| !conversation.acknowledge(&turn, item)) {
+                // The turn was over before the order was stored: someone must take it out of the inbox again.
+                conversation.submit_and_spawn(&self.runtime, Order::Wake);
+            }
+            return Ok(Cancelled::Local { turn });
+        }
+        let is_stored = item.is_some();
+        let (reply, on_reply) = oneshot::channel();
+        let order = CancelOrder { turn: turn.clone(), cause, item, reply: Some(reply) };
+        conversation.submit_and_spawn(&self.runtime, Order::Cancel(order));
+        match on_reply.await.map_err(|_| SendError::Gone)? {
+            Ok(true) => Ok(Cancelled::Local { turn }),
+            Ok(false) => Ok(Cancelled::NotRunning),
+            // Whoever has the conversation finds the stored order.
+            Err(SendError::Store(StoreError::InUse { .. }) | SendError::Full { .. }) if is_stored => {
+                Ok(Cancelled::Remote { turn })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finishes a turn that a crash left open; `None` if there is none.
+    pub async fn resume(&self, id: &ConversationId, scope: Scope) -> Result<Option<TurnHandle>, SendError> {
+        let conversation = self.existing(id, &scope).await?;
+        let (reply, on_reply) = oneshot::channel();
+        let (waiter, status) = oneshot::channel();
+        conversation.submit_and_spawn(&self.runtime, Order::Resume(reply, waiter));
+        let open = on_reply.await.map_err(|_| SendError::Gone)??;
+        Ok(open.map(|turn| TurnHandle::new(turn, status)))
+    }
+
+    /// Ends a conversation in which no turn is open: `on_conversation` hooks are called, and nothing of it stays in
+    /// memory. A hook that fails and whose failure blocks keeps it open: [`SendError::Hook`].
+    pub async fn close(&self, id: &ConversationId, scope: Scope) -> Result<(), SendError> {
+        let conversation = self.existing(id, &scope).await?;
+        let (reply, on_reply) = oneshot::channel();
+        conversation.submit_and_spawn(&self.runtime, Order::Close(scope, reply));
+        on_reply.await.map_err(|_| SendError::Gone)??;
+        // If its driver still works, it lets go of the conversation when it is done.
+        self.runtime.forget(&conversation);
+        Ok(())
+    }
+
+    /// Puts an order into the inbox, for whichever process has the conversation. Returns the item's id.
+    async fn deliver(&self, id: &ConversationId, kind: InboxKind, scope: &Scope) -> Result<Text, StoreError> {
+        let services = &self.runtime.services;
+        let (item, at) = (services.ids.mint("l_"), services.clock.now());
+        let stored = InboxItem { id: item.clone(), from: scope.actor().clone(), at, kind };
+        services.store.deliver(id, stored).await?;
+        tracing::debug!(conversation = %id, %item, "stored an order");
+        Ok(item)
+    }
+
+    // Reading: nothing here writes to a log.
+
+    /// Subscribes to log and live events: a snapshot, and everything that happens after it.
+    pub async fn subscribe(
+        &self,
+        id: &ConversationId,
+        delivery: Delivery,
+        scope: Scope,
+    ) -> Result<Subscription, SendError> {
+        let conversation = self.open(id, &scope).await?;
+        conversation.show_log(&self.runtime).await?;
+        Ok(conversation.feed.subscribe(delivery))
+    }
+
+    /// What a person sees now.
+    pub async fn snapshot(&self, id: &ConversationId, scope: Scope) -> Result<Projection, SendError> {
+        let conversation = self.existing(id, &scope).await?;
+        conversation.show_log(&self.runtime).await?;
+        Ok(conversation.feed.snapshot())
+    }
+
+    /// The whole log, oldest first.
+    pub async fn log(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Event>>, SendError> {
+        self.check_readable(id, &scope).await?;
+        Ok(self.store().log(id, 1, usize::MAX).await?)
+    }
+
+    /// What each hook did in a turn.
+    pub async fn records(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<Vec<Record>, SendError> {
+        self.check_readable(id, &scope).await?;
+        Ok(self.store().records(id, turn).await?)
+    }
+
+    /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.
+    pub async fn jobs(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Job>, SendError> {
+        self.check_readable(id, &scope).await?;
+        Ok(self.store().jobs(id).await?)
+    }
+
+    // Maintenance.
+
+    /// Takes up what is due in the whole store and nobody works on: turns that a crash left, stored orders, questions
+    /// that expired, jobs. Returns how many conversations it found; the work goes on in the background. At most 64 are
+    /// taken up at once, and the next call goes on behind them, so that conversations which stay due, whatever is done,
+    /// do not keep others waiting.
+    pub async fn recover_due(&self) -> Result<usize, StoreError> {
+        let due_from = || self.runtime.due_from.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, last) = (self.runtime.services.clock.now(), due_from().clone());
+        let mut due = self.store().due(now, last.as_ref(), MAX_TAKEN_UP).await?;
+        if let (Some(last), true) = (&last, due.len() < MAX_TAKEN_UP) {
+            let from_the_start = self.store().due(now, None, MAX_TAKEN_UP - due.len()).await?;
+            due.extend(from_the_start.into_iter().take_while(|id| id <= last));
+        }
+        *due_from() = due.last().filter(|_| due.len() == MAX_TAKEN_UP).cloned();
+        for id in &due {
+            tracing::debug!(conversation = %id, "taking up a due conversation");
+            let conversation = self.conversation(id);
+            if self.runtime.services.background_hooks {
+                outbox::take_up_jobs(conversation.clone(), self.runtime.clone());
+            }
+            conversation.submit_and_spawn(&self.runtime, Order::Wake);
+        }
+        Ok(due.len())
+    }
+
+    /// Calls [`recover_due`](Self::recover_due) again and again, until it is dropped or the store has failed for a minute.
+    /// Programs that stay run it in a task of its own.
+    pub async fn run_maintenance(&self) -> StoreError {
+        let mut failures = 0;
+        loop {
+            match self.recover_due().await {
+                Ok(_) => failures = 0,
+                Err(error) if failures >= MAX_FAILED_LOOKS => return error,
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, failures, "the store could not be searched for due conversations");
+                }
+            }
+            self.runtime.services.clock.sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// How many conversations this process has in memory, at rest or not.
+    pub fn resident_count(&self) -> usize {
+        self.runtime.resident_count()
+    }
+
+    /// Waits for background hooks, at most this long. What is left stays in the outbox.
+    pub async fn drain(&self, most: Duration) {
+        let mut tasks = self.runtime.tasks.subscribe();
+        tokio::select! {
+            biased;
+            _ = tasks.wait_for(|count| *count == 0) => {}
+            () = self.runtime.services.clock.sleep(most) => {}
+        }
+    }
+
+    // Sub-agents.
+
+    /// Nothing of a sub-agent's conversation stays in memory once it is over.
+    pub(crate) fn forget(&self, id: &ConversationId) {
+        let conversation = self.conversation(id);
+        conversation.leave();
+        self.runtime.forget(&conversation);
+    }
+
+    /// The parent's call is over: the sub-agent's turn is cancelled, whether it runs or waits. Returns a future that is
+    /// ready when it has stopped; `None` if no turn is open.
+    pub(super) async fn cancel_for_parent(
+        &self,
+        id: &ConversationId,
+        cause: AbortCause,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let running = self.runtime.resident(id).and_then(|conversation| conversation.current_turn());
+        let turn = match running {
+            Some(turn) => turn,
+            None => match open_turn(self.store(), id).await {
+                Ok(turn) => turn?,
+                Err(error) => {
+                    // Nobody takes it up any more; it stays open in the store.
+                    tracing::warn!(conversation = %id, %error, "a sub-agent's turn could not be cancelled");
+                    return None;
+                }
+            },
+        };
+        let conversation = self.conversation(id);
+        let (waiter, stopped) = oneshot::channel();
+        conversation.waiters.add(&turn, waiter);
+        conversation.leave();
+        let order = CancelOrder { turn, cause, item: None, reply: None };
+        conversation.submit_and_spawn(&self.runtime, Order::Cancel(order));
+        // However it stopped is not the parent's to say.
+        Some(Box::pin(async move { drop(stopped.await) }))
+    }
+
+    /// How the only turn of a sub-agent's conversation ended, if it did. Notes may stand behind its end.
+    pub(crate) async fn ended(&self, id: &ConversationId, actor: &Actor) -> Result<Option<TurnReport>, StoreError> {
+        let log = self.store().log(id, 1, usize::MAX).await?;
+        let end = log.iter().rev().find_map(|event| match &event.kind {
+            EventKind::TurnEnded(ended) => Some((event.turn.clone(), ended.clone())),
+            _ => None,
+        });
+        let Some((turn, ended)) = end else { return Ok(None) };
+        let reply = last_reply(&log, &turn);
+        let of = ReportOf {
+            conversation: id.clone(),
+            turn,
+            agent: self.agent.shared_name().clone(),
+            actor: actor.clone(),
+            permission_mode: self.runtime.services.permission_mode,
+        };
+        Ok(Some(TurnReport::new(of, ended, reply)))
+    }
+
+    // Access.
+
+    fn store(&self) -> &dyn Store {
+        &*self.runtime.services.store
+    }
+
+    fn conversation(&self, id: &ConversationId) -> Arc<Conversation> {
+        self.runtime.conversation(id, &self.agent, self.parent.as_ref())
+    }
+
+    /// The conversation; it is made if there is none. Someone else's is not found.
+    async fn open(&self, id: &ConversationId, scope: &Scope) -> Result<Arc<Conversation>, SendError> {
+        self.check_reachable(id)?;
+        let conversation = self.conversation(id);
+        match conversation.owner() {
+            Some(owner) => check_owner(id, &owner, scope)?,
+            None => {
+                let owner = self.store().open(id, scope.actor(), self.runtime.services.clock.now()).await?;
+                check_owner(id, &owner, scope)?;
+                conversation.set_owner(owner);
+            }
+        }
+        Ok(conversation)
+    }
+
+    /// Like `open`, for a conversation that must exist.
+    async fn existing(&self, id: &ConversationId, scope: &Scope) -> Result<Arc<Conversation>, SendError> {
+        self.check_reachable(id)?;
+        self.check_readable(id, scope).await?;
+        Ok(self.conversation(id))
+    }
+
+    /// From outside, a sub-agent's conversation can only be read: only the call that started it knows its agent, and
+    /// whose cancellation and budget it is under.
+    fn check_reachable(&self, id: &ConversationId) -> Result<(), SendError> {
+        match self.parent.is_none() && id.is_sub_agent() {
+            true => Err(SendError::NotFound { id: id.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    async fn check_readable(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
+        match self.store().owner(id).await? {
+            Some(owner) => check_owner(id, &owner, scope),
+            None => Err(SendError::NotFound { id: id.clone() }),
+        }
+    }
+}
+
+type Accepted = oneshot::Receiver<Result<(), SendError>>;
+type Status = oneshot::Receiver<Result<TurnStatus, TurnError>>;
+
+/// A conversation has an owner; for others it does not exist. The system may do everything.
+fn check_owner(id: &ConversationId, owner: &Actor, scope: &Scope) -> Result<(), SendError> {
+    match (owner, scope.actor()) {
+        (_, Actor::System) => Ok(()),
+        (Actor::User { id: owner, .. }, Actor::User { id: user, .. }) if owner == user => Ok(()),
+        _ => Err(SendError::NotFound { id: id.clone() }),
+    }
+}
+
+/// Refuses an answer that is too long to be kept.
+fn check_size(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {
+    let (size, most) = match answer {
+        Answer::Approve => return Ok(()),
+        Answer::Deny(reason) => (reason.as_ref().map_or(0, |reason| reason.len()), MAX_REASON),
+        Answer::Error(text) => (text.len(), MAX_ANSWER),
+        Answer::Result(value) => (value.to_string().len(), MAX_ANSWER),
+    };
+    match size > most {
+        true => Err(ResolveError::TooLong { call: call.clone(), size, most }),
+        false => Ok(()),
+    }
+}
+
+impl Agent {
+    /// One turn of a conversation of its own, in memory: a whole program in one line.
+    ///
+    /// Every outcome but `completed` is an error, so that `?` never lets a failed turn through as an empty answer:
+    /// [`RunError::NotCompleted`] has the report. That is also what becomes of a turn that waits for a person; use
+    /// [`Conversations`] to answer one, and for everything else that is more than one message.
+    pub async fn run(&self, message: impl Into<UserInput>) -> Result<TurnReport, RunError> {
+        let scope = Scope::local();
+        let conversations = Conversations::in_memory(self.clone());
+        match conversations.run(message, scope.clone()).await {
+            Ok(report) if report.is_completed() => Ok(report),
+            Ok(report) => Err(RunError::NotCompleted(Box::new(report))),
+            Err(RunError::Waiting { conversation, pending }) => {
+                let turn = open_turn(conversations.store(), &conversation).await.map_err(SendError::from)?;
+                let of = ReportOf {
+                    conversation,
+                    turn: turn.unwrap_or_else(|| "t_1".into()),
+                    agent: self.shared_name().clone(),
+                    actor: scope.actor().clone(),
+                    permission_mode: conversations.runtime.services.permission_mode,
+                };
+                Err(RunError::NotCompleted(Box::new(TurnReport::waiting(of, pending))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for Conversations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversations").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,491 @@
+//! One conversation in this process: what its callers and its driver share.
+//!
+//! A conversation at rest is data, not a task. An order that finds no driver makes one; an order that finds one is
+//! queued for it. Both happen under one lock, so there is never a second driver and no order is lost between two.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
+
+use super::driver::Driver;
+use super::observers::Observers;
+use super::order::{CancelOrder, MessageOrder, Order, Refusal};
+use super::outbox::JobsInFlight;
+use super::runtime::Runtime;
+use super::waiters::Waiters;
+use crate::BoxFuture;
+use crate::agent::Agent;
+use crate::clock::Clock;
+use crate::context::layout::ContextCache;
+use crate::feed::EventFeed;
+use crate::id::{ConversationId, TurnId};
+use crate::message::Text;
+use crate::scope::Actor;
+use crate::store::StoreError;
+use crate::turn::{AbortCause, AbortToken, AnswerOrder, State, TurnContext, TurnError, TurnHost, Waiter};
+
+/// How many orders may wait for a driver.
+const MAX_ORDERS: usize = 64;
+
+/// One conversation in this process.
+pub(crate) struct Conversation {
+    pub(crate) id: ConversationId,
+    pub(crate) agent: Agent,
+    pub(crate) feed: Arc<EventFeed>,
+    /// The runtime holds its conversations, so this must not hold the runtime.
+    runtime: Weak<Runtime>,
+    /// Never held across an await, and never while a channel of an order is closed (see [`Inner::rest`]).
+    inner: Mutex<Inner>,
+    /// Who waits for turns, and the scopes of those turns.
+    pub(crate) waiters: Waiters,
+    /// The jobs that this process has in hand.
+    pub(crate) jobs: JobsInFlight,
+    /// Wakes the running turn when an answer is queued while its tools run.
+    order_arrived: AtomicWaker,
+    /// Notified when the turn of an accepted message has started, or will not start.
+    turn_started: Notify,
+}
+
+/// Everything here is protected by [`Conversation::inner`].
+struct Inner {
+    /// Who works on the conversation. Set to `Driving` by whoever submits the first order, back to `Idle` by the driver.
+    drive: DriveState,
+    /// Orders for the driver, oldest first, at most [`MAX_ORDERS`]. Written by callers, read by the driver and, for
+    /// answers, by the running turn.
+    orders: VecDeque<Order>,
+    /// The turn that the driver runs. Written by the driver; read by callers who cancel it or ask whether it is there.
+    running: Option<TurnSlot>,
+    /// The turn of a message that was accepted and has not started: its driver is still claiming the conversation, or
+    /// finishes another turn first. Written by callers, moved to `running` by the driver.
+    starting: Option<TurnSlot>,
+    /// The turn of the parent agent that this conversation works for, if it is a sub-agent's. It changes each time the
+    /// parent's turn goes on after a wait.
+    parent: Option<Arc<TurnContext>>,
+    /// The observers at work, as long as someone holds them.
+    observers: Weak<Observers>,
+    /// Whose conversation it is, once it was read from the store.
+    owner: Option<Actor>,
+    /// Whether the feed shows the log. False until the log was read for a driver or a viewer.
+    shows_log: bool,
+    /// Whether the `on_conversation` hooks were called in this process.
+    greeted: bool,
+    /// Ids of inbox items that the running turn has acted on. The turn's last write removes them from the inbox; until
+    /// then this keeps the timer from acting on them again.
+    acknowledged: Vec<Text>,
+    /// Whether nothing is to stay in memory once the conversation is at rest.
+    leaving: bool,
+    /// When it last came to rest, as a count: the smallest is evicted first.
+    idle_since: u64,
+}
+
+/// Who works on the conversation.
+enum DriveState {
+    /// Nobody. What was loaded stays for the next driver; the store may be ahead of it.
+    Idle(Option<Loaded>),
+    /// A driver, which takes orders.
+    Driving,
+}
+
+/// What this process has loaded of a conversation: the fold of its log, and the messages rendered from it.
+pub(crate) struct Loaded {
+    pub(crate) state: Box<State>,
+    pub(crate) cache: ContextCache,
+}
+
+/// A turn that can be stopped.
+pub(crate) struct TurnSlot {
+    pub(crate) turn: TurnId,
+    pub(crate) abort: AbortToken,
+}
+
+/// What became of an order.
+pub(crate) enum Submitted {
+    /// The driver has it, or it was refused and its sender told.
+    Done,
+    /// There was no driver: here is one, which has the order and must be run.
+    Drive(Box<Driver>),
+    /// A turn runs or is about to; here is the message back.
+    Busy(MessageOrder),
+}
+
+impl Inner {
+    fn is_driving(&self) -> bool {
+        matches!(self.drive, DriveState::Driving)
+    }
+
+    /// Stops the turn if it runs or is about to. False if it is not here.
+    fn abort(&self, turn: &TurnId, cause: &AbortCause) -> bool {
+        let slots = self.running.iter().chain(&self.starting);
+        let found = slots.into_iter().find(|slot| slot.turn == *turn);
+        found.map(|slot| slot.abort.abort(cause.clone())).is_some()
+    }
+
+    /// The driver goes. Returns orders that nobody took; only a driver that died leaves some. They must be dropped
+    /// after the lock is released: dropping one closes its reply channel, and whoever is woken by that may lock this.
+    #[must_use]
+    fn rest(&mut self, loaded: Option<Loaded>) -> VecDeque<Order> {
+        static RESTS: AtomicU64 = AtomicU64::new(0);
+        self.drive = DriveState::Idle(loaded);
+        self.idle_since = RESTS.fetch_add(1, Ordering::Relaxed);
+        (self.running, self.starting) = (None, None);
+        std::mem::take(&mut self.orders)
+    }
+}
+
+impl Conversation {
+    pub(crate) fn new(
+        id: ConversationId,
+        agent: Agent,
+        parent: Option<Arc<TurnContext>>,
+        clock: Arc<dyn Clock>,
+        runtime: Weak<Runtime>,
+    ) -> Self {
+        let feed = Arc::new(EventFeed::new(id.clone(), clock));
+        let inner = Inner {
+            drive: DriveState::Idle(None),
+            orders: VecDeque::new(),
+            running: None,
+            starting: None,
+            parent,
+            observers: Weak::new(),
+            owner: None,
+            shows_log: false,
+            greeted: false,
+            acknowledged: Vec::new(),
+            leaving: false,
+            idle_since: 0,
+        };
+        let (order_arrived, turn_started) = (AtomicWaker::new(), Notify::new());
+        let (waiters, jobs) = (Waiters::default(), JobsInFlight::default());
+        Self { id, agent, feed, runtime, inner: Mutex::new(inner), waiters, jobs, order_arrived, turn_started }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // Orders.
+
+    /// Hands an order in, from a caller of this process or from the inbox. This is the one way in for all of them.
+    pub(crate) fn submit(self: &Arc<Self>, runtime: &Arc<Runtime>, order: Order) -> Submitted {
+        let mut inner = self.lock();
+        if let Some(id) = order.item() {
+            if inner.acknowledged.contains(id) {
+                return Submitted::Done;
+            }
+            if inner.is_driving() {
+                inner.acknowledged.push(id.clone());
+            }
+        }
+        let order = match order {
+            // A cancellation takes effect at once, whatever the turn is doing.
+            Order::Cancel(CancelOrder { turn, cause, reply, item }) => {
+                if inner.is_driving() && inner.abort(&turn, &cause) {
+                    drop(inner);
+                    self.order_arrived.wake();
+                    // The caller may have gone away; the turn is stopped all the same.
+                    drop(reply.map(|reply| reply.send(Ok(true))));
+                    return Submitted::Done;
+                }
+                Order::Cancel(CancelOrder { turn, cause, reply, item })
+            }
+            Order::Message(message) if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) => {
+                return Submitted::Busy(message);
+            }
+            order => order,
+        };
+        if inner.is_driving() && inner.orders.len() >= MAX_ORDERS {
+            drop(inner);
+            order.refuse(&Refusal::Full(self.id.clone()));
+            return Submitted::Done;
+        }
+        if let Order::Message(message) = &order {
+            inner.starting = Some(TurnSlot { turn: message.turn.clone(), abort: self.new_token(&inner) });
+            inner.leaving = false;
+        }
+        match std::mem::replace(&mut inner.drive, DriveState::Driving) {
+            DriveState::Driving => {
+                inner.orders.push_back(order);
+                drop(inner);
+                self.order_arrived.wake();
+                Submitted::Done
+            }
+            DriveState::Idle(loaded) => {
+                drop(inner);
+                let guard = DriverGuard { conversation: self.clone(), at_rest: false };
+                Submitted::Drive(Box::new(Driver::new(guard, runtime.clone(), loaded, order)))
+            }
+        }
+    }
+
+    /// Like [`submit`](Self::submit), for orders that nobody drives in their own task.
+    pub(crate) fn submit_and_spawn(self: &Arc<Self>, runtime: &Arc<Runtime>, order: Order) {
+        if let Submitted::Drive(driver) = self.submit(runtime, order) {
+            tokio::spawn(driver.run());
+        }
+    }
+
+    /// What a turn that starts now is stopped with: also when the parent's turn is.
+    fn new_token(&self, inner: &Inner) -> AbortToken {
+        inner.parent.as_ref().map_or_else(AbortToken::new, |parent| parent.abort.child())
+    }
+
+    /// The next order for the driver, or `None`: then the driver is dismissed in the same step, and the next order makes
+    /// a new one.
+    pub(crate) fn next_order_or_rest(&self, loaded: &mut Option<Loaded>) -> Option<Order> {
+        let mut inner = self.lock();
+        if let Some(order) = inner.orders.pop_front() {
+            return Some(order);
+        }
+        let left = inner.rest(loaded.take());
+        drop(inner);
+        drop(left);
+        self.turn_started.notify_waiters();
+        None
+    }
+
+    // Turns.
+
+    /// A turn starts, or goes on. Returns the token that stops it: the one of its message, if that was accepted here.
+    pub(crate) fn start_turn(&self, turn: &TurnId) -> AbortToken {
+        let mut inner = self.lock();
+        let slot = inner.starting.take_if(|slot| slot.turn == *turn);
+        let abort = slot.map_or_else(|| self.new_token(&inner), |slot| slot.abort);
+        inner.running = Some(TurnSlot { turn: turn.clone(), abort: abort.clone() });
+        drop(inner);
+        self.turn_started.notify_waiters();
+        abort
+    }
+
+    /// The turn has ended or waits: there is nothing to stop any more.
+    pub(crate) fn stop_turn(&self) {
+        self.lock().running = None;
+    }
+
+    /// The message of this turn was refused.
+    pub(crate) fn forget_starting(&self, turn: &TurnId) {
+        self.lock().starting.take_if(|slot| slot.turn == *turn);
+        self.turn_started.notify_waiters();
+    }
+
+    /// The turn that runs, or the one that is about to.
+    pub(crate) fn current_turn(&self) -> Option<TurnId> {
+        let inner = self.lock();
+        inner.running.as_ref().or(inner.starting.as_ref()).map(|slot| slot.turn.clone())
+    }
+
+    pub(crate) fn running_turn(&self) -> Option<TurnId> {
+        self.lock().running.as_ref().map(|slot| slot.turn.clone())
+    }
+
+    /// Stops the turn if it runs here or is about to.
+    pub(crate) fn abort(&self, turn: &TurnId, cause: &AbortCause) -> bool {
+        let aborted = self.lock().abort(turn, cause);
+        if aborted {
+            self.order_arrived.wake();
+        }
+        aborted
+    }
+
+    /// Waits until an accepted message has become a turn or was refused. Returns whether a turn runs.
+    pub(crate) async fn wait_for_start(&self) -> bool {
+        loop {
+            let mut started = std::pin::pin!(self.turn_started.notified());
+            started.as_mut().enable();
+            let (starting, running) = {
+                let inner = self.lock();
+                (inner.starting.is_some(), inner.running.is_some())
+            };
+            if running || !starting {
+                return running;
+            }
+            started.await;
+        }
+    }
+
+    /// Notes that the running turn has acted on an inbox item. False if that turn does not run any more.
+    pub(crate) fn acknowledge(&self, turn: &TurnId, item: Text) -> bool {
+        let mut inner = self.lock();
+        let runs = inner.running.as_ref().is_some_and(|slot| slot.turn == *turn);
+        if runs {
+            inner.acknowledged.push(item);
+        }
+        runs
+    }
+
+    /// Forgets acknowledged items: the driver has just read the inbox anew.
+    pub(crate) fn take_acknowledged(&self) -> Vec<Text> {
+        std::mem::take(&mut self.lock().acknowledged)
+    }
+
+    // What viewers see.
+
+    /// Brings the feed up to what is stored, unless a driver does that.
+    pub(crate) async fn show_log(&self, runtime: &Runtime) -> Result<(), StoreError> {
+        if self.lock().is_driving() {
+            return Ok(());
+        }
+        let store = &runtime.services.store;
+        let log = match self.shows_log() {
+            true => store.log(&self.id, self.feed.last_seq() + 1, usize::MAX).await?,
+            false => store.tail(&self.id, u64::MAX, self.agent.history_capacity(self.agent.limits())).await?,
+        };
+        // Checked again under the lock: a driver that started meanwhile shows newer events than these.
+        let mut inner = self.lock();
+        match (inner.is_driving(), inner.shows_log) {
+            (true, _) => {}
+            (false, true) => self.feed.catch_up(&log),
+            (false, false) => {
+                inner.shows_log = true;
+                self.feed.begin_epoch(0, Some(&log));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn shows_log(&self) -> bool {
+        self.lock().shows_log
+    }
+
+    pub(crate) fn set_shows_log(&self) {
+        self.lock().shows_log = true;
+    }
+
+    /// The observers at work, or new ones.
+    pub(super) fn observers_or(&self, make: impl FnOnce() -> Arc<Observers>) -> Arc<Observers> {
+        let mut inner = self.lock();
+        if let Some(observers) = inner.observers.upgrade() {
+            return observers;
+        }
+        let observers = make();
+        inner.observers = Arc::downgrade(&observers);
+        observers
+    }
+
+    /// True the first time: the `on_conversation` hooks are due.
+    pub(crate) fn greets_first_turn(&self) -> bool {
+        !std::mem::replace(&mut self.lock().greeted, true)
+    }
+
+    // Who it belongs to, and how long it stays in memory.
+
+    pub(crate) fn owner(&self) -> Option<Actor> {
+        self.lock().owner.clone()
+    }
+
+    pub(crate) fn set_owner(&self, owner: Actor) {
+        self.lock().owner = Some(owner);
+    }
+
+    pub(crate) fn parent(&self) -> Option<Arc<TurnContext>> {
+        self.lock().parent.clone()
+    }
+
+    /// What the conversation does from now on is done for this turn of the parent agent.
+    pub(crate) fn set_parent(&self, parent: &Arc<TurnContext>) {
+        let before = self.lock().parent.replace(parent.clone());
+        // Dropped after unlocking: it may be the last reference to the parent's turn.
+        drop(before);
+    }
+
+    /// Nothing is to stay in memory once the conversation is at rest, unless someone speaks to it again.
+    pub(crate) fn leave(&self) {
+        self.lock().leaving = true;
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        let inner = self.lock();
+        inner.leaving && !inner.is_driving()
+    }
+
+    /// Whether nothing is lost if the runtime forgets the conversation. Called with the runtime's map locked, so that no
+    /// new handle appears meanwhile.
+    pub(crate) fn is_evictable(self: &Arc<Self>, keeps_scopes: bool) -> bool {
+        let inner = self.lock();
+        !inner.is_driving()
+            && self.waiters.can_go(keeps_scopes)
+            && Arc::strong_count(self) == 1
+            && !self.feed.is_watched()
+    }
+
+    pub(crate) fn idle_since(&self) -> u64 {
+        self.lock().idle_since
+    }
+}
+
+impl TurnHost for Conversation {
+    fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder> {
+        self.order_arrived.register(cx.waker());
+        let mut inner = self.lock();
+        let answer = inner.orders.iter().position(|order| matches!(order, Order::Answer(_)));
+        match answer.and_then(|place| inner.orders.remove(place)) {
+            Some(Order::Answer(order)) => Poll::Ready(order),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn add_waiter(&self, turn: &TurnId, waiter: Waiter) {
+        self.waiters.add(turn, waiter);
+    }
+
+    fn take_acknowledged(&self) -> Vec<Text> {
+        self.take_acknowledged()
+    }
+
+    fn observers_caught_up(&self) -> BoxFuture<'_, ()> {
+        let observers = self.lock().observers.upgrade();
+        Box::pin(async move {
+            if let Some(observers) = observers {
+                observers.caught_up(self.feed.cursor()).await;
+            }
+        })
+    }
+
+    fn cancel_sub_agent<'a>(
+        &'a self,
+        parent: &'a Arc<TurnContext>,
+        id: ConversationId,
+        agent: Agent,
+        cause: AbortCause,
+    ) -> BoxFuture<'a, Option<BoxFuture<'static, ()>>> {
+        Box::pin(async move {
+            let conversations = self.runtime.upgrade()?.sub_agent(parent, agent);
+            conversations.cancel_for_parent(&id, cause).await
+        })
+    }
+
+    fn runtime(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let runtime: Arc<dyn Any + Send + Sync> = self.runtime.upgrade()?;
+        Some(runtime)
+    }
+}
+
+/// Held by the driver. A driver that panics or is dropped leaves the conversation to the next one; the log stands.
+pub(crate) struct DriverGuard {
+    pub(crate) conversation: Arc<Conversation>,
+    at_rest: bool,
+}
+
+impl DriverGuard {
+    /// The driver has dismissed itself.
+    pub(crate) fn at_rest(mut self) {
+        self.at_rest = true;
+    }
+}
+
+impl Drop for DriverGuard {
+    fn drop(&mut self) {
+        if self.at_rest {
+            return;
+        }
+        let left = self.conversation.lock().rest(None);
+        drop(left);
+        self.conversation.turn_started.notify_waiters();
+        self.conversation.waiters.tell_all(&TurnError::Gone);
+    }
+}

@@ -1,0 +1,89 @@
+//! JSON schemas: compiled in one place, with the same bounds everywhere.
+
+use serde_json::Value;
+
+/// How many complaints about one value are told at once.
+const MAX_COMPLAINTS: usize = 5;
+
+/// A compiled JSON schema.
+///
+/// Schemas come from configuration, from tools and from models, so their patterns are compiled with an engine that
+/// takes linear time, and `$ref` never leaves the document.
+#[derive(Clone, Debug)]
+pub struct JsonSchema(jsonschema::Validator);
+
+/// A value that is not a JSON schema.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("this is not a JSON schema: {problem}")]
+pub struct SchemaError {
+    problem: String,
+}
+
+impl SchemaError {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
+        Self { problem: problem.into() }
+    }
+
+    /// What is wrong with it.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
+impl JsonSchema {
+    /// Compiles a schema.
+    pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
+        let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
+        options.build(schema).map(Self).map_err(|error| SchemaError::new(error.to_string()))
+    }
+
+    /// Compiles the schema of an object, such as the parameters of a tool.
+    pub fn compile_object(schema: &Value) -> Result<Self, SchemaError> {
+        if schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(SchemaError::new("its type is not \"object\""));
+        }
+        Self::compile(schema)
+    }
+
+    /// Whether the value fits.
+    pub fn accepts(&self, value: &Value) -> bool {
+        self.0.is_valid(value)
+    }
+
+    /// What is wrong with the value, in words for a model or a person; `None` if it fits.
+    pub fn complaint(&self, value: &Value) -> Option<String> {
+        if self.0.is_valid(value) {
+            return None;
+        }
+        let errors = self.0.iter_errors(value).take(MAX_COMPLAINTS);
+        let lines: Vec<String> =
+            errors.map(|error| format!("{} (at {:?})", error, error.instance_path().as_str())).collect();
+        Some(lines.join("; "))
+    }
+}
+
+/// The text without the Markdown fence that models like to put around JSON, whatever language the fence names.
+pub fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let Some(inner) = inner else { return text };
+    // The language stands on the first line. Without a line break there is only JSON between the fences.
+    match inner.split_once('\n') {
+        Some((language, body)) if !language.trim_start().starts_with(['{', '[', '"']) => body.trim(),
+        _ => inner.trim().strip_prefix("json").unwrap_or(inner.trim()).trim(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_of_any_language_is_taken_off() {
+        for fenced in ["```json\n{}\n```", "```JSON\n{}\n```", "```\n{}\n```", "```json {} ```", "``` {} ```", " {} "] {
+            assert_eq!(unfenced(fenced), "{}", "{fenced:?}");
+        }
+        assert_eq!(unfenced("```\n{\"a\": 1,\n\"b\": 2}```"), "{\"a\": 1,\n\"b\": 2}");
+        assert_eq!(unfenced("no fence"), "no fence");
+    }
+}

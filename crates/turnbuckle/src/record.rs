@@ -1,0 +1,150 @@
+//! What a run of a hook leaves behind. Records are stored with the log, keyed by turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::BoxError;
+use crate::id::CallId;
+use crate::message::Text;
+use crate::point::Point;
+
+/// One run of one hook at one point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Record {
+    /// The point it ran at.
+    pub point: Point,
+    /// The hook's name.
+    pub hook: Text,
+    /// What it decided.
+    pub decision: Decision,
+    /// How long it took; to some milliseconds for a hook that never awaited.
+    pub took: Duration,
+    /// Tokens it added to the context.
+    pub tokens: u32,
+    /// Tokens it wanted to add and that did not fit into the reserve.
+    pub shed: u32,
+    /// The call it ran for, at the tool points.
+    pub call: Option<CallId>,
+    /// What went wrong, if it failed.
+    pub failure: Option<Text>,
+    /// Why it decided so: the reason of a halt, a denial, a regeneration, a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text>,
+}
+
+impl Record {
+    /// A record of a hook that has just run, with nothing but its decision.
+    pub(crate) fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
+        Self { point, hook, decision, took, tokens: 0, shed: 0, call: None, failure: None, reason: None }
+    }
+
+    /// Counts tokens that did not fit into the reserve.
+    pub(crate) fn shed(&mut self, tokens: u32) {
+        self.shed += tokens;
+        self.tokens = self.tokens.saturating_sub(tokens);
+    }
+}
+
+macro_rules! decisions {
+    ($($(#[$doc:meta])* $Decision:ident = $name:literal,)+) => {
+        /// What a hook decided, by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum Decision {
+            $($(#[$doc])* #[serde(rename = $name)] $Decision,)+
+        }
+
+        impl Decision {
+            /// The name in lower case, as records and events have it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$Decision => $name,)+ }
+            }
+        }
+    };
+}
+
+decisions! {
+    /// No objection.
+    Continue = "continue",
+    /// The turn, or the rest of the chain, ends here.
+    Halt = "halt",
+    /// The turn ends here and the message is not kept.
+    Erase = "erase",
+    /// The calls of a reply need no further approval.
+    Approve = "approve",
+    /// A person decides.
+    Ask = "ask",
+    /// The reply is rejected.
+    Reject = "reject",
+    /// The reply or the result was changed.
+    Modify = "modify",
+    /// Another reply is asked for.
+    Regenerate = "regenerate",
+    /// The arguments were changed.
+    Rewrite = "rewrite",
+    /// The call does not run.
+    Deny = "deny",
+    /// The hook gave the result.
+    Answer = "answer",
+    /// The turn may end.
+    Accept = "accept",
+    /// The turn may end; the next turn's model reads something.
+    Advise = "advise",
+    /// The turn may not end yet.
+    Refuse = "refuse",
+    /// A person decides whether the turn may end.
+    Pause = "pause",
+    /// The turn ends halted.
+    Prevent = "prevent",
+    /// A wrap ran.
+    Wrap = "wrap",
+    /// The hook failed and decided nothing.
+    Failed = "failed",
+    /// The turn was cancelled while the hook ran.
+    Cancelled = "cancelled",
+}
+
+impl Decision {
+    /// Whether the hook just let things pass: viewers are not told of that.
+    pub(crate) fn is_quiet(self) -> bool {
+        matches!(self, Self::Continue | Self::Accept)
+    }
+}
+
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a hook failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookFailure {
+    /// It returned an error.
+    #[error("{0}")]
+    Error(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// It panicked.
+    #[error("it panicked: {0}")]
+    Panicked(String),
+    /// It took too long and was dropped.
+    #[error("it took longer than {}", humantime::format_duration(*.0))]
+    TimedOut(Duration),
+}
+
+impl From<BoxError> for HookFailure {
+    fn from(error: BoxError) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => payload.downcast_ref::<&str>().copied().unwrap_or("no message").to_owned(),
+    }
+}

@@ -1,0 +1,159 @@
+//! Answers to suspended calls: checked, written, and only then acknowledged. The turn goes on afterwards.
+
+use super::active::ActiveTurn;
+use super::host::{AnswerError, AnswerOrder, AnswerOrigin};
+use super::state::OpenQuestion;
+use crate::event::{EventKind, Question, Refusal, Resolved};
+use crate::feed::LiveEvent;
+use crate::id::CallId;
+use crate::json_schema::JsonSchema;
+use crate::message::Text;
+use crate::scope::{Author, SystemAuthor};
+use crate::store::{Answer, ConversationStatus, StoreError};
+
+/// Writes an answer, or says why it is not taken. Only a store that fails is an error.
+pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<(), StoreError> {
+    let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
+        return refuse(active, order, AnswerError::Stale("nothing is asked under this id".into()));
+    };
+    let checked = match question.expires > active.ctx().clock().now() {
+        true => check(&question.question, &order.answer, order.digest.as_ref()),
+        false => Err(AnswerError::Stale("nobody answered in time".into())),
+    };
+    let decision = match checked {
+        Ok(decision) => decision,
+        Err(error) => return refuse(active, order, error),
+    };
+    let kinds = events(active, &question, decision, &order.answer, &order.by);
+    let answers = &mut active.scratch.edit().answers;
+    let before = answers.iter().position(|(answered, _)| *answered == order.call).map(|at| answers.swap_remove(at));
+    answers.push((order.call.clone(), order.answer.clone()));
+    if let AnswerOrigin::Inbox(id) = &order.origin {
+        active.done_items.push(id.clone());
+    }
+    // From now on the turn has something to do: after a crash it is due at once, not when the question expires.
+    let written = active.write_with(kinds, |write| write.status = Some(ConversationStatus::Running)).await;
+    if let Err(StoreError::AlreadyAnswered { .. }) = &written {
+        // Another process stored an answer first. That one is in the inbox and is taken from there.
+        let answers = &mut active.scratch.edit().answers;
+        answers.retain(|(answered, _)| *answered != order.call);
+        answers.extend(before);
+        return refuse(active, order, AnswerError::Stale("somebody has answered it already".into()));
+    }
+    let turn = active.ctx().id.clone();
+    if let AnswerOrigin::Local { written: reply, waiter } = order.origin {
+        if written.is_ok() {
+            active.ctx().host.add_waiter(&turn, waiter);
+        }
+        // The caller may have gone away; the answer stands all the same.
+        drop(reply.send(written.clone().map(|()| turn).map_err(AnswerError::Store)));
+    }
+    written
+}
+
+fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Result<(), StoreError> {
+    active.done_items.extend(order.refuse(why));
+    Ok(())
+}
+
+/// Answers questions that expired, in the system's name.
+pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<(), StoreError> {
+    let now = active.ctx().clock().now();
+    let by = Author::System(SystemAuthor::Expiry);
+    let Some(turn) = &active.state.turn else { return Ok(()) };
+    let expired = turn.open_questions().filter(|question| question.expires <= now);
+    let mut kinds = Vec::new();
+    for question in expired {
+        kinds.push(EventKind::Resolution {
+            call: question.call.clone(),
+            decision: Resolved::Expired,
+            by: by.clone(),
+            reason: None,
+        });
+        if let Question::Approval { tool: None, .. } = &question.question {
+            take_back(active, by.clone(), None);
+        }
+    }
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    active.write_with(kinds, |write| write.status = Some(ConversationStatus::Running)).await
+}
+
+/// Tells viewers that a reply which was asked about is not let through.
+fn take_back(active: &ActiveTurn, by: Author, reason: Option<Text>) {
+    let attempt = active.scratch.asked.as_ref().map_or(1, |asked| asked.attempt);
+    active.ctx().publish(LiveEvent::AttemptDiscarded { attempt, by: Some(by), reason, replaced: false });
+}
+
+/// What an answer comes to, if it is one to this question and about the arguments that were shown.
+pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>) -> Result<Resolved, AnswerError> {
+    let asked = match question {
+        Question::Approval { digest, .. } => Some(digest),
+        _ => None,
+    };
+    if digest.is_some() && digest != asked {
+        return Err(AnswerError::Stale("it was shown with other arguments".into()));
+    }
+    match (question, answer) {
+        (Question::Approval { .. } | Question::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
+        (_, Answer::Deny(_)) => Ok(Resolved::Denied),
+        (Question::Elicitation { schema: Some(schema), .. }, Answer::Result(value)) => {
+            // The schema may be the model's own. Every question was checked to have a usable one before it was asked.
+            let schema = JsonSchema::compile(schema).map_err(|error| AnswerError::Unfit(error.to_string().into()))?;
+            match schema.complaint(value) {
+                None => Ok(Resolved::Answered),
+                Some(complaint) => {
+                    Err(AnswerError::Unfit(format!("the answer does not fit the schema: {complaint}").into()))
+                }
+            }
+        }
+        (Question::Elicitation { .. } | Question::ClientExec { .. }, Answer::Result(_) | Answer::Error(_)) => {
+            Ok(Resolved::Answered)
+        }
+        (Question::Approval { .. } | Question::Pause { .. }, _) => {
+            Err(AnswerError::Unfit("this call wants to be approved or denied".into()))
+        }
+        (_, Answer::Approve) => Err(AnswerError::Unfit("this call wants an answer".into())),
+    }
+}
+
+/// The other pauses of a stop, once one of them was denied: the turn goes on, so nobody needs to answer them.
+fn other_pauses(active: &ActiveTurn, denied: &CallId, by: &Author) -> Vec<EventKind> {
+    let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let others = open.filter(|other| other.call != *denied && matches!(other.question, Question::Pause { .. }));
+    let cancelled = |other: &OpenQuestion| EventKind::Resolution {
+        call: other.call.clone(),
+        decision: Resolved::Cancelled,
+        by: by.clone(),
+        reason: Some("another pause was denied".into()),
+    };
+    others.map(cancelled).collect()
+}
+
+/// The events that an answer adds to the log.
+fn events(
+    active: &ActiveTurn,
+    question: &OpenQuestion,
+    decision: Resolved,
+    answer: &Answer,
+    by: &Author,
+) -> Vec<EventKind> {
+    let reason = match answer {
+        Answer::Deny(reason) => reason.clone(),
+        Answer::Error(text) => Some(text.clone()),
+        _ => None,
+    };
+    let call = question.call.clone();
+    let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone() }];
+    if let (Question::Pause { hook, reason: paused }, Resolved::Denied) = (&question.question, decision) {
+        let feedback = reason.clone().unwrap_or_else(|| paused.clone());
+        kinds.extend(other_pauses(active, &question.call, by));
+        kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });
+    }
+    if let (Question::Approval { tool: None, .. }, Resolved::Denied) = (&question.question, decision) {
+        take_back(active, by.clone(), reason);
+    }
+    kinds
+}

@@ -1,0 +1,156 @@
+//! What stays the same through a turn, and what its hooks and tools share.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::abort::AbortToken;
+use super::budget::Budget;
+use super::host::TurnHost;
+use crate::agent::Agent;
+use crate::clock::{Clock, Timestamp};
+use crate::feed::{EventFeed, LiveEvent};
+use crate::id::{ConversationId, Ids, TurnId};
+use crate::limits::Limits;
+use crate::message::Text;
+use crate::record::Record;
+use crate::scope::{PermissionMode, Scope};
+use crate::store::Store;
+
+/// What every turn of a process works with. Set once, when the runtime is built.
+pub(crate) struct Services {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn Ids>,
+    pub(crate) permission_mode: PermissionMode,
+    /// False if background hooks are not to be enqueued.
+    pub(crate) background_hooks: bool,
+}
+
+/// Found again by type, like a request's extensions.
+type Bag = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
+
+/// What stays the same through a turn, and what its hooks and tools share. Stages, hooks, wraps and tools of one turn
+/// hold the same one, also in tasks of their own; it lives as long as the last of them.
+pub(crate) struct TurnContext {
+    pub(crate) conversation: ConversationId,
+    pub(crate) id: TurnId,
+    pub(crate) scope: Scope,
+    /// The configuration snapshot: an agent is immutable.
+    pub(crate) agent: Agent,
+    /// The turn that started this one as a sub-agent.
+    pub(crate) parent: Option<Arc<TurnContext>>,
+    /// The limits the turn began with; those of `agent` may have changed since.
+    pub(crate) limits: Limits,
+    pub(crate) services: Arc<Services>,
+    pub(crate) feed: Arc<EventFeed>,
+    /// The conversation the turn belongs to.
+    pub(crate) host: Arc<dyn TurnHost>,
+    pub(crate) abort: AbortToken,
+    pub(crate) budget: Budget,
+    shared: Shared,
+}
+
+/// What hooks, wraps and tools of a turn write, possibly at the same time.
+#[derive(Default)]
+struct Shared {
+    /// Files touched: written by tools, read by stop hooks and by the write that stores the scratch.
+    touched: Mutex<BTreeSet<String>>,
+    /// Records of wraps, which run inside a stage and cannot reach the stage's own list. Taken by the next write.
+    records: Mutex<Vec<Record>>,
+    /// Whether `records` is not empty, so that a write without records does not lock.
+    has_records: AtomicBool,
+    /// What hooks share with each other.
+    bag: Mutex<Bag>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a new turn runs with, from its conversation.
+pub(crate) struct NewTurn {
+    pub(crate) conversation: ConversationId,
+    pub(crate) id: TurnId,
+    pub(crate) scope: Scope,
+    pub(crate) agent: Agent,
+    pub(crate) parent: Option<Arc<TurnContext>>,
+    pub(crate) services: Arc<Services>,
+    pub(crate) feed: Arc<EventFeed>,
+    pub(crate) host: Arc<dyn TurnHost>,
+    pub(crate) abort: AbortToken,
+}
+
+impl TurnContext {
+    /// `touched`: files that tools touched before a crash.
+    pub(crate) fn new(new: NewTurn, limits: Limits, budget: Budget, touched: Vec<String>) -> Arc<Self> {
+        let NewTurn { conversation, id, scope, agent, parent, services, feed, host, abort } = new;
+        let shared = Shared { touched: Mutex::new(touched.into_iter().collect()), ..Shared::default() };
+        Arc::new(Self { conversation, id, scope, agent, parent, limits, services, feed, host, abort, budget, shared })
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.services.clock
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.services.store
+    }
+
+    pub(crate) fn publish(&self, live: LiveEvent) {
+        self.feed.publish_live(Some(&self.id), live);
+    }
+
+    /// Keeps the record of a wrap until the next write.
+    pub(crate) fn record(&self, record: Record) {
+        lock(&self.shared.records).push(record);
+        self.shared.has_records.store(true, Ordering::Release);
+    }
+
+    /// Moves the records of wraps to the end of `to`.
+    pub(crate) fn take_records(&self, to: &mut Vec<Record>) {
+        if self.shared.has_records.swap(false, Ordering::AcqRel) {
+            to.append(&mut lock(&self.shared.records));
+        }
+    }
+
+    pub(crate) fn touch(&self, path: String) {
+        lock(&self.shared.touched).insert(path);
+    }
+
+    pub(crate) fn touched_count(&self) -> usize {
+        lock(&self.shared.touched).len()
+    }
+
+    pub(crate) fn touched(&self) -> Vec<String> {
+        lock(&self.shared.touched).iter().cloned().collect()
+    }
+
+    pub(crate) fn share(&self, key: TypeId, thing: Arc<dyn Any + Send + Sync>) {
+        lock(&self.shared.bag).insert(key, thing);
+    }
+
+    pub(crate) fn shared(&self, key: TypeId) -> Option<Arc<dyn Any + Send + Sync>> {
+        lock(&self.shared.bag).get(&key).cloned()
+    }
+
+    /// When a question that is asked now expires.
+    pub(crate) fn question_expires(&self) -> Timestamp {
+        self.clock().now().after(self.limits.approval_timeout)
+    }
+
+    pub(crate) fn agent_name(&self) -> &Text {
+        self.agent.shared_name()
+    }
+}
+
+impl fmt::Debug for TurnContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnContext")
+            .field("conversation", &self.conversation)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

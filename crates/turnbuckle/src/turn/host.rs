@@ -1,0 +1,121 @@
+//! What a running turn needs from the conversation it belongs to.
+//!
+//! `turn` owns this trait and `conversation` implements it, so that a turn depends on nothing above it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+
+use super::abort::AbortCause;
+use super::context::TurnContext;
+use crate::BoxFuture;
+use crate::agent::Agent;
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::message::Text;
+use crate::report::TurnStatus;
+use crate::scope::Author;
+use crate::store::{Answer, StoreError};
+
+/// Told when a turn ends or waits.
+pub(crate) type Waiter = oneshot::Sender<Result<TurnStatus, TurnError>>;
+
+/// Why a turn that somebody waits for stopped without a status. What was written stands, and the turn can be revived.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TurnError {
+    /// The log could not be written.
+    #[error("the turn stopped: {0}")]
+    Store(#[source] StoreError),
+    /// The runtime was shut down.
+    #[error("the turn stopped: its driver is gone")]
+    Gone,
+    /// Another process has the conversation.
+    #[error("another process carries the turn on")]
+    Remote,
+}
+
+/// The conversation, as a running turn sees it.
+pub(crate) trait TurnHost: Send + Sync {
+    /// The next answer to a call of the running turn. Answers arrive from callers of this process and, through the
+    /// inbox, from other processes.
+    fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder>;
+
+    /// Adds someone who waits for this turn to end or to wait.
+    fn add_waiter(&self, turn: &TurnId, waiter: Waiter);
+
+    /// Ids of inbox items that the running turn has acted on: its last write removes them.
+    fn take_acknowledged(&self) -> Vec<Text>;
+
+    /// Ready when every observer has seen what was published so far.
+    fn observers_caught_up(&self) -> BoxFuture<'_, ()>;
+
+    /// Cancels what a sub-agent still does or waits for, because the call it works for is over. The future inside is
+    /// ready when its turn has stopped; `None` if no turn is open.
+    fn cancel_sub_agent<'a>(
+        &'a self,
+        parent: &'a Arc<TurnContext>,
+        id: ConversationId,
+        agent: Agent,
+        cause: AbortCause,
+    ) -> BoxFuture<'a, Option<BoxFuture<'static, ()>>>;
+
+    /// The runtime, for tools that open conversations of their own. Opaque here: its type is defined above `turn`.
+    fn runtime(&self) -> Option<Arc<dyn Any + Send + Sync>>;
+}
+
+/// An answer to a suspended call, from a caller of this process or from another process.
+pub(crate) struct AnswerOrder {
+    pub(crate) call: CallId,
+    pub(crate) answer: Answer,
+    /// The digest of what the person was shown, if they say so.
+    pub(crate) digest: Option<Text>,
+    pub(crate) by: Author,
+    pub(crate) origin: AnswerOrigin,
+}
+
+/// Where an answer came from, and so who is told what became of it.
+pub(crate) enum AnswerOrigin {
+    /// A caller of this process.
+    Local {
+        /// Told the turn's id once the answer is written, before the turn goes on; or why it was not taken.
+        written: oneshot::Sender<Result<TurnId, AnswerError>>,
+        /// Told when that turn ends or waits again.
+        waiter: Waiter,
+    },
+    /// An inbox item with this id. Whoever stored it was told then.
+    Inbox(Text),
+}
+
+/// Why an answer was not taken.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum AnswerError {
+    /// The call is unknown, answered or expired, or the answer is about other arguments than those shown.
+    #[error("{0}")]
+    Stale(Text),
+    /// It is not an answer to this kind of question.
+    #[error("{0}")]
+    Unfit(Text),
+    /// The answer could not be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The conversation has too many orders waiting.
+    #[error("too many orders wait")]
+    Full,
+}
+
+impl AnswerOrder {
+    /// Refuses the answer. Returns the id of the inbox item that is done with, if it came from one.
+    pub(crate) fn refuse(self, why: AnswerError) -> Option<Text> {
+        match self.origin {
+            AnswerOrigin::Inbox(id) => Some(id),
+            AnswerOrigin::Local { written, .. } => {
+                // The caller may have gone away; then nobody needs to know.
+                drop(written.send(Err(why)));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! From what is stored to a turn that can run. A new turn and one that a crash left open take the same path.
+
+use super::active::{ActiveTurn, new_scratch};
+use super::budget::Budget;
+use super::build::restore_context;
+use super::context::{NewTurn, TurnContext};
+use super::scratch::TrackedScratch;
+use super::state::State;
+use super::view::Turn;
+use crate::context::layout::ContextCache;
+use crate::event::EventKind;
+use crate::feed::{Level, LiveEvent};
+use crate::hook::Lifecycle;
+use crate::output_schema::OutputSchema;
+use crate::report::last_reply;
+use crate::scope::Actor;
+use crate::store::{InboxItem, InboxKind, Scratch};
+
+/// What is stored of a turn that is to run.
+pub(crate) struct StoredTurn {
+    /// The message that opens it, if it is still in the inbox.
+    pub(crate) message: Option<InboxItem>,
+    /// What it needs to go on, if it was accepted before.
+    pub(crate) scratch: Option<Scratch>,
+    pub(crate) state: Box<State>,
+    pub(crate) cache: ContextCache,
+    pub(crate) epoch: u64,
+}
+
+/// Makes a turn ready to run. `context` makes what it runs with, for the actor who sent the message.
+pub(crate) fn start(
+    stored: StoredTurn,
+    lifecycle: Option<Lifecycle>,
+    context: impl FnOnce(&Actor) -> NewTurn,
+) -> Box<ActiveTurn> {
+    let StoredTurn { message, scratch, mut state, cache, epoch } = stored;
+    let actor = message.as_ref().map(|item| item.from.clone());
+    let actor = actor.or_else(|| scratch.as_ref().map(|scratch| scratch.actor.clone())).unwrap_or(Actor::System);
+    let new = context(&actor);
+    if state.turn.is_none() {
+        state.begin(new.id.clone());
+    }
+    let mut scratch = scratch.unwrap_or_else(|| new_scratch(&new.agent, &new.id, actor));
+    let content = message.and_then(|item| match item.kind {
+        InboxKind::Message { content, schema } => {
+            scratch.schema = schema;
+            Some(content)
+        }
+        _ => None,
+    });
+    // The schema was compiled when the message was sent, so it compiles.
+    let schema = scratch.schema.as_ref().and_then(|schema| OutputSchema::new((**schema).clone()).ok());
+    let schema = schema.or_else(|| new.agent.output_schema().cloned());
+    let opening = || {
+        state.turn_events().iter().find_map(|event| match &event.kind {
+            EventKind::UserMessage { content, .. } => Some(content.clone()),
+            _ => None,
+        })
+    };
+    let user_message = content.or_else(opening).unwrap_or_default();
+    let logged = state.turn.as_ref().map_or_else(Default::default, |turn| turn.used_after(&[]));
+    let used = logged.plus(&scratch.unlogged);
+    let budget = Budget::new(state.window.totals().model_calls, used, new.parent.clone());
+    let changed = scratch.digest != *new.agent.digest();
+    let ctx = TurnContext::new(new, scratch.limits.clone(), budget, scratch.touched.clone());
+    if changed {
+        let text =
+            "the configuration changed since this turn began: its limits stay, hooks and tools are the present ones";
+        ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
+    }
+    let mut turn = Turn::new(ctx, user_message);
+    let is_new = state.turn_events().is_empty();
+    if !is_new {
+        let reply = last_reply(state.turn_events(), &turn.ctx.id);
+        let view = turn.edit();
+        view.assistant_message = reply;
+        view.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
+    }
+    let mut active = Box::new(ActiveTurn::new(turn, state, cache, TrackedScratch::new(scratch), epoch));
+    (active.lifecycle, active.schema) = (lifecycle, schema);
+    if !is_new {
+        active.restore_injections();
+        restore_context(&mut active);
+    }
+    active
+}
