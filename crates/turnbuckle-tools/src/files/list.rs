@@ -75,6 +75,9 @@ pub(super) fn notes(walk: &Walk<'_>) -> Vec<String> {
         let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         notes.push(format!("[not opened: {}/{others}; give it as `path` to look inside]", shown(first)));
     }
+    if let Some(own) = &walk.own {
+        notes.push(format!("[not opened: {}/, which is closed to tools]", shown(own)));
+    }
     if walk.unread > 0 {
         notes.push(format!("[{} folders could not be read]", walk.unread));
     }

@@ -7,13 +7,14 @@ use std::vec;
 use cap_std::fs::Dir;
 
 use super::aside::Leash;
-use super::folder::Folder;
+use super::folder::{Folder, is_own};
 use super::refusal::Refusal;
 use super::replace::is_temporary;
 
-/// Not walked into unless asked for by path: what versions, packages and Turnbuckle itself keep there is not the
-/// project. Neither are folders that a `CACHEDIR.TAG` marks as a cache (cargo's `target` has one).
-const CLOSED: [&str; 3] = [".git", ".turnbuckle", "node_modules"];
+/// Not walked into unless asked for by path: what version control and packages keep there is not the project. The same
+/// holds for folders that a `CACHEDIR.TAG` marks as a cache (cargo's `target` has one). Turnbuckle's own folder is closed
+/// to tools altogether.
+const CLOSED: [&str; 2] = [".git", "node_modules"];
 
 /// What stands in a folder.
 pub(super) struct Entry {
@@ -36,8 +37,10 @@ pub(super) struct Walk<'a> {
     leash: &'a Leash,
     queue: VecDeque<PathBuf>,
     entries: vec::IntoIter<Entry>,
-    /// Folders that were not walked into.
+    /// Folders that were not walked into, and that can be given as a path.
     pub(super) closed: Vec<PathBuf>,
+    /// Turnbuckle's own folder, if the walk met it.
+    pub(super) own: Option<PathBuf>,
     /// Folders that could not be read.
     pub(super) unread: usize,
 }
@@ -47,7 +50,7 @@ impl<'a> Walk<'a> {
     pub(super) fn from(folder: &'a Folder, start: &Path, leash: &'a Leash) -> Result<Self, Refusal> {
         let dir = folder.subfolder(start)?;
         let entries = entries(&dir, start, leash)?.into_iter();
-        Ok(Self { folder, leash, queue: VecDeque::new(), entries, closed: Vec::new(), unread: 0 })
+        Ok(Self { folder, leash, queue: VecDeque::new(), entries, closed: Vec::new(), own: None, unread: 0 })
     }
 
     /// The next entry; a refusal only if nobody waits any more.
@@ -66,6 +69,10 @@ impl<'a> Walk<'a> {
     }
 
     fn enter(&mut self, path: PathBuf) -> Result<(), Refusal> {
+        if path.file_name().is_some_and(is_own) {
+            self.own.get_or_insert(path);
+            return Ok(());
+        }
         let by_name = path.file_name().is_some_and(|name| CLOSED.iter().any(|closed| name == *closed));
         let Ok(dir) = self.folder.subfolder(&path) else {
             self.unread += 1;
