@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::show::quoted;
+
 const EXAMPLES: &str = "\
 Examples:
   turnbuckle                             chat in this folder; without a model it
@@ -86,15 +88,6 @@ impl Common {
         let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
         let shown = given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
         shown.collect()
-    }
-}
-
-/// As a shell wants it.
-pub(crate) fn quoted(text: &str) -> String {
-    let plain = |ch: char| ch.is_alphanumeric() || "_-./:@=+,".contains(ch);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 

@@ -13,11 +13,12 @@ use crate::args::{Common, Doctor};
 use crate::assemble::{By, choose_model};
 use crate::config;
 use crate::exit::Exit;
+use crate::look::unprintable;
 use crate::model_name::{ModelName, open_provider};
 use crate::model_trouble;
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::show::clean;
+use crate::show::{clean, json_line};
 
 /// How long a server on this machine may take to say what it has.
 const PROBE: Duration = Duration::from_millis(800);
@@ -64,7 +65,7 @@ pub(crate) async fn doctor(args: &Doctor, common: &Common) -> Result<Exit, Stopp
     let (servers, health) = tokio::join!(servers(&environment), health(&chosen.name));
     output::report(&loaded.problems);
     let text = match args.json {
-        true => format!("{}\n", as_json(&environment, &servers, &chosen.name, chosen.by, &health)),
+        true => json_line(&as_json(&environment, &servers, &chosen.name, chosen.by, &health)).map_err(unprintable)?,
         false => as_text(&environment, &servers, &chosen.name, chosen.by, &health),
     };
     // Whoever closed stdout has seen enough.

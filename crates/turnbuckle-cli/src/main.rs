@@ -19,6 +19,7 @@ mod model_name;
 mod model_trouble;
 mod output;
 mod problem;
+mod read_file;
 mod run;
 mod show;
 mod signals;
@@ -91,7 +92,9 @@ const CLOSING: Duration = Duration::from_secs(6);
 /// Two workers: a tool that blocks one does not keep a signal from being heard.
 fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = built.map_err(|error| Stopped::failed(Problem::error(format!("starting the runtime: {error}"))))?;
+    let failed = |error| Stopped::failed(Problem::error(format!("starting the runtime: {error}")));
+    let runtime = built.map_err(failed)?;
+    runtime.block_on(async { signals::catch_file_limit() }).map_err(failed)?;
     let done = runtime.block_on(work);
     // What is not over by now is not waited for, and its program does not live on.
     turnbuckle_tools::kill_all_groups();

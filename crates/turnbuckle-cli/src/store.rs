@@ -92,23 +92,24 @@ impl StoreName {
         }
     }
 
-    /// To go on with what is kept in it already; nothing is made.
-    pub(crate) fn existing(&self) -> Result<SqliteStore, Stopped> {
-        opened(SqliteStore::open(self.file()?))
+    /// To go on with what is kept in it already; nothing is made. `hint`: what to do if there is no database.
+    pub(crate) fn existing(&self, hint: &str) -> Result<SqliteStore, Stopped> {
+        opened(SqliteStore::open(self.file(hint)?))
     }
 
     /// To look at what is kept in it; nothing is written.
     fn to_look_at(&self) -> Result<SqliteStore, Stopped> {
-        opened(SqliteStore::open_read_only(self.file()?))
+        opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?))
     }
 
     /// The database, which is there.
-    fn file(&self) -> Result<&Path, Stopped> {
+    fn file(&self, hint: &str) -> Result<&Path, Stopped> {
         let Self::Sqlite(path) = self else {
             let problem = Problem::error("the store `memory:` keeps nothing: there are no conversations in it");
             let hint = "give the store that `run` had: `--store sqlite:PATH`, or `url` in [store]";
             return Err(Stopped::failed(problem.hint(hint)));
         };
+        let missing = |what: String| Stopped::failed(Problem::error(what).hint(hint));
         // An empty file would be made a database.
         match std::fs::metadata(path) {
             Ok(about) if about.len() > 0 => Ok(path),
@@ -142,9 +143,9 @@ pub(crate) fn to_look_at(common: &Common) -> Result<(SqliteStore, Scope), Stoppe
     }
 }
 
-fn missing(what: String) -> Stopped {
-    Stopped::failed(Problem::error(what).hint("a path is relative to the current folder; `run` makes the database"))
-}
+/// Where a database comes from.
+pub(crate) const MADE_BY_RUN: &str =
+    "a path is relative to the current folder; `turnbuckle run \"…\"` makes the database";
 
 /// Where else conversations can be kept.
 const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";

@@ -24,7 +24,7 @@ use crate::output::Output;
 use crate::problem::{Problem, with_causes};
 use crate::run::{Answering, Ready, refused};
 use crate::show::Tone;
-use crate::signals::{Heard, Signals};
+use crate::signals::{Heard, Second, Signals};
 
 /// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(super) async fn chat(
     let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
     let tail = tail.map_err(|error| refused(error, common))?;
     let broken = |error: std::io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
-    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
+    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::IsPassedOn).map_err(broken)?);
     let terminal = Terminal::take().map_err(broken)?;
     output.out(MARK_PASTES);
     let mut session = Session {

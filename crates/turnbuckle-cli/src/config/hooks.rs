@@ -76,7 +76,16 @@ const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore",
 /// The other one is how it is without the key.
 const RELEASES: &[(&str, Release)] = &[("on_accept", Release::OnAccept)];
 
+/// The most `[[hooks]]` of one file.
+const MOST_HOOKS: usize = 256;
+
 pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
+    if let Some(first) = sections.get(MOST_HOOKS) {
+        let what = format!("there are {} [[hooks]], and {MOST_HOOKS} are the most", sections.len());
+        let problem = Problem::error(what).at(first.place());
+        first.source().tell(problem.hint("one command hook can run a program that does several things"));
+        return Vec::new();
+    }
     sections.into_iter().filter_map(hook).collect()
 }
 

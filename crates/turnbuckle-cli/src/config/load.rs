@@ -1,6 +1,5 @@
 //! Which files are read, and how they come together.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -12,6 +11,7 @@ use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
 use super::{Config, Loaded, Over};
 use crate::problem::Problem;
+use crate::read_file::{CONFIGURATION, ReadError, read_file};
 
 /// The project's file.
 const PROJECT: &str = "turnbuckle.toml";
@@ -20,15 +20,15 @@ const PROJECT: &str = "turnbuckle.toml";
 pub(crate) fn load(only: Option<&Path>) -> Loaded {
     let mut loaded = Loaded { config: Config::default(), files: Vec::new(), problems: Vec::new() };
     match only {
-        Some(path) => match std::fs::read_to_string(path) {
+        Some(path) => match read_file(path, CONFIGURATION) {
             Ok(text) => loaded.add(path, text),
             Err(error) => loaded.problems.push(unreadable(path, &error)),
         },
         None => {
             for path in [user_file(), Some(PROJECT.into())].into_iter().flatten() {
-                match std::fs::read_to_string(&path) {
+                match read_file(&path, CONFIGURATION) {
                     Ok(text) => loaded.add(&path, text),
-                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                    Err(error) if error.is_missing() => {}
                     Err(error) => loaded.problems.push(unreadable(&path, &error)),
                 }
             }
@@ -48,8 +48,8 @@ impl Loaded {
     }
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
-    Problem::error(format!("{}: cannot be read: {error}", path.display())).hint("is the path right, and is it UTF-8?")
+fn unreadable(path: &Path, error: &ReadError) -> Problem {
+    Problem::error(format!("{}: cannot be read: {error}", path.display())).hint(error.hint("is the path right?"))
 }
 
 /// `$XDG_CONFIG_HOME` counts only if it is absolute, as its specification has it.

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::Found;
 use super::file::Source;
 use super::nearest::instead;
-use super::options::Options;
+use super::options::{MOST_UNKNOWN, Options};
 use crate::problem::{Place, Problem};
 
 /// A table under way.
@@ -200,10 +200,15 @@ impl<'s> Section<'s> {
 
     /// Says which keys nobody asked for.
     pub(super) fn finish(self) {
-        for key in self.table.keys() {
+        for key in self.table.keys().take(MOST_UNKNOWN) {
             let place = self.source.place(key.span().start);
             let problem = Problem::error(format!("unknown key {}", self.named(key.get_ref()))).at(&place);
             self.source.tell(problem.hint(instead(key.get_ref(), &self.known)));
+        }
+        if let Some(key) = self.table.keys().nth(MOST_UNKNOWN) {
+            let more = self.table.len() - MOST_UNKNOWN;
+            let place = self.source.place(key.span().start);
+            self.source.tell(Problem::error(format!("and {more} more unknown keys")).at(&place));
         }
     }
 }

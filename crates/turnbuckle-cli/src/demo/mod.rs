@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::show::{Fold, Palette, Screen, Shown, Tone, terminal_width};
-use crate::signals::{Heard, Signals};
+use crate::signals::{Heard, Second, Signals};
 use pace::{Pace, Pacer};
 use syntax::{Checker, Syntax};
 
@@ -36,7 +36,7 @@ pub(crate) enum Played {
 pub(crate) async fn play() -> Result<Played, Stopped> {
     let failed = |error: BoxError| Stopped::failed(Problem::error(format!("the demo: {error}")));
     let stage = Stage::set().await.map_err(failed)?;
-    let mut signals = Signals::listen().map_err(|error| failed(error.into()))?;
+    let mut signals = Signals::listen(Second::IsPassedOn).map_err(|error| failed(error.into()))?;
     let played = tokio::select! {
         exit = stage.play() => Played::ToTheEnd(exit.map_err(failed)?),
         heard = signals.next() => {

@@ -3,7 +3,6 @@
 //! The hooks are real, and so are their programs. Model, tools and store are not: a scripted turn leads to the point, every
 //! other point is left out, and nothing is kept.
 
-use std::io::Read as _;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -24,7 +23,8 @@ use crate::assemble::prepare;
 use crate::exit::Exit;
 use crate::look;
 use crate::problem::Problem;
-use crate::show::clean;
+use crate::read_file::{PIPED, text};
+use crate::show::{clean, json_line};
 
 /// What command hooks read on stdin; what a point does not need may be missing, and other keys are ignored.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,17 +61,18 @@ pub(super) async fn rehearse(args: &Rehearsal, json: bool, common: &Common) -> R
         .await
         .map_err(|failure| Stopped::failed(Problem::error(format!("the rehearsal could not be played: {failure}"))))?;
     super::print(&match json {
-        true => records.iter().map(|record| format!("{}\n", json!(record))).collect::<String>(),
+        true => records.iter().map(json_line).collect::<Result<String, _>>().map_err(look::unprintable)?,
         false => clean(&(records.iter().map(look::hook).collect::<String>() + &trace)),
     });
     Ok(Exit::Completed)
 }
 
 fn read() -> Result<Event, Stopped> {
-    let mut text = String::new();
-    let read = std::io::stdin().lock().read_to_string(&mut text);
-    read.map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
-    serde_json::from_str(&text).map_err(|error| {
+    let text = text(std::io::stdin().lock(), PIPED)
+        .map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
+    // As an object first: a list of values would fill the fields of the event in their order.
+    let object = serde_json::from_str::<serde_json::Map<String, Value>>(&text);
+    object.and_then(|object| Event::deserialize(Value::Object(object))).map_err(|error| {
         let problem = Problem::error(format!("the event on stdin makes no sense: {error}"));
         Stopped::usage(
             problem.hint("it is the JSON object that a command hook reads: docs/program.md has one for each point"),

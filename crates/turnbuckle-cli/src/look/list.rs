@@ -16,7 +16,8 @@ use crate::Stopped;
 use crate::args::{Common, List};
 use crate::exit::Exit;
 use crate::output;
-use crate::show::{clean, opening, terminal_width};
+use crate::problem::{Problem, with_causes};
+use crate::show::{clean, json_line, name, opening, terminal_width};
 use crate::store::to_look_at;
 
 /// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
@@ -27,17 +28,30 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     if listed.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }
-    let mut text = String::new();
+    let (mut text, mut unreadable) = (String::new(), Vec::new());
     let columns = Columns::of(&listed, SystemClock::default().now());
     for one in &listed {
-        let message = last_message(&store, &one.id).await.map_err(failed)?;
+        let message = match last_message(&store, &one.id).await {
+            Ok(message) => message,
+            Err(error) => {
+                unreadable.push(not_listed(&one.id, &error));
+                continue;
+            }
+        };
         text += &match args.json {
             true => as_json(one, columns.now, message.as_deref()).map_err(unprintable)?,
-            false => columns.line(one, message.as_deref().unwrap_or_default()),
+            false => columns.line(one, message.as_deref().unwrap_or_default()) + "\n",
         };
-        text.push('\n');
     }
-    print_all(&text)
+    let exit = print_all(&text)?;
+    output::report(&unreadable);
+    Ok(if unreadable.is_empty() { exit } else { Exit::Failed })
+}
+
+/// One conversation that cannot be read does not hide the others.
+fn not_listed(id: &ConversationId, error: &StoreError) -> Problem {
+    Problem::error(format!("conversation {} is not listed: {}", name(id.as_str()), with_causes(error)))
+        .hint("the others are listed; the database may be damaged, or written by a newer version")
 }
 
 /// What the person said last. The log is read backwards, a little more each time.
@@ -77,7 +91,7 @@ fn as_json(one: &ConversationSummary, now: Timestamp, message: Option<&str>) -> 
     if left {
         line["left"] = true.into();
     }
-    serde_json::to_string(&line)
+    json_line(&line)
 }
 
 /// How wide everything is.

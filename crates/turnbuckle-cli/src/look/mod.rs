@@ -47,7 +47,7 @@ fn failed(error: StoreError) -> Stopped {
     Stopped::failed(if matches!(error, StoreError::NotFound { .. }) { problem.hint(KNOWN) } else { problem })
 }
 
-fn unprintable(error: serde_json::Error) -> Stopped {
+pub(crate) fn unprintable(error: serde_json::Error) -> Stopped {
     Stopped::failed(Problem::error(format!("what was found cannot be printed as JSON: {error}")))
 }
 

@@ -16,7 +16,7 @@ use crate::args::{Common, Show};
 use crate::chat::question;
 use crate::exit::Exit;
 use crate::run::Answering;
-use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, pending, terminal_width};
+use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, json_line, pending, terminal_width};
 use crate::store::to_look_at;
 
 /// How many events are read at a time: a log may be long.
@@ -65,7 +65,7 @@ fn told(id: &ConversationId, event: &Arc<Event>) -> FeedEvent {
 }
 
 fn as_json(told: &FeedEvent) -> Result<String, Stopped> {
-    serde_json::to_string(told).map(|line| line + "\n").map_err(unprintable)
+    json_line(told).map_err(unprintable)
 }
 
 /// A person at the log.

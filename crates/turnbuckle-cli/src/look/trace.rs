@@ -15,7 +15,7 @@ use crate::Stopped;
 use crate::args::{Common, Trace};
 use crate::exit::Exit;
 use crate::problem::Problem;
-use crate::show::clean;
+use crate::show::{clean, name};
 use crate::store::to_look_at;
 
 /// All turns, or one.
@@ -72,8 +72,11 @@ fn without_tools(line: &str) -> &str {
 /// A run of a hook, as a line.
 pub(crate) fn hook(record: &Record) -> String {
     let Record { point, hook, decision, took, call, failure, tokens, shed } = record;
-    let call = call.as_ref().map(|call| format!(" for {call}")).unwrap_or_default();
-    let failure = failure.as_ref().map(|failure| format!(": {}", failure.trim_end())).unwrap_or_default();
+    let call = call.as_ref().map(|call| format!(" for {}", name(call.as_str()))).unwrap_or_default();
+    let failure = failure
+        .as_ref()
+        .map(|failure| format!(": {}", failure.trim_end().replace('\n', "\n          ")))
+        .unwrap_or_default();
     let count = |tokens: u32, what: &str| if tokens > 0 { format!(", {tokens} tokens {what}") } else { String::new() };
     let (added, left_out) = (count(*tokens, "added"), count(*shed, "left out for lack of room"));
     let ms = took.as_micros() as f64 / 1000.0;

@@ -35,7 +35,13 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let message = message.map(|message| schema::shaped(message, args.schema.as_deref())).transpose()?;
     let conversations = match &message {
         Some(_) => ready.store.conversations(ready.agent.clone())?,
-        None => Conversations::builder(ready.agent.clone(), ready.store.existing()?),
+        None => {
+            let hint = format!(
+                "there is no turn to finish; with a message, `turnbuckle run -c {id}{} \"…\"` begins the conversation",
+                common.same_store()
+            );
+            Conversations::builder(ready.agent.clone(), ready.store.existing(&hint)?)
+        }
     };
     let looks = Looks { json: args.json, quiet: args.quiet, bare: args.bare, in_one_piece: args.schema.is_some() };
     let wanted = if message.is_some() { Wanted::PerhapsNew } else { Wanted::Known };

@@ -13,6 +13,7 @@ use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
 use crate::problem::Problem;
+use crate::store::MADE_BY_RUN;
 
 /// The longest answer: it becomes part of every later request to the model.
 const LONGEST: usize = 1 << 20;
@@ -22,7 +23,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let id = named(&args.id)?;
     let answer = answer(&args)?;
     let ready = Ready::of(prepare(common))?;
-    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?);
+    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?);
     let looks = Looks { json: args.json, ..Looks::default() };
     let mut watch = Watch::begin(conversations, id, looks, &ready, common, Wanted::Known).await?;
     watch.carry_on().await;

@@ -7,13 +7,13 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
 use turnbuckle::{ConversationId, Outcome, TurnReport, TurnStatus};
 
-use crate::args::{Common, quoted};
+use crate::args::Common;
 use crate::assemble::{choose_model, holds_a_secret};
 use crate::config;
 use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
-use crate::show;
+use crate::show::{self, quoted};
 
 /// The exit code, and what to say on stderr.
 pub(super) fn of(rest: &Result<TurnStatus, TurnError>, answering: &Answering) -> (Exit, Vec<Problem>) {
@@ -56,6 +56,9 @@ fn shown(pending: &[Pending]) -> String {
     calls.join(" and for ")
 }
 
+/// The longest id of a call, in bytes, that is written into a command for a person to copy.
+const LONGEST_SHOWN: usize = 200;
+
 /// What a person must type to answer.
 pub(crate) struct Answering {
     pub(crate) id: ConversationId,
@@ -88,8 +91,16 @@ impl Answering {
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
+        let (id, options) = (&self.id, &self.options);
+        let length = pending.call.as_str().len();
+        if length > LONGEST_SHOWN {
+            return format!(
+                "`turnbuckle resolve {id} CALL {answer}{options}` (or {instead}), where CALL is the id of the call: it has \
+                 {length} bytes, and `turnbuckle show {id}{options} --json` prints it, as `call` of the `suspension`"
+            );
+        }
         // The id of a call is the model's, and a person pastes this into a shell.
-        let (id, options, call) = (&self.id, &self.options, quoted(pending.call.as_str()));
+        let call = quoted(pending.call.as_str());
         match call.starts_with('-') {
             true => format!("`turnbuckle resolve {id} {answer}{options} -- {call}` (or {instead})"),
             false => format!("`turnbuckle resolve {id} {call} {answer}{options}` (or {instead})"),

@@ -12,7 +12,7 @@ use turnbuckle::scope::Author;
 use super::watch::Looks;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, brief, clean, terminal_width};
+use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, brief, clean, json_line, terminal_width};
 
 /// One of three ways to look at a turn.
 pub(super) enum View {
@@ -73,8 +73,8 @@ impl View {
 
     pub(super) fn told(&mut self, told: &FeedEvent, output: &Output) {
         match self {
-            Self::Json => match serde_json::to_string(told) {
-                Ok(line) => output.out(line + "\n"),
+            Self::Json => match json_line(told) {
+                Ok(line) => output.out(line),
                 // Events are made of strings, numbers and such: there is none that JSON cannot say.
                 Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
             },

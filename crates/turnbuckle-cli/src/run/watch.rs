@@ -21,7 +21,7 @@ use crate::args::Common;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::signals::Signals;
+use crate::signals::{Second, Signals};
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ impl Watch {
             conversations.snapshot(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?;
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
-        let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
+        let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::Ends).map_err(broken)?);
         if !looks.quiet {
             output.err(ready.remarks());
         }

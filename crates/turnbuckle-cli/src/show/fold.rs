@@ -9,6 +9,7 @@ use turnbuckle::hook::Point;
 use turnbuckle::message::Text;
 use turnbuckle::{CallId, Outcome};
 
+use super::safe;
 use super::words::{asked, brief, called, count, few_lines, recalled, result};
 use super::{Line, Shown, Tone};
 
@@ -70,12 +71,14 @@ impl Fold {
                 let (sign, tone) = if *ok { ('=', Tone::Tool) } else { ('!', Tone::Bad) };
                 one("dispatch", tone, format!("{} {sign} {}", self.call(call), result(&content.text())))
             }
-            EventKind::Suspension { call, question, .. } => {
-                self.after_words([line("wait", Tone::Hook, format!("{call}: {}", asked(question)))])
-            }
+            EventKind::Suspension { call, question, .. } => self.after_words([line(
+                "wait",
+                Tone::Hook,
+                format!("{}: {}", safe::name(call.as_str()), asked(question)),
+            )]),
             EventKind::Resolution { call, decision, by, .. } => {
                 let word = format!("{decision:?}").to_lowercase();
-                one("resolve", Tone::Hook, format!("{call}: {word} by {by}"))
+                one("resolve", Tone::Hook, format!("{}: {word} by {by}", safe::name(call.as_str())))
             }
             EventKind::StopFeedback { refusals } => {
                 self.messages += 1;
@@ -95,7 +98,7 @@ impl Fold {
     }
 
     fn call(&self, call: &CallId) -> String {
-        self.calls.get(call).cloned().unwrap_or_else(|| call.to_string())
+        self.calls.get(call).cloned().unwrap_or_else(|| safe::name(call.as_str()))
     }
 
     fn ended(&mut self, ended: &TurnEnded) -> Vec<Shown> {

@@ -1,12 +1,15 @@
 //! What happens, as a person reads it: events are folded into lines, and a screen lays the lines out.
 
 mod fold;
+mod safe;
 mod screen;
 mod words;
+mod wrap;
 
 pub(crate) use fold::Fold;
+pub(crate) use safe::{clean, json_line, name, quoted};
 pub(crate) use screen::{Palette, Screen, terminal_width};
-pub(crate) use words::{brief, clean, opening, pending};
+pub(crate) use words::{brief, opening, pending};
 
 /// What a line is about; the screen chooses the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
