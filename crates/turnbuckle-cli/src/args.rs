@@ -74,6 +74,10 @@ pub(crate) struct Common {
     /// else sqlite:.turnbuckle/turnbuckle.db]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
+    /// Say on stderr what the runtime does; -vv and -vvv say more. TURNBUCKLE_LOG=LEVEL, or TARGET=LEVEL,…, does the same;
+    /// TURNBUCKLE_LOG_FILE names a file to write to instead
+    #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
 }
 
 impl Common {
@@ -297,7 +301,8 @@ mod tests {
 
     #[test]
     fn a_command_that_is_shown_can_be_copied() {
-        let common = Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), model: None };
+        let common =
+            Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), ..Common::default() };
         assert_eq!(common.same_store(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db");
     }
 }

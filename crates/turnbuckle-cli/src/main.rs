@@ -14,6 +14,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
+mod logging;
 mod look;
 mod model_name;
 mod model_trouble;
@@ -43,7 +44,9 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage } else { Exit::Completed }.into();
         }
     };
-    match start(args) {
+    let done = logging::start(args.common.verbose).map_err(Stopped::usage).and_then(|()| start(args));
+    logging::finish();
+    match done {
         Ok(exit) => exit.into(),
         Err(stopped) => {
             output::report(&stopped.problems);

@@ -12,6 +12,7 @@ use crate::Stopped;
 use crate::args::Common;
 use crate::config::{self, Config};
 use crate::exit::Exit;
+use crate::logging::CLI;
 use crate::problem::{Problem, with_causes};
 
 /// The folder for what Turnbuckle keeps in a project.
@@ -81,25 +82,34 @@ impl StoreName {
     /// Conversations of `agent` in it; made if it is not there.
     pub(crate) fn conversations(&self, agent: Agent) -> Result<ConversationsBuilder, Stopped> {
         match self {
-            Self::Memory => Ok(Conversations::builder(agent, MemoryStore::default())),
+            Self::Memory => {
+                tracing::info!(target: CLI, store = %self, "store opened");
+                Ok(Conversations::builder(agent, MemoryStore::default()))
+            }
             Self::Sqlite(path) => {
                 make_own_folder(path).map_err(|error| {
                     let what = format!("making the folder of the database {}: {error}", path.display());
                     Stopped::failed(Problem::error(what).hint(ELSEWHERE))
                 })?;
-                Ok(Conversations::builder(agent, opened(SqliteStore::open(path))?))
+                Ok(Conversations::builder(agent, self.opened(SqliteStore::open(path), "read and write")?))
             }
         }
     }
 
     /// To go on with what is kept in it already; nothing is made. `hint`: what to do if there is no database.
     pub(crate) fn existing(&self, hint: &str) -> Result<SqliteStore, Stopped> {
-        opened(SqliteStore::open(self.file(hint)?))
+        self.opened(SqliteStore::open(self.file(hint)?), "read and write")
     }
 
     /// To look at what is kept in it; nothing is written.
     fn to_look_at(&self) -> Result<SqliteStore, Stopped> {
-        opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?))
+        self.opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?), "read only")
+    }
+
+    fn opened<E: std::error::Error>(&self, opened: Result<SqliteStore, E>, mode: &str) -> Result<SqliteStore, Stopped> {
+        let store = opened.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE)))?;
+        tracing::info!(target: CLI, store = %self, mode, "store opened");
+        Ok(store)
     }
 
     /// The database, which is there.
@@ -149,10 +159,6 @@ pub(crate) const MADE_BY_RUN: &str =
 
 /// Where else conversations can be kept.
 const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
-
-fn opened<E: std::error::Error>(store: Result<SqliteStore, E>) -> Result<SqliteStore, Stopped> {
-    store.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE)))
-}
 
 /// Conversations are nobody's source code: the folder keeps itself out of git. One that is there already is left alone.
 fn make_own_folder(database: &Path) -> io::Result<()> {

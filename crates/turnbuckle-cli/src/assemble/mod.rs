@@ -12,6 +12,7 @@ use turnbuckle::{Agent, AgentBuilder};
 
 use crate::args::Common;
 use crate::config::{self, Config, Found, Loaded};
+use crate::logging::CLI;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::store::StoreName;
@@ -52,7 +53,7 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         files,
         problems,
         model_is_default: chosen.is_default(),
-        model: chosen.name,
+        model: chosen.name.clone(),
         gated: Vec::new(),
         mute: Vec::new(),
         hooks: Vec::new(),
@@ -60,12 +61,22 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
     };
     prepared.assemble(model);
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
+    prepared.log(chosen.by);
     prepared
 }
 
 impl Prepared {
     pub(crate) fn has_errors(&self) -> bool {
         self.problems.iter().any(Problem::is_error)
+    }
+
+    fn log(&self, by: By) {
+        let files: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
+        let errors = self.problems.iter().filter(|problem| problem.is_error()).count();
+        let (hooks, warnings) = (self.hooks.len(), self.problems.len() - errors);
+        tracing::info!(target: CLI, files = files.join(", "), hooks, errors, warnings, "configuration loaded");
+        let model = if holds_a_secret(&self.model) { "(its address has a password)" } else { self.model.as_str() };
+        tracing::info!(target: CLI, model, by = by.name(), "model chosen");
     }
 
     /// Without a model everything else is still judged: a person wants all mistakes at once.
@@ -150,6 +161,16 @@ pub(crate) enum By {
     Option,
     File,
     Nobody,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Option => "option",
+            Self::File => "file",
+            Self::Nobody => "default",
+        }
+    }
 }
 
 /// A model's name is kept and shown; its address may hold a password.

@@ -6,6 +6,7 @@ use turnbuckle::message::Text;
 use turnbuckle::store::Answer;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
+use crate::logging::CLI;
 use crate::problem::{Problem, with_causes};
 
 /// How many orders may wait.
@@ -24,6 +25,17 @@ pub(super) enum Order {
     /// A turn that a crash left open is finished.
     TakeUp,
     Cancel,
+}
+
+impl Order {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Say(_) => "send",
+            Self::Answer { .. } => "answer",
+            Self::TakeUp => "resume",
+            Self::Cancel => "cancel",
+        }
+    }
 }
 
 /// What came of an order, where that is worth a word.
@@ -62,6 +74,7 @@ pub(super) fn open(conversations: Conversations, id: ConversationId, scope: Scop
 async fn carry_out(conversations: &Conversations, id: &ConversationId, scope: &Scope, order: Order) -> Option<Report> {
     let elsewhere = |handle: &TurnHandle| handle.is_remote().then_some(Report::Elsewhere);
     let trouble = |error: SendError| Problem::error(with_causes(&error));
+    tracing::debug!(target: CLI, conversation = %id, order = order.name(), "order taken");
     match order {
         Order::Say(words) => match conversations.send_while(id, words, scope.clone(), WhileBusy::Queue).await {
             Ok(handle) => elsewhere(&handle),

@@ -20,6 +20,7 @@ use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
 use crate::Stopped;
 use crate::args::Common;
 use crate::exit::Exit;
+use crate::logging;
 use crate::output::Output;
 use crate::problem::{Problem, with_causes};
 use crate::run::{Answering, Ready, refused};
@@ -110,6 +111,7 @@ impl Session {
         let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
         let mut broken = pin!(self.face.output.broken());
+        let mut log = logging::for_chat();
         let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
         let exit = loop {
             self.ask();
@@ -130,6 +132,7 @@ impl Session {
                 },
                 told = self.tail.next() => self.told(told).await,
                 Some(report) = self.office.reports.recv() => self.reported(report),
+                Some(line) = log.recv() => self.face.say("log", Tone::Dim, line.trim_end()),
                 error = &mut upkeep, if keeps => {
                     keeps = false;
                     let text = format!("what other processes left in this store is not taken up: {}", with_causes(&error));

@@ -10,6 +10,7 @@ use super::reader::Section;
 use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
 use super::{Config, Loaded, Over};
+use crate::logging::CLI;
 use crate::problem::Problem;
 use crate::read_file::{CONFIGURATION, ReadError, read_file};
 
@@ -41,6 +42,8 @@ impl Loaded {
     fn add(&mut self, path: &Path, text: String) {
         let source = Source::new(path, text);
         let top = parse(&source);
+        let (bytes, hooks) = (source.text().len(), top.hooks.len());
+        tracing::debug!(target: CLI, file = %path.display(), bytes, hooks, "configuration file read");
         let base = std::mem::take(&mut self.config);
         self.config = top.over(base);
         self.files.push(path.to_path_buf());

@@ -7,7 +7,7 @@ mod words;
 mod wrap;
 
 pub(crate) use fold::Fold;
-pub(crate) use safe::{clean, json_line, name, quoted};
+pub(crate) use safe::{clean, json_line, log_line, name, quoted};
 pub(crate) use screen::{Palette, Screen, terminal_width};
 pub(crate) use words::{brief, opening, pending};
 

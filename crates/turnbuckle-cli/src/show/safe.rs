@@ -43,6 +43,12 @@ pub(crate) fn name(text: &str) -> String {
     shown
 }
 
+/// A line of the log, with its line end: whatever a field holds, it stays one line.
+pub(crate) fn log_line(text: &str) -> String {
+    let safe = |ch: char| if is_unsafe(ch) { char::REPLACEMENT_CHARACTER } else { ch };
+    text.trim_end_matches('\n').chars().map(safe).chain(['\n']).collect()
+}
+
 /// One word of a shell command. Unsafe characters are written as octal bytes in `$'…'`, which bash, zsh and ksh understand,
 /// so that a command can be copied from the screen whatever an id consists of.
 pub(crate) fn quoted(text: &str) -> String {

@@ -17,6 +17,7 @@ mod hostile_files;
 mod hostile_text;
 mod keeping;
 mod killed;
+mod logging;
 mod looking;
 mod messages;
 mod model_servers;
