@@ -228,12 +228,12 @@ pub(crate) enum HooksCommand {
     ///
     /// The event is the JSON object that a command hook reads there. Hooks and their programs are real; the model and the
     /// tools are stand-ins, and nothing is kept.
-    Test(Rehearsal),
+    Test(HooksTest),
 }
 
 /// Options of `hooks test`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Rehearsal {
+pub(crate) struct HooksTest {
     /// before_agent, before_tool, after_tool, after_model, stop or ended
     pub(crate) event: turnbuckle_tools::CommandPoint,
 }

@@ -1,6 +1,6 @@
 //! `-v` and `TURNBUCKLE_LOG`: what the runtime does, for operators. Without them nothing is collected.
 //!
-//! Events go through a bounded queue to a thread that writes them: a stderr that nobody reads holds up no turn. When the
+//! Events go through a bounded queue to a thread that writes them: a full stderr pipe does not hold up a turn. When the
 //! queue is full, lines are dropped and counted. Only events of Turnbuckle itself are shown, whatever is asked for: other
 //! libraries may put a request, and the key in it, into theirs.
 
@@ -147,13 +147,13 @@ fn write_all(pieces: &Receiver<Piece>, mut file: Option<File>) {
                 put(&line, &mut file, &mut chat);
             }
             Piece::ToChat(sender) => chat = Some(sender),
-            // Whoever waits for it may have given up.
+            // Sending fails if `finish` has stopped waiting.
             Piece::Flush(done) => drop(done.try_send(())),
         }
     }
 }
 
-/// Nothing can be told of a log that cannot be written, and no turn depends on it.
+/// Write errors are dropped: there is no place to report them, and no turn depends on the log.
 fn put(line: &str, file: &mut Option<File>, chat: &mut Option<mpsc::Sender<String>>) {
     if let Some(file) = file {
         drop(file.write_all(line.as_bytes()));

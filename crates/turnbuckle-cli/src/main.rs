@@ -1,8 +1,8 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
-//! Read in this order: `args` says what can be asked for, `config` what the files say, `assemble` makes an agent of it,
-//! `run` drives one turn in a `store` and `show` tells of it; `chat` drives one after the other; `look` tells of those
-//! that are kept. `demo` is a turn that explains the project.
+//! Read in this order: `args` are the command-line arguments, `config` reads the files, `assemble` builds an agent from both,
+//! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, and `inspect`
+//! prints stored conversations. `demo` is a turn that explains the project.
 
 mod args;
 mod assemble;
@@ -14,8 +14,8 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
+mod inspect;
 mod logging;
-mod look;
 mod model_name;
 mod model_trouble;
 mod output;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Nobody may be there to read it.
+            // A closed stdout or stderr is not an error.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage } else { Exit::Completed }.into();
         }
@@ -77,9 +77,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
         Some(Command::Resolve(resolve)) => drive(run::resolve(resolve, &args.common)),
         Some(Command::Cancel(cancel)) => drive(run::cancel(cancel, &args.common)),
-        Some(Command::List(list)) => drive(look::list(list, &args.common)),
-        Some(Command::Show(show)) => drive(look::show(show, &args.common)),
-        Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
+        Some(Command::List(list)) => drive(inspect::list(list, &args.common)),
+        Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
+        Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
@@ -87,9 +87,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
     }
 }
 
-/// How long the store may take to tidy up when somebody wants to leave.
+/// How long stores and hooks may take to shut down after an interruption.
 const LEAVING: Duration = Duration::from_millis(250);
-/// How long hooks may take to give out what they still hold: a webhook, an audit log, a trace.
+/// How long they may take otherwise: a hook may have a webhook, an audit log or a trace to deliver.
 const CLOSING: Duration = Duration::from_secs(6);
 
 /// Two workers: a tool that blocks one does not keep a signal from being heard.
@@ -101,8 +101,8 @@ fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stop
     let done = runtime.block_on(work);
     // What is not over by now is not waited for, and its program does not live on.
     turnbuckle_tools::kill_all_groups();
-    // The books are closed. Whoever lets go of the store and of the hooks last tidies up, and is waited for; but not for
-    // long by somebody who interrupted: a tool may still read a slow disk.
+    // The turn's end is in the log. The last task that drops the store or a hook shuts it down, and is waited for; only a
+    // moment after an interruption, since a tool may still read a slow disk.
     let interrupted = matches!(done, Ok(Exit::Cancelled) | Err(_));
     runtime.shutdown_timeout(if interrupted { LEAVING } else { CLOSING });
     done

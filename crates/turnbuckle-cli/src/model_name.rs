@@ -35,7 +35,7 @@ impl ModelName {
         }
     }
 
-    /// The one that answers if nobody chose: that of the first key, else the demo.
+    /// The default model: that of the first key in the environment, else the demo.
     pub(crate) fn first_found() -> String {
         turnbuckle_models::first_found(&Environment::process())
             .map_or_else(|| "demo".to_owned(), |name| name.to_string())
@@ -155,7 +155,7 @@ impl SharedModel {
     }
 
     /// Whether a sub-agent's first model call would fail.
-    pub(crate) fn is_mute(&self, sub_agent: &str) -> bool {
+    pub(crate) fn lacks_replies_for(&self, sub_agent: &str) -> bool {
         let Self::Script(script) = self else { return false };
         script.on_exhausted != OnExhausted::Echo && script.for_sub_agent(sub_agent).replies.is_empty()
     }

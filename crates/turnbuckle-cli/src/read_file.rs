@@ -79,7 +79,7 @@ pub(crate) fn text(source: impl io::Read, limit: u64) -> Result<String, ReadErro
     String::from_utf8(bytes).map_err(|error| ReadError::NotText { at: error.utf8_error().valid_up_to() })
 }
 
-/// Looks before it opens, because opening a device can do something; opens without waiting for the other end of a pipe; and
+/// DisplayOptions before it opens, because opening a device can do something; opens without waiting for the other end of a pipe; and
 /// looks again at what it opened, because that is what is read.
 fn open(path: &Path) -> Result<File, ReadError> {
     must_be_regular(std::fs::metadata(path).map_err(ReadError::Io)?.file_type())?;

@@ -77,7 +77,7 @@ impl Signals {
     }
 }
 
-/// Until nobody handles signals any more.
+/// Passes signals on until the receiver is dropped.
 async fn listen(mut sources: Sources, tell: Sender<Heard>, second: Second) {
     let mut before = false;
     loop {

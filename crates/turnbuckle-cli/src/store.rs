@@ -102,7 +102,7 @@ impl StoreName {
     }
 
     /// To look at what is kept in it; nothing is written.
-    fn to_look_at(&self) -> Result<SqliteStore, Stopped> {
+    fn open_read_only(&self) -> Result<SqliteStore, Stopped> {
         self.opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?), "read only")
     }
 
@@ -140,11 +140,11 @@ impl std::fmt::Display for StoreName {
 
 /// The chosen store for those who only look, and who they are: of the configuration nothing else matters, but it must be
 /// readable.
-pub(crate) fn to_look_at(common: &Common) -> Result<(SqliteStore, Scope), Stopped> {
+pub(crate) fn open_read_only(common: &Common) -> Result<(SqliteStore, Scope), Stopped> {
     let config::Loaded { config, mut problems, .. } = config::load(common.config.as_deref());
     problems.retain(Problem::is_error);
     match StoreName::choose(common, &config) {
-        Ok(name) if problems.is_empty() => Ok((name.to_look_at()?, config.scope.scope())),
+        Ok(name) if problems.is_empty() => Ok((name.open_read_only()?, config.scope.scope())),
         Ok(_) => Err(Stopped { problems, exit: Exit::Usage }),
         Err(problem) => {
             problems.push(problem);
@@ -160,7 +160,7 @@ pub(crate) const MADE_BY_RUN: &str =
 /// Where else conversations can be kept.
 const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
 
-/// Conversations are nobody's source code: the folder keeps itself out of git. One that is there already is left alone.
+/// Makes the folder of the database, with a `.gitignore` that keeps it out of git. An existing folder is left alone.
 fn make_own_folder(database: &Path) -> io::Result<()> {
     let Some(folder) = database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))
     else {

@@ -101,7 +101,7 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
     }
     let uses: Vec<(&str, &'static Row)> = CATALOGUE.iter().map(|row| (row.name, row)).collect();
     let used = section.word("use", &uses);
-    // Without a `use` nobody knows the rest of its keys.
+    // Without `use` it is not known which other keys the section may have.
     let used = section.required("use", "\"command\"", used)?.value;
     let source = section.source();
     let open_model = |name: &str| open_model(name, source.folder());

@@ -71,7 +71,7 @@ impl Options<'_> {
         self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));
     }
 
-    /// Tells it; gives back the top-level key that nobody knows, if that was it.
+    /// Reports the error. Returns the unknown top-level key if that was the error.
     fn tell_shape(&self, row: &Row, error: &Error) -> Option<String> {
         let span = error.span().unwrap_or(self.table.span());
         let message = error.message();

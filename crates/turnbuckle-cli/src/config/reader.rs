@@ -184,7 +184,7 @@ impl<'s> Section<'s> {
 
     /// A value that must be there.
     pub(super) fn required<T>(&self, key: &str, example: &str, found: Option<T>) -> Option<T> {
-        // A value of the wrong kind was told of when it was read.
+        // A value of the wrong kind was reported when it was read.
         if found.is_none() && !self.present.contains(&key) {
             let what = format!("{} is missing", self.named(key));
             self.source.tell(Problem::error(what).at(&self.place).hint(format!("write `{key} = {example}`")));
@@ -192,13 +192,13 @@ impl<'s> Section<'s> {
         found
     }
 
-    /// Hands on what nobody asked for.
+    /// Passes on the keys that were not read, as options of a hook.
     pub(super) fn rest<T>(self, read: impl FnOnce(Options<'_>) -> T) -> T {
         let Self { source, title, table, known, span, .. } = self;
         read(Options { source, title: &title, table: Spanned::new(span, table), common: &known })
     }
 
-    /// Says which keys nobody asked for.
+    /// Reports the keys that were not read as unknown.
     pub(super) fn finish(self) {
         for key in self.table.keys().take(MOST_UNKNOWN) {
             let place = self.source.place(key.span().start);

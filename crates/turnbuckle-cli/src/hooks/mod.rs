@@ -1,6 +1,6 @@
 //! `turnbuckle hooks`: what runs at each point, in order, with its options and what its failure would mean.
 
-mod rehearsal;
+mod test;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,13 +14,13 @@ use crate::assemble::{Prepared, prepare};
 use crate::catalogue::CATALOGUE;
 use crate::config::HookPart;
 use crate::exit::Exit;
-use crate::look::unprintable;
+use crate::inspect::unprintable;
 use crate::show::{clean, json_line};
 
 /// Prints the hooks of the configuration, or with `--available` those that could be in it; or tests them.
 pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
-    if let Some(HooksCommand::Test(rehearsal)) = &args.command {
-        return rehearsal::rehearse(rehearsal, args.json, common).await;
+    if let Some(HooksCommand::Test(options)) = &args.command {
+        return test::test(options, args.json, common).await;
     }
     if args.available {
         return Ok(print(&available(args.json)?));
@@ -37,7 +37,7 @@ pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped
     Ok(print(&text))
 }
 
-/// Whoever closed stdout has seen enough.
+/// A closed stdout is not an error.
 fn print(text: &str) -> Exit {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Exit::Completed
@@ -128,7 +128,7 @@ impl Line<'_> {
     }
 }
 
-/// Who looks over a shoulder sees that a secret is set, and not which.
+/// The value of an option for display; of a secret only that it is set.
 fn disclosed(key: &str, value: &Value) -> Value {
     let secret = ["salt", "secret", "token", "password"].iter().any(|word| key.ends_with(word));
     if secret { Value::from("…") } else { value.clone() }

@@ -16,21 +16,21 @@ use crate::problem::{Problem, with_causes};
 use crate::show::{self, quoted};
 
 /// The exit code, and what to say on stderr.
-pub(super) fn of(rest: &Result<TurnStatus, TurnError>, answering: &Answering) -> (Exit, Vec<Problem>) {
+pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> (Exit, Vec<Problem>) {
     match rest {
         Ok(TurnStatus::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
         Ok(TurnStatus::Waiting(pending)) => {
             let what = format!("the turn waits for {}", shown(pending));
-            (Exit::Waiting, vec![Problem::error(what).hint(answering.hint(pending))])
+            (Exit::Waiting, vec![Problem::error(what).hint(hints.hint(pending))])
         }
-        Err(error) => (Exit::Failed, vec![stopped(error, answering)]),
+        Err(error) => (Exit::Failed, vec![stopped(error, hints)]),
     }
 }
 
 /// The turn could not be carried on; what was written stands.
-fn stopped(error: &TurnError, answering: &Answering) -> Problem {
+fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
     let problem = Problem::error(with_causes(error));
-    let (id, options) = (&answering.id, &answering.options);
+    let (id, options) = (&hints.id, &hints.options);
     match error {
         TurnError::Store(cause) if matches!(**cause, StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => {
             problem.hint(format!(
@@ -38,17 +38,17 @@ fn stopped(error: &TurnError, answering: &Answering) -> Problem {
                  or run here; `turnbuckle show {id}{options}` says what became of the turn"
             ))
         }
-        _ if answering.durable => {
+        _ if hints.durable => {
             problem.hint(format!("what was written stands; `turnbuckle run -c {id}{options}` finishes the turn"))
         }
         _ => problem,
     }
 }
 
-/// A turn that waited before anybody came along.
-pub(super) fn busy(pending: &[Pending], answering: &Answering) -> Problem {
-    let what = format!("conversation {} is busy: its turn waits for {}", answering.id, shown(pending));
-    Problem::error(what).hint(answering.hint(pending))
+/// The turn already waited when the program started.
+pub(super) fn busy(pending: &[Pending], hints: &ResolveHints) -> Problem {
+    let what = format!("conversation {} is busy: its turn waits for {}", hints.id, shown(pending));
+    Problem::error(what).hint(hints.hint(pending))
 }
 
 fn shown(pending: &[Pending]) -> String {
@@ -60,7 +60,7 @@ fn shown(pending: &[Pending]) -> String {
 const LONGEST_SHOWN: usize = 200;
 
 /// What a person must type to answer.
-pub(crate) struct Answering {
+pub(crate) struct ResolveHints {
     pub(crate) id: ConversationId,
     /// Whether the question is kept until then.
     pub(crate) durable: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Answering {
     pub(crate) options: String,
 }
 
-impl Answering {
+impl ResolveHints {
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
         Self { id, durable, options: common.same_store() }
     }

@@ -59,7 +59,7 @@ impl Fold {
             EventKind::AssistantMessage { content, .. } => {
                 self.messages += 1;
                 self.said = Some(content.text()).filter(|text| !text.trim().is_empty());
-                vec![Shown::Silence]
+                vec![Shown::EndOfText]
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
                 self.calls.insert(call.clone(), recalled(name, arguments));
@@ -94,7 +94,7 @@ impl Fold {
 
     /// What was said before these lines was not the last word.
     fn after_words(&mut self, lines: impl IntoIterator<Item = Shown>) -> Vec<Shown> {
-        self.said.take().map(Shown::Said).into_iter().chain(lines).collect()
+        self.said.take().map(Shown::Message).into_iter().chain(lines).collect()
     }
 
     fn call(&self, call: &CallId) -> String {
@@ -128,15 +128,15 @@ impl Fold {
                 one("build", Tone::Dim, text)
             }
             LiveEvent::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
-            LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thought(text.to_string())],
+            LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thinking(text.to_string())],
             LiveEvent::AttemptDiscarded { attempt, by, reason } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
                 let text = format!("attempt {attempt} is taken back{by}{reason}");
-                vec![Shown::Silence, line("discard", Tone::Refusal, text)]
+                vec![Shown::EndOfText, line("discard", Tone::Refusal, text)]
             }
             LiveEvent::ToolProgress { call, payload } => self.progress(call, payload),
-            // Of what runs in the background it is told twice: as a hook, and as something that nobody waits for.
+            // A background hook has events of its own, which are shown instead.
             LiveEvent::HookStarted { point: Point::Background, .. }
             | LiveEvent::HookFinished { point: Point::Background, .. } => Vec::new(),
             LiveEvent::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),

@@ -272,7 +272,7 @@ fn the_log_stands_above_the_line_that_is_being_typed() {
     folder.run(&["run", "-c", "other", "--model", "demo", "hi"]).exits(0);
     screen.types("\r");
     screen.shows("\nlog       ");
-    screen.shows("order taken");
+    screen.shows("command taken");
     screen.shows("agent     hello");
     screen.shows("\n› ");
     screen.types("/quit\r");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::{Folder, below};
 use super::refusal::{Refusal, shown};
 use super::walk::{Kind, Walk};
@@ -34,9 +34,9 @@ pub(super) fn spec() -> Spec {
     Spec::server("list_files", description, parameters, Effect::Pure)
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path } = serde_json::from_value(arguments)?;
-    let mut walk = Walk::from(folder, &below(&path)?, leash)?;
+    let mut walk = Walk::from(folder, &below(&path)?, cancel)?;
     let mut found = Vec::new();
     let mut more = false;
     while let Some(entry) = walk.next()? {

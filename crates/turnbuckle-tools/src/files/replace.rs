@@ -12,7 +12,7 @@ use cap_std::fs::{
 };
 use rustix::process::{Pid, test_kill_process};
 
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
@@ -32,10 +32,10 @@ pub(super) struct Replaced {
 }
 
 impl Folder {
-    /// Whoever reads the file reads the old content or the new, never a part; a crash leaves one of the two. Folders on
+    /// Replaces a file in one step: a reader sees the old content or the new, never a part; a crash leaves one of the two. Folders on
     /// the way are made. The caller holds [`changing`](Self::changing).
-    pub(super) fn replace(&self, path: &Path, content: &[u8], leash: &Leash) -> Result<Replaced, Refusal> {
-        leash.held()?;
+    pub(super) fn replace(&self, path: &Path, content: &[u8], cancel: &CancelFlag) -> Result<Replaced, Refusal> {
+        cancel.check()?;
         let path = self.target(path)?;
         let failed = |source| Refusal::of("write", &path, source);
         let old = self.old(&path)?;
@@ -49,7 +49,7 @@ impl Folder {
         let (temporary, file) = fresh(&dir, old.as_ref()).map_err(failed)?;
         let renamed = fill(file, content, old.as_ref())
             .map_err(failed)
-            .and_then(|()| leash.held())
+            .and_then(|()| cancel.check())
             .and_then(|()| dir.rename(&temporary, &dir, name).map_err(failed));
         if let Err(refusal) = renamed {
             // It may be gone already; the refusal is what matters.
@@ -72,7 +72,7 @@ impl Folder {
         if !swept.insert(path.to_owned()) {
             return;
         }
-        // What cannot be listed or removed stays: it is in nobody's way.
+        // What cannot be listed or removed stays, and does no harm.
         let Ok(entries) = dir.entries() else { return };
         for entry in entries.flatten() {
             if is_left_over(&entry) {
@@ -106,7 +106,7 @@ impl Folder {
     }
 }
 
-/// A new file that nobody else has. One that replaces another is private until it has the other's permissions.
+/// A new file with a name of its own. One that replaces another is private until it has the other's permissions.
 fn fresh(dir: &Dir, old: Option<&Metadata>) -> io::Result<(String, File)> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(if old.is_some() { 0o600 } else { 0o666 });
@@ -134,7 +134,7 @@ fn process_of(name: &OsStr) -> Option<i32> {
     if digits(id) && digits(count) { id.parse().ok() } else { None }
 }
 
-/// Whether a temporary file has nobody who will rename it: its process is gone, and nothing was written for a while. The
+/// Whether no process will rename a temporary file: its process is gone, and nothing was written for a while. The
 /// second condition is for processes of another container, which cannot be seen from here.
 fn is_left_over(entry: &DirEntry) -> bool {
     let Some(process) = process_of(&entry.file_name()).and_then(Pid::from_raw) else { return false };

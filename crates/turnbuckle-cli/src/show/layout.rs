@@ -62,7 +62,7 @@ pub(crate) fn terminal_width(stream: &impl std::os::fd::AsFd) -> Option<usize> {
 
 /// Lays out lines and streamed words.
 #[derive(Debug)]
-pub(crate) struct Screen {
+pub(crate) struct Layout {
     palette: Palette,
     /// None: lines are not wrapped.
     width: Option<usize>,
@@ -75,7 +75,7 @@ pub(crate) struct Screen {
     speaker: &'static str,
 }
 
-impl Screen {
+impl Layout {
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
         Self { palette, width, column: None, held: String::new(), held_width: 0, speaker: "call" }
     }
@@ -92,7 +92,7 @@ impl Screen {
 
     /// A whole line; a text under way is ended first.
     pub(crate) fn line(&mut self, line: &Line) -> String {
-        let mut out = self.silence();
+        let mut out = self.end_text();
         let mut label = line.label;
         for row in self.rows(&line.text) {
             if !(label.is_empty() && row.is_empty()) {
@@ -176,7 +176,7 @@ impl Screen {
     }
 
     /// Ends a text under way.
-    pub(crate) fn silence(&mut self) -> String {
+    pub(crate) fn end_text(&mut self) -> String {
         if self.column.is_none() {
             return String::new();
         }
@@ -190,8 +190,8 @@ impl Screen {
 mod tests {
     use super::*;
 
-    fn screen(width: usize) -> Screen {
-        Screen::new(Palette::plain(), Some(width))
+    fn wide(width: usize) -> Layout {
+        Layout::new(Palette::plain(), Some(width))
     }
 
     fn line(text: &str) -> Line {
@@ -200,31 +200,31 @@ mod tests {
 
     #[test]
     fn lines_are_wrapped_beside_the_column() {
-        let shown = screen(20).line(&line("one two three four"));
+        let shown = wide(20).line(&line("one two three four"));
         assert_eq!(shown, "call      one two\n          three four\n");
-        assert_eq!(screen(15).line(&line("abcdefgh")), "call      abcde\n          fgh\n");
-        assert_eq!(screen(20).line(&line("a\n  ^ b")), "call      a\n            ^ b\n");
+        assert_eq!(wide(15).line(&line("abcdefgh")), "call      abcde\n          fgh\n");
+        assert_eq!(wide(20).line(&line("a\n  ^ b")), "call      a\n            ^ b\n");
     }
 
     #[test]
     fn wide_letters_count_twice() {
-        assert_eq!(screen(14).line(&line("日本語")), "call      日本\n          語\n");
+        assert_eq!(wide(14).line(&line("日本語")), "call      日本\n          語\n");
     }
 
     #[test]
     fn streamed_words_are_not_torn() {
-        let mut screen = screen(20);
+        let mut layout = wide(20);
         let pieces = ["one t", "wo thr", "ee four"];
-        let shown: String = pieces.iter().map(|piece| screen.text(piece, Tone::Plain)).collect();
-        assert_eq!(shown + &screen.silence(), "call      one two \n          three four\n");
+        let shown: String = pieces.iter().map(|piece| layout.text(piece, Tone::Plain)).collect();
+        assert_eq!(shown + &layout.end_text(), "call      one two \n          three four\n");
     }
 
     #[test]
     fn a_streamed_word_that_is_wider_than_a_row_is_cut_as_it_comes() {
-        let mut screen = screen(20);
-        let shown = screen.text("ab ", Tone::Plain) + &screen.text(&"x".repeat(25), Tone::Plain);
+        let mut layout = wide(20);
+        let shown = layout.text("ab ", Tone::Plain) + &layout.text(&"x".repeat(25), Tone::Plain);
         assert_eq!(shown, format!("call      ab \n          {}\n          {}", "x".repeat(10), "x".repeat(10)));
-        assert!(screen.held.len() <= 10);
-        assert_eq!(screen.silence(), format!("\n          {}\n", "x".repeat(5)));
+        assert!(layout.held.len() <= 10);
+        assert_eq!(layout.end_text(), format!("\n          {}\n", "x".repeat(5)));
     }
 }

@@ -18,11 +18,11 @@ use crate::exit::Exit;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::show::{clean, json_line, name, opening, terminal_width};
-use crate::store::to_look_at;
+use crate::store::open_read_only;
 
 /// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
-    let (store, scope) = to_look_at(common)?;
+    let (store, scope) = open_read_only(common)?;
     let mut listed = store.list().await.map_err(failed)?;
     listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_sub_agent());
     if listed.is_empty() && !args.json && io::stderr().is_terminal() {
@@ -78,7 +78,7 @@ fn state(standing: ConversationStatus) -> &'static str {
     }
 }
 
-/// Whether its turn is open and nobody carries it on: a crash left it.
+/// Whether its turn is open and no process holds it: a crash left it.
 fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
     one.standing == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
 }
