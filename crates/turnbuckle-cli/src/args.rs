@@ -43,8 +43,8 @@ Exit codes:
     3  a hook halted the turn or rejected every reply
     4  waiting: someone must approve or answer first
     5  exhausted: a limit of the turn was reached
-  130  cancelled by SIGINT, SIGTERM or SIGHUP; the turn's books are closed
-       first. A second signal ends the program at once";
+  130  cancelled by SIGINT, SIGTERM or SIGHUP; the turn's end is written to the
+       log first. A second signal ends the program at once";
 
 /// An agent that runs with your hooks.
 ///

@@ -251,14 +251,14 @@ impl Session {
 
     /// Ends the session. The caller restores the terminal.
     async fn leave(mut self, exit: Exit, mut signals: Signals) -> Exit {
-        let books = async {
+        let ended = async {
             while !self.rests() {
                 let told = self.tail.next().await;
                 self.told(told).await;
             }
         };
         // What is not done by then stays in the store, for the next process that resumes the conversation.
-        let _ = tokio::time::timeout(CLOSING, books).await;
+        let _ = tokio::time::timeout(CLOSING, ended).await;
         self.view.remove_footer();
         let (id, options, palette) = (&self.id, &self.hints.options, LEAVE_PASTES);
         let mut words = palette.to_owned();
