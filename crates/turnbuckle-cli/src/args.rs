@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::show::quoted;
+
 const EXAMPLES: &str = "\
 Examples:
   turnbuckle                             chat in this folder; without a model it
@@ -41,8 +43,8 @@ Exit codes:
     3  a hook halted the turn or rejected every reply
     4  waiting: someone must approve or answer first
     5  exhausted: a limit of the turn was reached
-  130  cancelled by SIGINT, SIGTERM or SIGHUP; the turn's books are closed
-       first. A second signal ends the program at once";
+  130  cancelled by SIGINT, SIGTERM or SIGHUP; the turn's end is written to the
+       log first. A second signal ends the program at once";
 
 /// An agent that runs with your hooks.
 ///
@@ -72,6 +74,10 @@ pub(crate) struct Common {
     /// else sqlite:.turnbuckle/turnbuckle.db]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) store: Option<String>,
+    /// Say on stderr what the runtime does; -vv and -vvv say more. TURNBUCKLE_LOG=LEVEL, or TARGET=LEVEL,…, does the same;
+    /// TURNBUCKLE_LOG_FILE names a file to write to instead
+    #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
 }
 
 impl Common {
@@ -86,15 +92,6 @@ impl Common {
         let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
         let shown = given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
         shown.collect()
-    }
-}
-
-/// As a shell wants it.
-pub(crate) fn quoted(text: &str) -> String {
-    let plain = |ch: char| ch.is_alphanumeric() || "_-./:@=+,".contains(ch);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 
@@ -231,12 +228,12 @@ pub(crate) enum HooksCommand {
     ///
     /// The event is the JSON object that a command hook reads there. Hooks and their programs are real; the model and the
     /// tools are stand-ins, and nothing is kept.
-    Test(Rehearsal),
+    Test(HooksTest),
 }
 
 /// Options of `hooks test`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Rehearsal {
+pub(crate) struct HooksTest {
     /// before_agent, before_tool, after_tool, after_model, stop or ended
     pub(crate) event: turnbuckle_tools::CommandPoint,
 }
@@ -304,7 +301,8 @@ mod tests {
 
     #[test]
     fn a_command_that_is_shown_can_be_copied() {
-        let common = Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), model: None };
+        let common =
+            Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), ..Common::default() };
         assert_eq!(common.same_store(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db");
     }
 }

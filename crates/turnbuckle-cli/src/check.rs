@@ -27,7 +27,7 @@ pub(crate) fn check(common: &Common) -> Exit {
     if prepared.has_errors() {
         return Exit::Usage;
     }
-    // Whoever closed stdout has seen enough.
+    // A closed stdout is not an error.
     let _ = std::io::stdout().lock().write_all(summary(&prepared).as_bytes());
     Exit::Completed
 }
@@ -44,7 +44,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
-    found.extend(prepared.mute.iter().map(says_nothing));
+    found.extend(prepared.without_replies.iter().map(says_nothing));
     let refusals = prepared.config.limits.max_stop_refusals.as_ref().filter(|limit| limit.value == 0);
     if let (Some(limit), true) = (refusals, prepared.hooks.iter().any(|hook| hook.points().contains(Point::OnStop))) {
         let what = "`max_stop_refusals = 0`: every refusal of a stop hook is overruled";
@@ -142,7 +142,7 @@ fn overfilled(part: &HookPart, prepared: &Prepared) -> Option<Problem> {
         .then(|| Problem::warning(what).at(place).hint("lower it, or raise `injection_reserve` in [limits]"))
 }
 
-/// Whoever writes a prompt means to say something.
+/// An empty system prompt is probably a mistake.
 fn unprompted(prepared: &Prepared) -> Vec<Problem> {
     let blank = |found: &&Found<String>| found.value.trim().is_empty();
     let own = prepared.config.agent.system.as_ref().filter(blank).map(|found| {
@@ -173,7 +173,7 @@ fn stops_nothing((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
     Some(Problem::warning(what).at(&part.place).hint(hint))
 }
 
-/// Whoever writes files here writes `turnbuckle.toml`, too, and its hooks are programs.
+/// A model that may write files without approval can write `turnbuckle.toml`, and so configure programs that run as hooks.
 fn unguarded(prepared: &Prepared) -> Option<Problem> {
     let agent = prepared.agent.as_ref()?;
     let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| Workspace::CHANGING.contains(name));

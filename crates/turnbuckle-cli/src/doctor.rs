@@ -10,14 +10,15 @@ use turnbuckle_models::{Environment, ProbeError, models_at};
 
 use crate::Stopped;
 use crate::args::{Common, Doctor};
-use crate::assemble::{By, choose_model};
+use crate::assemble::{ChosenBy, choose_model};
 use crate::config;
 use crate::exit::Exit;
+use crate::inspect::unprintable;
 use crate::model_name::{ModelName, open_provider};
 use crate::model_trouble;
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::show::clean;
+use crate::show::{clean, json_line};
 
 /// How long a server on this machine may take to say what it has.
 const PROBE: Duration = Duration::from_millis(800);
@@ -56,7 +57,7 @@ enum Health {
     Fails(Problem),
 }
 
-/// Looks around, asks for one token, and says so.
+/// Prints keys, local servers and the chosen model, and asks that model for one token.
 pub(crate) async fn doctor(args: &Doctor, common: &Common) -> Result<Exit, Stopped> {
     let environment = Environment::process();
     let loaded = config::load(common.config.as_deref());
@@ -64,10 +65,10 @@ pub(crate) async fn doctor(args: &Doctor, common: &Common) -> Result<Exit, Stopp
     let (servers, health) = tokio::join!(servers(&environment), health(&chosen.name));
     output::report(&loaded.problems);
     let text = match args.json {
-        true => format!("{}\n", as_json(&environment, &servers, &chosen.name, chosen.by, &health)),
+        true => json_line(&as_json(&environment, &servers, &chosen.name, chosen.by, &health)).map_err(unprintable)?,
         false => as_text(&environment, &servers, &chosen.name, chosen.by, &health),
     };
-    // Whoever closed stdout has seen enough.
+    // A closed stdout is not an error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     if let Health::Fails(problem) = &health {
         output::report(std::slice::from_ref(problem));
@@ -132,7 +133,7 @@ async fn health(name: &str) -> Health {
     }
 }
 
-/// What a variable holds, if it may be shown: an address, without whoever logs in there.
+/// What a variable holds, if it may be shown: an address without the user and password in it.
 fn shown(environment: &Environment, variable: &str) -> Option<String> {
     let value = environment.get(variable)?;
     if variable.ends_with("_KEY") || variable.ends_with("_TOKEN") {
@@ -144,16 +145,16 @@ fn shown(environment: &Environment, variable: &str) -> Option<String> {
     Some(if scheme.is_empty() { host } else { format!("{scheme}://{host}") })
 }
 
-fn why(by: By, name: &str) -> &'static str {
+fn why(by: ChosenBy, name: &str) -> &'static str {
     match by {
-        By::Option => "--model",
-        By::File => "model in [agent]",
-        By::Nobody if name == "demo" => "no key was found",
-        By::Nobody => "the first key found",
+        ChosenBy::Option => "--model",
+        ChosenBy::File => "model in [agent]",
+        ChosenBy::Nobody if name == "demo" => "no key was found",
+        ChosenBy::Nobody => "the first key found",
     }
 }
 
-fn as_text(environment: &Environment, servers: &[Server], name: &str, by: By, health: &Health) -> String {
+fn as_text(environment: &Environment, servers: &[Server], name: &str, by: ChosenBy, health: &Health) -> String {
     let mut lines = Vec::new();
     for variable in VARIABLES {
         lines.push(format!("{variable:<22}{}", shown(environment, variable).unwrap_or_else(|| "not set".to_owned())));
@@ -188,7 +189,7 @@ fn as_text(environment: &Environment, servers: &[Server], name: &str, by: By, he
     lines.join("\n") + "\n"
 }
 
-fn as_json(environment: &Environment, servers: &[Server], name: &str, by: By, health: &Health) -> Value {
+fn as_json(environment: &Environment, servers: &[Server], name: &str, by: ChosenBy, health: &Health) -> Value {
     let environment: serde_json::Map<String, Value> =
         VARIABLES.iter().map(|variable| ((*variable).to_owned(), shown(environment, variable).into())).collect();
     let server = |server: &Server| {

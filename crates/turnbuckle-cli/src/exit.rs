@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     Waiting = 4,
     /// A limit of the turn was reached.
     Exhausted = 5,
-    /// By a signal; the books are closed.
+    /// The turn was cancelled by a signal, and its end is in the log.
     Cancelled = 130,
 }
 

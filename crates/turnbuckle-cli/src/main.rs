@@ -1,8 +1,8 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
-//! Read in this order: `args` says what can be asked for, `config` what the files say, `assemble` makes an agent of it,
-//! `run` drives one turn in a `store` and `show` tells of it; `chat` drives one after the other; `look` tells of those
-//! that are kept. `demo` is a turn that explains the project.
+//! Read in this order: `args` are the command-line arguments, `config` reads the files, `assemble` builds an agent from both,
+//! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, and `inspect`
+//! prints stored conversations. `demo` is a turn that explains the project.
 
 mod args;
 mod assemble;
@@ -14,11 +14,13 @@ mod demo;
 mod doctor;
 mod exit;
 mod hooks;
-mod look;
+mod inspect;
+mod logging;
 mod model_name;
 mod model_trouble;
 mod output;
 mod problem;
+mod read_file;
 mod run;
 mod show;
 mod signals;
@@ -37,12 +39,14 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            // Nobody may be there to read it.
+            // A closed stdout or stderr is not an error.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage } else { Exit::Completed }.into();
         }
     };
-    match start(args) {
+    let done = logging::start(args.common.verbose).map_err(Stopped::usage).and_then(|()| start(args));
+    logging::finish();
+    match done {
         Ok(exit) => exit.into(),
         Err(stopped) => {
             output::report(&stopped.problems);
@@ -73,9 +77,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
         Some(Command::Resolve(resolve)) => drive(run::resolve(resolve, &args.common)),
         Some(Command::Cancel(cancel)) => drive(run::cancel(cancel, &args.common)),
-        Some(Command::List(list)) => drive(look::list(list, &args.common)),
-        Some(Command::Show(show)) => drive(look::show(show, &args.common)),
-        Some(Command::Trace(trace)) => drive(look::trace(trace, &args.common)),
+        Some(Command::List(list)) => drive(inspect::list(list, &args.common)),
+        Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
+        Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
@@ -83,20 +87,22 @@ fn start(args: Args) -> Result<Exit, Stopped> {
     }
 }
 
-/// How long the store may take to tidy up when somebody wants to leave.
+/// How long stores and hooks may take to shut down after an interruption.
 const LEAVING: Duration = Duration::from_millis(250);
-/// How long hooks may take to give out what they still hold: a webhook, an audit log, a trace.
+/// How long they may take otherwise: a hook may have a webhook, an audit log or a trace to deliver.
 const CLOSING: Duration = Duration::from_secs(6);
 
 /// Two workers: a tool that blocks one does not keep a signal from being heard.
 fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = built.map_err(|error| Stopped::failed(Problem::error(format!("starting the runtime: {error}"))))?;
+    let failed = |error| Stopped::failed(Problem::error(format!("starting the runtime: {error}")));
+    let runtime = built.map_err(failed)?;
+    runtime.block_on(async { signals::catch_file_limit() }).map_err(failed)?;
     let done = runtime.block_on(work);
     // What is not over by now is not waited for, and its program does not live on.
     turnbuckle_tools::kill_all_groups();
-    // The books are closed. Whoever lets go of the store and of the hooks last tidies up, and is waited for; but not for
-    // long by somebody who interrupted: a tool may still read a slow disk.
+    // The turn's end is in the log. The last task that drops the store or a hook shuts it down, and is waited for; only a
+    // moment after an interruption, since a tool may still read a slow disk.
     let interrupted = matches!(done, Ok(Exit::Cancelled) | Err(_));
     runtime.shutdown_timeout(if interrupted { LEAVING } else { CLOSING });
     done

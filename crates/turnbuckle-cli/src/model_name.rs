@@ -11,6 +11,7 @@ use turnbuckle_models::{Environment, Name, NameError, Prices, SetupError};
 
 use crate::config::nearest;
 use crate::problem::{Place, Problem};
+use crate::read_file::{CONFIGURATION, SCRIPT, read_file};
 
 /// A name that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl ModelName {
         }
     }
 
-    /// The one that answers if nobody chose: that of the first key, else the demo.
+    /// The default model: that of the first key in the environment, else the demo.
     pub(crate) fn first_found() -> String {
         turnbuckle_models::first_found(&Environment::process())
             .map_or_else(|| "demo".to_owned(), |name| name.to_string())
@@ -60,6 +61,11 @@ pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<
                 "export {variable}=…, or use another model: {FORMS}; `turnbuckle doctor` says which keys and servers are there"
             ))
         }
+        NameError::Variable { cause: SetupError::Key, .. } | NameError::Setup(SetupError::Key) => {
+            let variables = key_variables(name);
+            Problem::error(format!("{}: {}", variables, SetupError::Key))
+                .hint("a key is one line of letters, digits and signs: was something copied along with it?")
+        }
         NameError::Variable { .. } | NameError::Setup(SetupError::BaseUrl) => {
             Problem::error(error.to_string()).hint("for example https://api.example.com/v1")
         }
@@ -69,11 +75,21 @@ pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<
     })
 }
 
+/// Where the key of a provider is looked for.
+fn key_variables(name: &Name) -> &'static str {
+    match name {
+        Name::Anthropic(_) => "ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN",
+        Name::OpenAi(_) => "OPENAI_API_KEY",
+        _ => "OPENAI_API_KEY or OPENROUTER_API_KEY",
+    }
+}
+
 /// Those that come along, with those of `TURNBUCKLE_PRICES` on top.
 fn prices(environment: &Environment) -> Result<Arc<Prices>, Problem> {
     let Some(path) = environment.get("TURNBUCKLE_PRICES") else { return Ok(Prices::builtin()) };
     let refused = |why: String| Problem::error(format!("TURNBUCKLE_PRICES: {path}: {why}"));
-    let text = std::fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
+    let text = read_file(Path::new(&path), CONFIGURATION)
+        .map_err(|error| refused(error.to_string()).hint(error.hint("is the path right?")))?;
     let own = Prices::parse(&text).map_err(|error| {
         refused(error.to_string())
             .hint("[models]\nMODEL = { input = 3.0, output = 15.0 }   # dollars for a million tokens")
@@ -97,8 +113,9 @@ fn not_understood(error: &NameError, kind: &str) -> Problem {
 }
 
 fn read_script(path: &Path) -> Result<Script, Problem> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Problem::error(format!("script {} cannot be read: {error}", path.display())).hint("is the path right?")
+    let text = read_file(path, SCRIPT).map_err(|error| {
+        Problem::error(format!("script {} cannot be read: {error}", path.display()))
+            .hint(error.hint("is the path right?"))
     })?;
     Script::from_json(&text).map_err(|error| {
         let line = error.source().and_then(|cause| cause.downcast_ref::<serde_json::Error>()).map(|cause| cause.line());
@@ -138,7 +155,7 @@ impl SharedModel {
     }
 
     /// Whether a sub-agent's first model call would fail.
-    pub(crate) fn is_mute(&self, sub_agent: &str) -> bool {
+    pub(crate) fn lacks_replies_for(&self, sub_agent: &str) -> bool {
         let Self::Script(script) = self else { return false };
         script.on_exhausted != OnExhausted::Echo && script.for_sub_agent(sub_agent).replies.is_empty()
     }

@@ -1,6 +1,6 @@
-//! Where words go: one thread writes stdout and stderr, in order, so a slow reader holds up nobody but itself.
+//! Output to stdout and stderr: one thread writes both, in order, so a slow reader does not hold up the turn.
 //!
-//! The turn does not wait for a pipe that nobody reads, a signal is heard while one is full, and no line is lost: what
+//! The turn does not wait for a full pipe, signals are heard while one is full, and no line is lost: what
 //! is not written yet stands in a queue.
 
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ impl Output {
 
     /// To stdout.
     pub(crate) fn out(&self, text: impl Into<String>) {
-        // The thread ends only when stdout is closed, and then nobody reads.
+        // Sending fails only when the thread has ended, which it does when stdout is closed.
         let _ = self.pieces.send(Piece::Out(text.into()));
     }
 
@@ -64,7 +64,7 @@ impl Output {
         }
     }
 
-    /// Waits until everything is written. A closed stdout is no error: whoever read it has seen enough.
+    /// Waits until everything is written. A closed stdout is not an error: `turnbuckle … | head` is ordinary use.
     pub(crate) async fn finish(self) -> Result<(), String> {
         drop(self.pieces);
         let mut state = self.state;
@@ -80,7 +80,7 @@ fn write_all(queue: &Receiver<Piece>, tell: &watch::Sender<State>) {
     // Locked for each piece: a panic elsewhere must find stderr free.
     while let Ok(piece) = queue.recv() {
         let done = match piece {
-            // Nothing can be told of a broken stderr, and the turn does not depend on it.
+            // There is no place to report that stderr is broken, and the turn does not depend on it.
             Piece::Err(text) => {
                 let _ = io::stderr().lock().write_all(text.as_bytes());
                 Ok(())

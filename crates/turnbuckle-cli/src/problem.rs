@@ -87,7 +87,8 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// What and where; the hint is a line of its own. Names and reasons in it may come from a model, a file or a program.
+    /// What and where; the hint is a line of its own. Names and reasons in it may come from a model, a file or a program:
+    /// their further lines are indented, so that none of them can pass for an error or a hint of the program.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.severity {
             Severity::Error => "error",
@@ -95,14 +96,18 @@ impl fmt::Display for Problem {
         };
         write!(f, "{word}: ")?;
         if let Some(place) = &self.place {
-            f.write_str(&clean(&format!("{place}: ")))?;
+            f.write_str(&indented(&format!("{place}: ")))?;
         }
-        f.write_str(&clean(&self.what))?;
+        f.write_str(&indented(&self.what))?;
         match &self.hint {
-            Some(hint) => write!(f, "\nhint: {}", clean(hint)),
+            Some(hint) => write!(f, "\nhint: {}", indented(hint)),
             None => Ok(()),
         }
     }
+}
+
+fn indented(text: &str) -> String {
+    clean(text.trim_end_matches('\n')).replace('\n', "\n  ")
 }
 
 /// An error and what it comes from, on one line.
@@ -117,4 +122,18 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_can_pass_for_a_hint_of_the_program() {
+        let forged = Problem::error("call c1\nhint: run `rm -rf .`\u{2028}error: x").hint("look\nhint: twice");
+        assert_eq!(
+            forged.to_string(),
+            "error: call c1\n  hint: run `rm -rf .`\u{fffd}error: x\nhint: look\n  hint: twice"
+        );
+    }
 }

@@ -12,6 +12,7 @@ use crate::Stopped;
 use crate::args::Common;
 use crate::config::{self, Config};
 use crate::exit::Exit;
+use crate::logging::CLI;
 use crate::problem::{Problem, with_causes};
 
 /// The folder for what Turnbuckle keeps in a project.
@@ -81,34 +82,44 @@ impl StoreName {
     /// Conversations of `agent` in it; made if it is not there.
     pub(crate) fn conversations(&self, agent: Agent) -> Result<ConversationsBuilder, Stopped> {
         match self {
-            Self::Memory => Ok(Conversations::builder(agent, MemoryStore::default())),
+            Self::Memory => {
+                tracing::info!(target: CLI, store = %self, "store opened");
+                Ok(Conversations::builder(agent, MemoryStore::default()))
+            }
             Self::Sqlite(path) => {
                 make_own_folder(path).map_err(|error| {
                     let what = format!("making the folder of the database {}: {error}", path.display());
                     Stopped::failed(Problem::error(what).hint(ELSEWHERE))
                 })?;
-                Ok(Conversations::builder(agent, opened(SqliteStore::open(path))?))
+                Ok(Conversations::builder(agent, self.opened(SqliteStore::open(path), "read and write")?))
             }
         }
     }
 
-    /// To go on with what is kept in it already; nothing is made.
-    pub(crate) fn existing(&self) -> Result<SqliteStore, Stopped> {
-        opened(SqliteStore::open(self.file()?))
+    /// To go on with what is kept in it already; nothing is made. `hint`: what to do if there is no database.
+    pub(crate) fn existing(&self, hint: &str) -> Result<SqliteStore, Stopped> {
+        self.opened(SqliteStore::open(self.file(hint)?), "read and write")
     }
 
     /// To look at what is kept in it; nothing is written.
-    fn to_look_at(&self) -> Result<SqliteStore, Stopped> {
-        opened(SqliteStore::open_read_only(self.file()?))
+    fn open_read_only(&self) -> Result<SqliteStore, Stopped> {
+        self.opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?), "read only")
+    }
+
+    fn opened<E: std::error::Error>(&self, opened: Result<SqliteStore, E>, mode: &str) -> Result<SqliteStore, Stopped> {
+        let store = opened.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE)))?;
+        tracing::info!(target: CLI, store = %self, mode, "store opened");
+        Ok(store)
     }
 
     /// The database, which is there.
-    fn file(&self) -> Result<&Path, Stopped> {
+    fn file(&self, hint: &str) -> Result<&Path, Stopped> {
         let Self::Sqlite(path) = self else {
             let problem = Problem::error("the store `memory:` keeps nothing: there are no conversations in it");
             let hint = "give the store that `run` had: `--store sqlite:PATH`, or `url` in [store]";
             return Err(Stopped::failed(problem.hint(hint)));
         };
+        let missing = |what: String| Stopped::failed(Problem::error(what).hint(hint));
         // An empty file would be made a database.
         match std::fs::metadata(path) {
             Ok(about) if about.len() > 0 => Ok(path),
@@ -129,11 +140,11 @@ impl std::fmt::Display for StoreName {
 
 /// The chosen store for those who only look, and who they are: of the configuration nothing else matters, but it must be
 /// readable.
-pub(crate) fn to_look_at(common: &Common) -> Result<(SqliteStore, Scope), Stopped> {
+pub(crate) fn open_read_only(common: &Common) -> Result<(SqliteStore, Scope), Stopped> {
     let config::Loaded { config, mut problems, .. } = config::load(common.config.as_deref());
     problems.retain(Problem::is_error);
     match StoreName::choose(common, &config) {
-        Ok(name) if problems.is_empty() => Ok((name.to_look_at()?, config.scope.scope())),
+        Ok(name) if problems.is_empty() => Ok((name.open_read_only()?, config.scope.scope())),
         Ok(_) => Err(Stopped { problems, exit: Exit::Usage }),
         Err(problem) => {
             problems.push(problem);
@@ -142,18 +153,14 @@ pub(crate) fn to_look_at(common: &Common) -> Result<(SqliteStore, Scope), Stoppe
     }
 }
 
-fn missing(what: String) -> Stopped {
-    Stopped::failed(Problem::error(what).hint("a path is relative to the current folder; `run` makes the database"))
-}
+/// Where a database comes from.
+pub(crate) const MADE_BY_RUN: &str =
+    "a path is relative to the current folder; `turnbuckle run \"…\"` makes the database";
 
 /// Where else conversations can be kept.
 const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
 
-fn opened<E: std::error::Error>(store: Result<SqliteStore, E>) -> Result<SqliteStore, Stopped> {
-    store.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE)))
-}
-
-/// Conversations are nobody's source code: the folder keeps itself out of git. One that is there already is left alone.
+/// Makes the folder of the database, with a `.gitignore` that keeps it out of git. An existing folder is left alone.
 fn make_own_folder(database: &Path) -> io::Result<()> {
     let Some(folder) = database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))
     else {

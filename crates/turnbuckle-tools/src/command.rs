@@ -200,7 +200,7 @@ impl FromStr for CommandPoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a command hook cannot run on {0:?}; it can on {known}", known = CommandPoint::NAMES.join(", "))]
 pub struct UnknownPoint(
-    /// The name.
+    /// The name that was given.
     pub String,
 );
 
@@ -214,45 +214,45 @@ pub enum CommandError {
     /// No such program, or it may not be run.
     #[error("could not start `{command}`: {source}")]
     Start {
-        /// What was to run.
+        /// The command that was to run.
         command: String,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
     /// The folder to run in is not there.
     #[error("could not start `{command}`: there is no folder {}", cwd.display())]
     Folder {
-        /// What was to run.
+        /// The command that was to run.
         command: String,
-        /// Where.
+        /// The folder.
         cwd: PathBuf,
     },
     /// How it ended cannot be found out.
     #[error("could not wait for `{command}`: {source}")]
     Wait {
-        /// What ran.
+        /// The command that ran.
         command: String,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
     /// Another exit code than 0 and 2, or a signal.
     #[error("`{command}` ended with {status}{}", after_colon(stderr))]
     Status {
-        /// What ran.
+        /// The command that ran.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// The first lines of it.
+        /// The first lines of stderr.
         stderr: String,
     },
     /// A JSON object on stdout that makes no sense at the point, or something that only begins like one.
     #[error("`{command}` gave an answer that `{on}` does not take: {why}")]
     Answer {
-        /// What ran.
+        /// The command that ran.
         command: String,
-        /// Where.
+        /// The point at which it ran.
         on: CommandPoint,
-        /// In which way.
+        /// What is wrong with the answer.
         why: String,
     },
 }

@@ -1,6 +1,6 @@
 //! The file tools, one file each, over one [`Folder`].
 
-mod aside;
+mod blocking;
 mod edit;
 mod folder;
 mod list;
@@ -18,7 +18,7 @@ use turnbuckle::message::ToolCall;
 use turnbuckle::tool::{Output, Spec, Tool};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
-use aside::{Leash, aside};
+use blocking::{CancelFlag, run_blocking};
 pub(crate) use folder::Folder;
 use refusal::Refusal;
 
@@ -35,7 +35,7 @@ impl From<Output> for Done {
     }
 }
 
-type Run = fn(&Folder, Value, &Leash) -> Result<Done, Refusal>;
+type Run = fn(&Folder, Value, &CancelFlag) -> Result<Done, Refusal>;
 
 /// A file tool: blocking work that runs beside the async threads.
 struct FileTool {
@@ -59,10 +59,10 @@ pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
 /// Puts `content` into the file at `path`, in one step, beside the async threads. Folders on the way are made.
 pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>) -> Result<(), BoxError> {
     let folder = folder.clone();
-    let replaced = aside(move |leash| {
+    let replaced = run_blocking(move |cancel| {
         let path = folder::file_below(&path)?;
         let _changing = folder.changing();
-        folder.replace(&path, &content, leash).map(drop)
+        folder.replace(&path, &content, cancel).map(drop)
     });
     replaced.await?.map_err(|refusal: Refusal| refusal.to_string().into())
 }
@@ -75,7 +75,7 @@ impl Tool for FileTool {
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async move {
             let (folder, arguments, run) = (self.folder.clone(), (*call.arguments).clone(), self.run);
-            let done = aside(move |leash| run(&folder, arguments, leash)).await?;
+            let done = run_blocking(move |cancel| run(&folder, arguments, cancel)).await?;
             Ok(match done {
                 Ok(done) => {
                     if let Some(path) = done.touched {

@@ -4,7 +4,7 @@
 //!
 //! When a turn is about to complete, its result is written to a file of the project, or given to a program on stdin.
 //!
-//! - A file is replaced in one step: whoever reads it reads the old content or the new, and a crash leaves one of the two.
+//! - A file is replaced in one step: a reader sees the old content or the new, and a crash leaves one of the two.
 //!   Folders on the way are made. No path leads out of the project's folder, also not through a link.
 //! - `{conversation}`, `{turn}`, `{agent}` and `{date}` in `file` are filled in; a `/` in them becomes `_`.
 //! - A program that ends with another exit code than 0 is the hook's failure, as is a file that cannot be written. By

@@ -32,9 +32,9 @@ pub enum WorkspaceError {
     /// It is not there, is no folder, or may not be read.
     #[error("could not open the folder {}: {source}", path.display())]
     Open {
-        /// As it was given.
+        /// The folder as it was given.
         path: PathBuf,
-        /// The system's word.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -43,7 +43,7 @@ impl Workspace {
     /// The tools, by name.
     pub const NAMES: [&'static str; 5] = ["read_file", "write_file", "edit_file", "list_files", "search_files"];
 
-    /// Those that change something.
+    /// The tools that change files.
     pub const CHANGING: [&'static str; 2] = ["write_file", "edit_file"];
 
     /// Opens a folder. It is held open: moved or replaced later, the tools stay with the one that was opened.

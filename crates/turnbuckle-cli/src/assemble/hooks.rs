@@ -1,6 +1,6 @@
 //! The hooks of `[[hooks]]` as an agent holds them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnbuckle::hook::{HookEntry, HookExt};
@@ -22,19 +22,26 @@ pub(super) fn default_retry() -> Option<HookEntry> {
     Some(Retry::new(RetryOptions::default()).ok()?.into())
 }
 
-/// A hook without a name is called after its `use`; of several the later ones are numbered.
+/// A hook without a name is called after its `use`; of several the later ones are numbered, from 2 on, past the names that
+/// were given.
 pub(super) fn names(parts: &[HookPart]) -> Vec<String> {
-    let mut taken: BTreeSet<String> = parts.iter().filter_map(|part| Some(part.name.as_ref()?.value.clone())).collect();
+    let given = |part: &HookPart| part.name.as_ref().map(|name| name.value.clone());
+    let taken: BTreeSet<String> = parts.iter().filter_map(given).collect();
+    // The last number of each `use`: counting goes on from there.
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut name = |part: &HookPart| {
-        if let Some(name) = &part.name {
-            return name.value.clone();
+        if let Some(name) = given(part) {
+            return name;
         }
         let base = part.used.name;
-        let numbered = (2..).map(|number| format!("{base}-{number}"));
-        let free = std::iter::once(base.to_owned()).chain(numbered).find(|name| !taken.contains(name));
-        let name = free.unwrap_or_default();
-        taken.insert(name.clone());
-        name
+        let number = numbers.entry(base).or_default();
+        loop {
+            *number += 1;
+            let name = if *number == 1 { base.to_owned() } else { format!("{base}-{number}") };
+            if !taken.contains(&name) {
+                return name;
+            }
+        }
     };
     parts.iter().map(&mut name).collect()
 }

@@ -12,11 +12,12 @@ use turnbuckle::{Agent, AgentBuilder};
 
 use crate::args::Common;
 use crate::config::{self, Config, Found, Loaded};
+use crate::logging::CLI;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::store::StoreName;
 
-/// What the agent is called if nobody says.
+/// The default name of the agent.
 const NAME: &str = "turnbuckle";
 
 /// Everything that is known before a turn runs.
@@ -32,12 +33,12 @@ pub(crate) struct Prepared {
     pub(crate) problems: Vec<Problem>,
     /// The model's name, as given.
     pub(crate) model: String,
-    /// Whether nobody chose it.
+    /// Whether neither an option nor a file chose it.
     pub(crate) model_is_default: bool,
     /// Tools whose calls need approval.
     pub(crate) gated: Vec<String>,
     /// Sub-agents that the script has no replies for.
-    pub(crate) mute: Vec<Found<String>>,
+    pub(crate) without_replies: Vec<Found<String>>,
 }
 
 /// Reads the files, finds the model, builds the agent.
@@ -52,14 +53,15 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         files,
         problems,
         model_is_default: chosen.is_default(),
-        model: chosen.name,
+        model: chosen.name.clone(),
         gated: Vec::new(),
-        mute: Vec::new(),
+        without_replies: Vec::new(),
         hooks: Vec::new(),
         config,
     };
     prepared.assemble(model);
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
+    prepared.log(chosen.by);
     prepared
 }
 
@@ -68,12 +70,21 @@ impl Prepared {
         self.problems.iter().any(Problem::is_error)
     }
 
+    fn log(&self, by: ChosenBy) {
+        let files: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
+        let errors = self.problems.iter().filter(|problem| problem.is_error()).count();
+        let (hooks, warnings) = (self.hooks.len(), self.problems.len() - errors);
+        tracing::info!(target: CLI, files = files.join(", "), hooks, errors, warnings, "configuration loaded");
+        let model = if holds_a_secret(&self.model) { "(its address has a password)" } else { self.model.as_str() };
+        tracing::info!(target: CLI, model, by = by.name(), "model chosen");
+    }
+
     /// Without a model everything else is still judged: a person wants all mistakes at once.
     fn assemble(&mut self, model: Option<SharedModel>) {
         let stand_in = || ModelName::Demo.open(Path::new(""));
         let Some(model) = model.or_else(|| stand_in().ok()) else { return };
         let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
-        self.mute = sub_agents.filter(|name| model.is_mute(&name.value)).cloned().collect();
+        self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
         if self.config.hooks.is_empty() && !self.has_errors() {
             self.hooks.extend(hooks::default_retry());
@@ -137,19 +148,29 @@ fn description(system: &str) -> String {
 }
 
 /// The model that would answer.
-pub(crate) struct Chosen {
+pub(crate) struct ModelChoice {
     pub(crate) name: String,
     folder: PathBuf,
     place: Option<crate::problem::Place>,
-    pub(crate) by: By,
+    pub(crate) by: ChosenBy,
 }
 
 /// Who chose it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum ChosenBy {
     Option,
     File,
     Nobody,
+}
+
+impl ChosenBy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Option => "option",
+            Self::File => "file",
+            Self::Nobody => "default",
+        }
+    }
 }
 
 /// A model's name is kept and shown; its address may hold a password.
@@ -157,20 +178,24 @@ pub(crate) fn holds_a_secret(model: &str) -> bool {
     model.split_once("://").is_some_and(|(_, address)| address.contains('@'))
 }
 
-pub(crate) fn choose_model(common: &Common, config: &Config) -> Chosen {
+pub(crate) fn choose_model(common: &Common, config: &Config) -> ModelChoice {
     match (&common.model, &config.agent.model) {
-        (Some(name), _) => Chosen { name: name.clone(), folder: PathBuf::new(), place: None, by: By::Option },
+        (Some(name), _) => {
+            ModelChoice { name: name.clone(), folder: PathBuf::new(), place: None, by: ChosenBy::Option }
+        }
         (None, Some(found)) => {
             let (name, folder) = (found.value.name.clone(), found.value.folder.clone());
-            Chosen { name, folder, place: Some(found.place.clone()), by: By::File }
+            ModelChoice { name, folder, place: Some(found.place.clone()), by: ChosenBy::File }
         }
-        (None, None) => Chosen { name: ModelName::first_found(), folder: PathBuf::new(), place: None, by: By::Nobody },
+        (None, None) => {
+            ModelChoice { name: ModelName::first_found(), folder: PathBuf::new(), place: None, by: ChosenBy::Nobody }
+        }
     }
 }
 
-impl Chosen {
+impl ModelChoice {
     fn is_default(&self) -> bool {
-        self.by == By::Nobody
+        self.by == ChosenBy::Nobody
     }
 
     fn open(&self) -> Result<SharedModel, Problem> {

@@ -17,7 +17,7 @@ const ASK_HUMAN: &str = "ask_human";
 /// What an agent is given.
 pub(super) struct Offer {
     pub(super) tools: Vec<Arc<dyn Tool>>,
-    /// Those of them that sub-agents have too: they change nothing and ask nobody.
+    /// Those that sub-agents have, too: they change nothing and ask no question.
     pub(super) read_only: Vec<Arc<dyn Tool>>,
     pub(super) approve: Vec<String>,
 }

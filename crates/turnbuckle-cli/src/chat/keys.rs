@@ -2,6 +2,8 @@
 
 /// The most that is taken of one paste.
 const LONGEST_PASTE: usize = 1 << 20;
+/// The longest escape sequence of a key, behind its first two bytes.
+const LONGEST_SEQUENCE: usize = 64;
 const PASTE_BEGINS: &[u8] = b"\x1b[200~";
 const PASTE_ENDS: &[u8] = b"\x1b[201~";
 
@@ -38,24 +40,30 @@ pub(super) enum Key {
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     rest: Vec<u8>,
+    /// How much of `rest` was searched for the end of a paste: a long one comes in many reads, and is not searched from its
+    /// beginning at each of them.
+    searched: usize,
 }
 
 impl Keys {
     /// Keys that are complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.rest.extend_from_slice(bytes);
-        let mut keys = Vec::new();
-        while let Some((key, length)) = next(&self.rest) {
-            self.rest.drain(..length);
+        let (mut keys, mut taken) = (Vec::new(), 0);
+        while let Some((key, length)) = next(&self.rest[taken..], &mut self.searched) {
+            taken += length;
+            self.searched = 0;
             keys.extend(key);
         }
+        self.rest.drain(..taken);
         keys
     }
 }
 
 /// The first key and how long it is; `None` while it is not complete.
-fn next(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn next(bytes: &[u8], searched: &mut usize) -> Option<(Option<Key>, usize)> {
     match *bytes.first()? {
+        b'\x1b' if bytes.starts_with(PASTE_BEGINS) => paste(bytes, searched),
         b'\x1b' => escape(bytes),
         byte @ (0..=0x1f | 0x7f) => Some((control(byte), 1)),
         _ => ch(bytes),
@@ -96,9 +104,6 @@ fn ch(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
 }
 
 fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
-    if bytes.starts_with(PASTE_BEGINS) {
-        return paste(bytes);
-    }
     match bytes.get(1)? {
         b'[' | b'O' => sequence(bytes),
         b'\r' | b'\n' => Some((Some(Key::Char('\n')), 2)),
@@ -113,7 +118,11 @@ fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
 
 /// `ESC [ … X`: ends with a letter or a tilde.
 fn sequence(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
-    let end = 2 + bytes[2..].iter().position(|byte| matches!(byte, 0x40..=0x7e))?;
+    let end = bytes[2..].iter().take(LONGEST_SEQUENCE).position(|byte| matches!(byte, 0x40..=0x7e));
+    let Some(end) = end.map(|end| 2 + end) else {
+        // No key is that long: it is passed over.
+        return (bytes.len() > LONGEST_SEQUENCE + 2).then_some((None, LONGEST_SEQUENCE + 2));
+    };
     let key = match &bytes[2..=end] {
         b"A" => Some(Key::Up),
         b"B" => Some(Key::Down),
@@ -129,9 +138,13 @@ fn sequence(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     Some((key, end + 1))
 }
 
-fn paste(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn paste(bytes: &[u8], searched: &mut usize) -> Option<(Option<Key>, usize)> {
     let inside = &bytes[PASTE_BEGINS.len()..];
-    let length = inside.windows(PASTE_ENDS.len()).position(|window| window == PASTE_ENDS);
+    let unsearched = inside.get(*searched..).unwrap_or_default();
+    let found = unsearched.windows(PASTE_ENDS.len()).position(|window| window == PASTE_ENDS);
+    let length = found.map(|at| *searched + at);
+    // The end may have come in part.
+    *searched = (inside.len() + 1).saturating_sub(PASTE_ENDS.len());
     let (length, end) = match length {
         Some(length) => (length, PASTE_BEGINS.len() + length + PASTE_ENDS.len()),
         None if inside.len() > LONGEST_PASTE => (LONGEST_PASTE, bytes.len()),
@@ -165,8 +178,24 @@ mod tests {
     }
 
     #[test]
+    fn a_long_paste_is_searched_once_for_its_end() {
+        let mut keys = Keys::default();
+        assert_eq!(keys.feed(PASTE_BEGINS), []);
+        for read in 1..=200 {
+            assert_eq!(keys.feed(&[b'x'; 1_000]), []);
+            assert!(keys.searched > read * 1_000 - PASTE_ENDS.len(), "only what is new is searched at the next read");
+        }
+        assert_eq!(keys.feed(b"\x1b[20"), []);
+        let ended = keys.feed(b"1~a");
+        assert!(matches!(&ended[..], [Key::Paste(text), Key::Char('a')] if text.len() == 200_000));
+        assert_eq!(keys.feed(b"\x1b[200~y\x1b[201~"), [Key::Paste("y".to_owned())]);
+    }
+
+    #[test]
     fn rubbish_is_passed_over() {
         assert_eq!(Keys::default().feed(b"\xff\x1b[99;99Xa\x00"), [Key::Char('a')]);
+        let endless = [b"\x1b[".as_slice(), &[b'1'; 200], b"mb"].concat();
+        assert_eq!(Keys::default().feed(&endless).last(), Some(&Key::Char('b')));
         let long = [PASTE_BEGINS, &vec![b'x'; LONGEST_PASTE + 10]].concat();
         let keys = Keys::default().feed(&long);
         assert!(matches!(&keys[..], [Key::Paste(text)] if text.len() == LONGEST_PASTE));

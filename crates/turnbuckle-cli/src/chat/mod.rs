@@ -1,17 +1,18 @@
 //! `turnbuckle chat`, and `turnbuckle` alone: one turn after the other, in a terminal or from a pipe.
 //!
-//! In a terminal, `session` is the loop, `face` what is seen, `board` where it stands, `draft` the line being typed,
-//! `keys` and `terminal` where it comes from, `question` what a turn asks. `office` hands over what was typed.
+//! In a terminal, `session` is the event loop. `terminal` reads bytes, `keys` turns them into keys, and `draft` is the line
+//! being typed. `view` turns events into text, `screen` places it above the footer, and `question` asks what a turn needs.
+//! `command_queue` carries out what the user entered.
 
-mod board;
+mod command_queue;
 mod draft;
-mod face;
 mod keys;
-mod office;
 mod piped;
 pub(crate) mod question;
+mod screen;
 mod session;
 mod terminal;
+mod view;
 
 use std::io::{self, IsTerminal as _};
 
@@ -63,7 +64,7 @@ pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
     }
 }
 
-/// Somebody types, and sees what comes of it.
+/// Whether stdin and stdout are terminals.
 fn is_watched() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
@@ -79,7 +80,7 @@ fn conversations(ready: &Ready) -> Result<ConversationsBuilder, Stopped> {
 
 /// What a typed line is.
 #[derive(Debug, PartialEq, Eq)]
-enum Meant<'a> {
+enum Input<'a> {
     Nothing,
     Help,
     Quit,
@@ -88,7 +89,7 @@ enum Meant<'a> {
     Words(&'a str),
 }
 
-impl<'a> Meant<'a> {
+impl<'a> Input<'a> {
     /// A path at the beginning of a sentence is no command.
     fn of(line: &'a str) -> Self {
         let line = line.trim();
@@ -115,10 +116,10 @@ mod tests {
 
     #[test]
     fn a_path_is_no_command() {
-        assert_eq!(Meant::of(" /quit "), Meant::Quit);
-        assert_eq!(Meant::of("/qiut"), Meant::Unknown("/qiut"));
-        assert_eq!(Meant::of("/etc/hosts"), Meant::Words("/etc/hosts"));
-        assert_eq!(Meant::of("/tmp is full"), Meant::Words("/tmp is full"));
-        assert_eq!(Meant::of("  "), Meant::Nothing);
+        assert_eq!(Input::of(" /quit "), Input::Quit);
+        assert_eq!(Input::of("/qiut"), Input::Unknown("/qiut"));
+        assert_eq!(Input::of("/etc/hosts"), Input::Words("/etc/hosts"));
+        assert_eq!(Input::of("/tmp is full"), Input::Words("/tmp is full"));
+        assert_eq!(Input::of("  "), Input::Nothing);
     }
 }

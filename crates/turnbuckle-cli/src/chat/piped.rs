@@ -7,22 +7,23 @@ use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::projection::Pending;
 use turnbuckle::{ConversationId, Outcome, TurnStatus};
 
-use super::{HELP, Meant, conversations, question};
+use super::{HELP, Input, conversations, question};
 use crate::Stopped;
 use crate::args::Common;
 use crate::exit::Exit;
 use crate::problem::Problem;
-use crate::run::{Looks, Ready, Wanted, Watch, refused};
+use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
 
 /// The longest line.
 const LONGEST: u64 = 1 << 20;
 
 /// The exit code is that of the last turn.
 pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> Result<Exit, Stopped> {
-    let watch = Watch::begin(conversations(ready)?, id, Looks::default(), ready, common, Wanted::PerhapsNew).await?;
-    let house = watch.conversations.clone();
-    // It ends with the program; a store that fails is told of by the turns themselves.
-    tokio::spawn(async move { house.run_maintenance().await });
+    let watch =
+        Watch::begin(conversations(ready)?, id, DisplayOptions::default(), ready, common, Expected::MaybeNew).await?;
+    let conversations = watch.conversations.clone();
+    // It ends with the program. Store errors are not reported here: the turns report them.
+    tokio::spawn(async move { conversations.run_maintenance().await });
     let mut piped = Piped { watch, exit: Exit::Completed, pending: Vec::new(), over: false };
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
@@ -65,9 +66,9 @@ impl Piped {
     async fn line(&mut self, line: &str) {
         let (id, scope) = (self.watch.id.clone(), self.watch.scope.clone());
         let asked = self.pending.first().cloned();
-        match (Meant::of(line), asked) {
-            (Meant::Quit, _) => self.over = true,
-            (Meant::Help, _) => self.watch.output.err(format!("{HELP}\n")),
+        match (Input::of(line), asked) {
+            (Input::Quit, _) => self.over = true,
+            (Input::Help, _) => self.watch.output.err(format!("{HELP}\n")),
             (_, Some(asked)) => match question::answer(&asked.question, line) {
                 Err(why) => self.watch.output.err(format!("{why}\n")),
                 Ok(answer) => {
@@ -78,9 +79,9 @@ impl Piped {
                     }
                 }
             },
-            (Meant::Nothing, None) => {}
-            (Meant::Unknown(command), None) => self.watch.output.err(format!("there is no command {command}\n")),
-            (Meant::Words(words), None) => match self.watch.conversations.send(&id, words, scope).await {
+            (Input::Nothing, None) => {}
+            (Input::Unknown(command), None) => self.watch.output.err(format!("there is no command {command}\n")),
+            (Input::Words(words), None) => match self.watch.conversations.send(&id, words, scope).await {
                 Ok(handle) => self.follow(handle).await,
                 Err(error) => self.refused(&Problem::error(error.to_string())),
             },
@@ -96,7 +97,7 @@ impl Piped {
         let rest = self.watch.follow(handle).await;
         self.watch.catch_up().await;
         self.exit = self.watch.tell(&rest);
-        // Whoever cancelled a turn does not want the next one.
+        // After a cancelled turn the rest of the input is not read.
         self.over = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
         self.pending = match rest {
             Ok(TurnStatus::Waiting(pending)) => pending,
@@ -105,7 +106,7 @@ impl Piped {
     }
 }
 
-/// Lines as they come. The thread ends with the program: nobody can take a read back.
+/// Lines of stdin, read by a thread. It ends with the program, because a blocking read cannot be interrupted.
 fn lines() -> Receiver<io::Result<String>> {
     let (send, lines) = channel(1);
     let read = move || {

@@ -7,7 +7,7 @@ use turnbuckle::projection::Pending;
 use turnbuckle::store::Answer;
 use turnbuckle::trace::in_order;
 
-use crate::show::{Line, Tone, clean};
+use crate::show::{Line, Tone, clean, name};
 
 /// The most lines of one argument: what is longer says how much is missing.
 const LINES: usize = 60;
@@ -16,10 +16,10 @@ const LINES: usize = 60;
 pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = |label, tone, text: &str| lines.push(Line { label, tone, text: clean(text) });
-    let call = &pending.call;
+    let call = name(pending.call.as_str());
     match &pending.question {
         Question::Approval { tool: Some(tool), arguments, why, .. } => {
-            line("ask", Tone::Hook, &format!("may {tool} run? (call {call})"));
+            line("ask", Tone::Hook, &format!("may {} run? (call {call})", name(tool)));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
             if let Some(why) = why {
                 line("", Tone::Hook, &format!("why: {why}"));
@@ -39,7 +39,7 @@ pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
             }
         }
         Question::ClientExec { tool, arguments } => {
-            line("ask", Tone::Hook, &format!("what is the result of {tool}? (call {call})"));
+            line("ask", Tone::Hook, &format!("what is the result of {}? (call {call})", name(tool)));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
         }
         Question::Pause { hook, reason } => {

@@ -1,6 +1,6 @@
 //! A chat in a terminal: keys, signals and what is told come in, in any order, and the screen never waits.
 
-mod person;
+mod input;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEve
 use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::{CallId, ConversationId, Outcome, Scope};
 
-use super::face::Face;
+use super::command_queue::{self, Command, CommandOutcome, CommandQueue};
 use super::keys::Keys;
-use super::office::{self, Office, Order, Report};
 use super::question;
 use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
+use super::view::View;
 use crate::Stopped;
 use crate::args::Common;
 use crate::exit::Exit;
+use crate::logging;
 use crate::output::Output;
 use crate::problem::{Problem, with_causes};
-use crate::run::{Answering, Ready, refused};
+use crate::run::{Ready, ResolveHints, refused};
 use crate::show::Tone;
-use crate::signals::{Heard, Signals};
+use crate::signals::{Heard, Second, Signals};
 
 /// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
-/// How long a turn that was cancelled may take to close its books when the person does not want to wait.
+/// How long a cancelled turn may take to write its end when the user leaves at once.
 const CLOSING: Duration = Duration::from_secs(1);
 /// How often it is looked whether another process wrote to the conversation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -43,14 +44,14 @@ pub(super) async fn chat(
     let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
     let tail = tail.map_err(|error| refused(error, common))?;
     let broken = |error: std::io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
-    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
+    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::IsPassedOn).map_err(broken)?);
     let terminal = Terminal::take().map_err(broken)?;
     output.out(MARK_PASTES);
     let mut session = Session {
-        office: office::open(conversations.clone(), id.clone(), ready.scope.clone()),
-        face: Face::new(output, ready.agent.tools().len()),
-        view: tail.snapshot.clone(),
-        answering: Answering::new(id.clone(), ready.store.is_durable(), common),
+        queue: command_queue::spawn(conversations.clone(), id.clone(), ready.scope.clone()),
+        view: View::new(output, ready.agent.tools().len()),
+        projection: tail.snapshot.clone(),
+        hints: ResolveHints::new(id.clone(), ready.store.is_durable(), common),
         conversations,
         id,
         scope: ready.scope.clone(),
@@ -70,12 +71,12 @@ struct Session {
     id: ConversationId,
     /// Who is acting.
     scope: Scope,
-    office: Office,
+    queue: CommandQueue,
     tail: Subscription,
     /// Everything told, folded.
-    view: Projection,
-    face: Face,
-    answering: Answering,
+    projection: Projection,
+    view: View,
+    hints: ResolveHints,
     /// What the person is asked now.
     question: Option<Pending>,
     /// Calls whose answer is on its way.
@@ -92,28 +93,29 @@ impl Session {
     fn welcome(&mut self, ready: &Ready) {
         let (name, model) = (ready.agent.name(), &ready.model);
         for line in ready.remarks().lines() {
-            self.face.say("", Tone::Dim, line);
+            self.view.say("", Tone::Dim, line);
         }
         let text = format!("{name} ({model}), conversation {}. Enter sends, Ctrl-C cancels, /help says more.", self.id);
-        self.face.say("", Tone::Dim, &text);
-        let events = self.view.events.clone();
-        if self.view.more || events.iter().any(|event| matches!(event.kind, EventKind::TurnEnded(_))) {
-            let text = format!("It goes on; `turnbuckle show {}{}` has all of it.", self.id, self.answering.options);
-            self.face.say("", Tone::Dim, &text);
+        self.view.say("", Tone::Dim, &text);
+        let events = self.projection.events.clone();
+        if self.projection.more || events.iter().any(|event| matches!(event.kind, EventKind::TurnEnded(_))) {
+            let text = format!("It goes on; `turnbuckle show {}{}` has all of it.", self.id, self.hints.options);
+            self.view.say("", Tone::Dim, &text);
         }
-        self.face.knows(&events);
-        self.order(Order::TakeUp);
+        self.view.knows(&events);
+        self.submit(Command::Resume);
     }
 
     async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
-        let mut broken = pin!(self.face.output.broken());
+        let mut broken = pin!(self.view.output.broken());
+        let mut log = logging::for_chat();
         let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
         let exit = loop {
             self.ask();
-            self.draw_foot();
+            self.draw_footer();
             if let Some(exit) = self.leaving.filter(|_| self.rests()) {
                 break exit;
             }
@@ -129,11 +131,12 @@ impl Session {
                     None => self.quit(),
                 },
                 told = self.tail.next() => self.told(told).await,
-                Some(report) = self.office.reports.recv() => self.reported(report),
+                Some(report) = self.queue.outcomes.recv() => self.reported(report),
+                Some(line) = log.recv() => self.view.say("log", Tone::Dim, line.trim_end()),
                 error = &mut upkeep, if keeps => {
                     keeps = false;
                     let text = format!("what other processes left in this store is not taken up: {}", with_causes(&error));
-                    self.face.say("warning", Tone::Bad, &text);
+                    self.view.say("warning", Tone::Bad, &text);
                 }
                 () = &mut others => {}
             }
@@ -143,39 +146,39 @@ impl Session {
 
     /// Whether no turn is under way or about to be.
     fn rests(&self) -> bool {
-        let resting = match self.view.state {
+        let resting = match self.projection.state {
             ConversationState::Idle => true,
             // Once everything is answered it goes on.
-            ConversationState::Waiting => !self.view.pending.is_empty(),
+            ConversationState::Waiting => !self.projection.pending.is_empty(),
             _ => false,
         };
-        resting && self.face.sent.is_empty() && self.answered.is_empty()
+        resting && self.view.sent.is_empty() && self.answered.is_empty()
     }
 
-    fn draw_foot(&mut self) {
-        let (label, tone) = match (&self.question, self.view.state) {
+    fn draw_footer(&mut self) {
+        let (label, tone) = match (&self.question, self.projection.state) {
             (Some(pending), _) => (question::label(&pending.question).to_owned(), Tone::Hook),
             (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
             (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
             (None, stage) => (format!("{stage:?} › ").to_lowercase(), Tone::Dim),
         };
-        self.face.foot(label, tone);
+        self.view.footer(label, tone);
     }
 
     /// Asks the first question that is open and has no answer under way.
     fn ask(&mut self) {
         if let Some(asked) = &self.question {
-            if self.view.pending.iter().any(|pending| pending.call == asked.call) {
+            if self.projection.pending.iter().any(|pending| pending.call == asked.call) {
                 return;
             }
             self.question = None;
-            self.face.draft.take_up();
-            self.face.redraw();
+            self.view.draft.take_up();
+            self.view.redraw();
         }
-        let open = self.view.pending.iter().find(|pending| !self.answered.contains(&pending.call));
+        let open = self.projection.pending.iter().find(|pending| !self.answered.contains(&pending.call));
         let Some(pending) = open.filter(|_| self.leaving.is_none()).cloned() else { return };
-        question::shown(&pending).iter().for_each(|line| self.face.line(line));
-        self.face.draft.set_aside();
+        question::shown(&pending).iter().for_each(|line| self.view.line(line));
+        self.view.draft.set_aside();
         self.question = Some(pending);
     }
 
@@ -183,10 +186,10 @@ impl Session {
         let Some(told) = told.filter(|told| !matches!(told.item, FeedItem::Live(LiveEvent::Lagged { .. }))) else {
             return self.catch_up().await;
         };
-        self.view.apply(&told);
+        self.projection.apply(&told);
         if matches!(told.item, FeedItem::Live(LiveEvent::TurnStarted { .. })) && self.unwanted > 0 {
             self.unwanted -= 1;
-            self.order(Order::Cancel);
+            self.submit(Command::Cancel);
         }
         if let FeedItem::Log(event) = &told.item {
             match &event.kind {
@@ -195,89 +198,88 @@ impl Session {
                     self.answered.clear();
                     // Ctrl-C again leaves, also when the turn that it cancelled is over.
                     self.interrupted &= ended.outcome == Outcome::Cancelled;
-                    // Another process ended what waited here; nobody tells of its stages.
-                    if self.view.state == ConversationState::Waiting {
-                        self.view.state = ConversationState::Idle;
+                    // Another process ended the turn that waited here, and sends no change of state.
+                    if self.projection.state == ConversationState::Waiting {
+                        self.projection.state = ConversationState::Idle;
                     }
                 }
                 _ => {}
             }
         }
-        self.face.told(&told);
+        self.view.told(&told);
     }
 
     /// Something was missed: by a terminal that stood still, or because another process wrote meanwhile.
     async fn catch_up(&mut self) {
-        let text =
-            format!("something was missed: `turnbuckle show {}{}` has all of it", self.id, self.answering.options);
-        self.face.say("warning", Tone::Hook, &text);
+        let text = format!("something was missed: `turnbuckle show {}{}` has all of it", self.id, self.hints.options);
+        self.view.say("warning", Tone::Hook, &text);
         match self.conversations.subscribe(&self.id, Delivery::Lossless, self.scope.clone()).await {
-            Ok(tail) => (self.view, self.tail) = (tail.snapshot.clone(), tail),
+            Ok(tail) => (self.projection, self.tail) = (tail.snapshot.clone(), tail),
             Err(error) => {
-                self.face.say("error", Tone::Bad, &with_causes(&error));
+                self.view.say("error", Tone::Bad, &with_causes(&error));
                 self.leaving = Some(Exit::Failed);
-                (self.view.state, self.answered) = (ConversationState::Idle, Vec::new());
-                self.face.sent.clear();
+                (self.projection.state, self.answered) = (ConversationState::Idle, Vec::new());
+                self.view.sent.clear();
             }
         }
     }
 
-    fn reported(&mut self, report: Report) {
+    fn reported(&mut self, report: CommandOutcome) {
         let problem = match report {
-            Report::Unsaid(problem) => {
-                self.face.sent.pop_back();
-                self.unwanted = self.unwanted.min(self.face.sent.len());
+            CommandOutcome::NotSent(problem) => {
+                self.view.sent.pop_back();
+                self.unwanted = self.unwanted.min(self.view.sent.len());
                 problem
             }
-            Report::Unanswered(call, problem) => {
+            CommandOutcome::NotAnswered(call, problem) => {
                 self.answered.retain(|answered| *answered != call);
                 problem
             }
-            Report::Trouble(problem) => problem,
-            Report::Elsewhere => {
-                self.face.sent.clear();
+            CommandOutcome::Failed(problem) => problem,
+            CommandOutcome::Remote => {
+                self.view.sent.clear();
                 self.unwanted = 0;
                 self.answered.clear();
                 let text = "another process has this conversation and carries it on; what it writes is shown here";
-                return self.face.say("notice", Tone::Hook, text);
+                return self.view.say("notice", Tone::Hook, text);
             }
         };
         let text = problem.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        self.face.say("error", Tone::Bad, &text);
+        self.view.say("error", Tone::Bad, &text);
     }
 
-    /// The terminal is given back by whoever called.
+    /// Ends the session. The caller restores the terminal.
     async fn leave(mut self, exit: Exit, mut signals: Signals) -> Exit {
-        let books = async {
+        let ended = async {
             while !self.rests() {
                 let told = self.tail.next().await;
                 self.told(told).await;
             }
         };
-        // Whoever leaves in a hurry leaves the rest to the next who goes on.
-        let _ = tokio::time::timeout(CLOSING, books).await;
-        self.face.take_foot_away();
-        let (id, options, palette) = (&self.id, &self.answering.options, LEAVE_PASTES);
+        // What is not done by then stays in the store, for the next process that resumes the conversation.
+        let _ = tokio::time::timeout(CLOSING, ended).await;
+        self.view.remove_footer();
+        let (id, options, palette) = (&self.id, &self.hints.options, LEAVE_PASTES);
         let mut words = palette.to_owned();
-        if self.answering.durable && !self.view.events.is_empty() {
-            for pending in &self.view.pending {
-                words += &format!("It waits: {}\n", self.answering.command(pending));
+        if self.hints.durable && !self.projection.events.is_empty() {
+            for pending in &self.projection.pending {
+                words += &format!("It waits: {}\n", self.hints.command(pending));
             }
             words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
         }
-        self.face.output.out(words);
+        self.view.output.out(words);
         tokio::select! {
             () = self.conversations.drain(BACKGROUND) => {}
             _ = signals.next() => {}
         }
         // A terminal that takes nothing any more has gone.
-        let _ = self.face.output.finish().await;
+        let _ = self.view.output.finish().await;
         exit
     }
 }
 
-/// What other processes write to the conversation becomes visible here when somebody looks for it.
+/// Reads the store again and again: only a read makes events of other processes visible in this one.
 async fn follow_others(conversations: Conversations, id: ConversationId, scope: Scope) {
     while conversations.is_durable() {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -36,7 +36,7 @@ impl Terminal {
         let terminal = |bytes| Self { before, bytes };
         let (send, bytes) = channel(READS);
         let terminal = terminal(bytes);
-        // It ends with the program: nobody can take a read of a terminal back.
+        // The thread ends with the program, because a blocking read cannot be interrupted.
         thread::Builder::new().name("keys".to_owned()).spawn(move || {
             let mut room = [0; 1024];
             while let Ok(length @ 1..) = io::stdin().lock().read(&mut room) {

@@ -10,6 +10,8 @@ use crate::problem::{Place, Problem};
 pub(super) struct Source {
     name: Arc<str>,
     text: String,
+    /// Where each line begins. A place is looked up for every key, so the text is not counted again for each.
+    lines: Vec<usize>,
     /// What relative paths in it are relative to.
     folder: PathBuf,
     problems: RefCell<Vec<Problem>>,
@@ -18,7 +20,9 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn new(path: &Path, text: String) -> Self {
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        Self { name: path.display().to_string().into(), text, folder, problems: RefCell::default() }
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Self { name: path.display().to_string().into(), text, lines, folder, problems: RefCell::default() }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -31,8 +35,7 @@ impl Source {
 
     /// The line of a byte.
     pub(super) fn place(&self, offset: usize) -> Place {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        Place { file: self.name.clone(), line: before.iter().filter(|byte| **byte == b'\n').count() + 1 }
+        Place { file: self.name.clone(), line: self.lines.partition_point(|begin| *begin <= offset) }
     }
 
     pub(super) fn tell(&self, problem: Problem) {
@@ -41,5 +44,17 @@ impl Source {
 
     pub(super) fn into_problems(self) -> Vec<Problem> {
         self.problems.into_inner()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_belongs_to_the_line_that_it_stands_on() {
+        let source = Source::new(Path::new("f"), "a\n\nbc\n".to_owned());
+        let lines: Vec<usize> = (0..8).map(|offset| source.place(offset).line).collect();
+        assert_eq!(lines, [1, 1, 2, 3, 3, 3, 4, 4]);
     }
 }

@@ -76,7 +76,16 @@ const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore",
 /// The other one is how it is without the key.
 const RELEASES: &[(&str, Release)] = &[("on_accept", Release::OnAccept)];
 
+/// The most `[[hooks]]` of one file.
+const MOST_HOOKS: usize = 256;
+
 pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
+    if let Some(first) = sections.get(MOST_HOOKS) {
+        let what = format!("there are {} [[hooks]], and {MOST_HOOKS} are the most", sections.len());
+        let problem = Problem::error(what).at(first.place());
+        first.source().tell(problem.hint("one command hook can run a program that does several things"));
+        return Vec::new();
+    }
     sections.into_iter().filter_map(hook).collect()
 }
 
@@ -92,7 +101,7 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
     }
     let uses: Vec<(&str, &'static Row)> = CATALOGUE.iter().map(|row| (row.name, row)).collect();
     let used = section.word("use", &uses);
-    // Without a `use` nobody knows the rest of its keys.
+    // Without `use` it is not known which other keys the section may have.
     let used = section.required("use", "\"command\"", used)?.value;
     let source = section.source();
     let open_model = |name: &str| open_model(name, source.folder());

@@ -1,6 +1,5 @@
 //! Which files are read, and how they come together.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -11,7 +10,9 @@ use super::reader::Section;
 use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
 use super::{Config, Loaded, Over};
+use crate::logging::CLI;
 use crate::problem::Problem;
+use crate::read_file::{CONFIGURATION, ReadError, read_file};
 
 /// The project's file.
 const PROJECT: &str = "turnbuckle.toml";
@@ -20,15 +21,15 @@ const PROJECT: &str = "turnbuckle.toml";
 pub(crate) fn load(only: Option<&Path>) -> Loaded {
     let mut loaded = Loaded { config: Config::default(), files: Vec::new(), problems: Vec::new() };
     match only {
-        Some(path) => match std::fs::read_to_string(path) {
+        Some(path) => match read_file(path, CONFIGURATION) {
             Ok(text) => loaded.add(path, text),
             Err(error) => loaded.problems.push(unreadable(path, &error)),
         },
         None => {
             for path in [user_file(), Some(PROJECT.into())].into_iter().flatten() {
-                match std::fs::read_to_string(&path) {
+                match read_file(&path, CONFIGURATION) {
                     Ok(text) => loaded.add(&path, text),
-                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                    Err(error) if error.is_missing() => {}
                     Err(error) => loaded.problems.push(unreadable(&path, &error)),
                 }
             }
@@ -41,6 +42,8 @@ impl Loaded {
     fn add(&mut self, path: &Path, text: String) {
         let source = Source::new(path, text);
         let top = parse(&source);
+        let (bytes, hooks) = (source.text().len(), top.hooks.len());
+        tracing::debug!(target: CLI, file = %path.display(), bytes, hooks, "configuration file read");
         let base = std::mem::take(&mut self.config);
         self.config = top.over(base);
         self.files.push(path.to_path_buf());
@@ -48,8 +51,8 @@ impl Loaded {
     }
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
-    Problem::error(format!("{}: cannot be read: {error}", path.display())).hint("is the path right, and is it UTF-8?")
+fn unreadable(path: &Path, error: &ReadError) -> Problem {
+    Problem::error(format!("{}: cannot be read: {error}", path.display())).hint(error.hint("is the path right?"))
 }
 
 /// `$XDG_CONFIG_HOME` counts only if it is absolute, as its specification has it.

@@ -51,7 +51,7 @@ pub(crate) struct Loaded {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// `top` where it says something, `base` otherwise.
+/// Merging two files: a value of `self` wins over one of `base`.
 pub(crate) trait Over {
     fn over(self, base: Self) -> Self;
 }

@@ -13,6 +13,9 @@ use super::nearest::instead;
 use crate::catalogue::{Maker, Refused, Row};
 use crate::problem::{Problem, with_causes};
 
+/// How many unknown keys of one section are told.
+pub(super) const MOST_UNKNOWN: usize = 16;
+
 /// What is left of a section when the keys that every hook has are taken out.
 pub(super) struct Options<'s> {
     pub(super) source: &'s Source,
@@ -34,10 +37,11 @@ impl Options<'_> {
         self.table.get_ref().iter().map(one).collect()
     }
 
-    /// The hook, or everything that is wrong with its options. An unknown key does not hide what else is wrong.
+    /// The hook, or what is wrong with its options. An unknown key does not hide what else is wrong; but the options are
+    /// read again for each, so after a few of them the rest is not looked at.
     pub(super) fn read(mut self, row: &Row, around: &Surroundings<'_>) -> Option<Maker> {
         let mut sound = true;
-        loop {
+        for _ in 0..MOST_UNKNOWN {
             match row.read(self.table.clone(), around) {
                 Ok(maker) => return sound.then_some(maker),
                 Err(Refused::Option(error)) => {
@@ -53,6 +57,7 @@ impl Options<'_> {
                 }
             }
         }
+        None
     }
 
     fn tell_option(&self, row: &Row, error: &OptionError) {
@@ -66,7 +71,7 @@ impl Options<'_> {
         self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));
     }
 
-    /// Tells it; gives back the top-level key that nobody knows, if that was it.
+    /// Reports the error. Returns the unknown top-level key if that was the error.
     fn tell_shape(&self, row: &Row, error: &Error) -> Option<String> {
         let span = error.span().unwrap_or(self.table.span());
         let message = error.message();

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::Found;
 use super::file::Source;
 use super::nearest::instead;
-use super::options::Options;
+use super::options::{MOST_UNKNOWN, Options};
 use crate::problem::{Place, Problem};
 
 /// A table under way.
@@ -184,7 +184,7 @@ impl<'s> Section<'s> {
 
     /// A value that must be there.
     pub(super) fn required<T>(&self, key: &str, example: &str, found: Option<T>) -> Option<T> {
-        // A value of the wrong kind was told of when it was read.
+        // A value of the wrong kind was reported when it was read.
         if found.is_none() && !self.present.contains(&key) {
             let what = format!("{} is missing", self.named(key));
             self.source.tell(Problem::error(what).at(&self.place).hint(format!("write `{key} = {example}`")));
@@ -192,18 +192,23 @@ impl<'s> Section<'s> {
         found
     }
 
-    /// Hands on what nobody asked for.
+    /// Passes on the keys that were not read, as options of a hook.
     pub(super) fn rest<T>(self, read: impl FnOnce(Options<'_>) -> T) -> T {
         let Self { source, title, table, known, span, .. } = self;
         read(Options { source, title: &title, table: Spanned::new(span, table), common: &known })
     }
 
-    /// Says which keys nobody asked for.
+    /// Reports the keys that were not read as unknown.
     pub(super) fn finish(self) {
-        for key in self.table.keys() {
+        for key in self.table.keys().take(MOST_UNKNOWN) {
             let place = self.source.place(key.span().start);
             let problem = Problem::error(format!("unknown key {}", self.named(key.get_ref()))).at(&place);
             self.source.tell(problem.hint(instead(key.get_ref(), &self.known)));
+        }
+        if let Some(key) = self.table.keys().nth(MOST_UNKNOWN) {
+            let more = self.table.len() - MOST_UNKNOWN;
+            let place = self.source.place(key.span().start);
+            self.source.tell(Problem::error(format!("and {more} more unknown keys")).at(&place));
         }
     }
 }

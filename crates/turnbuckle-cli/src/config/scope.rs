@@ -42,7 +42,7 @@ impl ScopePart {
         part
     }
 
-    /// Who is acting: one user, called `local` if nobody says.
+    /// The acting user, `local` by default, with its roles.
     pub(crate) fn scope(&self) -> Scope {
         let user = self.user.as_ref().map_or_else(Scope::local, |user| Scope::user(user.value.as_str()));
         let roles = self.roles.iter().flat_map(|roles| &roles.value);

@@ -7,6 +7,7 @@ use turnbuckle::Limits;
 use super::reader::Section;
 use super::{Found, Over};
 use crate::problem::{Place, Problem};
+use crate::read_file::{CONFIGURATION, read_file};
 
 /// `[agent]`
 #[derive(Debug, Default)]
@@ -46,11 +47,11 @@ fn system(section: &mut Section<'_>) -> Option<Found<String>> {
         return said;
     }
     let path = section.source().folder().join(&file.value);
-    match std::fs::read_to_string(&path) {
+    match read_file(&path, CONFIGURATION) {
         Ok(value) => Some(Found { value, place: file.place }),
         Err(error) => {
             let what = format!("`system_file` {} cannot be read: {error}", path.display());
-            tell(Problem::error(what).hint("it is relative to the folder of this file"));
+            tell(Problem::error(what).hint(error.hint("it is relative to the folder of this file")));
             None
         }
     }
@@ -174,7 +175,16 @@ pub(crate) struct SubAgentPart {
     pub(crate) system: Option<Found<String>>,
 }
 
+/// The most `[[agents]]` of one file.
+const MOST_AGENTS: usize = 64;
+
 pub(super) fn sub_agents(sections: Vec<Section<'_>>) -> Vec<SubAgentPart> {
+    if let Some(first) = sections.get(MOST_AGENTS) {
+        let what = format!("there are {} [[agents]], and {MOST_AGENTS} are the most", sections.len());
+        let problem = Problem::error(what).at(first.place());
+        first.source().tell(problem.hint("each is offered to the model as a tool, and a model chooses well among few"));
+        return Vec::new();
+    }
     let read = |mut section: Section<'_>| {
         let name = section.string("name");
         let name = section.required("name", "\"reviewer\"", name);

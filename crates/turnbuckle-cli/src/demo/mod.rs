@@ -17,8 +17,8 @@ use crate::Stopped;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::show::{Fold, Palette, Screen, Shown, Tone, terminal_width};
-use crate::signals::{Heard, Signals};
+use crate::show::{Fold, Layout, Palette, Shown, Tone, terminal_width};
+use crate::signals::{Heard, Second, Signals};
 use pace::{Pace, Pacer};
 use syntax::{Checker, Syntax};
 
@@ -36,7 +36,7 @@ pub(crate) enum Played {
 pub(crate) async fn play() -> Result<Played, Stopped> {
     let failed = |error: BoxError| Stopped::failed(Problem::error(format!("the demo: {error}")));
     let stage = Stage::set().await.map_err(failed)?;
-    let mut signals = Signals::listen().map_err(|error| failed(error.into()))?;
+    let mut signals = Signals::listen(Second::IsPassedOn).map_err(|error| failed(error.into()))?;
     let played = tokio::select! {
         exit = stage.play() => Played::ToTheEnd(exit.map_err(failed)?),
         heard = signals.next() => {
@@ -77,8 +77,8 @@ impl Stage {
     }
 
     async fn play(&self) -> Result<Exit, BoxError> {
-        let mut screen = Screen::new(self.palette, self.width);
-        self.introduce(&mut screen).await;
+        let mut layout = Layout::new(self.palette, self.width);
+        self.introduce(&mut layout).await;
         let conversations = Conversations::in_memory(self.agent()?);
         let id = turnbuckle::ConversationId::from("demo");
         let mut tail = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await?;
@@ -89,7 +89,7 @@ impl Stage {
             tokio::select! {
                 biased;
                 () = self.output.broken() => return Ok(Exit::Completed),
-                Some(told) = tail.next() => self.show(&told, &mut fold, &mut screen),
+                Some(told) = tail.next() => self.show(&told, &mut fold, &mut layout),
                 rest = &mut rest => break rest?,
             }
         };
@@ -97,7 +97,7 @@ impl Stage {
             TurnStatus::Ended(ended) => ended.outcome.into(),
             TurnStatus::Waiting(_) => Exit::Waiting,
         };
-        self.conclude(&mut screen).await?;
+        self.conclude(&mut layout).await?;
         Ok(exit)
     }
 
@@ -114,50 +114,50 @@ impl Stage {
         Ok(builder.build()?)
     }
 
-    fn show(&self, told: &FeedEvent, fold: &mut Fold, screen: &mut Screen) {
+    fn show(&self, told: &FeedEvent, fold: &mut Fold, layout: &mut Layout) {
         if Pacer::is_behind(told) {
             return;
         }
         for shown in fold.told(told) {
             match shown {
-                Shown::Line(line) => self.output.out(screen.line(&line)),
-                Shown::Text(text) => self.output.out(screen.text(&text, Tone::Plain)),
-                Shown::Thought(text) => self.output.out(screen.text(&text, Tone::Dim)),
-                Shown::Silence => self.output.out(screen.silence()),
-                Shown::Said(_) => {}
+                Shown::Line(line) => self.output.out(layout.line(&line)),
+                Shown::Text(text) => self.output.out(layout.text(&text, Tone::Plain)),
+                Shown::Thinking(text) => self.output.out(layout.text(&text, Tone::Dim)),
+                Shown::EndOfText => self.output.out(layout.end_text()),
+                Shown::Message(_) => {}
             }
         }
     }
 
-    fn say(&self, screen: &mut Screen, tone: Tone, text: &str) {
-        self.output.out(screen.note(tone, text));
+    fn say(&self, layout: &mut Layout, tone: Tone, text: &str) {
+        self.output.out(layout.note(tone, text));
     }
 
-    async fn introduce(&self, screen: &mut Screen) {
-        self.say(screen, Tone::Plain, "");
-        self.say(screen, Tone::Good, "Turnbuckle: the turn and the hooks on it");
+    async fn introduce(&self, layout: &mut Layout) {
+        self.say(layout, Tone::Plain, "");
+        self.say(layout, Tone::Good, "Turnbuckle: the turn and the hooks on it");
         let story = format!(
             "An agent is asked to tidy up a file. When it says it is done, nobody takes its word for it: the stop hook \
              `syntax` checks the file with {} before the turn may end.",
             self.checker.name()
         );
-        self.say(screen, Tone::Plain, &story);
-        self.say(screen, Tone::Dim, "The model is a script; the tools, the hook and its check are real.");
+        self.say(layout, Tone::Plain, &story);
+        self.say(layout, Tone::Dim, "The model is a script; the tools, the hook and its check are real.");
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
-            self.say(screen, Tone::Dim, "A chat follows; Ctrl-C skips to it.");
+            self.say(layout, Tone::Dim, "A chat follows; Ctrl-C skips to it.");
         }
-        self.say(screen, Tone::Plain, "");
+        self.say(layout, Tone::Plain, "");
         self.pace.read().await;
     }
 
-    async fn conclude(&self, screen: &mut Screen) -> Result<(), BoxError> {
+    async fn conclude(&self, layout: &mut Layout) -> Result<(), BoxError> {
         let after = read(&self.folder.path().join(FILE))?;
-        self.say(screen, Tone::Plain, "");
-        self.say(screen, Tone::Dim, &format!("{FILE}, before and after"));
+        self.say(layout, Tone::Plain, "");
+        self.say(layout, Tone::Dim, &format!("{FILE}, before and after"));
         for (tone, line) in diff::lines(Demo::story_beginning(), &after) {
-            self.say(screen, tone, &line);
+            self.say(layout, tone, &line);
         }
-        self.say(screen, Tone::Plain, "");
+        self.say(layout, Tone::Plain, "");
         self.pace.read().await;
         let lines = [
             "What happened: the model broke the file and said it was done; the hook refused the stop and handed it the \
@@ -168,7 +168,7 @@ impl Stage {
              rest.",
         ];
         for line in lines {
-            self.say(screen, Tone::Plain, line);
+            self.say(layout, Tone::Plain, line);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! `turnbuckle hooks`: what runs at each point, in order, with its options and what its failure would mean.
 
-mod rehearsal;
+mod test;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,25 +14,30 @@ use crate::assemble::{Prepared, prepare};
 use crate::catalogue::CATALOGUE;
 use crate::config::HookPart;
 use crate::exit::Exit;
+use crate::inspect::unprintable;
+use crate::show::{clean, json_line};
 
 /// Prints the hooks of the configuration, or with `--available` those that could be in it; or tests them.
 pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
-    if let Some(HooksCommand::Test(rehearsal)) = &args.command {
-        return rehearsal::rehearse(rehearsal, args.json, common).await;
+    if let Some(HooksCommand::Test(options)) = &args.command {
+        return test::test(options, args.json, common).await;
     }
     if args.available {
-        return Ok(print(&available(args.json)));
+        return Ok(print(&available(args.json)?));
     }
     let prepared = prepare(common);
     if prepared.has_errors() {
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
     }
     let lines: Vec<Line<'_>> = Point::ALL.into_iter().flat_map(|point| at(&prepared, point)).collect();
-    let text = if args.json { lines.iter().map(Line::json).collect() } else { by_point(&lines) };
+    let text = match args.json {
+        true => lines.iter().map(Line::json).collect::<Result<_, _>>()?,
+        false => clean(&by_point(&lines)),
+    };
     Ok(print(&text))
 }
 
-/// Whoever closed stdout has seen enough.
+/// A closed stdout is not an error.
 fn print(text: &str) -> Exit {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Exit::Completed
@@ -103,7 +108,7 @@ impl Line<'_> {
         }
     }
 
-    fn json(&self) -> String {
+    fn json(&self) -> Result<String, Stopped> {
         let options: Map<String, Value> = self
             .part
             .map(|part| part.options.iter().map(|(key, found)| (key.clone(), disclosed(key, &found.value))).collect())
@@ -119,22 +124,22 @@ impl Line<'_> {
             "main_agent_only": settings.main_agent_only,
             "at": self.part.map(|part| part.place.to_string()),
         });
-        format!("{line}\n")
+        json_line(&line).map_err(unprintable)
     }
 }
 
-/// Who looks over a shoulder sees that a secret is set, and not which.
+/// The value of an option for display; of a secret only that it is set.
 fn disclosed(key: &str, value: &Value) -> Value {
     let secret = ["salt", "secret", "token", "password"].iter().any(|word| key.ends_with(word));
     if secret { Value::from("…") } else { value.clone() }
 }
 
 /// What `use` can name.
-fn available(json: bool) -> String {
+fn available(json: bool) -> Result<String, Stopped> {
     let width = CATALOGUE.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let line = |row: &crate::catalogue::Row| match json {
-        true => format!("{}\n", json!({"use": row.name, "does": row.does})),
-        false => format!("{:width$}  {}\n", row.name, row.does),
+        true => json_line(&json!({"use": row.name, "does": row.does})).map_err(unprintable),
+        false => Ok(format!("{:width$}  {}\n", row.name, row.does)),
     };
     CATALOGUE.iter().map(line).collect()
 }

@@ -1,9 +1,10 @@
 //! The message: the argument, or stdin.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 
 use crate::Stopped;
 use crate::problem::Problem;
+use crate::read_file::{PIPED, ReadError, text};
 
 /// How to give one.
 pub(super) const HOW: &str = "turnbuckle run \"…\", or pipe it in";
@@ -28,15 +29,12 @@ pub(super) fn read(argument: Option<&str>, may_be_none: bool) -> Result<Option<S
 }
 
 fn from_stdin() -> Result<String, Stopped> {
-    let mut bytes = Vec::new();
-    io::stdin()
-        .lock()
-        .read_to_end(&mut bytes)
-        .map_err(|error| Stopped::failed(Problem::error(format!("reading the message from stdin: {error}"))))?;
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let problem = Problem::error(format!("the message on stdin is not UTF-8 (at byte {at})"));
-        Stopped::usage(problem.hint("convert it first, for example with iconv"))
+    let mut text = text(io::stdin().lock(), PIPED).map_err(|error| match error {
+        ReadError::Io(error) => Stopped::failed(Problem::error(format!("reading the message from stdin: {error}"))),
+        error => {
+            let hint = error.hint("pipe in a text");
+            Stopped::usage(Problem::error(format!("the message on stdin cannot be used: {error}")).hint(hint))
+        }
     })?;
     // `echo hi |` means hi.
     text.truncate(text.trim_end_matches(['\n', '\r']).len());

@@ -22,8 +22,8 @@ use crate::problem::{Problem, with_causes};
 use crate::store::StoreName;
 pub(crate) use cancel::cancel;
 pub(crate) use resolve::resolve;
-pub(crate) use verdict::Answering;
-pub(crate) use watch::{Looks, Wanted, Watch};
+pub(crate) use verdict::ResolveHints;
+pub(crate) use watch::{DisplayOptions, Expected, Watch};
 
 /// Runs one turn and says how it came out. A turn that a crash left open is finished first.
 pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
@@ -35,11 +35,18 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let message = message.map(|message| schema::shaped(message, args.schema.as_deref())).transpose()?;
     let conversations = match &message {
         Some(_) => ready.store.conversations(ready.agent.clone())?,
-        None => Conversations::builder(ready.agent.clone(), ready.store.existing()?),
+        None => {
+            let hint = format!(
+                "there is no turn to finish; with a message, `turnbuckle run -c {id}{} \"…\"` begins the conversation",
+                common.same_store()
+            );
+            Conversations::builder(ready.agent.clone(), ready.store.existing(&hint)?)
+        }
     };
-    let looks = Looks { json: args.json, quiet: args.quiet, bare: args.bare, in_one_piece: args.schema.is_some() };
-    let wanted = if message.is_some() { Wanted::PerhapsNew } else { Wanted::Known };
-    let mut watch = Watch::begin(conversations, id, looks, &ready, common, wanted).await?;
+    let display =
+        DisplayOptions { json: args.json, quiet: args.quiet, bare: args.bare, in_one_piece: args.schema.is_some() };
+    let expected = if message.is_some() { Expected::MaybeNew } else { Expected::Existing };
+    let mut watch = Watch::begin(conversations, id, display, &ready, common, expected).await?;
     let open = match kept {
         true => {
             watch.conversations.resume(&watch.id, ready.scope.clone()).await.map_err(|error| refused(error, common))?
@@ -108,7 +115,7 @@ impl Ready {
     }
 }
 
-/// What is said when nobody chose a model.
+/// The note about a model that was chosen by default.
 fn unchosen(model: &str) -> String {
     match model {
         "demo" => "note: no model was chosen and no key was found, so the demo model answers\n\

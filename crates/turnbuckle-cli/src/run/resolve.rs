@@ -6,13 +6,14 @@ use turnbuckle::conversation::ResolveError;
 use turnbuckle::store::Answer;
 use turnbuckle::{CallId, Conversations, TurnStatus};
 
-use super::watch::{Looks, Wanted, Watch};
+use super::watch::{DisplayOptions, Expected, Watch};
 use super::{KNOWN, Ready, named};
 use crate::Stopped;
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
 use crate::problem::Problem;
+use crate::store::MADE_BY_RUN;
 
 /// The longest answer: it becomes part of every later request to the model.
 const LONGEST: usize = 1 << 20;
@@ -22,9 +23,9 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let id = named(&args.id)?;
     let answer = answer(&args)?;
     let ready = Ready::of(prepare(common))?;
-    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing()?);
-    let looks = Looks { json: args.json, ..Looks::default() };
-    let mut watch = Watch::begin(conversations, id, looks, &ready, common, Wanted::Known).await?;
+    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?);
+    let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
+    let mut watch = Watch::begin(conversations, id, display, &ready, common, Expected::Existing).await?;
     watch.carry_on().await;
     let call = CallId::from(args.call.as_str());
     let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, watch.scope.clone()).await {
@@ -41,8 +42,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
 }
 
 impl Watch {
-    /// Carries on what is there to be carried on: a question that nobody answered in time is none any more, and another
-    /// process may have left an answer.
+    /// Resumes the turn first: a question may have expired, and another process may have left an answer.
     async fn carry_on(&mut self) {
         // A conversation that another process has is that one's concern; any other trouble meets the answer, too.
         let Ok(Some(handle)) = self.conversations.resume(&self.id, self.scope.clone()).await else { return };
@@ -56,7 +56,7 @@ impl Watch {
     async fn refuse_answer(mut self, error: &ResolveError) -> Exit {
         // The turn may be under way here by another answer: it is not left in the middle.
         self.carry_on().await;
-        let (id, options) = (&self.id, &self.answering.options);
+        let (id, options) = (&self.id, &self.hints.options);
         let hint = match error {
             ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
             ResolveError::Unfit { .. } => "`turnbuckle resolve --help` has the kinds of answers".to_owned(),

@@ -7,30 +7,30 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
 use turnbuckle::{ConversationId, Outcome, TurnReport, TurnStatus};
 
-use crate::args::{Common, quoted};
+use crate::args::Common;
 use crate::assemble::{choose_model, holds_a_secret};
 use crate::config;
 use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
-use crate::show;
+use crate::show::{self, quoted};
 
 /// The exit code, and what to say on stderr.
-pub(super) fn of(rest: &Result<TurnStatus, TurnError>, answering: &Answering) -> (Exit, Vec<Problem>) {
+pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> (Exit, Vec<Problem>) {
     match rest {
         Ok(TurnStatus::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
         Ok(TurnStatus::Waiting(pending)) => {
             let what = format!("the turn waits for {}", shown(pending));
-            (Exit::Waiting, vec![Problem::error(what).hint(answering.hint(pending))])
+            (Exit::Waiting, vec![Problem::error(what).hint(hints.hint(pending))])
         }
-        Err(error) => (Exit::Failed, vec![stopped(error, answering)]),
+        Err(error) => (Exit::Failed, vec![stopped(error, hints)]),
     }
 }
 
 /// The turn could not be carried on; what was written stands.
-fn stopped(error: &TurnError, answering: &Answering) -> Problem {
+fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
     let problem = Problem::error(with_causes(error));
-    let (id, options) = (&answering.id, &answering.options);
+    let (id, options) = (&hints.id, &hints.options);
     match error {
         TurnError::Store(cause) if matches!(**cause, StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => {
             problem.hint(format!(
@@ -38,17 +38,17 @@ fn stopped(error: &TurnError, answering: &Answering) -> Problem {
                  or run here; `turnbuckle show {id}{options}` says what became of the turn"
             ))
         }
-        _ if answering.durable => {
+        _ if hints.durable => {
             problem.hint(format!("what was written stands; `turnbuckle run -c {id}{options}` finishes the turn"))
         }
         _ => problem,
     }
 }
 
-/// A turn that waited before anybody came along.
-pub(super) fn busy(pending: &[Pending], answering: &Answering) -> Problem {
-    let what = format!("conversation {} is busy: its turn waits for {}", answering.id, shown(pending));
-    Problem::error(what).hint(answering.hint(pending))
+/// The turn already waited when the program started.
+pub(super) fn busy(pending: &[Pending], hints: &ResolveHints) -> Problem {
+    let what = format!("conversation {} is busy: its turn waits for {}", hints.id, shown(pending));
+    Problem::error(what).hint(hints.hint(pending))
 }
 
 fn shown(pending: &[Pending]) -> String {
@@ -56,8 +56,11 @@ fn shown(pending: &[Pending]) -> String {
     calls.join(" and for ")
 }
 
+/// The longest id of a call, in bytes, that is written into a command for a person to copy.
+const LONGEST_SHOWN: usize = 200;
+
 /// What a person must type to answer.
-pub(crate) struct Answering {
+pub(crate) struct ResolveHints {
     pub(crate) id: ConversationId,
     /// Whether the question is kept until then.
     pub(crate) durable: bool,
@@ -65,7 +68,7 @@ pub(crate) struct Answering {
     pub(crate) options: String,
 }
 
-impl Answering {
+impl ResolveHints {
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
         Self { id, durable, options: common.same_store() }
     }
@@ -88,8 +91,16 @@ impl Answering {
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
+        let (id, options) = (&self.id, &self.options);
+        let length = pending.call.as_str().len();
+        if length > LONGEST_SHOWN {
+            return format!(
+                "`turnbuckle resolve {id} CALL {answer}{options}` (or {instead}), where CALL is the id of the call: it has \
+                 {length} bytes, and `turnbuckle show {id}{options} --json` prints it, as `call` of the `suspension`"
+            );
+        }
         // The id of a call is the model's, and a person pastes this into a shell.
-        let (id, options, call) = (&self.id, &self.options, quoted(pending.call.as_str()));
+        let call = quoted(pending.call.as_str());
         match call.starts_with('-') {
             true => format!("`turnbuckle resolve {id} {answer}{options} -- {call}` (or {instead})"),
             false => format!("`turnbuckle resolve {id} {call} {answer}{options}` (or {instead})"),

@@ -9,10 +9,10 @@ use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 
-use super::watch::Looks;
+use super::watch::DisplayOptions;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, brief, clean, terminal_width};
+use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, brief, clean, json_line, terminal_width};
 
 /// One of three ways to look at a turn.
 pub(super) enum View {
@@ -26,7 +26,7 @@ pub(super) enum View {
 
 pub(super) struct Lines {
     fold: Fold,
-    screen: Screen,
+    layout: Layout,
     palette: Palette,
     /// Whether a person watches stdout: then the answer is streamed.
     streams: bool,
@@ -45,19 +45,19 @@ enum Stream {
 }
 
 impl View {
-    pub(super) fn new(looks: Looks, tools: usize) -> Self {
-        if looks.json {
+    pub(super) fn new(display: DisplayOptions, tools: usize) -> Self {
+        if display.json {
             return Self::Json;
         }
-        if looks.quiet {
+        if display.quiet {
             return Self::Quiet(Vec::new());
         }
         let palette = Palette::of(&io::stderr());
         Self::Lines(Box::new(Lines {
             fold: Fold::new(tools),
-            screen: Screen::new(palette, terminal_width(&io::stderr())),
+            layout: Layout::new(palette, terminal_width(&io::stderr())),
             palette,
-            streams: io::stdout().is_terminal() && !looks.in_one_piece,
+            streams: io::stdout().is_terminal() && !display.in_one_piece,
             streamed: String::new(),
             over: false,
             middle: None,
@@ -73,8 +73,8 @@ impl View {
 
     pub(super) fn told(&mut self, told: &FeedEvent, output: &Output) {
         match self {
-            Self::Json => match serde_json::to_string(told) {
-                Ok(line) => output.out(line + "\n"),
+            Self::Json => match json_line(told) {
+                Ok(line) => output.out(line),
                 // Events are made of strings, numbers and such: there is none that JSON cannot say.
                 Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
             },
@@ -94,7 +94,8 @@ impl View {
         }
     }
 
-    /// Failures of hooks that nobody has seen, but for that of the hook which ended the turn: that is the turn's error.
+    /// Failures of hooks that were not shown, without that of the hook that ended the turn: it is reported as the turn's
+    /// error.
     pub(super) fn failures(&mut self, blamed: Option<&Author>) -> Vec<Problem> {
         let Self::Quiet(failures) = self else { return Vec::new() };
         let unseen = std::mem::take(failures).into_iter();
@@ -151,25 +152,25 @@ impl Lines {
                 output.out(clean(&text));
                 self.streamed.push_str(&text);
             }
-            Shown::Thought(text) if self.streams => {
+            Shown::Thinking(text) if self.streams => {
                 self.in_line(Stream::Err, &text, output);
                 output.err(self.palette.paint(Tone::Dim, &clean(&text)));
             }
-            Shown::Said(text) if !self.streams => {
+            Shown::Message(text) if !self.streams => {
                 let line = Line { label: "call", tone: Tone::Plain, text };
                 self.line(&line, output);
             }
-            Shown::Silence => {
+            Shown::EndOfText => {
                 self.over = true;
                 self.end_line(output);
             }
-            Shown::Text(_) | Shown::Thought(_) | Shown::Said(_) => {}
+            Shown::Text(_) | Shown::Thinking(_) | Shown::Message(_) => {}
         }
     }
 
     fn line(&mut self, line: &Line, output: &Output) {
         self.end_line(output);
-        output.err(self.screen.line(line));
+        output.err(self.layout.line(line));
     }
 
     /// Writing `text` to `stream` next.

@@ -13,7 +13,7 @@ use turnbuckle::store::Job;
 use turnbuckle::turn::PermissionMode;
 use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
 
-use super::verdict::{self, Answering};
+use super::verdict::{self, ResolveHints};
 use super::view::View;
 use super::{Ready, refused};
 use crate::Stopped;
@@ -21,16 +21,16 @@ use crate::args::Common;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::signals::Signals;
+use crate::signals::{Second, Signals};
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
-/// How long a turn that rests may take to say so. It says so at once; this is against waiting forever.
+/// How long the event that a turn has stopped may take to arrive. It comes at once; this is against waiting for ever.
 const REST: Duration = Duration::from_secs(2);
 
 /// How the person wants to see it.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Looks {
+pub(crate) struct DisplayOptions {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
     pub(crate) bare: bool,
@@ -40,12 +40,14 @@ pub(crate) struct Looks {
 
 /// Whether the conversation must be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    Known,
-    PerhapsNew,
+pub(crate) enum Expected {
+    /// It must be in the store.
+    Existing,
+    /// It is created if it is not there.
+    MaybeNew,
 }
 
-/// One turn under way, and everyone who has a say.
+/// One turn under way: its events, its output and the signals that may cancel it.
 pub(crate) struct Watch {
     pub(crate) conversations: Conversations,
     pub(crate) id: ConversationId,
@@ -61,7 +63,7 @@ pub(crate) struct Watch {
     pub(crate) resting: bool,
     /// Whether anything was added to the log.
     pub(crate) moved: bool,
-    pub(crate) answering: Answering,
+    pub(crate) hints: ResolveHints,
     /// Whether the turn's end was told: what is left are hooks that run after it.
     pub(crate) ended: bool,
 }
@@ -71,44 +73,44 @@ impl Watch {
     pub(crate) async fn begin(
         conversations: ConversationsBuilder,
         id: ConversationId,
-        looks: Looks,
+        display: DisplayOptions,
         ready: &Ready,
         common: &Common,
-        wanted: Wanted,
+        expected: Expected,
     ) -> Result<Self, Stopped> {
         let conversations = conversations.permission_mode(permission_mode());
-        let conversations = if looks.bare { conversations.without_background_hooks() } else { conversations }.build();
-        if wanted == Wanted::Known {
+        let conversations = if display.bare { conversations.without_background_hooks() } else { conversations }.build();
+        if expected == Expected::Existing {
             conversations.snapshot(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?;
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
-        let (output, signals) = (Output::start().map_err(broken)?, Signals::listen().map_err(broken)?);
-        if !looks.quiet {
+        let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::Ends).map_err(broken)?);
+        if !display.quiet {
             output.err(ready.remarks());
         }
         // An answer in a shape is given without tools.
-        let tools = if looks.in_one_piece { 0 } else { ready.agent.tools().len() };
-        let mut view = View::new(looks, tools);
+        let tools = if display.in_one_piece { 0 } else { ready.agent.tools().len() };
+        let mut view = View::new(display, tools);
         let tail = conversations
             .subscribe(&id, Delivery::Lossless, ready.scope.clone())
             .await
             .map_err(|error| refused(error, common))?;
         view.knows(&tail.snapshot.events);
-        let answering = Answering::new(id.clone(), ready.store.is_durable(), common);
+        let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common);
         let (lost, resting, moved, ended) = (false, false, false, false);
         let scope = ready.scope.clone();
-        Ok(Self { conversations, id, scope, output, view, tail, signals, lost, resting, moved, answering, ended })
+        Ok(Self { conversations, id, scope, output, view, tail, signals, lost, resting, moved, hints, ended })
     }
 
-    /// The turn waits for somebody else's answer.
+    /// Reports that the turn waits for an answer.
     pub(crate) async fn refuse(self, pending: &[Pending]) -> Exit {
-        self.output.problem(&verdict::busy(pending, &self.answering));
+        self.output.problem(&verdict::busy(pending, &self.hints));
         self.finish(Exit::Failed).await
     }
 
     /// The answer, and what went wrong.
     pub(crate) fn tell(&mut self, rest: &Result<TurnStatus, TurnError>) -> Exit {
-        let (exit, problems) = verdict::of(rest, &self.answering);
+        let (exit, problems) = verdict::of(rest, &self.hints);
         if let Ok(TurnStatus::Ended(ended)) = rest {
             self.view.answer(ended, &self.output);
         }
@@ -134,7 +136,7 @@ impl Watch {
         let Self { output, mut signals, lost, .. } = self;
         let written = tokio::select! {
             biased;
-            // Nobody reads stdout, and somebody does not want to wait for it.
+            // The reader of stdout is slow, and the user does not want to wait for it.
             () = signals.first() => return Exit::Cancelled,
             written = output.finish() => written,
         };
@@ -244,19 +246,19 @@ impl Watch {
         self.tell_of_jobs().await;
     }
 
-    /// What is not done is not lost, and nobody should have to guess it.
+    /// Reports background hooks that are not done, and those that are given up.
     async fn tell_of_jobs(&self) {
         // They stay in the outbox, whether they can be counted or not.
         let jobs = self.conversations.jobs(&self.id, self.scope.clone()).await.unwrap_or_default();
         let (waiting, parked): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.due.is_some());
         let names = |jobs: &[&Job]| jobs.iter().map(|job| &*job.hook).collect::<Vec<_>>().join(", ");
-        let (id, options) = (&self.id, &self.answering.options);
-        if !waiting.is_empty() && self.answering.durable {
+        let (id, options) = (&self.id, &self.hints.options);
+        if !waiting.is_empty() && self.hints.durable {
             let what = format!("hooks that are not done stay in the outbox: {}", names(&waiting));
             let hint = format!("`turnbuckle run -c {id}{options}` takes them up, and so does `turnbuckle chat`");
             self.output.problem(&Problem::warning(what).hint(hint));
         }
-        if !parked.is_empty() && self.answering.durable {
+        if !parked.is_empty() && self.hints.durable {
             let what = format!("hooks that failed too often are not tried again: {}", names(&parked));
             let hint = format!("`turnbuckle show {id}{options}` has their errors");
             self.output.problem(&Problem::warning(what).hint(hint));

@@ -9,6 +9,7 @@ use turnbuckle::hook::Point;
 use turnbuckle::message::Text;
 use turnbuckle::{CallId, Outcome};
 
+use super::safe;
 use super::words::{asked, brief, called, count, few_lines, recalled, result};
 use super::{Line, Shown, Tone};
 
@@ -58,7 +59,7 @@ impl Fold {
             EventKind::AssistantMessage { content, .. } => {
                 self.messages += 1;
                 self.said = Some(content.text()).filter(|text| !text.trim().is_empty());
-                vec![Shown::Silence]
+                vec![Shown::EndOfText]
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
                 self.calls.insert(call.clone(), recalled(name, arguments));
@@ -70,12 +71,14 @@ impl Fold {
                 let (sign, tone) = if *ok { ('=', Tone::Tool) } else { ('!', Tone::Bad) };
                 one("dispatch", tone, format!("{} {sign} {}", self.call(call), result(&content.text())))
             }
-            EventKind::Suspension { call, question, .. } => {
-                self.after_words([line("wait", Tone::Hook, format!("{call}: {}", asked(question)))])
-            }
+            EventKind::Suspension { call, question, .. } => self.after_words([line(
+                "wait",
+                Tone::Hook,
+                format!("{}: {}", safe::name(call.as_str()), asked(question)),
+            )]),
             EventKind::Resolution { call, decision, by, .. } => {
                 let word = format!("{decision:?}").to_lowercase();
-                one("resolve", Tone::Hook, format!("{call}: {word} by {by}"))
+                one("resolve", Tone::Hook, format!("{}: {word} by {by}", safe::name(call.as_str())))
             }
             EventKind::StopFeedback { refusals } => {
                 self.messages += 1;
@@ -91,11 +94,11 @@ impl Fold {
 
     /// What was said before these lines was not the last word.
     fn after_words(&mut self, lines: impl IntoIterator<Item = Shown>) -> Vec<Shown> {
-        self.said.take().map(Shown::Said).into_iter().chain(lines).collect()
+        self.said.take().map(Shown::Message).into_iter().chain(lines).collect()
     }
 
     fn call(&self, call: &CallId) -> String {
-        self.calls.get(call).cloned().unwrap_or_else(|| call.to_string())
+        self.calls.get(call).cloned().unwrap_or_else(|| safe::name(call.as_str()))
     }
 
     fn ended(&mut self, ended: &TurnEnded) -> Vec<Shown> {
@@ -125,15 +128,15 @@ impl Fold {
                 one("build", Tone::Dim, text)
             }
             LiveEvent::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
-            LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thought(text.to_string())],
+            LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thinking(text.to_string())],
             LiveEvent::AttemptDiscarded { attempt, by, reason } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
                 let text = format!("attempt {attempt} is taken back{by}{reason}");
-                vec![Shown::Silence, line("discard", Tone::Refusal, text)]
+                vec![Shown::EndOfText, line("discard", Tone::Refusal, text)]
             }
             LiveEvent::ToolProgress { call, payload } => self.progress(call, payload),
-            // Of what runs in the background it is told twice: as a hook, and as something that nobody waits for.
+            // A background hook has events of its own, which are shown instead.
             LiveEvent::HookStarted { point: Point::Background, .. }
             | LiveEvent::HookFinished { point: Point::Background, .. } => Vec::new(),
             LiveEvent::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),

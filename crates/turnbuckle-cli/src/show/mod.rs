@@ -1,12 +1,15 @@
 //! What happens, as a person reads it: events are folded into lines, and a screen lays the lines out.
 
 mod fold;
-mod screen;
+mod layout;
+mod safe;
 mod words;
+mod wrap;
 
 pub(crate) use fold::Fold;
-pub(crate) use screen::{Palette, Screen, terminal_width};
-pub(crate) use words::{brief, clean, opening, pending};
+pub(crate) use layout::{Layout, Palette, terminal_width};
+pub(crate) use safe::{clean, json_line, log_line, name, quoted};
+pub(crate) use words::{brief, opening, pending};
 
 /// What a line is about; the screen chooses the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +38,9 @@ pub(crate) enum Shown {
     /// A piece of what the model says.
     Text(String),
     /// A piece of what it thinks.
-    Thought(String),
+    Thinking(String),
     /// It has said all of this reply.
-    Silence,
+    EndOfText,
     /// A whole reply that was not the last: for those who do not show pieces.
-    Said(String),
+    Message(String),
 }

@@ -1,9 +1,11 @@
-//! Texts cut to what a person wants to see of them, and made safe for a terminal.
+//! Texts cut to what a person wants to see of them.
 
 use serde_json::Value;
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::trace::in_order;
+
+use super::safe;
 
 /// The longest text of a line.
 const BRIEF: usize = 160;
@@ -51,14 +53,14 @@ pub(super) fn result(text: &str) -> String {
 
 /// `read_file(prices.py)`: the values, each cut short.
 pub(super) fn called(name: &str, arguments: &Value) -> String {
-    format!("{name}({})", values(arguments).join(", "))
+    format!("{}({})", safe::name(name), values(arguments).join(", "))
 }
 
 /// The same with the first value only: enough to recognise a call that was shown in full.
 pub(super) fn recalled(name: &str, arguments: &Value) -> String {
     let values = values(arguments);
     let more = if values.len() > 1 { ", …" } else { "" };
-    format!("{name}({}{more})", values.first().map_or("", String::as_str))
+    format!("{}({}{more})", safe::name(name), values.first().map_or("", String::as_str))
 }
 
 fn values(arguments: &Value) -> Vec<String> {
@@ -94,7 +96,7 @@ pub(super) fn asked(question: &Question) -> String {
 
 /// `c2 (approval of write_file(a.txt))`
 pub(crate) fn pending(pending: &Pending) -> String {
-    format!("{} ({})", pending.call, asked(&pending.question))
+    format!("{} ({})", safe::name(pending.call.as_str()), asked(&pending.question))
 }
 
 fn one_line(text: &str) -> String {
@@ -106,18 +108,6 @@ fn cut(text: &str, most: usize) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
-}
-
-/// Without control characters but newlines and tabs: a model or a file must not steer a person's terminal.
-pub(crate) fn clean(text: &str) -> String {
-    let safe = |ch: char| match ch {
-        '\n' | '\t' => ch,
-        ch if ch.is_control() => char::REPLACEMENT_CHARACTER,
-        // They turn text around: what is shown would not be what is approved.
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
-        ch => ch,
-    };
-    text.chars().map(safe).collect()
 }
 
 #[cfg(test)]
@@ -133,11 +123,6 @@ mod tests {
         assert_eq!(called("f", &json!("not raw\n")), "f(\"not raw⏎\")");
         assert_eq!(called("f", &json!({ "text": "a\nb\nc" })), "f([3 lines])");
         assert_eq!(result("a\nb\n"), "a … 2 lines");
-    }
-
-    #[test]
-    fn nothing_steers_the_terminal() {
-        assert_eq!(clean("a\u{1b}[31mb\u{7}\n\tc\r"), "a\u{fffd}[31mb\u{fffd}\n\tc\u{fffd}");
     }
 
     #[test]

@@ -263,6 +263,23 @@ fn an_answer_given_elsewhere_takes_the_question_off_the_screen() {
 }
 
 #[test]
+fn the_log_stands_above_the_line_that_is_being_typed() {
+    let folder = Folder::with_script(r#"{ "text": "hello" }"#);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w", "-vv"]);
+    screen.shows("› ");
+    screen.types("half a line");
+    screen.shows("› half a line");
+    folder.run(&["run", "-c", "other", "--model", "demo", "hi"]).exits(0);
+    screen.types("\r");
+    screen.shows("\nlog       ");
+    screen.shows("command taken");
+    screen.shows("agent     hello");
+    screen.shows("\n› ");
+    screen.types("/quit\r");
+    screen.exits(0);
+}
+
+#[test]
 fn a_terminal_is_given_back_as_it_was() {
     let folder = Folder::with_script(r#"{ "text": "one" }"#);
     let mut screen = Screen::open(&folder, &["chat"]);

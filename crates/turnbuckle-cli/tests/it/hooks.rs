@@ -150,5 +150,6 @@ run = "exit 1"
     assert_eq!(ran.events()[0]["decision"], "continue");
     test("before_agent", "{}").exits(2).says("no hook runs at before_agent");
     test("before_tool", "nonsense").exits(2).says("the event on stdin makes no sense");
+    test("before_tool", "[]").exits(2).says("the event on stdin makes no sense");
     test("on_stop", "{}").exits(2).says("after_model, stop, ended");
 }

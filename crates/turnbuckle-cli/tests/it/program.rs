@@ -17,6 +17,8 @@ const PROVIDERS: &[&str] = &[
     "OPENROUTER_API_KEY",
     "OLLAMA_HOST",
     "TURNBUCKLE_PRICES",
+    "TURNBUCKLE_LOG",
+    "TURNBUCKLE_LOG_FILE",
 ];
 
 pub(crate) struct Folder(TempDir);

@@ -32,6 +32,15 @@ fn an_address_that_is_none_is_blamed_on_its_variable_and_not_shown() {
 }
 
 #[test]
+fn a_key_that_is_none_is_blamed_on_its_own_variable() {
+    let variables = [("OPENAI_API_KEY", "sk-se\ncret"), ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")];
+    let ran = run(&variables, &["run", "--model", "openai:m", "hi"])
+        .exits(2)
+        .says("OPENAI_API_KEY: the key holds characters");
+    assert!(!ran.err.contains("OPENAI_BASE_URL") && !ran.err.contains("cret"), "{}", ran.err);
+}
+
+#[test]
 fn a_dead_port_fails_the_turn_and_says_where() {
     run(&[], &["run", "--model", "openai@http://127.0.0.1:9/v1:m", "hi"])
         .exits(1)

@@ -1,4 +1,4 @@
-//! One run of a program: fed, drained, and killed with all its children if nobody waits any more.
+//! One run of a program. Its pipes are served while it runs, and dropping the future kills it with its children.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::{CommandError, CommandLine};
 const MOST_STDOUT: usize = 1024 * 1024;
 /// Kept of stderr: a reason that the model reads.
 const MOST_STDERR: usize = 64 * 1024;
-/// How long to go on reading when the program has ended and somebody else holds its output. What the program itself
+/// How long to go on reading when the program has ended and another process still holds its output. What the program itself
 /// wrote is in the pipe by then.
 const GRACE: Duration = Duration::from_millis(100);
 

@@ -11,7 +11,7 @@ use turnbuckle::tool::{Effect, Output, Reconcile, Spec};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use super::Done;
-use super::aside::{Leash, aside};
+use super::blocking::{CancelFlag, run_blocking};
 use super::folder::{Folder, file_below};
 use super::refusal::{Refusal, shown};
 
@@ -45,7 +45,7 @@ pub(super) fn spec(folder: &Arc<Folder>) -> Spec {
     Spec::server("edit_file", description, parameters, Effect::Reconcile(Arc::new(Edits(folder.clone()))))
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path, old, new } = serde_json::from_value(arguments)?;
     let path = file_below(&path)?;
     if old.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Do
     let text = text(folder, &path)?;
     let at = only(&text, &old, &path)?;
     let edited = [&text[..at], &new, &text[at + old.len()..]].concat();
-    let replaced = folder.replace(&path, edited.as_bytes(), leash)?;
+    let replaced = folder.replace(&path, edited.as_bytes(), cancel)?;
     let line = line(&text, at);
     let output = Output::ok(format!("edited {} at line {line}", shown(&replaced.path)));
     Ok(Done { output, touched: Some(replaced.path.to_string_lossy().into_owned()) })
@@ -104,7 +104,7 @@ impl Reconcile for Edits {
     fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
         Box::pin(async move {
             let (folder, arguments) = (self.0.clone(), (*call.arguments).clone());
-            let Some(done) = aside(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
+            let Some(done) = run_blocking(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
             if let Some(path) = done.touched {
                 turn.touch(path);
             }

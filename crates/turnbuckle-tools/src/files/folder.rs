@@ -1,5 +1,7 @@
 //! The folder, held open: every path is resolved beneath it.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -18,11 +20,14 @@ pub(crate) struct Folder {
     closed: Vec<PathBuf>,
     /// Held while a file is changed: calls of one reply run side by side, and an edit reads before it writes.
     changing: Mutex<()>,
+    /// Folders in which temporary files of processes that were killed have been looked for.
+    pub(super) swept: Mutex<HashSet<PathBuf>>,
 }
 
 impl Folder {
     pub(crate) fn open(root: &Path, closed: Vec<PathBuf>) -> io::Result<Self> {
-        Ok(Self { dir: Dir::open_ambient_dir(root, ambient_authority())?, closed, changing: Mutex::default() })
+        let dir = Dir::open_ambient_dir(root, ambient_authority())?;
+        Ok(Self { dir, closed, changing: Mutex::default(), swept: Mutex::default() })
     }
 
     /// The same file, whatever the link to it is called.
@@ -75,6 +80,11 @@ fn must_be_regular(path: &Path, kind: FileType) -> Result<(), Refusal> {
 /// Where Turnbuckle keeps conversations, approvals among them: no tool of a model reaches it.
 const OWN: &str = ".turnbuckle";
 
+/// Whether this is the name of Turnbuckle's own folder, also on a file system that does not tell capitals apart.
+pub(super) fn is_own(name: &OsStr) -> bool {
+    name.eq_ignore_ascii_case(OWN)
+}
+
 /// A path as the model gave it: relative, never upwards, and not into Turnbuckle's own folder. `.` and doubled slashes are
 /// taken out; the folder itself is the empty path.
 pub(super) fn below(given: &str) -> Result<PathBuf, Refusal> {
@@ -85,7 +95,7 @@ pub(super) fn below(given: &str) -> Result<PathBuf, Refusal> {
     let mut path = PathBuf::new();
     for component in Path::new(given).components() {
         match component {
-            Component::Normal(name) if name.eq_ignore_ascii_case(OWN) => {
+            Component::Normal(name) if is_own(name) => {
                 return Err(Refusal::Own { path: given.to_owned() });
             }
             Component::Normal(name) => path.push(name),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::{Folder, below};
 use super::refusal::{Refusal, shown};
 use super::walk::{Kind, Walk};
@@ -34,9 +34,9 @@ pub(super) fn spec() -> Spec {
     Spec::server("list_files", description, parameters, Effect::Pure)
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path } = serde_json::from_value(arguments)?;
-    let mut walk = Walk::from(folder, &below(&path)?, leash)?;
+    let mut walk = Walk::from(folder, &below(&path)?, cancel)?;
     let mut found = Vec::new();
     let mut more = false;
     while let Some(entry) = walk.next()? {
@@ -74,6 +74,9 @@ pub(super) fn notes(walk: &Walk<'_>) -> Vec<String> {
     if let [first, more @ ..] = &*walk.closed {
         let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         notes.push(format!("[not opened: {}/{others}; give it as `path` to look inside]", shown(first)));
+    }
+    if let Some(own) = &walk.own {
+        notes.push(format!("[not opened: {}/, which is closed to tools]", shown(own)));
     }
     if walk.unread > 0 {
         notes.push(format!("[{} folders could not be read]", walk.unread));

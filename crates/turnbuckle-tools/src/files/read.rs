@@ -8,7 +8,7 @@ use turnbuckle::message::Part;
 use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::{Folder, file_below};
 use super::refusal::{Refusal, shown};
 
@@ -40,7 +40,7 @@ pub(super) fn spec() -> Spec {
     Spec::server("read_file", description, parameters, Effect::Pure)
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, _: &Leash) -> Result<Done, Refusal> {
+pub(super) fn run(folder: &Folder, arguments: Value, _: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path, offset } = serde_json::from_value(arguments)?;
     let path = file_below(&path)?;
     let failed = |source| Refusal::of("read", &path, source);

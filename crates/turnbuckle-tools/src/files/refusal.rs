@@ -46,8 +46,8 @@ pub(super) enum Refusal {
     Arguments(#[from] serde_json::Error),
     #[error("could not {doing} {path}: {source}")]
     Io { doing: &'static str, path: String, source: io::Error },
-    #[error("nobody waits for this any more")]
-    Abandoned,
+    #[error("the call was cancelled")]
+    Cancelled,
 }
 
 impl Refusal {

@@ -3,13 +3,23 @@
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use cap_std::fs::{Dir, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
+use cap_std::fs::{
+    Dir, DirEntry, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt,
+};
+use rustix::process::{Pid, test_kill_process};
 
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
+
+/// How old a temporary file must be before it counts as left over: filling one takes much less.
+const ABANDONED: Duration = Duration::from_secs(60);
+/// How many folders are remembered as looked through.
+const MOST_SWEPT: usize = 1024;
 
 /// Tells the temporary files of this process apart.
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -22,10 +32,10 @@ pub(super) struct Replaced {
 }
 
 impl Folder {
-    /// Whoever reads the file reads the old content or the new, never a part; a crash leaves one of the two. Folders on
+    /// Replaces a file in one step: a reader sees the old content or the new, never a part; a crash leaves one of the two. Folders on
     /// the way are made. The caller holds [`changing`](Self::changing).
-    pub(super) fn replace(&self, path: &Path, content: &[u8], leash: &Leash) -> Result<Replaced, Refusal> {
-        leash.held()?;
+    pub(super) fn replace(&self, path: &Path, content: &[u8], cancel: &CancelFlag) -> Result<Replaced, Refusal> {
+        cancel.check()?;
         let path = self.target(path)?;
         let failed = |source| Refusal::of("write", &path, source);
         let old = self.old(&path)?;
@@ -35,10 +45,11 @@ impl Folder {
             self.dir.create_dir_all(parent).map_err(failed)?;
         }
         let dir = self.subfolder(parent)?;
+        self.sweep(&dir, parent);
         let (temporary, file) = fresh(&dir, old.as_ref()).map_err(failed)?;
         let renamed = fill(file, content, old.as_ref())
             .map_err(failed)
-            .and_then(|()| leash.held())
+            .and_then(|()| cancel.check())
             .and_then(|()| dir.rename(&temporary, &dir, name).map_err(failed));
         if let Err(refusal) = renamed {
             // It may be gone already; the refusal is what matters.
@@ -49,6 +60,25 @@ impl Folder {
         let _ = dir.into_std_file().sync_all();
         let real = self.dir.canonicalize(&path).unwrap_or(path);
         Ok(Replaced { path: real, created: old.is_none() })
+    }
+
+    /// Removes the temporary files that killed processes left in a folder. Each folder is looked through once, before the
+    /// first file is written into it.
+    fn sweep(&self, dir: &Dir, path: &Path) {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if swept.len() >= MOST_SWEPT {
+            swept.clear();
+        }
+        if !swept.insert(path.to_owned()) {
+            return;
+        }
+        // What cannot be listed or removed stays, and does no harm.
+        let Ok(entries) = dir.entries() else { return };
+        for entry in entries.flatten() {
+            if is_left_over(&entry) {
+                let _ = entry.remove_file();
+            }
+        }
     }
 
     /// The file that a link means, if it stays inside: a rename over the link would replace the link.
@@ -76,7 +106,7 @@ impl Folder {
     }
 }
 
-/// A new file that nobody else has. One that replaces another is private until it has the other's permissions.
+/// A new file with a name of its own. One that replaces another is private until it has the other's permissions.
 fn fresh(dir: &Dir, old: Option<&Metadata>) -> io::Result<(String, File)> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(if old.is_some() { 0o600 } else { 0o666 });
@@ -91,11 +121,28 @@ fn fresh(dir: &Dir, old: Option<&Metadata>) -> io::Result<(String, File)> {
     }
 }
 
-/// Whether a file has the name of one that [`fresh`] makes: it is about to become another, or nobody's.
+/// Whether a file has the name of one that [`fresh`] makes: it is about to become another, or its process was killed.
 pub(super) fn is_temporary(name: &OsStr) -> bool {
-    let middle = name.to_str().and_then(|name| name.strip_prefix(".turnbuckle-")?.strip_suffix(".tmp"));
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    middle.and_then(|middle| middle.split_once('-')).is_some_and(|(id, count)| number(id) && number(count))
+    process_of(name).is_some()
+}
+
+/// The process that made a temporary file of this name.
+fn process_of(name: &OsStr) -> Option<i32> {
+    let middle = name.to_str().and_then(|name| name.strip_prefix(".turnbuckle-")?.strip_suffix(".tmp"))?;
+    let (id, count) = middle.split_once('-')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits(id) && digits(count) { id.parse().ok() } else { None }
+}
+
+/// Whether no process will rename a temporary file: its process is gone, and nothing was written for a while. The
+/// second condition is for processes of another container, which cannot be seen from here.
+fn is_left_over(entry: &DirEntry) -> bool {
+    let Some(process) = process_of(&entry.file_name()).and_then(Pid::from_raw) else { return false };
+    let Ok(metadata) = entry.metadata() else { return false };
+    let age = metadata.modified().ok().and_then(|written| written.into_std().elapsed().ok());
+    metadata.is_file()
+        && age.is_some_and(|age| age >= ABANDONED)
+        && test_kill_process(process) == Err(rustix::io::Errno::SRCH)
 }
 
 fn fill(mut file: File, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {

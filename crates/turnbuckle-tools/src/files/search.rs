@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::{Folder, below};
 use super::list::notes;
 use super::refusal::{Refusal, shown};
@@ -65,13 +65,13 @@ struct Search {
     cut: bool,
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { pattern, path } = serde_json::from_value(arguments)?;
     let compiled = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
     let pattern = compiled.map_err(|error| Refusal::Pattern(Box::new(error)))?;
     let start = below(&path)?;
     let mut search = Search::default();
-    let left_out = match Walk::from(folder, &start, leash) {
+    let left_out = match Walk::from(folder, &start, cancel) {
         Ok(mut walk) => {
             while let Some(entry) = walk.next()?.filter(|_| !search.cut) {
                 if entry.kind == Kind::File && search.file(folder, &entry.path, &pattern).is_err() {

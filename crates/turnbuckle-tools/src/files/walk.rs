@@ -6,14 +6,15 @@ use std::vec;
 
 use cap_std::fs::Dir;
 
-use super::aside::Leash;
-use super::folder::Folder;
+use super::blocking::CancelFlag;
+use super::folder::{Folder, is_own};
 use super::refusal::Refusal;
 use super::replace::is_temporary;
 
-/// Not walked into unless asked for by path: what versions, packages and Turnbuckle itself keep there is not the
-/// project. Neither are folders that a `CACHEDIR.TAG` marks as a cache (cargo's `target` has one).
-const CLOSED: [&str; 3] = [".git", ".turnbuckle", "node_modules"];
+/// Not walked into unless asked for by path: what version control and packages keep there is not the project. The same
+/// holds for folders that a `CACHEDIR.TAG` marks as a cache (cargo's `target` has one). Turnbuckle's own folder is closed
+/// to tools altogether.
+const CLOSED: [&str; 2] = [".git", "node_modules"];
 
 /// What stands in a folder.
 pub(super) struct Entry {
@@ -33,27 +34,29 @@ pub(super) enum Kind {
 
 pub(super) struct Walk<'a> {
     folder: &'a Folder,
-    leash: &'a Leash,
+    cancel: &'a CancelFlag,
     queue: VecDeque<PathBuf>,
     entries: vec::IntoIter<Entry>,
-    /// Folders that were not walked into.
+    /// Folders that were not walked into, and that can be given as a path.
     pub(super) closed: Vec<PathBuf>,
+    /// Turnbuckle's own folder, if the walk met it.
+    pub(super) own: Option<PathBuf>,
     /// Folders that could not be read.
     pub(super) unread: usize,
 }
 
 impl<'a> Walk<'a> {
     /// From a folder that must be there.
-    pub(super) fn from(folder: &'a Folder, start: &Path, leash: &'a Leash) -> Result<Self, Refusal> {
+    pub(super) fn from(folder: &'a Folder, start: &Path, cancel: &'a CancelFlag) -> Result<Self, Refusal> {
         let dir = folder.subfolder(start)?;
-        let entries = entries(&dir, start, leash)?.into_iter();
-        Ok(Self { folder, leash, queue: VecDeque::new(), entries, closed: Vec::new(), unread: 0 })
+        let entries = entries(&dir, start, cancel)?.into_iter();
+        Ok(Self { folder, cancel, queue: VecDeque::new(), entries, closed: Vec::new(), own: None, unread: 0 })
     }
 
-    /// The next entry; a refusal only if nobody waits any more.
+    /// The next entry; an error only if the call was cancelled.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Refusal> {
         loop {
-            self.leash.held()?;
+            self.cancel.check()?;
             if let Some(entry) = self.entries.next() {
                 if entry.kind == Kind::Folder {
                     self.queue.push_back(entry.path.clone());
@@ -66,6 +69,10 @@ impl<'a> Walk<'a> {
     }
 
     fn enter(&mut self, path: PathBuf) -> Result<(), Refusal> {
+        if path.file_name().is_some_and(is_own) {
+            self.own.get_or_insert(path);
+            return Ok(());
+        }
         let by_name = path.file_name().is_some_and(|name| CLOSED.iter().any(|closed| name == *closed));
         let Ok(dir) = self.folder.subfolder(&path) else {
             self.unread += 1;
@@ -75,20 +82,20 @@ impl<'a> Walk<'a> {
             self.closed.push(path);
             return Ok(());
         }
-        match entries(&dir, &path, self.leash) {
+        match entries(&dir, &path, self.cancel) {
             Ok(entries) => self.entries = entries.into_iter(),
-            Err(Refusal::Abandoned) => return Err(Refusal::Abandoned),
+            Err(Refusal::Cancelled) => return Err(Refusal::Cancelled),
             Err(_) => self.unread += 1,
         }
         Ok(())
     }
 }
 
-fn entries(dir: &Dir, path: &Path, leash: &Leash) -> Result<Vec<Entry>, Refusal> {
+fn entries(dir: &Dir, path: &Path, cancel: &CancelFlag) -> Result<Vec<Entry>, Refusal> {
     let failed = |source| Refusal::of("list", path, source);
     let mut entries = Vec::new();
     for entry in dir.entries().map_err(failed)? {
-        leash.held()?;
+        cancel.check()?;
         let entry = entry.map_err(failed)?;
         let kind = match entry.file_type().map_err(failed)? {
             kind if kind.is_file() => Kind::File,
@@ -97,7 +104,7 @@ fn entries(dir: &Dir, path: &Path, leash: &Leash) -> Result<Vec<Entry>, Refusal>
             _ => Kind::Special,
         };
         let name = entry.file_name();
-        // Of a write under way: gone before anybody could open it.
+        // A write under way: the file is about to be renamed.
         if kind == Kind::File && is_temporary(&name) {
             continue;
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
-use super::aside::Leash;
+use super::blocking::CancelFlag;
 use super::folder::{Folder, file_below};
 use super::refusal::{Refusal, shown};
 
@@ -31,11 +31,11 @@ pub(super) fn spec() -> Spec {
     Spec::server("write_file", description, parameters, Effect::Idempotent)
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, leash: &Leash) -> Result<Done, Refusal> {
+pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path, content } = serde_json::from_value(arguments)?;
     let path = file_below(&path)?;
     let _changing = folder.changing();
-    let replaced = folder.replace(&path, content.as_bytes(), leash)?;
+    let replaced = folder.replace(&path, content.as_bytes(), cancel)?;
     let word = if replaced.created { "created" } else { "replaced" };
     let output = Output::ok(format!("{word} {} ({} bytes)", shown(&replaced.path), content.len()));
     Ok(Done { output, touched: Some(replaced.path.to_string_lossy().into_owned()) })

@@ -49,6 +49,19 @@ async fn caches_and_versions_are_named_and_not_opened_unless_asked_for() {
 }
 
 #[tokio::test]
+async fn a_folder_that_is_closed_to_tools_is_not_offered_as_a_path() {
+    let desk = Desk::new().await;
+    for path in [".turnbuckle/turnbuckle.db", "a/.Turnbuckle/x", "b"] {
+        desk.put(path, "secret");
+    }
+    let all = desk.ok("list_files", json!({})).await;
+    assert_eq!(all, ".turnbuckle/\na/\na/.Turnbuckle/\nb\n[not opened: .turnbuckle/, which is closed to tools]");
+    assert!(desk.refused("list_files", json!({"path": ".turnbuckle"})).await.contains("tools do not go there"));
+    let found = desk.ok("search_files", json!({"pattern": "secret"})).await;
+    assert!(found.starts_with("b:1: secret\n") && !found.contains("give it as"), "{found}");
+}
+
+#[tokio::test]
 async fn a_name_cannot_forge_a_line() {
     let desk = Desk::new().await;
     desk.put("a\nb", "");

@@ -32,6 +32,29 @@ async fn a_replaced_file_keeps_its_permissions_and_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(desk.inside("")).unwrap().count(), 1);
 }
 
+/// A temporary file as a write makes it, last changed so many seconds ago.
+fn temporary(desk: &Desk, process: u32, seconds: u64) -> std::path::PathBuf {
+    let name = format!("a/.turnbuckle-{process}-{seconds}.tmp");
+    desk.put(&name, "half");
+    let written = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+    fs::File::options().write(true).open(desk.inside(&name)).unwrap().set_modified(written).unwrap();
+    desk.inside(&name)
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    let desk = Desk::new().await;
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let left_over = temporary(&desk, ended.id(), 3_600);
+    let of_another_container = temporary(&desk, ended.id(), 5);
+    let under_way = temporary(&desk, std::process::id(), 7_200);
+    desk.put("a/.turnbuckle-1-2.tmp.md", "mine");
+    desk.ok("write_file", json!({"path": "a/b.txt", "content": "hi"})).await;
+    assert!(!left_over.exists());
+    assert!(of_another_container.exists() && under_way.exists() && desk.inside("a/.turnbuckle-1-2.tmp.md").exists());
+}
+
 #[tokio::test]
 async fn a_reader_of_the_old_file_keeps_the_old_content() {
     let desk = Desk::new().await;

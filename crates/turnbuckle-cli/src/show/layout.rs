@@ -1,9 +1,9 @@
 //! Lines on a screen: a narrow column for the stage, the text beside it, wrapped to the width.
 
 use anstyle::{AnsiColor, Color, Style};
-use unicode_width::UnicodeWidthStr;
 
-use super::words::clean;
+use super::safe::clean;
+use super::wrap::{columns, rows};
 use super::{Line, Tone};
 
 /// Where the text begins: as in a trace.
@@ -62,21 +62,22 @@ pub(crate) fn terminal_width(stream: &impl std::os::fd::AsFd) -> Option<usize> {
 
 /// Lays out lines and streamed words.
 #[derive(Debug)]
-pub(crate) struct Screen {
+pub(crate) struct Layout {
     palette: Palette,
     /// None: lines are not wrapped.
     width: Option<usize>,
     /// Where the streamed text is; none between texts.
     column: Option<usize>,
-    /// A word that may go on.
+    /// A word that may go on, and how wide it is.
     held: String,
+    held_width: usize,
     /// Before streamed text.
     speaker: &'static str,
 }
 
-impl Screen {
+impl Layout {
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
-        Self { palette, width, column: None, held: String::new(), speaker: "call" }
+        Self { palette, width, column: None, held: String::new(), held_width: 0, speaker: "call" }
     }
 
     /// Another word before streamed text than `call`.
@@ -91,7 +92,7 @@ impl Screen {
 
     /// A whole line; a text under way is ended first.
     pub(crate) fn line(&mut self, line: &Line) -> String {
-        let mut out = self.silence();
+        let mut out = self.end_text();
         let mut label = line.label;
         for row in self.rows(&line.text) {
             if !(label.is_empty() && row.is_empty()) {
@@ -120,64 +121,62 @@ impl Screen {
         self.width.map_or(usize::MAX, |width| width - INDENT)
     }
 
-    /// A text in rows that fit. Spaces at the beginning of a line are kept: they may point at something.
+    /// A text in rows that fit.
     fn rows(&self, text: &str) -> Vec<String> {
-        let room = self.room();
-        let mut rows = Vec::new();
-        for line in clean(text).replace('\t', "    ").split('\n') {
-            let mut row = String::new();
-            for word in line.split_inclusive(' ') {
-                let fits = row.width() + word.trim_end().width() <= room;
-                if !fits && !row.trim().is_empty() {
-                    rows.push(std::mem::take(&mut row).trim_end().to_owned());
-                }
-                row.push_str(word);
-                while row.trim_end().width() > room {
-                    rows.push(split_at_width(&mut row, room));
-                }
-            }
-            rows.push(row.trim_end().to_owned());
-        }
-        rows
+        let text = clean(text).replace('\t', "    ");
+        text.split('\n').flat_map(|line| rows(line, self.room(), columns)).collect()
     }
 
-    /// A piece of streamed text, under the speaker. A word is held back until it is whole, so that it is not torn.
+    /// A piece of streamed text, under the speaker. A word is held back until it is whole, so that it is not torn; one that
+    /// is wider than a row is cut, so that no more than a row is held back.
     pub(crate) fn text(&mut self, piece: &str, tone: Tone) -> String {
         let mut out = String::new();
         if self.column.is_none() {
             out.push_str(&self.label(self.speaker));
             self.column = Some(0);
         }
-        for word in clean(piece).replace('\t', "    ").split_inclusive([' ', '\n']) {
-            self.held.push_str(word);
-            if word.ends_with([' ', '\n']) {
-                out.push_str(&self.word(tone));
+        let room = self.room();
+        for ch in clean(piece).replace('\t', "    ").chars() {
+            let width = columns(ch);
+            match ch {
+                '\n' => {
+                    out.push_str(&self.word(tone));
+                    out.push_str(&self.new_row());
+                }
+                ' ' => {
+                    self.held.push(' ');
+                    out.push_str(&self.word(tone));
+                }
+                ch => {
+                    if self.held_width + width > room && self.held_width > 0 {
+                        out.push_str(&self.word(tone));
+                    }
+                    self.held.push(ch);
+                    self.held_width += width;
+                }
             }
         }
         out
     }
 
+    /// Writes what is held back, on the next row if this one has no room for it.
     fn word(&mut self, tone: Tone) -> String {
-        let word = std::mem::take(&mut self.held);
-        let (mut column, room) = (self.column.unwrap_or_default(), self.room());
-        let mut out = String::new();
-        let bare = word.trim_end_matches('\n');
-        if column > 0 && column + bare.trim_end().width() > room {
-            out.push_str(&format!("\n{:INDENT$}", ""));
-            column = 0;
-        }
-        out.push_str(&self.palette.paint(tone, bare));
-        column += bare.width();
-        if word.ends_with('\n') {
-            out.push_str(&format!("\n{:INDENT$}", ""));
-            column = 0;
-        }
-        self.column = Some(column);
+        let (word, width) = (std::mem::take(&mut self.held), std::mem::take(&mut self.held_width));
+        let column = self.column.unwrap_or_default();
+        let mut out = if column > 0 && column + width > self.room() { self.new_row() } else { String::new() };
+        let space = usize::from(word.ends_with(' '));
+        self.column = Some(self.column.unwrap_or_default() + width + space);
+        out.push_str(&self.palette.paint(tone, &word));
         out
     }
 
+    fn new_row(&mut self) -> String {
+        self.column = Some(0);
+        format!("\n{:INDENT$}", "")
+    }
+
     /// Ends a text under way.
-    pub(crate) fn silence(&mut self) -> String {
+    pub(crate) fn end_text(&mut self) -> String {
         if self.column.is_none() {
             return String::new();
         }
@@ -187,26 +186,12 @@ impl Screen {
     }
 }
 
-/// Takes as much of the front as is so wide.
-fn split_at_width(text: &mut String, width: usize) -> String {
-    let mut end = 0;
-    for (index, ch) in text.char_indices() {
-        let next = index + ch.len_utf8();
-        if text[..next].width() > width && end > 0 {
-            break;
-        }
-        end = next;
-    }
-    let rest = text.split_off(end);
-    std::mem::replace(text, rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn screen(width: usize) -> Screen {
-        Screen::new(Palette::plain(), Some(width))
+    fn wide(width: usize) -> Layout {
+        Layout::new(Palette::plain(), Some(width))
     }
 
     fn line(text: &str) -> Line {
@@ -215,22 +200,31 @@ mod tests {
 
     #[test]
     fn lines_are_wrapped_beside_the_column() {
-        let shown = screen(20).line(&line("one two three four"));
+        let shown = wide(20).line(&line("one two three four"));
         assert_eq!(shown, "call      one two\n          three four\n");
-        assert_eq!(screen(15).line(&line("abcdefgh")), "call      abcde\n          fgh\n");
-        assert_eq!(screen(20).line(&line("a\n  ^ b")), "call      a\n            ^ b\n");
+        assert_eq!(wide(15).line(&line("abcdefgh")), "call      abcde\n          fgh\n");
+        assert_eq!(wide(20).line(&line("a\n  ^ b")), "call      a\n            ^ b\n");
     }
 
     #[test]
     fn wide_letters_count_twice() {
-        assert_eq!(screen(14).line(&line("日本語")), "call      日本\n          語\n");
+        assert_eq!(wide(14).line(&line("日本語")), "call      日本\n          語\n");
     }
 
     #[test]
     fn streamed_words_are_not_torn() {
-        let mut screen = screen(20);
+        let mut layout = wide(20);
         let pieces = ["one t", "wo thr", "ee four"];
-        let shown: String = pieces.iter().map(|piece| screen.text(piece, Tone::Plain)).collect();
-        assert_eq!(shown + &screen.silence(), "call      one two \n          three four\n");
+        let shown: String = pieces.iter().map(|piece| layout.text(piece, Tone::Plain)).collect();
+        assert_eq!(shown + &layout.end_text(), "call      one two \n          three four\n");
+    }
+
+    #[test]
+    fn a_streamed_word_that_is_wider_than_a_row_is_cut_as_it_comes() {
+        let mut layout = wide(20);
+        let shown = layout.text("ab ", Tone::Plain) + &layout.text(&"x".repeat(25), Tone::Plain);
+        assert_eq!(shown, format!("call      ab \n          {}\n          {}", "x".repeat(10), "x".repeat(10)));
+        assert!(layout.held.len() <= 10);
+        assert_eq!(layout.end_text(), format!("\n          {}\n", "x".repeat(5)));
     }
 }

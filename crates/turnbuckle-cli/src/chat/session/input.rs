@@ -1,11 +1,11 @@
-//! What the person does: keys, lines, answers, Ctrl-C.
+//! What the user enters: keys, lines, answers, Ctrl-C.
 
 use turnbuckle::projection::Pending;
 
+use super::super::command_queue::Command;
 use super::super::draft::Typed;
 use super::super::keys::Key;
-use super::super::office::Order;
-use super::super::{HELP, Meant, question};
+use super::super::{HELP, Input, question};
 use super::Session;
 use crate::exit::Exit;
 use crate::show::Tone;
@@ -14,38 +14,38 @@ use crate::signals::Heard;
 impl Session {
     pub(super) fn pressed(&mut self, key: Key) {
         self.interrupted = false;
-        match self.face.draft.press(key) {
+        match self.view.draft.press(key) {
             Typed::Nothing => {}
             Typed::End => self.quit(),
             Typed::Line(line) => self.entered(&line),
         }
-        self.face.redraw();
+        self.view.redraw();
     }
 
     fn entered(&mut self, line: &str) {
-        match (Meant::of(line), self.question.take()) {
-            (Meant::Help, asked) => {
+        match (Input::of(line), self.question.take()) {
+            (Input::Help, asked) => {
                 self.question = asked;
-                self.face.say("", Tone::Dim, HELP);
+                self.view.say("", Tone::Dim, HELP);
             }
-            (Meant::Quit, asked) => {
+            (Input::Quit, asked) => {
                 self.question = asked;
                 self.quit();
             }
             (_, Some(asked)) => self.answer(asked, line),
-            (Meant::Nothing, None) => {}
-            (Meant::Unknown(command), None) => {
-                self.face.say("", Tone::Dim, &format!("there is no command {command}; /help says which there are"));
+            (Input::Nothing, None) => {}
+            (Input::Unknown(command), None) => {
+                self.view.say("", Tone::Dim, &format!("there is no command {command}; /help says which there are"));
             }
-            (Meant::Words(words), None) => self.say(words),
+            (Input::Words(words), None) => self.say(words),
         }
     }
 
     fn say(&mut self, words: &str) {
         let label = if self.rests() { "user" } else { "queued" };
-        if self.order(Order::Say(words.to_owned())) {
-            self.face.say(label, if label == "user" { Tone::Plain } else { Tone::Dim }, words);
-            self.face.sent.push_back(words.to_owned());
+        if self.submit(Command::Send(words.to_owned())) {
+            self.view.say(label, if label == "user" { Tone::Plain } else { Tone::Dim }, words);
+            self.view.sent.push_back(words.to_owned());
         }
     }
 
@@ -53,23 +53,23 @@ impl Session {
         match question::answer(&asked.question, line) {
             Ok(answer) => {
                 let digest = question::digest(&asked.question);
-                if self.order(Order::Answer { call: asked.call.clone(), answer, digest }) {
+                if self.submit(Command::Answer { call: asked.call.clone(), answer, digest }) {
                     self.answered.push(asked.call);
-                    self.face.draft.take_up();
+                    self.view.draft.take_up();
                 }
             }
             Err(why) => {
-                self.face.say("", Tone::Dim, why);
+                self.view.say("", Tone::Dim, why);
                 self.question = Some(asked);
             }
         }
     }
 
-    /// Whether the office took it.
-    pub(super) fn order(&mut self, order: Order) -> bool {
-        let taken = self.office.orders.try_send(order).is_ok();
+    /// Adds a command to the queue; whether there was room for it.
+    pub(super) fn submit(&mut self, command: Command) -> bool {
+        let taken = self.queue.commands.try_send(command).is_ok();
         if !taken {
-            self.face.say("warning", Tone::Bad, "too much waits to be taken up: that was not sent");
+            self.view.say("warning", Tone::Bad, "too much waits to be taken up: that was not sent");
         }
         taken
     }
@@ -77,14 +77,14 @@ impl Session {
     pub(super) fn quit(&mut self) {
         self.leaving = Some(Exit::Completed);
         if !self.rests() {
-            self.face.say("", Tone::Dim, "leaving when the turn rests; Ctrl-C cancels it");
+            self.view.say("", Tone::Dim, "leaving when the turn rests; Ctrl-C cancels it");
         }
     }
 
     pub(super) fn heard(&mut self, heard: Heard) -> Option<Exit> {
-        let open = !self.rests() || !self.view.pending.is_empty();
+        let open = !self.rests() || !self.projection.pending.is_empty();
         if heard == Heard::Leave {
-            self.order(Order::Cancel);
+            self.submit(Command::Cancel);
             self.leaving = Some(Exit::Cancelled);
             return None;
         }
@@ -92,20 +92,20 @@ impl Session {
             return Some(Exit::Cancelled);
         }
         if open {
-            self.order(Order::Cancel);
+            self.submit(Command::Cancel);
             // Each is cancelled when its turn begins: what was said stays said.
-            self.unwanted = self.face.sent.len();
+            self.unwanted = self.view.sent.len();
             let queued = match self.unwanted {
                 0 => "",
                 1 => " and the message that is queued",
                 _ => " and all messages that are queued",
             };
-            self.face.say("", Tone::Dim, &format!("cancelling the turn{queued}; Ctrl-C again leaves"));
-        } else if self.face.draft.is_empty() {
-            self.face.say("", Tone::Dim, "Ctrl-C again leaves");
+            self.view.say("", Tone::Dim, &format!("cancelling the turn{queued}; Ctrl-C again leaves"));
+        } else if self.view.draft.is_empty() {
+            self.view.say("", Tone::Dim, "Ctrl-C again leaves");
         } else {
-            self.face.draft.clear();
-            self.face.redraw();
+            self.view.draft.clear();
+            self.view.redraw();
         }
         None
     }

@@ -21,7 +21,7 @@ use crate::problem::{Problem, with_causes};
 use crate::run::{KNOWN, named};
 
 /// A conversation, or a sub-agent's in it.
-fn looked_for(given: &str) -> Result<ConversationId, Stopped> {
+fn parse_id(given: &str) -> Result<ConversationId, Stopped> {
     match given.split_once('/') {
         Some((parent, call)) if !call.is_empty() => named(parent).map(|_| given.into()),
         _ => named(given),
@@ -47,11 +47,11 @@ fn failed(error: StoreError) -> Stopped {
     Stopped::failed(if matches!(error, StoreError::NotFound { .. }) { problem.hint(KNOWN) } else { problem })
 }
 
-fn unprintable(error: serde_json::Error) -> Stopped {
+pub(crate) fn unprintable(error: serde_json::Error) -> Stopped {
     Stopped::failed(Problem::error(format!("what was found cannot be printed as JSON: {error}")))
 }
 
-/// Whether anybody still reads stdout: whoever closed it has seen enough.
+/// Prints to stdout. `false` if stdout is closed: that is not an error, and no more need be printed.
 fn print(text: &str) -> Result<bool, Stopped> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Ok(()) => Ok(true),

@@ -1,13 +1,13 @@
-//! The screen of a chat: what happens runs upwards, and the line that is being typed stays at its foot.
+//! The screen of a chat: output scrolls up, and the footer with the line that is being typed stays at the bottom.
 
 use unicode_width::UnicodeWidthChar as _;
 
 use super::draft::Draft;
 use crate::show::{Palette, Tone};
 
-/// Where the words above the foot end, and whether the foot is drawn.
+/// Computes what to write to the terminal: it keeps track of where the output ends and whether the footer is drawn.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct Screen {
     palette: Palette,
     /// The column in which the last line above ends; 0 if it is complete.
     column: usize,
@@ -15,28 +15,28 @@ pub(super) struct Board {
 }
 
 /// What stands before the line that is being typed.
-pub(super) struct Foot<'a> {
+pub(super) struct Footer<'a> {
     pub(super) label: &'a str,
     pub(super) tone: Tone,
     /// How wide the terminal is.
     pub(super) width: usize,
 }
 
-impl Board {
+impl Screen {
     pub(super) fn new(palette: Palette) -> Self {
         Self { palette, column: 0, drawn: false }
     }
 
-    /// What to write so that `text` stands above the foot.
-    pub(super) fn print(&mut self, text: &str, foot: &Foot<'_>, draft: &Draft) -> String {
+    /// What to write so that `text` stands above the footer.
+    pub(super) fn print(&mut self, text: &str, footer: &Footer<'_>, draft: &Draft) -> String {
         let mut out = self.erase();
         out.push_str(text);
         self.column = column_after(self.column, text);
-        out.push_str(&self.draw(foot, draft));
+        out.push_str(&self.draw(footer, draft));
         out
     }
 
-    /// Takes the foot away; the next word goes where the last one ended.
+    /// Erases the footer and moves the cursor to the end of the output.
     pub(super) fn erase(&mut self) -> String {
         if !std::mem::take(&mut self.drawn) {
             return String::new();
@@ -47,12 +47,12 @@ impl Board {
         }
     }
 
-    fn draw(&mut self, foot: &Foot<'_>, draft: &Draft) -> String {
+    fn draw(&mut self, footer: &Footer<'_>, draft: &Draft) -> String {
         self.drawn = true;
-        let label = foot.label.chars().filter_map(|ch| ch.width()).sum::<usize>();
-        let (text, column) = draft.window(foot.width.saturating_sub(label + 1).max(8));
+        let label = footer.label.chars().filter_map(|ch| ch.width()).sum::<usize>();
+        let (text, column) = draft.window(footer.width.saturating_sub(label + 1).max(8));
         let newline = if self.column > 0 { "\n" } else { "" };
-        let label_text = self.palette.paint(foot.tone, foot.label);
+        let label_text = self.palette.paint(footer.tone, footer.label);
         let right = label + column;
         let place = if right > 0 { format!("\r\x1b[{right}C") } else { "\r".to_owned() };
         format!("{newline}{label_text}{text}{place}")
@@ -76,18 +76,18 @@ fn column_after(mut column: usize, text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn board() -> Board {
-        Board::new(Palette::plain())
+    fn screen() -> Screen {
+        Screen::new(Palette::plain())
     }
 
-    const FOOT: Foot<'static> = Foot { label: "> ", tone: Tone::Plain, width: 20 };
+    const FOOTER: Footer<'static> = Footer { label: "> ", tone: Tone::Plain, width: 20 };
 
     #[test]
     fn the_foot_stays_below_a_line_that_goes_on() {
-        let (mut board, draft) = (board(), Draft::default());
-        assert_eq!(board.print("ab", &FOOT, &draft), "ab\n> \r\x1b[2C");
-        assert_eq!(board.print("c\n", &FOOT, &draft), "\r\x1b[J\x1b[A\x1b[2Cc\n> \r\x1b[2C");
-        assert_eq!(board.print("d\n", &FOOT, &draft), "\r\x1b[Jd\n> \r\x1b[2C");
+        let (mut screen, draft) = (screen(), Draft::default());
+        assert_eq!(screen.print("ab", &FOOTER, &draft), "ab\n> \r\x1b[2C");
+        assert_eq!(screen.print("c\n", &FOOTER, &draft), "\r\x1b[J\x1b[A\x1b[2Cc\n> \r\x1b[2C");
+        assert_eq!(screen.print("d\n", &FOOTER, &draft), "\r\x1b[Jd\n> \r\x1b[2C");
     }
 
     #[test]

@@ -16,28 +16,42 @@ use crate::Stopped;
 use crate::args::{Common, List};
 use crate::exit::Exit;
 use crate::output;
-use crate::show::{clean, opening, terminal_width};
-use crate::store::to_look_at;
+use crate::problem::{Problem, with_causes};
+use crate::show::{clean, json_line, name, opening, terminal_width};
+use crate::store::open_read_only;
 
 /// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
-    let (store, scope) = to_look_at(common)?;
+    let (store, scope) = open_read_only(common)?;
     let mut listed = store.list().await.map_err(failed)?;
     listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_sub_agent());
     if listed.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }
-    let mut text = String::new();
+    let (mut text, mut unreadable) = (String::new(), Vec::new());
     let columns = Columns::of(&listed, SystemClock::default().now());
     for one in &listed {
-        let message = last_message(&store, &one.id).await.map_err(failed)?;
+        let message = match last_message(&store, &one.id).await {
+            Ok(message) => message,
+            Err(error) => {
+                unreadable.push(not_listed(&one.id, &error));
+                continue;
+            }
+        };
         text += &match args.json {
             true => as_json(one, columns.now, message.as_deref()).map_err(unprintable)?,
-            false => columns.line(one, message.as_deref().unwrap_or_default()),
+            false => columns.line(one, message.as_deref().unwrap_or_default()) + "\n",
         };
-        text.push('\n');
     }
-    print_all(&text)
+    let exit = print_all(&text)?;
+    output::report(&unreadable);
+    Ok(if unreadable.is_empty() { exit } else { Exit::Failed })
+}
+
+/// One conversation that cannot be read does not hide the others.
+fn not_listed(id: &ConversationId, error: &StoreError) -> Problem {
+    Problem::error(format!("conversation {} is not listed: {}", name(id.as_str()), with_causes(error)))
+        .hint("the others are listed; the database may be damaged, or written by a newer version")
 }
 
 /// What the person said last. The log is read backwards, a little more each time.
@@ -64,7 +78,7 @@ fn state(standing: ConversationStatus) -> &'static str {
     }
 }
 
-/// Whether its turn is open and nobody carries it on: a crash left it.
+/// Whether its turn is open and no process holds it: a crash left it.
 fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
     one.standing == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
 }
@@ -77,7 +91,7 @@ fn as_json(one: &ConversationSummary, now: Timestamp, message: Option<&str>) -> 
     if left {
         line["left"] = true.into();
     }
-    serde_json::to_string(&line)
+    json_line(&line)
 }
 
 /// How wide everything is.

@@ -1,4 +1,4 @@
-//! What a person sees of a chat: lines and streamed words above, the line being typed below.
+//! What the user sees of a chat: events as lines and streamed text above, the line being typed below.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,27 +7,27 @@ use std::sync::Arc;
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 
-use super::board::{Board, Foot};
 use super::draft::Draft;
+use super::screen::{Footer, Screen};
 use crate::output::Output;
-use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, terminal_width};
+use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, clean, terminal_width};
 
 /// Everything on the screen.
-pub(super) struct Face {
+pub(super) struct View {
     pub(super) output: Output,
     pub(super) draft: Draft,
     /// Messages that were typed and whose turn has not begun.
     pub(super) sent: VecDeque<String>,
     fold: Fold,
+    layout: Layout,
     screen: Screen,
-    board: Board,
-    foot: (String, Tone),
+    footer: (String, Tone),
     /// What was streamed of the present reply.
     streamed: String,
     thinking: bool,
 }
 
-impl Face {
+impl View {
     pub(super) fn new(output: Output, tools: usize) -> Self {
         let palette = Palette::of(&io::stdout());
         Self {
@@ -35,9 +35,9 @@ impl Face {
             draft: Draft::default(),
             sent: VecDeque::new(),
             fold: Fold::new(tools),
-            screen: Screen::new(palette, None).speaker("agent"),
-            board: Board::new(palette),
-            foot: (String::new(), Tone::Plain),
+            layout: Layout::new(palette, None).speaker("agent"),
+            screen: Screen::new(palette),
+            footer: (String::new(), Tone::Plain),
             streamed: String::new(),
             thinking: false,
         }
@@ -69,14 +69,14 @@ impl Face {
 
     pub(super) fn line(&mut self, line: &Line) {
         self.measure();
-        let text = self.screen.line(line);
+        let text = self.layout.line(line);
         self.print(&text);
     }
 
-    /// The foot's label changes.
-    pub(super) fn foot(&mut self, label: String, tone: Tone) {
-        if self.foot != (label.clone(), tone) {
-            self.foot = (label, tone);
+    /// The footer's label changes.
+    pub(super) fn footer(&mut self, label: String, tone: Tone) {
+        if self.footer != (label.clone(), tone) {
+            self.footer = (label, tone);
             self.print("");
         }
     }
@@ -87,8 +87,8 @@ impl Face {
     }
 
     /// Below the last word there is nothing any more.
-    pub(super) fn take_foot_away(&mut self) {
-        let text = self.board.erase() + &self.screen.silence();
+    pub(super) fn remove_footer(&mut self) {
+        let text = self.screen.erase() + &self.layout.end_text();
         self.output.out(text);
     }
 
@@ -132,7 +132,7 @@ impl Face {
     /// A reply that was not streamed as it is now.
     fn said(&mut self, text: &str) {
         let streamed = std::mem::take(&mut self.streamed);
-        let silence = self.screen.silence();
+        let silence = self.layout.end_text();
         self.print(&silence);
         if streamed != text && !text.trim().is_empty() {
             self.say("agent", Tone::Plain, text);
@@ -142,32 +142,32 @@ impl Face {
     fn show(&mut self, shown: Shown) {
         let text = match shown {
             Shown::Line(line) if line.label == "end" && line.tone == Tone::Good => {
-                self.screen.line(&Line { tone: Tone::Dim, ..line })
+                self.layout.line(&Line { tone: Tone::Dim, ..line })
             }
-            Shown::Line(line) => self.screen.line(&line),
+            Shown::Line(line) => self.layout.line(&line),
             Shown::Text(piece) => {
-                let silence = if std::mem::take(&mut self.thinking) { self.screen.silence() } else { String::new() };
+                let silence = if std::mem::take(&mut self.thinking) { self.layout.end_text() } else { String::new() };
                 self.streamed.push_str(&piece);
-                silence + &self.screen.text(&piece, Tone::Plain)
+                silence + &self.layout.text(&piece, Tone::Plain)
             }
-            Shown::Thought(piece) => {
+            Shown::Thinking(piece) => {
                 self.thinking = true;
-                self.screen.text(&piece, Tone::Dim)
+                self.layout.text(&piece, Tone::Dim)
             }
-            Shown::Silence => self.screen.silence(),
-            Shown::Said(_) => return,
+            Shown::EndOfText => self.layout.end_text(),
+            Shown::Message(_) => return,
         };
         self.print(&text);
     }
 
-    /// Two columns stay free, one of them for the space behind a word: a terminal that wraps by itself would move the foot.
+    /// Two columns stay free, one of them for the space behind a word: a terminal that wraps by itself would move the footer.
     fn measure(&mut self) {
-        self.screen.resize(Some(width() - 2));
+        self.layout.resize(Some(width() - 2));
     }
 
     fn print(&mut self, text: &str) {
-        let foot = Foot { label: &self.foot.0, tone: self.foot.1, width: width() };
-        let out = self.board.print(text, &foot, &self.draft);
+        let footer = Footer { label: &self.footer.0, tone: self.footer.1, width: width() };
+        let out = self.screen.print(text, &footer, &self.draft);
         self.output.out(out);
     }
 }

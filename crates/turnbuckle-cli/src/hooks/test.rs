@@ -3,7 +3,6 @@
 //! The hooks are real, and so are their programs. Model, tools and store are not: a scripted turn leads to the point, every
 //! other point is left out, and nothing is kept.
 
-use std::io::Read as _;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -19,12 +18,13 @@ use turnbuckle_tools::CommandPoint;
 use wildmatch::WildMatch;
 
 use crate::Stopped;
-use crate::args::{Common, Rehearsal};
+use crate::args::{Common, HooksTest};
 use crate::assemble::prepare;
 use crate::exit::Exit;
-use crate::look;
+use crate::inspect;
 use crate::problem::Problem;
-use crate::show::clean;
+use crate::read_file::{PIPED, text};
+use crate::show::{clean, json_line};
 
 /// What command hooks read on stdin; what a point does not need may be missing, and other keys are ignored.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -41,14 +41,14 @@ struct Event {
 }
 
 /// Runs the hooks of the point and prints their decisions, then the turn that came of it.
-pub(super) async fn rehearse(args: &Rehearsal, json: bool, common: &Common) -> Result<Exit, Stopped> {
+pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Result<Exit, Stopped> {
     let event = read()?;
     let prepared = prepare(common);
     if prepared.has_errors() {
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
     }
     let point = point(args.event);
-    let tool = event.tool_name.clone().unwrap_or_else(|| "rehearsal".to_owned());
+    let tool = event.tool_name.clone().unwrap_or_else(|| "tool".to_owned());
     let hooks = prepared.hooks.into_iter().filter(|hook| hook.points().contains(point) && minds(hook, point, &tool));
     let hooks: Vec<HookEntry> = hooks.map(|hook| hook.only_at([point])).collect();
     if hooks.is_empty() {
@@ -59,19 +59,20 @@ pub(super) async fn rehearse(args: &Rehearsal, json: bool, common: &Common) -> R
     }
     let (records, trace) = play(args.event, event, &tool, hooks)
         .await
-        .map_err(|failure| Stopped::failed(Problem::error(format!("the rehearsal could not be played: {failure}"))))?;
+        .map_err(|failure| Stopped::failed(Problem::error(format!("the test turn could not be run: {failure}"))))?;
     super::print(&match json {
-        true => records.iter().map(|record| format!("{}\n", json!(record))).collect::<String>(),
-        false => clean(&(records.iter().map(look::hook).collect::<String>() + &trace)),
+        true => records.iter().map(json_line).collect::<Result<String, _>>().map_err(inspect::unprintable)?,
+        false => clean(&(records.iter().map(inspect::hook).collect::<String>() + &trace)),
     });
     Ok(Exit::Completed)
 }
 
 fn read() -> Result<Event, Stopped> {
-    let mut text = String::new();
-    let read = std::io::stdin().lock().read_to_string(&mut text);
-    read.map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
-    serde_json::from_str(&text).map_err(|error| {
+    let text = text(std::io::stdin().lock(), PIPED)
+        .map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
+    // As an object first: a list of values would fill the fields of the event in their order.
+    let object = serde_json::from_str::<serde_json::Map<String, Value>>(&text);
+    object.and_then(|object| Event::deserialize(Value::Object(object))).map_err(|error| {
         let problem = Problem::error(format!("the event on stdin makes no sense: {error}"));
         Stopped::usage(
             problem.hint("it is the JSON object that a command hook reads: docs/program.md has one for each point"),
@@ -114,11 +115,11 @@ async fn play(
     let script = Script::of(step.into_iter().chain([ScriptReply::says(said)])).when_exhausted(OnExhausted::Repeat);
     // The first refusal and the first critique are what is to be seen.
     let limits = Limits { max_regenerations: 0, max_stop_refusals: 1, ..Limits::default() };
-    let message = event.prompt.clone().filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "(a rehearsal)".into());
-    let builder = Agent::builder("rehearsal", script).limits(limits).tool(stand_in(tool, event));
+    let message = event.prompt.clone().filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "(a test)".into());
+    let builder = Agent::builder("hooks-test", script).limits(limits).tool(stand_in(tool, event));
     let agent = hooks.into_iter().fold(builder, turnbuckle::AgentBuilder::hook).build()?;
     let conversations = Conversations::builder(agent, MemoryStore::default()).build();
-    let id = ConversationId::from("rehearsal");
+    let id = ConversationId::from("hooks-test");
     let handle = conversations.send(&id, message, Scope::local()).await?;
     let turn = handle.turn().clone();
     handle.wait().await?;

@@ -10,18 +10,18 @@ use turnbuckle::hook::Record;
 use turnbuckle::store::Store as _;
 use turnbuckle::trace::trace_with_times;
 
-use super::{check_owner, failed, looked_for, print_all};
+use super::{check_owner, failed, parse_id, print_all};
 use crate::Stopped;
 use crate::args::{Common, Trace};
 use crate::exit::Exit;
 use crate::problem::Problem;
-use crate::show::clean;
-use crate::store::to_look_at;
+use crate::show::{clean, name};
+use crate::store::open_read_only;
 
 /// All turns, or one.
 pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped> {
-    let id = looked_for(&args.id)?;
-    let (store, scope) = to_look_at(common)?;
+    let id = parse_id(&args.id)?;
+    let (store, scope) = open_read_only(common)?;
     check_owner(&store, &id, &scope).await?;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.
@@ -72,8 +72,11 @@ fn without_tools(line: &str) -> &str {
 /// A run of a hook, as a line.
 pub(crate) fn hook(record: &Record) -> String {
     let Record { point, hook, decision, took, call, failure, tokens, shed } = record;
-    let call = call.as_ref().map(|call| format!(" for {call}")).unwrap_or_default();
-    let failure = failure.as_ref().map(|failure| format!(": {}", failure.trim_end())).unwrap_or_default();
+    let call = call.as_ref().map(|call| format!(" for {}", name(call.as_str()))).unwrap_or_default();
+    let failure = failure
+        .as_ref()
+        .map(|failure| format!(": {}", failure.trim_end().replace('\n', "\n          ")))
+        .unwrap_or_default();
     let count = |tokens: u32, what: &str| if tokens > 0 { format!(", {tokens} tokens {what}") } else { String::new() };
     let (added, left_out) = (count(*tokens, "added"), count(*shed, "left out for lack of room"));
     let ms = took.as_micros() as f64 / 1000.0;

@@ -10,25 +10,25 @@ use turnbuckle::projection::Pending;
 use turnbuckle::store::{Job, Store as _};
 use turnbuckle_stores::SqliteStore;
 
-use super::{check_owner, failed, looked_for, print, unprintable};
+use super::{check_owner, failed, parse_id, print, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
 use crate::chat::question;
 use crate::exit::Exit;
-use crate::run::Answering;
-use crate::show::{Fold, Line, Palette, Screen, Shown, Tone, clean, pending, terminal_width};
-use crate::store::to_look_at;
+use crate::run::ResolveHints;
+use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, clean, json_line, pending, terminal_width};
+use crate::store::open_read_only;
 
 /// How many events are read at a time: a log may be long.
 const PAGE: usize = 1_000;
 
 /// Prints it page by page.
 pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
-    let id = looked_for(&args.id)?;
-    let (store, scope) = to_look_at(common)?;
+    let id = parse_id(&args.id)?;
+    let (store, scope) = open_read_only(common)?;
     check_owner(&store, &id, &scope).await?;
     let begun_with = store.scratch(&id).await.map_err(failed)?.map(|scratch| scratch.model);
-    let mut reading = Reading::new(Answering::for_turn_of(id.clone(), common, begun_with.as_deref()));
+    let mut reading = Reading::new(ResolveHints::for_turn_of(id.clone(), common, begun_with.as_deref()));
     let mut from = 1;
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
@@ -65,24 +65,24 @@ fn told(id: &ConversationId, event: &Arc<Event>) -> FeedEvent {
 }
 
 fn as_json(told: &FeedEvent) -> Result<String, Stopped> {
-    serde_json::to_string(told).map(|line| line + "\n").map_err(unprintable)
+    json_line(told).map_err(unprintable)
 }
 
 /// A person at the log.
 struct Reading {
     fold: Fold,
-    screen: Screen,
-    /// Questions that nobody has answered.
+    layout: Layout,
+    /// Questions without an answer.
     pending: Vec<Pending>,
     /// Whether the last turn is not over.
     open: bool,
-    answering: Answering,
+    hints: ResolveHints,
 }
 
 impl Reading {
-    fn new(answering: Answering) -> Self {
-        let screen = Screen::new(Palette::of(&io::stdout()), terminal_width(&io::stdout()));
-        Self { fold: Fold::new(0), screen, pending: Vec::new(), open: false, answering }
+    fn new(hints: ResolveHints) -> Self {
+        let layout = Layout::new(Palette::of(&io::stdout()), terminal_width(&io::stdout()));
+        Self { fold: Fold::new(0), layout, pending: Vec::new(), open: false, hints }
     }
 
     fn told(&mut self, told: &FeedEvent) -> String {
@@ -97,7 +97,7 @@ impl Reading {
             _ => folded,
         };
         let lines = shown.iter().filter_map(|shown| match shown {
-            Shown::Line(line) => Some(self.screen.line(line)),
+            Shown::Line(line) => Some(self.layout.line(line)),
             _ => None,
         });
         let mut text: String = lines.collect();
@@ -125,17 +125,17 @@ impl Reading {
     /// Open questions with the command that answers each, and work that is not done.
     fn what_is_left(&mut self, jobs: &[Job]) -> String {
         let mut text = String::new();
-        let mut line = |label, tone, line: String| text += &self.screen.line(&Line { label, tone, text: clean(&line) });
+        let mut line = |label, tone, line: String| text += &self.layout.line(&Line { label, tone, text: clean(&line) });
         for open in &self.pending {
             line("open", Tone::Hook, format!("{}, until {}", pending(open), open.expires));
-            // Whoever answers must have seen all of it.
+            // The person who answers must see all of it.
             for shown in question::shown(open).into_iter().skip(1) {
                 line("", Tone::Plain, shown.text);
             }
-            line("", Tone::Plain, self.answering.command(open));
+            line("", Tone::Plain, self.hints.command(open));
         }
         if self.open && self.pending.is_empty() {
-            let (id, options) = (&self.answering.id, &self.answering.options);
+            let (id, options) = (&self.hints.id, &self.hints.options);
             line("open", Tone::Hook, "the turn is not over: a process carries it on, or a crash left it".to_owned());
             line("", Tone::Plain, format!("`turnbuckle run -c {id}{options}` finishes what a crash left"));
         }

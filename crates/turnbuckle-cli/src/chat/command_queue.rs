@@ -1,0 +1,104 @@
+//! Commands of the user to the runtime, carried out in order by a task of their own, so that the screen never waits for the
+//! store.
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use turnbuckle::conversation::{SendError, TurnHandle, WhileBusy};
+use turnbuckle::message::Text;
+use turnbuckle::store::{Answer, StoreError};
+use turnbuckle::{CallId, ConversationId, Conversations, Scope};
+
+use crate::logging::CLI;
+use crate::problem::{Problem, with_causes};
+
+/// How many commands may wait; a command that finds the queue full is refused.
+const CAPACITY: usize = 64;
+
+/// What the user wants to be done.
+pub(super) enum Command {
+    /// Send a message; it is queued if a turn runs.
+    Send(String),
+    /// Answer what a turn asks.
+    Answer { call: CallId, answer: Answer, digest: Option<Text> },
+    /// Finish a turn that a crash left open.
+    Resume,
+    /// Cancel the turn that is open.
+    Cancel,
+}
+
+impl Command {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Send(_) => "send",
+            Self::Answer { .. } => "answer",
+            Self::Resume => "resume",
+            Self::Cancel => "cancel",
+        }
+    }
+}
+
+/// What came of a command, where the user must be told.
+pub(super) enum CommandOutcome {
+    /// The message was refused.
+    NotSent(Problem),
+    /// The answer to this call was refused.
+    NotAnswered(CallId, Problem),
+    /// Another process owns the conversation, and carries the command out.
+    Remote,
+    /// Any other command failed.
+    Failed(Problem),
+}
+
+/// The session's ends of the queue.
+pub(super) struct CommandQueue {
+    pub(super) commands: Sender<Command>,
+    pub(super) outcomes: Receiver<CommandOutcome>,
+}
+
+/// Starts the task. It ends when the queue is dropped.
+pub(super) fn spawn(conversations: Conversations, id: ConversationId, scope: Scope) -> CommandQueue {
+    let (commands, mut incoming) = channel::<Command>(CAPACITY);
+    let (tell, outcomes) = channel(CAPACITY);
+    tokio::spawn(async move {
+        while let Some(command) = incoming.recv().await {
+            tracing::debug!(target: CLI, conversation = %id, command = command.name(), "command taken");
+            let outcome = carry_out(&conversations, &id, &scope, command).await;
+            if let Some(outcome) = outcome
+                && tell.send(outcome).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    CommandQueue { commands, outcomes }
+}
+
+async fn carry_out(
+    conversations: &Conversations,
+    id: &ConversationId,
+    scope: &Scope,
+    command: Command,
+) -> Option<CommandOutcome> {
+    let remote = |handle: &TurnHandle| handle.is_remote().then_some(CommandOutcome::Remote);
+    let problem = |error: SendError| Problem::error(with_causes(&error));
+    match command {
+        Command::Send(message) => match conversations.send_while(id, message, scope.clone(), WhileBusy::Queue).await {
+            Ok(handle) => remote(&handle),
+            Err(error) => Some(CommandOutcome::NotSent(problem(error))),
+        },
+        Command::Answer { call, answer, digest } => {
+            match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
+                Ok(handle) => remote(&handle),
+                Err(error) => Some(CommandOutcome::NotAnswered(call, Problem::error(error.to_string()))),
+            }
+        }
+        Command::Resume => match conversations.resume(id, scope.clone()).await {
+            Ok(_) | Err(SendError::NotFound { .. }) => None,
+            Err(SendError::Store(StoreError::InUse { .. })) => Some(CommandOutcome::Remote),
+            Err(error) => Some(CommandOutcome::Failed(problem(error))),
+        },
+        Command::Cancel => match conversations.cancel(id, scope.clone()).await {
+            Ok(_) => None,
+            Err(error) => Some(CommandOutcome::Failed(problem(error))),
+        },
+    }
+}
