@@ -10,7 +10,7 @@ use turnbuckle::conversation::{ResolveError, SendError, TurnError};
 use turnbuckle::event::EventKind;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Store};
+use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Store, StoreError};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
