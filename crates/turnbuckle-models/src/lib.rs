@@ -28,6 +28,7 @@ mod generation;
 mod key;
 mod named;
 mod openai;
+mod positions;
 mod prices;
 mod probe;
 mod ruler;

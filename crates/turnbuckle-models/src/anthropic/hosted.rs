@@ -1,5 +1,6 @@
 //! Tools that Anthropic's servers ran themselves, as the log tells of them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,19 +10,26 @@ use turnbuckle::message::{Hosted, Part};
 /// A result is for people here; the provider gets its own block back. What is longer is cut.
 const SHOWN: usize = 4000;
 
-/// Each `server_tool_use` with the block that answers it. One without an answer is still running: a paused turn has it.
+/// Each `server_tool_use` with the block that answers it. A call without an answer is left out: the provider still runs it,
+/// and its answer comes after a pause.
 pub(super) fn hosted(content: &[Part]) -> Vec<Hosted> {
     let blocks = || {
         content.iter().filter_map(|part| match part {
-            Part::Provider { block, .. } => Some(block),
+            Part::Provider { block, .. } => Some(&**block),
             _ => None,
         })
     };
+    let mut answers: HashMap<&str, &Value> = HashMap::new();
+    for block in blocks() {
+        if let Some(call) = text(block, "tool_use_id") {
+            answers.entry(call).or_insert(block);
+        }
+    }
     let calls = blocks().filter(|block| text(block, "type") == Some("server_tool_use"));
     calls
         .filter_map(|call| {
             let id = text(call, "id")?;
-            let answer = blocks().find(|block| text(block, "tool_use_id") == Some(id))?.get("content")?;
+            let answer = answers.get(id)?.get("content")?;
             let arguments = Arc::new(call.get("input").cloned().unwrap_or_default());
             let call = ToolCall { call: id.into(), name: text(call, "name")?.into(), arguments };
             let ok = text(answer, "error_code").is_none();

@@ -13,14 +13,15 @@ use crate::arguments;
 use crate::events::Fold;
 use crate::failure::in_stream;
 use crate::key::Key;
+use crate::positions::Positions;
 use crate::template::Template;
 use crate::wire::{Complaint, object, parsed, text};
 
 /// A reply under way.
 pub(super) struct Folding<'a> {
-    blocks: Vec<(u64, Block)>,
-    /// How many blocks came before the last pause.
-    paused_at: usize,
+    blocks: Vec<Block>,
+    /// The block of each index of the present answer. A paused reply goes on in another answer, whose indexes begin anew.
+    positions: Positions<u64>,
     /// The block that says something, and up to where that was told.
     told: (usize, usize),
     /// Of events that say text, and which block theirs is.
@@ -43,7 +44,7 @@ impl<'a> Folding<'a> {
     pub(super) fn new(request: &Request, asked: &PendingReply<'_>, key: Option<&'a Key>) -> Self {
         Self {
             blocks: Vec::new(),
-            paused_at: 0,
+            positions: Positions::default(),
             told: (0, 0),
             template: Template::default(),
             repeated: 0,
@@ -61,7 +62,7 @@ impl<'a> Folding<'a> {
 
     /// An answer begins: the first, or what comes after a pause.
     pub(super) fn begin(&mut self) {
-        self.paused_at = self.blocks.len();
+        self.positions.clear();
         self.spent += std::mem::take(&mut self.usage).total();
         (self.stop, self.over) = (None, false);
     }
@@ -89,18 +90,18 @@ impl<'a> Folding<'a> {
             }
             _ => Block::Sealed { block, json: String::new() },
         };
-        self.blocks.push((index, started));
+        self.positions.set(index, self.blocks.len());
+        self.blocks.push(started);
     }
 
     /// The block of this number; what another one said is told first.
     fn turn_to(&mut self, index: u64, out: &mut dyn Sink) -> Option<&mut Block> {
-        let blocks = &self.blocks[self.paused_at..];
-        let at = self.paused_at + blocks.iter().rposition(|(number, _)| *number == index)?;
+        let at = self.positions.get(index)?;
         if self.told.0 != at {
             self.tell(out);
-            self.told = (at, self.blocks[at].1.said().map_or(0, |(_, said)| said.len()));
+            self.told = (at, self.blocks[at].said().map_or(0, |(_, said)| said.len()));
         }
-        Some(&mut self.blocks[at].1)
+        Some(&mut self.blocks[at])
     }
 
     fn add(&mut self, index: u64, delta: Delta<'_>, out: &mut dyn Sink) {
@@ -120,8 +121,8 @@ impl<'a> Folding<'a> {
     /// Where an object is forced, what is said around it is not the answer. Only if none came is it told after all: then it is
     /// for the runtime to find that it does not fit.
     fn settle_object(&mut self, out: &mut dyn Sink) {
-        let Some(object) = self.blocks.iter().position(|(_, block)| matches!(block, Block::Object { .. })) else {
-            for (_, block) in &self.blocks {
+        let Some(object) = self.blocks.iter().position(|block| matches!(block, Block::Object { .. })) else {
+            for block in &self.blocks {
                 if let Block::Text { text, .. } = block {
                     out.text(text);
                 }
@@ -129,7 +130,7 @@ impl<'a> Folding<'a> {
             return;
         };
         let mut at = 0;
-        self.blocks.retain(|(_, block)| {
+        self.blocks.retain(|block| {
             at += 1;
             at == object + 1 || !matches!(block, Block::Text { .. } | Block::Object { .. })
         });
@@ -137,18 +138,18 @@ impl<'a> Folding<'a> {
 
     /// What a paused reply holds: sent back, so that it is gone on with.
     pub(super) fn so_far(&self) -> Vec<Part> {
-        self.blocks.iter().flat_map(|(_, block)| block.parts()).collect()
+        self.blocks.iter().flat_map(Block::parts).collect()
     }
 
     pub(super) fn reply(mut self, out: &mut dyn Sink) -> Reply {
         if self.forced {
             self.settle_object(out);
         }
-        let is_silent = |(_, block): &(u64, Block)| !matches!(block, Block::Text { text, .. } if !text.is_empty());
+        let is_silent = |block: &Block| !matches!(block, Block::Text { text, .. } if !text.is_empty());
         if self.stop.as_deref() == Some("refusal") && !self.why.is_empty() && self.blocks.iter().all(is_silent) {
             out.text(&self.why);
             let said = Block::Text { text: std::mem::take(&mut self.why), citations: Vec::new() };
-            self.blocks.push((u64::MAX, said));
+            self.blocks.push(said);
         }
         let content: Vec<Part> = self.so_far();
         let ordinal = self.ordinal;
@@ -158,9 +159,7 @@ impl<'a> Folding<'a> {
             .blocks
             .iter_mut()
             .enumerate()
-            .filter_map(|(at, (_, block))| {
-                block.call(if cut && at == last { arguments::cut } else { arguments::received })
-            })
+            .filter_map(|(at, block)| block.call(if cut && at == last { arguments::cut } else { arguments::received }))
             .enumerate()
             .map(|(index, (id, name, arguments))| ToolCall {
                 call: if id.is_empty() { format!("call_{ordinal}_{}", index + 1) } else { id }.into(),
@@ -242,12 +241,12 @@ impl Fold for Folding<'_> {
 
     fn tell(&mut self, out: &mut dyn Sink) {
         let (at, told) = self.told;
-        let Some((lane, said)) = self.blocks.get(at).and_then(|(_, block)| block.said()) else { return };
+        let Some((lane, said)) = self.blocks.get(at).and_then(Block::said) else { return };
         self.told.1 = said.len();
         match (lane, &said[told..]) {
             (_, "") => {}
             (Lane::Thinking, more) => out.thinking(more),
-            (Lane::Text, more) if !self.forced || matches!(self.blocks[at].1, Block::Object { .. }) => out.text(more),
+            (Lane::Text, more) if !self.forced || matches!(self.blocks[at], Block::Object { .. }) => out.text(more),
             (Lane::Text, _) => {}
         }
     }
@@ -258,5 +257,42 @@ impl Fold for Folding<'_> {
 
     fn is_over(&self) -> bool {
         self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::positions::comparisons;
+    use serde_json::json;
+
+    /// Hears nothing.
+    struct Deaf;
+
+    impl Sink for Deaf {
+        fn text(&mut self, _: &str) {}
+        fn thinking(&mut self, _: &str) {}
+    }
+
+    #[test]
+    fn a_piece_costs_the_same_however_many_blocks_there_are() {
+        let model = crate::Anthropic::at("http://127.0.0.1:1", "claude-test", None).unwrap();
+        let request = Request::of("a", Vec::new(), []);
+        comparisons::assert_linear(
+            |n| n,
+            |n| {
+                let mut folding = Folding::new(&request, &PendingReply::new(&model, &request), None);
+                let mut take = |event: Value| folding.take(event.to_string().as_bytes(), &mut Deaf).unwrap();
+                for index in 0..n {
+                    let block = json!({ "type": "text", "text": "" });
+                    take(json!({ "type": "content_block_start", "index": index, "content_block": block }));
+                }
+                for index in 0..n {
+                    let delta = json!({ "type": "text_delta", "text": "a\n" });
+                    take(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+                }
+                assert_eq!(folding.so_far().len(), n);
+            },
+        );
     }
 }

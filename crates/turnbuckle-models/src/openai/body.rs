@@ -1,6 +1,7 @@
 //! What a server of chat completions is sent.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -89,10 +90,10 @@ fn is_strict(schema: &Value) -> bool {
         return false;
     }
     if let Some(properties) = fields.get("properties").and_then(Value::as_object) {
-        let required: Vec<&str> =
+        let required: HashSet<&str> =
             fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let closed = fields.get("additionalProperties") == Some(&Value::Bool(false));
-        if !closed || properties.keys().any(|name| !required.contains(&name.as_str())) {
+        if !closed || properties.keys().any(|name| !required.contains(name.as_str())) {
             return false;
         }
         if !properties.values().all(is_strict) {
@@ -187,9 +188,10 @@ impl Page {
         if attachments.is_empty() {
             if let Some(last) = self.messages.last_mut()
                 && last["role"] == "user"
-                && let Some(before) = last["content"].as_str()
+                && let Value::String(before) = &mut last["content"]
             {
-                last["content"] = format!("{before}\n\n{text}").into();
+                before.push_str("\n\n");
+                before.push_str(&text);
                 return;
             }
             self.messages.push(json!({ "role": "user", "content": text }));

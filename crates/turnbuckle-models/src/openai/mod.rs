@@ -3,6 +3,7 @@
 mod body;
 mod calls;
 mod chunk;
+mod details;
 mod reply;
 
 use reqwest::header::AUTHORIZATION;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
 use super::calls::Calls;
 use super::chunk::{Chunk, Delta};
+use super::details::Details;
 use crate::arguments;
 use crate::events::Fold;
 use crate::failure::in_stream;
@@ -24,8 +25,7 @@ pub(super) struct Folding<'a> {
     told: (usize, usize),
     /// Of chunks that say text.
     template: Template,
-    /// What OpenRouter sealed, piece by piece.
-    sealed: Vec<Value>,
+    details: Details,
     calls: Calls,
     finish: Option<String>,
     refused: bool,
@@ -43,7 +43,7 @@ impl<'a> Folding<'a> {
             thinking: String::new(),
             told: (0, 0),
             template: Template::default(),
-            sealed: Vec::new(),
+            details: Details::default(),
             calls: Calls::default(),
             finish: None,
             refused: false,
@@ -61,7 +61,9 @@ impl<'a> Folding<'a> {
             self.tell_text(out);
             self.thinking.push_str(thought);
         }
-        self.sealed.extend(delta.reasoning_details.into_iter().flatten());
+        for piece in delta.reasoning_details.into_iter().flatten() {
+            self.details.add(piece);
+        }
         for text in [&delta.content, &delta.refusal] {
             if !text.is_empty() {
                 self.tell_thinking(out);
@@ -93,8 +95,8 @@ impl<'a> Folding<'a> {
         if !self.thinking.is_empty() {
             content.push(Part::Thinking { text: self.thinking.into(), signature: None });
         }
-        if !self.sealed.is_empty() {
-            let block = json!({ "reasoning_details": merged(self.sealed) });
+        if !self.details.is_empty() {
+            let block = json!({ "reasoning_details": self.details.into_entries() });
             content.push(Part::Provider { provider: WIRE.into(), block: Arc::new(block) });
         }
         if !self.text.is_empty() {
@@ -160,31 +162,4 @@ impl Fold for Folding<'_> {
     fn is_over(&self) -> bool {
         self.over
     }
-}
-
-/// Pieces with the same index are one entry, whose texts follow each other.
-fn merged(pieces: Vec<Value>) -> Vec<Value> {
-    let mut whole: Vec<Value> = Vec::new();
-    for piece in pieces {
-        let same = |other: &&mut Value| {
-            piece["index"].is_number() && other["index"] == piece["index"] && other["type"] == piece["type"]
-        };
-        let Some(entry) = whole.iter_mut().rev().find(same) else {
-            whole.push(piece);
-            continue;
-        };
-        let (Some(entry), Value::Object(piece)) = (entry.as_object_mut(), piece) else { continue };
-        for (name, value) in piece {
-            match (entry.get_mut(&name), value) {
-                (Some(Value::String(text)), Value::String(more)) if ["text", "summary", "data"].contains(&&*name) => {
-                    text.push_str(&more);
-                }
-                (_, Value::Null) => {}
-                (_, value) => {
-                    entry.insert(name, value);
-                }
-            }
-        }
-    }
-    whole
 }
