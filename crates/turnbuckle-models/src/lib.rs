@@ -40,7 +40,7 @@ pub use anthropic::{Anthropic, Messages, ObjectBy};
 pub use client::{Client, Wire};
 pub use endpoint::{Patience, SetupError};
 pub use key::{Key, NoKey};
-pub use named::{Environment, Name, NameError, first_found, open};
+pub use named::{Environment, Name, NameError, Provider, first_found, open, providers};
 pub use openai::{ChatCompletions, OpenAi};
 pub use prices::{LongPrice, Price, Prices, PricesError};
 pub use probe::{ProbeError, models_at};

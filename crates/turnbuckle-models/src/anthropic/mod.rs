@@ -4,6 +4,7 @@ mod block;
 mod body;
 mod event;
 mod hosted;
+pub(crate) mod named;
 mod reply;
 mod schema;
 
@@ -21,8 +22,8 @@ use crate::ruler::Ruler;
 use body::PendingReply;
 use reply::Folding;
 
-/// Where Anthropic itself is.
-pub(crate) const BASE: &str = "https://api.anthropic.com";
+/// The base URL of Anthropic itself.
+const BASE: &str = "https://api.anthropic.com";
 const VERSION: &str = "2023-06-01";
 /// How many tokens a reply may have if nobody says and the model is not in the table.
 const MAX_TOKENS: u32 = 8192;
@@ -95,7 +96,7 @@ impl Client<Messages> {
             false => endpoint,
         };
         let wire = Messages { object_by, server_tools: Vec::new(), binds_thoughts };
-        Self::over(wire, "anthropic", model, endpoint, Ruler::default())
+        Self::over(wire, named::PROVIDER.prefix, model, endpoint, Ruler::default())
     }
 
     /// A tool that Anthropic runs itself, for example `{"type": "web_search_20250305", "name": "web_search"}`. What it did

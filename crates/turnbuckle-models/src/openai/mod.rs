@@ -4,6 +4,8 @@ mod body;
 mod calls;
 mod chunk;
 mod details;
+pub(crate) mod named;
+pub(crate) mod ollama;
 mod reply;
 
 use reqwest::header::AUTHORIZATION;
@@ -18,8 +20,8 @@ use crate::key::Key;
 use crate::ruler::Ruler;
 use reply::Folding;
 
-/// Where OpenAI itself is.
-pub(crate) const BASE: &str = "https://api.openai.com/v1";
+/// The base URL of OpenAI itself.
+const BASE: &str = "https://api.openai.com/v1";
 /// Whose parts these are.
 pub(crate) const WIRE: &str = "openai";
 /// The first models that OpenAI lets call tools over chat completions only if they do not reason.
@@ -54,15 +56,21 @@ impl Client<ChatCompletions> {
         let is_original = endpoint.host() == "api.openai.com";
         let tools_or_reasoning = is_original && generation("gpt", &model) >= Some(TOOLS_OR_REASONING);
         let ruler = Ruler::for_openai(&model);
-        Ok(Self::over(ChatCompletions { is_original, tools_or_reasoning }, "openai", model, endpoint, ruler))
+        Ok(Self::over(
+            ChatCompletions { is_original, tools_or_reasoning },
+            named::OPENAI.prefix,
+            model,
+            endpoint,
+            ruler,
+        ))
     }
 
     /// A model of Ollama's, at `host` (for example `http://127.0.0.1:11434`). It costs nothing.
     pub fn ollama(host: &str, model: impl Into<Text>) -> Result<Self, SetupError> {
         let base = format!("{}/v1", host.trim().trim_end_matches('/'));
-        let mut ollama = Self::at(&base, model, None)?;
-        (ollama.name, ollama.free) = (format!("ollama:{}", ollama.model).into(), true);
-        Ok(ollama)
+        let mut client = Self::at(&base, model, None)?;
+        (client.name, client.free) = (format!("{}:{}", ollama::OLLAMA.prefix, client.model).into(), true);
+        Ok(client)
     }
 }
 
