@@ -1,4 +1,4 @@
-//! Tools that Anthropic's servers ran themselves, as the log tells of them.
+//! Calls of tools that Anthropic ran itself, as they are shown in the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use turnbuckle::ToolCall;
 use turnbuckle::message::{Hosted, Part};
 
-/// A result is for people here; the provider gets its own block back. What is longer is cut.
+/// The longest result that is shown. It is for people only: the provider gets its own block back unchanged.
 const SHOWN: usize = 4000;
 
 /// Each `server_tool_use` with the block that answers it. A call without an answer is left out: the provider still runs it,
@@ -42,7 +42,7 @@ fn text<'b>(block: &'b Value, key: &str) -> Option<&'b str> {
     block.get(key)?.as_str()
 }
 
-/// Of pages found their titles and addresses; else the block as it is.
+/// The titles and URLs of search results; any other block as JSON.
 fn shown(answer: &Value) -> String {
     let line = |page: &Value| Some(format!("{} {}\n", text(page, "title")?, text(page, "url")?));
     let pages: Option<String> =

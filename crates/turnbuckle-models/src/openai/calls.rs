@@ -1,4 +1,4 @@
-//! Tool calls that come in pieces, from servers that differ in what a piece holds.
+//! Tool calls that come in pieces. Servers differ in which fields a piece has.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::arguments;
 use crate::positions::Positions;
 use crate::wire::Str;
 
-/// A piece of a call.
+/// One piece of a call.
 #[derive(Deserialize)]
 pub(super) struct CallDelta<'a> {
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(super) struct CallDelta<'a> {
 struct FunctionDelta<'a> {
     #[serde(borrow, default)]
     name: Str<'a>,
-    /// Text in pieces, as it should be, or an object in one.
+    /// Mostly a piece of JSON text. Some servers send a whole object instead.
     #[serde(default)]
     arguments: Value,
 }
