@@ -33,7 +33,6 @@ mod positions;
 mod prices;
 mod probe;
 mod sse;
-mod template;
 mod token_estimator;
 mod wire;
 
