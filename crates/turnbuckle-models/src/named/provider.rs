@@ -25,9 +25,11 @@ pub struct Provider {
     pub(crate) key_variables: &'static [&'static str],
     pub(crate) base_variable: Option<&'static str>,
     pub(crate) default: Option<DefaultModel>,
-    /// Makes the client of a name that has this provider.
-    pub(crate) open: fn(&Name, &Environment, &Settings) -> Result<Arc<dyn Model>, NameError>,
+    pub(crate) open: Open,
 }
+
+/// Makes the client of a name that has this provider.
+type Open = fn(&Name, &Environment, &Settings) -> Result<Arc<dyn Model>, NameError>;
 
 /// How a name of a provider's model is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Reading a log: all events that should be there, or an error that names the one that is wrong.
 //!
-//! The row of a conversation says where its log ends. Whoever edits the file by hand can remove an event or add one, and a turn
+//! The row of a conversation says where its log ends. An editor of the file can remove an event or add one, and a turn
 //! that is resumed from such a log would forget a result or believe a forged one. So each read checks that the seqs have no gap.
 
 use std::collections::HashMap;
