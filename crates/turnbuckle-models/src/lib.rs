@@ -33,6 +33,7 @@ mod positions;
 mod prices;
 mod probe;
 mod sse;
+mod template;
 mod token_estimator;
 mod wire;
 

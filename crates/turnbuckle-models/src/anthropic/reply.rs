@@ -14,6 +14,7 @@ use crate::events::Fold;
 use crate::failure::in_stream;
 use crate::key::Key;
 use crate::positions::Positions;
+use crate::template::Template;
 use crate::wire::{Complaint, object, parsed, text};
 
 /// A reply that is being received. If the provider pauses it, it spans several responses.
@@ -23,6 +24,9 @@ pub(super) struct Folding<'a> {
     positions: Positions<u64>,
     /// The block that received text last, and how much of its text was pushed.
     flushed: (usize, usize),
+    /// Recognizes events that differ from an earlier one in their text only; `repeated` is the index of their block.
+    template: Template,
+    repeated: u64,
     /// Why the model stopped. Without it a reply is not complete.
     stop_reason: Option<String>,
     /// The provider's explanation of a refusal.
@@ -47,6 +51,8 @@ impl<'a> Folding<'a> {
             blocks: Vec::new(),
             positions: Positions::default(),
             flushed: (0, 0),
+            template: Template::default(),
+            repeated: 0,
             stop_reason: None,
             explanation: String::new(),
             usage: WireUsage::default(),
@@ -187,15 +193,25 @@ impl<'a> Folding<'a> {
 impl Fold for Folding<'_> {
     /// Unknown types of events are skipped: the API says that there will be new ones.
     fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+        if let Some(text) = self.template.text(data) {
+            if let Some(Block::Text { text: said, .. }) = self.switch_to(self.repeated, out) {
+                said.push_str(text);
+            }
+            return Ok(());
+        }
         // Some gateways end the stream as chat completions do.
         if data.trim_ascii() == b"[DONE]" {
             self.over = true;
             return Ok(());
         }
-        let event: Event<'_> = parsed(text(data)?)?;
+        let data = text(data)?;
+        let event: Event<'_> = parsed(data)?;
         match &*event.r#type {
             "content_block_delta" => {
                 if let Some(delta) = event.delta {
+                    if &*delta.r#type == "text_delta" && self.template.learn(data, &delta.text) {
+                        self.repeated = event.index;
+                    }
                     self.add(event.index, delta, out);
                 }
             }

@@ -20,6 +20,20 @@ pub(super) struct Chunk<'a> {
     pub(super) error: Option<Value>,
 }
 
+impl Chunk<'_> {
+    /// Its text, if it says that and nothing else.
+    pub(super) fn only_text(&self) -> Option<&str> {
+        let (None, None, Some(Choice { delta: Some(delta), finish_reason, .. })) =
+            (&self.usage, &self.error, &self.choices)
+        else {
+            return None;
+        };
+        let others = [finish_reason, &delta.refusal, &delta.reasoning_content, &delta.reasoning];
+        let is_only = delta.reasoning_details.is_none() && delta.tool_calls.is_none();
+        (is_only && others.iter().all(|other| other.is_empty())).then_some(&*delta.content)
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
     #[serde(default)]

@@ -14,6 +14,7 @@ use crate::arguments;
 use crate::events::Fold;
 use crate::failure::in_stream;
 use crate::key::Key;
+use crate::template::Template;
 use crate::wire::{Complaint, parsed, text};
 
 /// A reply that is being received.
@@ -24,6 +25,8 @@ pub(super) struct Folding<'a> {
     flushed_text: usize,
     /// How much of the thinking was pushed.
     flushed_thinking: usize,
+    /// Recognizes chunks that differ from an earlier one in their text only.
+    template: Template,
     details: Details,
     calls: Calls,
     /// Why the model stopped. Without it a reply is not complete.
@@ -46,6 +49,7 @@ impl<'a> Folding<'a> {
             thinking: String::new(),
             flushed_text: 0,
             flushed_thinking: 0,
+            template: Template::default(),
             details: Details::default(),
             calls: Calls::default(),
             finish_reason: None,
@@ -122,11 +126,20 @@ impl<'a> Folding<'a> {
 
 impl Fold for Folding<'_> {
     fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
+        if let Some(text) = self.template.text(data) {
+            self.flush_thinking(out);
+            self.text.push_str(text);
+            return Ok(());
+        }
         if data.trim_ascii() == b"[DONE]" {
             self.over = true;
             return Ok(());
         }
-        let chunk: Chunk<'_> = parsed(text(data)?)?;
+        let data = text(data)?;
+        let chunk: Chunk<'_> = parsed(data)?;
+        if let Some(text) = chunk.only_text() {
+            self.template.learn(data, text);
+        }
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
         }
