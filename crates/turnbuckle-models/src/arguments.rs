@@ -1,12 +1,12 @@
-//! A tool call's arguments: text on the wire, JSON inside, and whatever a model makes of them.
+//! The arguments of a tool call: text on the wire, which should be a JSON object and sometimes is not.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-/// As received. Nothing at all is what a tool without parameters is sent by some servers; what is no JSON object stays a
-/// string, so that the runtime can tell the model.
+/// Parses received arguments. Some servers send nothing for a tool without parameters: that is an empty object. Text that is not
+/// a JSON object is kept as a string, and the runtime tells the model that its arguments are invalid.
 pub(crate) fn received(text: &str) -> Arc<Value> {
     match text.trim().is_empty() {
         true => Arc::new(Value::Object(Map::new())),
@@ -14,13 +14,15 @@ pub(crate) fn received(text: &str) -> Arc<Value> {
     }
 }
 
-/// As received by a reply that reached its length: there nothing at all is no arguments yet.
+/// Parses the arguments of the last call of a reply that was cut off at its length. No text means that the arguments had not
+/// begun, so it is not an empty object: the call must not run without them.
 pub(crate) fn cut(text: &str) -> Arc<Value> {
+    // Why the text is not JSON does not matter: the runtime reports the text itself.
     let parsed = serde_json::from_str(text).ok().filter(Value::is_object);
     Arc::new(parsed.unwrap_or_else(|| Value::String(text.to_owned())))
 }
 
-/// As sent back: always an object, since providers refuse a history with anything else.
+/// Arguments as they are sent back: always an object, since providers refuse a history with anything else.
 pub(crate) fn sent(arguments: &Value) -> Cow<'_, Value> {
     match arguments {
         Value::Object(_) => Cow::Borrowed(arguments),

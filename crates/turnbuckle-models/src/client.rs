@@ -1,4 +1,4 @@
-//! What both clients are: the name of a model, where it lives, and what its caller may set.
+//! What both clients have in common: the model, its endpoint, and the settings of the caller.
 
 use std::fmt;
 use std::future::Future;
@@ -10,11 +10,11 @@ use turnbuckle::message::{Text, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::{BoxFuture, Reply};
 
-use crate::endpoint::{Endpoint, Patience};
+use crate::endpoint::{Endpoint, Timeouts};
 use crate::prices::{Price, Prices};
-use crate::ruler::Ruler;
+use crate::token_estimator::TokenEstimator;
 
-/// A model over HTTP: [`Anthropic`](crate::Anthropic) and [`OpenAi`](crate::OpenAi) are one over each wire.
+/// A model over HTTP. [`Anthropic`](crate::Anthropic) and [`OpenAi`](crate::OpenAi) are this type with one wire each.
 #[derive(Clone)]
 pub struct Client<W> {
     pub(crate) name: Text,
@@ -23,15 +23,16 @@ pub struct Client<W> {
     pub(crate) max_tokens: Option<u32>,
     pub(crate) options: Map<String, Value>,
     pub(crate) prices: Arc<Prices>,
+    /// Whether the model costs nothing, whatever the prices say.
     pub(crate) free: bool,
-    pub(crate) ruler: Arc<Ruler>,
+    pub(crate) estimator: Arc<TokenEstimator>,
     pub(crate) wire: W,
 }
 
-/// How a model is spoken to. Only the wires of this crate are one: [`Messages`](crate::Messages) and
-/// [`ChatCompletions`](crate::ChatCompletions).
+/// An API that models are spoken to with. Implemented by [`Messages`](crate::Messages) and
+/// [`ChatCompletions`](crate::ChatCompletions) only.
 pub trait Wire: sealed::Sealed + Send + Sync + Sized + 'static {
-    /// Asks, pushes what comes, and gives back the whole of it.
+    /// Sends the request, pushes the pieces of the reply into `out` as they come, and returns the whole reply.
     #[doc(hidden)]
     fn answer<'a>(
         client: &'a Client<Self>,
@@ -41,52 +42,57 @@ pub trait Wire: sealed::Sealed + Send + Sync + Sized + 'static {
 }
 
 pub(crate) mod sealed {
-    /// Others cannot write a wire: what one needs of a client is not public.
+    /// Keeps [`Wire`](super::Wire) from being implemented elsewhere: what a wire needs of a client is not public.
     pub trait Sealed {}
 }
 
 impl<W> Client<W> {
-    /// `kind` stands before the model's name in ours.
-    pub(crate) fn over(wire: W, kind: &str, model: Text, endpoint: Endpoint, ruler: Ruler) -> Self {
+    /// `prefix` is the provider's, as in the names of its models.
+    pub(crate) fn over(wire: W, prefix: &str, model: Text, endpoint: Endpoint, estimator: TokenEstimator) -> Self {
         Self {
-            name: format!("{kind}:{model}").into(),
+            name: format!("{prefix}:{model}").into(),
             model,
             endpoint,
             max_tokens: None,
             options: Map::new(),
             prices: Prices::builtin(),
             free: false,
-            ruler: Arc::new(ruler),
+            estimator: Arc::new(estimator),
             wire,
         }
     }
 
-    /// How many tokens a reply may have.
+    /// Limits a reply to this many tokens.
+    #[must_use]
     pub fn max_tokens(mut self, tokens: u32) -> Self {
         self.max_tokens = Some(tokens);
         self
     }
 
-    /// Any other field of the request: `thinking`, `temperature`, `reasoning_effort`, `metadata`. It wins over what stands
-    /// there by itself.
+    /// Sets a field of the request body: `thinking`, `temperature`, `reasoning_effort`, `metadata`. It replaces the value that
+    /// the client would send.
+    #[must_use]
     pub fn option(mut self, name: &str, value: Value) -> Self {
         self.options.insert(name.to_owned(), value);
         self
     }
 
-    /// How long it may be silent. (The time to connect is fixed when the client is made.)
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.endpoint.patience = patience;
+    /// Sets how long the server may be silent. `connect` has no effect here: it is fixed when the client is made.
+    #[must_use]
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.endpoint.timeouts = timeouts;
         self
     }
 
-    /// With other prices than those that come along.
+    /// Replaces the built-in prices.
+    #[must_use]
     pub fn prices(mut self, prices: Arc<Prices>) -> Self {
         self.prices = prices;
         self
     }
 
-    /// With another source of time.
+    /// Replaces the system's clock.
+    #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.endpoint.clock = clock;
         self
@@ -105,7 +111,7 @@ impl<W: Wire> Model for Client<W> {
         price.map(|price| price.cost(usage))
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
-        self.ruler.count(text)
+        self.estimator.count(text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! One address of one provider: the HTTP client and the headers.
+//! The endpoint of a model: its URL, the HTTP client, and the headers of each request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,35 +15,37 @@ use crate::events::{Events, within};
 use crate::failure::{a_page, broken, compressed, not_a_stream, of_response};
 use crate::key::Key;
 
-/// How long a model may be silent.
+/// How long a server may be silent before a request fails with [`ModelError::Stalled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Until a connection stands.
+pub struct Timeouts {
+    /// Until the connection is made. 10 seconds by default.
     pub connect: Duration,
-    /// From the question to the first byte of the answer. A local model reads a long context at its leisure.
+    /// From the request to the headers of the response. 10 minutes by default: a local model may take minutes to read a long
+    /// context.
     pub first_byte: Duration,
-    /// From one piece of the answer to the next.
+    /// From one piece of the response to the next. 2 minutes by default.
     pub idle: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { connect: seconds(10), first_byte: seconds(600), idle: seconds(120) }
     }
 }
 
-/// A client that cannot be made.
+/// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The base URL is none, or not of HTTP. It is not shown: it may hold a password.
+    /// The base URL cannot be parsed, or is not `http` or `https`. Neither the URL nor the parser's error is shown: the URL may
+    /// contain a password.
     #[error("the base URL is not an address of the form https://host/path")]
     BaseUrl,
-    /// A key that cannot stand in a header.
+    /// The key cannot be sent in a header. Neither the key nor the parser's error is shown.
     #[error("the key holds characters that no key has")]
     Key,
-    /// TLS cannot be used, mostly because the machine has no certificates.
+    /// TLS cannot be set up, mostly because the machine has no root certificates.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
     /// The HTTP client cannot be made.
@@ -51,29 +53,29 @@ pub enum SetupError {
     Client(#[source] reqwest::Error),
 }
 
-/// Where a model lives.
+/// Where requests for a model are sent.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     client: Client,
     url: Url,
     headers: HeaderMap,
     key: Option<Key>,
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: Timeouts,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Endpoint {
-    /// `base` with `path` behind it.
-    pub(crate) fn new(base: &str, path: &str, patience: Patience) -> Result<Self, SetupError> {
+    /// The endpoint at `path` below `base`.
+    pub(crate) fn new(base: &str, path: &str, timeouts: Timeouts) -> Result<Self, SetupError> {
         let url = address(base, path)?;
-        let client = client(&url, patience)?;
+        let client = client(&url, timeouts)?;
         let json = HeaderValue::from_static("application/json");
         let headers =
             HeaderMap::from_iter([(CONTENT_TYPE, json), (ACCEPT, HeaderValue::from_static("text/event-stream"))]);
-        Ok(Self { client, url, headers, key: None, patience, clock: Arc::new(SystemClock::default()) })
+        Ok(Self { client, url, headers, key: None, timeouts, clock: Arc::new(SystemClock::default()) })
     }
 
-    /// With a key in a header, behind `prefix`.
+    /// Sends `key` in a header with each request, behind `prefix`.
     pub(crate) fn key(mut self, header: HeaderName, prefix: &str, key: Key) -> Result<Self, SetupError> {
         let value = HeaderValue::try_from(format!("{prefix}{}", key.reveal()));
         let mut value = value.map_err(|_| SetupError::Key)?;
@@ -97,48 +99,48 @@ impl Endpoint {
         self.url.host_str().unwrap_or_default()
     }
 
-    /// The host and its port: what may be shown of an address.
-    fn place(&self) -> String {
+    /// The host and its port. No other part of the URL may be shown in an error.
+    fn host_and_port(&self) -> String {
         match self.url.port() {
             Some(port) => format!("{}:{port}", self.host()),
             None => self.host().to_owned(),
         }
     }
 
-    /// Asks, and gives back the events of the answer.
+    /// Sends a request and returns the events of its response. Any response that is not a stream is an error.
     pub(crate) async fn ask(&self, body: Vec<u8>) -> Result<Events, ModelError> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let sent = within(&self.clock, self.patience.first_byte, request.send()).await?;
-        let doing = || format!("asking {}", self.place());
+        let sent = within(&self.clock, self.timeouts.first_byte, request.send()).await?;
+        let doing = || format!("asking {}", self.host_and_port());
         let response = sent.map_err(|error| broken(&doing(), error))?;
         if !response.status().is_success() {
             let failure = of_response(response, self.key.as_ref(), self.clock.now());
-            return Err(within(&self.clock, self.patience.idle, failure).await?);
+            return Err(within(&self.clock, self.timeouts.idle, failure).await?);
         }
         match header(&response, CONTENT_ENCODING) {
             Some(coding) if coding != "identity" => return Err(compressed(&coding)),
             _ => {}
         }
         match header(&response, CONTENT_TYPE) {
-            // Some servers say 200 to what they refuse, and some do not stream though they are asked to.
+            // Some servers refuse with status 200, and some do not stream although they are asked to.
             Some(kind) if kind.starts_with("application/json") => {
                 let failure = not_a_stream(response, self.key.as_ref());
-                return Err(within(&self.clock, self.patience.idle, failure).await?);
+                return Err(within(&self.clock, self.timeouts.idle, failure).await?);
             }
-            Some(kind) if kind.starts_with("text/html") => return Err(a_page(&self.place())),
+            Some(kind) if kind.starts_with("text/html") => return Err(a_page(&self.host_and_port())),
             _ => {}
         }
-        Ok(Events::of(response, self.clock.clone(), self.patience.idle))
+        Ok(Events::of(response, self.clock.clone(), self.timeouts.idle))
     }
 }
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("host", &self.place()).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("host", &self.host_and_port()).field("key", &self.key).finish_non_exhaustive()
     }
 }
 
-/// A header's value in small letters.
+/// The value of a header in lower case. One that is not ASCII counts as absent.
 fn header(response: &Response, name: HeaderName) -> Option<String> {
     Some(response.headers().get(name)?.to_str().ok()?.trim().to_ascii_lowercase())
 }
@@ -146,25 +148,26 @@ fn header(response: &Response, name: HeaderName) -> Option<String> {
 fn address(base: &str, path: &str) -> Result<Url, SetupError> {
     let base = base.trim().trim_end_matches('/');
     let is_http = |url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-    // By itself first: a base without a host would take the path for one.
+    // The base is parsed by itself first: in one without a host, the path would be taken for the host.
     let sound = Url::parse(base).is_ok_and(|url| is_http(&url));
     let joined = sound.then(|| Url::parse(&format!("{base}/{path}")).ok()).flatten();
     joined.ok_or(SetupError::BaseUrl)
 }
 
-pub(crate) fn client(url: &Url, patience: Patience) -> Result<Client, SetupError> {
+/// An HTTP client for the host of `url`.
+pub(crate) fn client(url: &Url, timeouts: Timeouts) -> Result<Client, SetupError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let tls = match url.scheme() {
         "https" => tls.with_platform_verifier()?.with_no_client_auth(),
-        // Nobody to verify: then a machine without certificates will do.
+        // Without TLS nothing is verified, so the client works on a machine without certificates, too.
         _ => tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
     };
-    // A redirect would carry the key to whoever the answer names.
+    // Redirects are not followed: the key would be sent to the address that the response names.
     let builder = Client::builder().tls_backend_preconfigured(tls).redirect(Policy::none());
-    let builder = builder.connect_timeout(patience.connect).tcp_nodelay(true);
+    let builder = builder.connect_timeout(timeouts.connect).tcp_nodelay(true);
     let builder = builder.user_agent(concat!("turnbuckle/", env!("CARGO_PKG_VERSION")));
-    // A proxy does not know the way to this machine.
+    // A proxy cannot reach the loopback interface of this machine.
     let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
     builder.build().map_err(SetupError::Client)
 }

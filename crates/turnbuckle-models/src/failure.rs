@@ -1,4 +1,4 @@
-//! From an answer that is not success, or a broken connection, to a typed error with its advice.
+//! Makes a typed error of a response that is not a stream, or of a connection that failed.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use turnbuckle::model::ModelError;
 use crate::key::Key;
 use crate::wire::Complaint;
 
-/// The longest wait that a server may ask for; beyond it a wait is an outage, and somebody should hear of it.
+/// The longest wait that a server may ask for. A longer one is an outage, which should be reported and not waited for.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// How much of an error's body is read.
+/// How much of the body of an error response is read.
 const LONGEST_BODY: usize = 64 * 1024;
-/// How much of its message is passed on.
+/// How much of a provider's message is passed on.
 const LONGEST_MESSAGE: usize = 2000;
 
-/// The connection failed; the address may hold a secret, so it is left out.
+/// The connection failed. The URL is left out of the message: it may contain a password.
 pub(crate) fn broken(doing: &str, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
     let why = if error.is_connect() { "no connection".to_owned() } else { error.to_string() };
@@ -27,7 +27,7 @@ pub(crate) fn broken(doing: &str, error: reqwest::Error) -> ModelError {
     ModelError::Transport { message, source: Some(error.into()) }
 }
 
-/// The last cause is the one that says something: "connection refused".
+/// The last cause in the chain, which is the most specific: "connection refused".
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -36,31 +36,32 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// The stream ended and the reply had not.
+/// The stream ended before the reply did.
 pub(crate) fn cut_off(what: &str) -> ModelError {
     ModelError::Transport { message: what.to_owned(), source: None }
 }
 
-/// An event that is no text or no JSON: whatever garbled it may leave the next answer alone.
+/// An event is not UTF-8 or not JSON. Something on the way damaged it, so trying again may help.
 pub(crate) fn garbled(error: impl std::error::Error + Send + Sync + 'static) -> ModelError {
     ModelError::Transport { message: format!("an event of the answer is garbled: {error}"), source: Some(error.into()) }
 }
 
-/// An error that came in the middle of a stream.
+/// The provider sent an error in the middle of a stream.
 pub(crate) fn in_stream(complaint: &Complaint, key: Option<&Key>) -> ModelError {
     ModelError::Status { status: complaint.status(), message: presentable(&complaint.message, key), retry_after: None }
 }
 
-/// The error that a response is.
+/// The error of a response whose status is not success.
 pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Timestamp) -> ModelError {
     let status = response.status();
     let retry_after = retry_after(response.headers(), now);
     let elsewhere = elsewhere(response.headers());
     let body = start_of(response).await;
+    // A body that is not JSON is passed on as text.
     let complaint = serde_json::from_slice::<Value>(&body).ok().and_then(|body| Complaint::read(&body));
     let message = match complaint {
         Some(complaint) => complaint.message,
-        // It is not followed: the key would go along.
+        // A redirect is not followed: the key would be sent to the new address.
         None if status.is_redirection() => format!("the answer is elsewhere{}", elsewhere.unwrap_or_default()),
         None if body.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         None => String::from_utf8_lossy(&body).into_owned(),
@@ -68,14 +69,15 @@ pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Time
     ModelError::Status { status: status.as_u16(), message: presentable(&message, key), retry_after }
 }
 
-/// Where a redirect leads: no more of it than may be shown.
+/// The scheme and host that a redirect leads to. The rest of the URL may contain a secret.
 fn elsewhere(headers: &HeaderMap) -> Option<String> {
     let url = Url::parse(headers.get(LOCATION)?.to_str().ok()?).ok()?;
     Some(format!(": at {}://{}", url.scheme(), url.host_str()?))
 }
 
-/// The error that an answer is which should have been a stream, and is JSON.
+/// The error of a response that is JSON instead of a stream: an error message with status 200, or a server that does not stream.
 pub(crate) async fn not_a_stream(response: Response, key: Option<&Key>) -> ModelError {
+    // A body that is not JSON, or longer than what is read of it, contains no error message.
     let body: Value = serde_json::from_slice(&start_of(response).await).unwrap_or_default();
     match body.get("error").and_then(|_| Complaint::read(&body)) {
         Some(complaint) => in_stream(&complaint, key),
@@ -83,18 +85,19 @@ pub(crate) async fn not_a_stream(response: Response, key: Option<&Key>) -> Model
     }
 }
 
-/// The error that a page for people is where a stream should be: somebody else's address, or only half of the right one.
+/// The error of a response that is a web page: the base URL is wrong, or incomplete.
 pub(crate) fn a_page(place: &str) -> ModelError {
     ModelError::Protocol(format!("{place} answers with a web page, not with a model's stream: is the base URL right?"))
 }
 
-/// The error that a compressed answer is: nobody asked for it, and a stream would come in lumps.
+/// The error of a compressed response. The request did not allow compression, and this client cannot decompress.
 pub(crate) fn compressed(coding: &str) -> ModelError {
     let coding: String = coding.chars().filter(|c| c.is_ascii_graphic()).take(20).collect();
     ModelError::Protocol(format!("the answer is compressed ({coding}), and nobody asked for that"))
 }
 
-/// The first bytes of a body; one that breaks off is still worth reading.
+/// The first bytes of a body. If the connection breaks off, what came before is used: the status of the response is the error
+/// that counts.
 pub(crate) async fn start_of(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = response.chunk().await {
@@ -107,14 +110,15 @@ pub(crate) async fn start_of(mut response: Response) -> Vec<u8> {
     body
 }
 
-/// Without the key, control characters and the rest of a novel.
+/// A provider's message without the key and control characters, cut at [`LONGEST_MESSAGE`].
 fn presentable(message: &str, key: Option<&Key>) -> String {
     let hidden = key.map_or_else(|| message.to_owned(), |key| key.hidden_in(message));
     let plain = hidden.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     plain.take(LONGEST_MESSAGE).collect()
 }
 
-/// `retry-after-ms`, or `retry-after` in seconds or as a date; at most [`LONGEST_WAIT`].
+/// The wait that a server asks for: `retry-after-ms`, or `retry-after` in seconds or as a date. At most [`LONGEST_WAIT`]. A value
+/// that cannot be parsed counts as absent.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number >= 0.0);

@@ -1,10 +1,10 @@
-//! Which generation of models a name says: what a provider takes changes from one to the next.
+//! The generation of a model, by the number in its name. What a provider's API accepts changes from one to the next.
 
-/// Major and minor number.
+/// Major and minor number, which compare in this order.
 pub(crate) type Generation = (u32, u32);
 
 /// `claude-sonnet-4-5-20250929` is 4.5, `claude-opus-5` is 5.0, `gpt-6.1-terra` is 6.1; `family` is `claude` or `gpt`. Gateways
-/// put the maker in front.
+/// put the maker's name and a slash in front.
 pub(crate) fn generation(family: &str, model: &str) -> Option<Generation> {
     let name = model.rsplit('/').next().unwrap_or(model);
     let mut words = name.strip_prefix(family)?.split(['-', '.']).skip_while(|word| number(word).is_none());
@@ -12,7 +12,7 @@ pub(crate) fn generation(family: &str, model: &str) -> Option<Generation> {
     Some((major, words.next().and_then(number).unwrap_or(0)))
 }
 
-/// A year or a date has more digits.
+/// A number of one or two digits. Years and dates have more, and are no generation.
 fn number(word: &str) -> Option<u32> {
     (1..=2).contains(&word.len()).then(|| word.parse().ok())?
 }

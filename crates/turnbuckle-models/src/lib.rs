@@ -1,9 +1,9 @@
-//! Models over HTTP: [`Anthropic`] speaks Anthropic's Messages, [`OpenAi`] speaks the chat completions of OpenAI,
+//! Models over HTTP. [`Anthropic`] speaks Anthropic's Messages API; [`OpenAi`] speaks chat completions, the API of OpenAI,
 //! OpenRouter, vLLM, llama.cpp, Ollama and LM Studio.
 //!
-//! Both stream, keep thoughts and send them back with their signatures, take parallel tool calls, fill in usage with cache
-//! reads and writes, and fail with a [`ModelError`](turnbuckle::model::ModelError) that says whether trying again may
-//! help. Dropping the future closes the socket. Neither tries again by itself: that is what a hook is for.
+//! Both stream, keep thinking and send it back with its signatures, take parallel tool calls, report usage with cache reads and
+//! writes, and fail with a [`ModelError`](turnbuckle::model::ModelError) that says whether to try again. Dropping the future
+//! closes the socket. Neither client retries: that is for a hook, which knows what viewers have been shown.
 //!
 //! ```no_run
 //! # async fn f() -> Result<(), turnbuckle::BoxError> {
@@ -16,7 +16,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`open`] takes a name as the program does: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`.
+//! [`open`] takes a model's name as the program does: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`.
+//! [`providers`] lists the forms.
 
 mod anthropic;
 mod arguments;
@@ -28,23 +29,24 @@ mod generation;
 mod key;
 mod named;
 mod openai;
+mod positions;
 mod prices;
 mod probe;
-mod ruler;
 mod sse;
 mod template;
+mod token_estimator;
 mod wire;
 
 pub use anthropic::{Anthropic, Messages, ObjectBy};
 pub use client::{Client, Wire};
-pub use endpoint::{Patience, SetupError};
+pub use endpoint::{SetupError, Timeouts};
 pub use key::{Key, NoKey};
-pub use named::{Environment, Name, NameError, first_found, open};
+pub use named::{Environment, Name, NameError, Provider, first_found, open, providers};
 pub use openai::{ChatCompletions, OpenAi};
 pub use prices::{LongPrice, Price, Prices, PricesError};
 pub use probe::{ProbeError, models_at};
 
-/// The guide's code compiles.
+/// Compiles the code of the guide.
 #[cfg(doctest)]
 mod guide {
     #[doc = include_str!("../../../docs/models.md")]

@@ -1,4 +1,4 @@
-//! What models cost: a table in data, which the caller may replace.
+//! What models cost: a table in TOML, which the caller may replace.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -6,60 +6,60 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 use turnbuckle::message::Usage;
 
-/// The table that comes along. A test holds it to be readable.
+/// The built-in table. It is part of the program and a test parses it, so it cannot fail to parse here.
 static BUILTIN: LazyLock<Arc<Prices>> =
     LazyLock::new(|| Arc::new(Prices::parse(include_str!("prices.toml")).unwrap_or_default()));
 
-/// Dollars for a million tokens.
+/// The price of a model, in dollars for a million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Read.
+    /// For input tokens.
     pub input: f64,
-    /// Written.
+    /// For output tokens.
     pub output: f64,
-    /// Read from the cache; if it is not given, it costs what all input costs.
+    /// For input that is read from the cache. The price of input if not given.
     #[serde(default)]
     pub cache_read: Option<f64>,
-    /// Written to the cache; if it is not given, it costs what all input costs.
+    /// For input that is written to the cache. The price of input if not given.
     #[serde(default)]
     pub cache_write: Option<f64>,
-    /// How many tokens a reply may have.
+    /// The longest reply of the model, in tokens.
     #[serde(default)]
     pub max_output: Option<u32>,
-    /// What a request with a long input costs instead, as a whole.
+    /// The price of a whole request whose input is long.
     #[serde(default)]
     pub long: Option<LongPrice>,
 }
 
-/// Dollars for a million tokens of a request whose input is long.
+/// The price of a request whose input is long, in dollars for a million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongPrice {
-    /// Longer than so many tokens.
+    /// It applies to a request with more input tokens than this.
     pub above: u64,
-    /// Read.
+    /// For input tokens.
     pub input: f64,
-    /// Written.
+    /// For output tokens.
     pub output: f64,
-    /// Read from the cache; if it is not given, it costs what all input costs.
+    /// For input that is read from the cache. The price of input if not given.
     #[serde(default)]
     pub cache_read: Option<f64>,
-    /// Written to the cache; if it is not given, it costs what all input costs.
+    /// For input that is written to the cache. The price of input if not given.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
 
 impl Price {
-    /// Nothing.
+    /// The price of a model that costs nothing.
     pub const FREE: Self =
         Self { input: 0.0, output: 0.0, cache_read: None, cache_write: None, max_output: None, long: None };
 
-    /// What the usage of one request costs, in dollars.
+    /// The cost of one request, in dollars.
     pub fn cost(&self, usage: &Usage) -> f64 {
         let price = self.at(usage.input);
         let fresh = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_write);
-        // Sums of tokens are far below what a float holds exactly.
+        // Numbers of tokens are far below 2^53, up to which a float is exact.
         let of = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
         of(fresh, price.input)
             + of(usage.cache_read, price.cache_read.unwrap_or(price.input))
@@ -67,7 +67,7 @@ impl Price {
             + of(usage.output, price.output)
     }
 
-    /// What holds for an input of so many tokens.
+    /// The prices that apply to a request with this many input tokens.
     fn at(&self, input: u64) -> LongPrice {
         let Self { input: fresh, output, cache_read, cache_write, .. } = *self;
         let usual = LongPrice { above: 0, input: fresh, output, cache_read, cache_write };
@@ -80,32 +80,32 @@ impl Price {
     }
 }
 
-/// Prices by model.
+/// Prices by the name of the model.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
     models: BTreeMap<String, Price>,
 }
 
-/// A table of prices that cannot be read.
+/// Why a table of prices cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PricesError {
-    /// It is not a table of this form.
+    /// The text is not TOML of this form.
     #[error("the prices are not valid: {0}")]
     Syntax(#[from] toml::de::Error),
-    /// A price that would make money, or none at all.
+    /// A price is negative, infinite or not a number. Holds the name of the model.
     #[error("the price of {0} is not a number of dollars")]
     Number(String),
 }
 
 impl Prices {
-    /// Those that come along.
+    /// The built-in prices.
     pub fn builtin() -> Arc<Self> {
         BUILTIN.clone()
     }
 
-    /// A table in TOML: `[models]`, and for each name `{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }`.
+    /// Parses a table: `[models]`, and for each name `{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75 }`.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
         let prices: Self = toml::from_str(text)?;
         let sound = |number: f64| number.is_finite() && number >= 0.0;
@@ -117,7 +117,7 @@ impl Prices {
         Ok(prices)
     }
 
-    /// These, with those of `other` where this has none.
+    /// Adds the prices of `other` for models that have none here.
     pub fn over(mut self, other: &Self) -> Self {
         for (name, price) in &other.models {
             self.models.entry(name.clone()).or_insert(*price);
@@ -125,8 +125,8 @@ impl Prices {
         self
     }
 
-    /// Of a model, by its name or the name that it is a dated version of. Gateways put the maker in front, and write a number in
-    /// their own way: `anthropic/claude-sonnet-5.5`.
+    /// The price of a model, by its name or by the name without its date. Gateways put the maker in front and write version numbers
+    /// with a dot: `anthropic/claude-sonnet-5.5`.
     pub fn of(&self, model: &str) -> Option<&Price> {
         let exact = |model: &str| self.models.get(model).or_else(|| self.models.get(undated(model)));
         exact(model).or_else(|| {
@@ -136,7 +136,7 @@ impl Prices {
     }
 }
 
-/// `claude-sonnet-4-5-20250929`, `gpt-4o-2024-08-06` and `claude-3-7-sonnet-latest` without their last words.
+/// The name without its date or `-latest`: `claude-sonnet-4-5-20250929`, `gpt-4o-2024-08-06`, `claude-3-7-sonnet-latest`.
 fn undated(model: &str) -> &str {
     if let Some(name) = model.strip_suffix("-latest") {
         return name;

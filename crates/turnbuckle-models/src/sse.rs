@@ -1,59 +1,60 @@
-//! Server-sent events, of which both wires use the `data` only: bytes in, the data of one event after the other out.
+//! A parser of server-sent events. Both wires use the `data` field only.
 //!
-//! Bytes may be cut anywhere, in the middle of a character, a line or a line end. Nothing is decoded here, so half a
-//! character is no problem: it waits for its other half.
+//! Bytes may be cut anywhere: in a character, a line or a line end. The parser works on bytes and does not decode them, so half a
+//! character in the buffer does no harm.
 
 use std::ops::Range;
 
-/// The longest line and the longest event. A search result that the provider seals comes in one line.
+/// The longest line and the longest event. The encrypted search results of a provider come in one line.
 pub(crate) const LONGEST: usize = 8 * 1024 * 1024;
 
-/// A line or an event without end.
+/// A line or an event is longer than [`LONGEST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// What a stream may begin with, and means nothing.
+/// A stream may begin with it; it is skipped.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Cuts bytes into events.
+/// Splits bytes into events. Each byte is searched for a line end once, and moved in the buffer a bounded number of times.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     buffer: Vec<u8>,
-    /// Up to where lines have been taken.
+    /// Lines before this position were taken.
     taken: usize,
-    /// Up to where no line end was found.
+    /// There is no line end between `taken` and this position.
     searched: usize,
-    /// The data of the event under way, or of the one just given out.
+    /// The data of the present event, which `advance` has reached or which is still being received.
     data: Data,
-    /// Whether `data` was given out and the next line begins another event.
+    /// Whether `advance` has reached the event of `data`: the next line begins another one.
     given: bool,
-    /// Whether the last line ended in a carriage return: a line feed behind it belongs to it.
+    /// Whether the last line ended in a carriage return. A line feed behind it belongs to the same line end.
     after_return: bool,
-    /// Whether the first bytes were looked at.
+    /// Whether the stream was searched for a byte order mark.
     begun: bool,
-    /// Whether no more will come.
+    /// Whether no more bytes will come.
     ended: bool,
 }
 
-/// An event's data. Nearly all events have one line of it, which stays where it is.
+/// The data of an event. Nearly all events have one line of it, which is not copied.
 #[derive(Debug, Default)]
 enum Data {
-    /// An event without data is none.
+    /// There is no data yet. An event that ends without any is ignored.
     #[default]
     Nothing,
-    /// In the buffer.
+    /// One line: its place in the buffer.
     Line(Range<usize>),
+    /// Several lines, joined by line feeds.
     Lines(Vec<u8>),
 }
 
 impl Parser {
-    /// More bytes. All events of the bytes before should have been taken.
+    /// Adds bytes. All events of the bytes before must have been taken with `advance`.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut done = self.taken;
         if let Data::Line(line) = &mut self.data {
             match self.given {
                 true => *line = 0..0,
-                // Its event has not ended yet.
+                // Its event has not ended, so the line is kept.
                 false => {
                     done = line.start;
                     *line = 0..line.len();
@@ -65,7 +66,7 @@ impl Parser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Goes on to the next event whose end is here; whether there was one.
+    /// Advances to the next event that was received whole. `false` if there is none.
     pub(crate) fn advance(&mut self) -> Result<bool, TooLong> {
         if std::mem::take(&mut self.given) {
             self.data = Data::Nothing;
@@ -81,17 +82,17 @@ impl Parser {
                 return Ok(true);
             }
         }
-        // Of a stream that is over an event counts that only lacks its empty line.
+        // At the end of the stream an event counts even without the empty line that should end it.
         self.given = self.ended && self.has_data();
         Ok(self.given)
     }
 
-    /// The stream is over.
+    /// No more bytes will come.
     pub(crate) fn finish(&mut self) {
         (self.begun, self.ended) = (true, true);
     }
 
-    /// The data of the event just reached.
+    /// The data of the event that `advance` has reached.
     pub(crate) fn data(&self) -> &[u8] {
         match &self.data {
             Data::Nothing => &[],
@@ -104,7 +105,7 @@ impl Parser {
         !matches!(self.data, Data::Nothing)
     }
 
-    /// Passes over a byte order mark; whether enough is here to know.
+    /// Skips a byte order mark. `false` if too few bytes were received to know.
     fn begin(&mut self) -> bool {
         if self.buffer.starts_with(BYTE_ORDER_MARK) {
             (self.taken, self.searched) = (BYTE_ORDER_MARK.len(), BYTE_ORDER_MARK.len());
@@ -115,6 +116,7 @@ impl Parser {
         true
     }
 
+    /// Takes the next whole line.
     fn line(&mut self) -> Result<Option<Range<usize>>, TooLong> {
         if self.after_return && self.taken < self.buffer.len() {
             self.after_return = false;
@@ -123,7 +125,7 @@ impl Parser {
                 self.searched = self.searched.max(self.taken);
             }
         }
-        // Every other line is empty.
+        // Every other line of a stream is empty, so a line feed is looked for at once before `memchr` is set up.
         let end = match self.buffer.get(self.searched) {
             Some(b'\n') => Some(0),
             _ => memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]),
@@ -143,7 +145,7 @@ impl Parser {
         }
     }
 
-    /// `data: …` is kept; comments and every other field say nothing to us.
+    /// Keeps the value of a `data` field. Comments and all other fields are ignored.
     fn field(&mut self, line: Range<usize>) -> Result<(), TooLong> {
         let skipped = match &self.buffer[line.clone()] {
             [b'd', b'a', b't', b'a', b':', b' ', ..] => 6,

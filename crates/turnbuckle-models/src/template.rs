@@ -1,20 +1,23 @@
-//! Events that differ in one text only: what stands around it is compared instead of parsed.
+//! A fast path for events that differ from an earlier one in one string only.
 //!
-//! A reply comes in thousands of events, each with the same envelope around a few letters. JSON with the same bytes before and
-//! behind a string, and a string in between, has the same meaning but for that string. So an event whose envelope is that of an
-//! event parsed before needs no parser; any other goes to it.
+//! A reply comes in thousands of events, each with the same JSON around a few letters of text. JSON with the same bytes before
+//! and after a string has the same meaning except for that string. So an event whose bytes around the text equal those of an event
+//! that was parsed before needs no parser; any other event is parsed. In a burst, where one read brings a hundred events, a chunk
+//! costs a third to a half of what it costs with the parser alone. It does not help with OpenAI's own stream, whose chunks all
+//! differ in a field of random letters.
 
-/// The envelope of an event that says one text and nothing else.
+/// The bytes around the text of an event that has text and nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct Template {
-    /// Up to the text, its quotation mark included; empty: nothing was learned.
+    /// The bytes up to the text, with its opening quotation mark; empty before an event was learned.
     before: Vec<u8>,
+    /// The bytes after the text, from its closing quotation mark on.
     behind: Vec<u8>,
 }
 
 impl Template {
-    /// Learns the envelope of `event`, of which `text` is a part and says all that the event says; whether it did. A text that
-    /// was escaped lies elsewhere, and teaches nothing.
+    /// Learns from an event that was parsed and has `text` and nothing else. Returns whether it could: `text` must be a slice of
+    /// `event`, which it is only if no character of it is escaped. Where it is, follows from the addresses of the two.
     pub(crate) fn learn(&mut self, event: &str, text: &str) -> bool {
         let at = (text.as_ptr() as usize).wrapping_sub(event.as_ptr() as usize);
         let (Some(before), Some(behind)) =
@@ -32,7 +35,7 @@ impl Template {
         true
     }
 
-    /// The text of an event with the same envelope, if nothing in it is escaped.
+    /// The text of an event with the same bytes around it; `None` if they differ, or if a character of the text is escaped.
     pub(crate) fn text<'e>(&self, event: &'e [u8]) -> Option<&'e str> {
         let text = event.strip_prefix(&*self.before)?.strip_suffix(&*self.behind)?;
         let is_plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';

@@ -1,4 +1,4 @@
-//! What both wires share in reading JSON that others write.
+//! JSON on the wire, as both clients read and write it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,8 @@ use turnbuckle::model::ModelError;
 
 use crate::failure::garbled;
 
-/// A string where one is expected: `null`, and what is no string, count as empty. Borrowed where nothing is escaped.
+/// A string. Servers send `null` or another type in its place; both count as empty, so that one odd field does not fail the whole
+/// reply. Borrowed from the event where no character is escaped.
 #[derive(Debug, Default)]
 pub(crate) struct Str<'a>(Cow<'a, str>);
 
@@ -68,33 +69,33 @@ impl<'de> Visitor<'de> for StrVisitor {
     }
 }
 
-/// An event's JSON. Its bytes are looked at once for being text, not string by string.
+/// Parses the JSON of an event. It is given as `&str`, so that serde_json does not check each string for being UTF-8.
 pub(crate) fn parsed<'a, T: Deserialize<'a>>(event: &'a str) -> Result<T, ModelError> {
     serde_json::from_str(event).map_err(garbled)
 }
 
-/// An event as text.
+/// The data of an event as text.
 pub(crate) fn text(event: &[u8]) -> Result<&str, ModelError> {
     std::str::from_utf8(event).map_err(garbled)
 }
 
-/// A count as it should be; what is no whole number has some servers' way of writing one, and the rest is none.
+/// Reads a count of tokens. Some servers write it as a float. What is not a number counts as absent.
 pub(crate) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let value = Value::deserialize(deserializer)?;
     Ok(value.as_u64().or_else(|| value.as_f64().map(|number| number as u64)))
 }
 
-/// What a provider says about an error: in a body, or in the middle of a stream.
+/// The error message of a provider, from the body of a response or from the middle of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Complaint {
     pub(crate) kind: String,
     pub(crate) message: String,
-    /// Some put the status here.
+    /// Some providers put the HTTP status here.
     pub(crate) code: Option<u16>,
 }
 
 impl Complaint {
-    /// `{"error": {"type", "message", "code"}}` and the forms near it: the error may be a text, or stand by itself.
+    /// Reads `{"error": {"type", "message", "code"}}` and its variants: the error may be a string, or not be wrapped in `error`.
     pub(crate) fn read(body: &Value) -> Option<Self> {
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
         if let Some(message) = error.as_str() {
@@ -108,7 +109,7 @@ impl Complaint {
         Some(Self { kind, message, code: number.filter(|code| (400..600).contains(code)) })
     }
 
-    /// The HTTP status it would have had if it had come before the stream began.
+    /// The HTTP status that the error would have had before the stream began.
     pub(crate) fn status(&self) -> u16 {
         let by_kind = match self.kind.as_str() {
             "invalid_request_error" | "bad_request" => 400,
@@ -125,13 +126,13 @@ impl Complaint {
     }
 }
 
-/// The object that a reply's text is, if it is one.
+/// The JSON value that the text of a reply is. `None` if it is not JSON: the runtime then asks again.
 pub(crate) fn object(content: &[Part]) -> Option<Arc<Value>> {
     let text: String = content.iter().filter_map(Part::as_text).collect();
     serde_json::from_str(&text).ok().map(Arc::new)
 }
 
-/// The body as bytes, with the caller's own fields on top.
+/// Serializes the body of a request. Fields of `options` replace those of the body.
 pub(crate) fn written(body: &impl Serialize, options: &Map<String, Value>) -> Result<Vec<u8>, ModelError> {
     let unwritable = |error| ModelError::Protocol(format!("the request cannot be written: {error}"));
     if options.is_empty() {

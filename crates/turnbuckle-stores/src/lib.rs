@@ -1,8 +1,12 @@
 //! Stores that outlive the process, each behind a feature: conversations in a database.
 //!
-//! The same contract as [`turnbuckle::store::Store`], put through the same promises
-//! (`turnbuckle::testing::conformance`, with `turnbuckle`'s feature `testing`).
+//! Each implements [`turnbuckle::store::Store`] and is tested with the conformance suite of that contract
+//! (`turnbuckle::testing::conformance`, behind the feature `testing` of `turnbuckle`).
 
+#[cfg(feature = "sqlite")]
+mod format;
+#[cfg(feature = "sqlite")]
+mod json;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

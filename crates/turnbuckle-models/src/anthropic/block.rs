@@ -1,4 +1,4 @@
-//! The blocks of a reply under way, and what they become.
+//! The blocks of a reply that is being received, and the parts of a message that they become.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use turnbuckle::message::Part;
 use super::WIRE;
 use super::body::CITATIONS;
 
-/// A block of the reply under way.
+/// A block of a reply.
 pub(super) enum Block {
     Text {
         text: String,
@@ -24,41 +24,41 @@ pub(super) enum Block {
         json: String,
         whole: Option<Value>,
     },
-    /// The forced tool's arguments: to everybody else they are what the model says.
+    /// The arguments of the forced tool. They are the reply's text for everybody behind the client.
     Object {
         json: String,
     },
-    /// Of the provider's own: kept as it came, with the input that came in pieces.
-    Sealed {
+    /// A block that only the provider reads, kept as it came. `json` is its input, which comes in pieces.
+    Opaque {
         block: Value,
         json: String,
     },
 }
 
-/// What kind of thing is said.
+/// Where the text of a block is pushed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum Channel {
     Text,
     Thinking,
 }
 
 impl Block {
-    /// What it tells people so far.
-    pub(super) fn said(&self) -> Option<(Lane, &str)> {
+    /// The text of the block so far, if viewers see it.
+    pub(super) fn visible(&self) -> Option<(Channel, &str)> {
         match self {
-            Self::Text { text, .. } | Self::Object { json: text } => Some((Lane::Text, text)),
-            Self::Thinking { text, .. } => Some((Lane::Thinking, text)),
-            Self::Call { .. } | Self::Sealed { .. } => None,
+            Self::Text { text, .. } | Self::Object { json: text } => Some((Channel::Text, text)),
+            Self::Thinking { text, .. } => Some((Channel::Thinking, text)),
+            Self::Call { .. } | Self::Opaque { .. } => None,
         }
     }
 
-    /// What stands in the content for it.
+    /// The parts of the message's content that the block becomes.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let sealed = |block: Value| Part::Provider { provider: WIRE.into(), block: Arc::new(block) };
+        let opaque = |block: Value| Part::Provider { provider: WIRE.into(), block: Arc::new(block) };
         match self {
             Self::Text { text, citations } => {
                 let said = (!text.is_empty()).then(|| Part::text(text.as_str()));
-                let cited = || sealed(json!({ "type": CITATIONS, CITATIONS: citations }));
+                let cited = || opaque(json!({ "type": CITATIONS, CITATIONS: citations }));
                 said.into_iter().chain((!citations.is_empty()).then(cited)).collect()
             }
             Self::Thinking { text, signature } => {
@@ -71,28 +71,29 @@ impl Block {
             Self::Object { json } if json.is_empty() => Vec::new(),
             Self::Object { json } => vec![Part::text(json.as_str())],
             Self::Call { .. } => Vec::new(),
-            Self::Sealed { block, json } => {
+            Self::Opaque { block, json } => {
                 let mut block = block.clone();
+                // An input that is not JSON was cut off, and is left as it was at the start of the block.
                 if let (false, Ok(input)) = (json.is_empty(), serde_json::from_str::<Value>(json)) {
                     block["input"] = input;
                 }
-                vec![sealed(block)]
+                vec![opaque(block)]
             }
         }
     }
 
-    /// The call that it is; `read` makes arguments of its text.
-    pub(super) fn call(&mut self, read: fn(&str) -> Arc<Value>) -> Option<(String, String, Arc<Value>)> {
+    /// The id, name and arguments of a call; `None` for any other block. `parse` makes arguments of the text.
+    pub(super) fn call(&mut self, parse: fn(&str) -> Arc<Value>) -> Option<(String, String, Arc<Value>)> {
         let Self::Call { id, name, json, whole } = self else { return None };
         let arguments = match (json.is_empty(), whole.take()) {
             (true, Some(input)) => Arc::new(input),
-            _ => read(json),
+            _ => parse(json),
         };
         Some((std::mem::take(id), std::mem::take(name), arguments))
     }
 }
 
-/// Some servers send the arguments whole, at the start of the block.
+/// The arguments at the start of a block: some servers send all of them there.
 pub(super) fn whole_input(block: &Value) -> Option<&Value> {
     block.get("input").filter(|input| input.as_object().is_some_and(|input| !input.is_empty()))
 }

@@ -1,4 +1,4 @@
-//! What Anthropic is sent.
+//! The body of a request to the Messages API.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use super::{Anthropic, ObjectBy, WIRE};
 use crate::arguments;
 use crate::wire::written;
 
-/// The tool whose arguments are the object.
+/// The name of the tool whose arguments are the object.
 pub(super) const OBJECT_TOOL: &str = "reply_with_object";
 
-/// A request to a model.
+/// A request for a reply. It is sent again, with what came so far, when the provider pauses the reply.
 pub(super) struct PendingReply<'a> {
     model: &'a Anthropic,
     request: &'a Request,
@@ -24,9 +24,9 @@ pub(super) struct PendingReply<'a> {
 
 /// How the object is asked for.
 enum Object<'a> {
-    /// By the schema, as far as it can be said there.
+    /// By `output_config.format`, with the reduced schema.
     Format(Value),
-    /// By a tool with the schema.
+    /// By a tool whose parameters are the schema.
     Tool(&'a Value),
 }
 
@@ -52,7 +52,7 @@ struct Body<'a> {
     stream: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     system: Vec<Block<'a>>,
-    messages: Vec<Spoken<'a>>,
+    messages: Vec<WireMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Cow<'a, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ struct Body<'a> {
 }
 
 #[derive(Serialize)]
-struct Spoken<'a> {
+struct WireMessage<'a> {
     role: &'static str,
     content: Vec<Block<'a>>,
 }
@@ -73,10 +73,11 @@ struct Spoken<'a> {
 #[serde(untagged)]
 enum Block<'a> {
     Known(Box<Known<'a>>),
-    Sealed(Cow<'a, Value>),
+    /// A block of the provider's own, sent back as it came.
+    Opaque(Cow<'a, Value>),
 }
 
-/// All blocks that we write: each has a few of these fields.
+/// Any block that this client makes. Each type of block has a few of these fields.
 #[derive(Default, Serialize)]
 struct Known<'a> {
     r#type: &'static str,
@@ -109,11 +110,11 @@ struct Known<'a> {
 }
 
 impl PendingReply<'_> {
-    /// The body; `so_far` is what a paused reply holds already.
+    /// Serializes the request. `so_far` is the content of a reply that was paused.
     pub(super) fn body(&self, so_far: &[Part]) -> Result<Vec<u8>, ModelError> {
         let (model, request) = (self.model, self.request);
-        let mut page = Page::of(request);
-        page.parts("assistant", so_far);
+        let mut messages = Messages::of(request);
+        messages.parts("assistant", so_far);
         let mut system = Vec::new();
         if !request.system.trim().is_empty() {
             system.push(Block::text(&request.system));
@@ -123,7 +124,7 @@ impl PendingReply<'_> {
             let parameters = &*tool.parameters;
             Cow::Owned(json!({ "name": tool.name, "description": tool.description, "input_schema": parameters }))
         }));
-        // Tools and system stand in front of everything: one mark behind them covers both.
+        // The cache covers everything up to a mark. Tools come first and the system prompt second, so one mark covers both.
         match (system.last_mut(), tools.last_mut()) {
             (Some(last), _) => last.mark(),
             (None, Some(last)) => last.to_mut()["cache_control"] = ephemeral(),
@@ -138,8 +139,8 @@ impl PendingReply<'_> {
                 let description = "Answers with an object. Answer by calling it exactly once, and in no other way.";
                 let tool = json!({ "name": OBJECT_TOOL, "description": description, "input_schema": **schema });
                 tools.push(Cow::Owned(tool));
-                // Where it cannot be forced, the runtime asks again if it was not called.
-                tool_choice = Some(match model.wire.binds_thoughts {
+                // Models with bound thinking refuse a forced tool. If they do not call it, the runtime asks again.
+                tool_choice = Some(match model.wire.binds_thinking {
                     true => json!({ "type": "auto" }),
                     false => json!({ "type": "tool", "name": OBJECT_TOOL }),
                 });
@@ -148,52 +149,54 @@ impl PendingReply<'_> {
         }
         let body = Body {
             model: &model.model,
-            max_tokens: model.room(),
+            max_tokens: model.token_limit(),
             stream: true,
             system,
-            messages: page.messages,
+            messages: messages.list,
             tools,
             tool_choice,
             output_config,
-            thinking: model.wire.binds_thoughts.then(forgiving),
+            thinking: model.wire.binds_thinking.then(tolerant_thinking),
         };
         written(&body, &model.options)
     }
 }
 
-/// A thought is bound to all that stood before it, and a context does change: what a hook added to one call is gone in the next,
-/// and the oldest turns make room. Then the thought is to be left out; else the provider would refuse every further call.
+/// The `thinking` field for models whose thinking is bound to the context before it. Contexts change: what a hook added to one call
+/// is gone in the next, and the oldest turns are left out. `drop_block` makes the provider leave such thinking out; otherwise it
+/// would refuse every further call.
 ///
-/// These models say between their calls what they are doing as a thought, too, and unasked they leave its words out: a person would
-/// look at a still screen.
-fn forgiving() -> Value {
+/// These models also report what they do between calls as thinking, whose text is left out by default. `summarized` shows it:
+/// viewers would otherwise see nothing for minutes.
+fn tolerant_thinking() -> Value {
     let binding = json!({ "prefix_mismatch_behavior": "drop_block" });
     json!({ "type": "adaptive", "display": "summarized", "block_binding": binding })
 }
 
+/// The mark up to which the provider caches a request.
 fn ephemeral() -> Value {
     json!({ "type": "ephemeral" })
 }
 
-/// Messages as Anthropic wants them: of one role together, in turns.
+/// The messages of a request. Roles alternate: messages of one role that follow each other are joined.
 #[derive(Default)]
-struct Page<'a> {
-    messages: Vec<Spoken<'a>>,
+struct Messages<'a> {
+    list: Vec<WireMessage<'a>>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> Messages<'a> {
     fn of(request: &'a Request) -> Self {
-        let mut page = Self::default();
+        let mut written = Self::default();
         let segments = request.segments();
         let ends = [segments.history, segments.opening, segments.calls];
         for (index, message) in request.messages.iter().enumerate() {
             let ends: Vec<usize> = ends.iter().filter(|end| end.messages == index + 1).map(|end| end.parts).collect();
-            page.message(message, &ends);
+            written.message(message, &ends);
         }
-        page
+        written
     }
 
-    /// `ends`: behind how many of its parts a segment ends.
+    /// `ends` are the numbers of parts of this message behind which a segment of the context ends.
     fn message(&mut self, message: &'a Message, ends: &[usize]) {
         match message {
             Message::Assistant { content, calls } => {
@@ -238,15 +241,15 @@ impl<'a> Page<'a> {
         if blocks.peek().is_none() {
             return;
         }
-        match self.messages.last_mut() {
+        match self.list.last_mut() {
             Some(last) if last.role == role => last.content.extend(blocks),
-            _ => self.messages.push(Spoken { role, content: blocks.collect() }),
+            _ => self.list.push(WireMessage { role, content: blocks.collect() }),
         }
     }
 
-    /// What stands here is likely to be sent again: the cache may keep it up to the last block that can bear a mark.
+    /// Marks the end of a segment for the cache, at the last block that can have a mark. What is before it will be sent again.
     fn mark(&mut self) {
-        let blocks = self.messages.iter_mut().rev().flat_map(|message| message.content.iter_mut().rev());
+        let blocks = self.list.iter_mut().rev().flat_map(|message| message.content.iter_mut().rev());
         if let Some(block) = blocks.into_iter().find_map(|block| block.markable()) {
             block.cache_control = Some(ephemeral());
         }
@@ -257,7 +260,7 @@ fn blocks_of(parts: &[Part]) -> Vec<Block<'_>> {
     let mut blocks: Vec<Block<'_>> = Vec::with_capacity(parts.len());
     for part in parts {
         match part {
-            // Refused by the provider, and says nothing.
+            // The provider refuses blank text.
             Part::Text { text } if text.trim().is_empty() => {}
             Part::Text { text } => blocks.push(Block::text(text)),
             Part::Thinking { text, signature: Some(signature) } => blocks.push(
@@ -279,16 +282,17 @@ fn blocks_of(parts: &[Part]) -> Vec<Block<'_>> {
                         text.citations = Some(citations);
                     }
                 }
-                None => blocks.push(Block::Sealed(Cow::Borrowed(block))),
+                None => blocks.push(Block::Opaque(Cow::Borrowed(block))),
             },
-            // A thought without its proof is refused, and what another provider sealed says nothing here.
+            // Thinking without a signature is refused, and blocks of another provider mean nothing here.
             _ => {}
         }
     }
     blocks
 }
 
-/// Citations stand behind the text they belong to, in a part of their own: text is text, whoever reads it.
+/// Citations are kept in a part of their own behind the text that they belong to, so that a text part is only text. Here they are
+/// joined again.
 pub(super) const CITATIONS: &str = "citations";
 
 fn citations(block: &Value) -> Option<&Value> {
@@ -314,7 +318,7 @@ fn called(call: &ToolCall) -> Block<'_> {
     .into()
 }
 
-/// Anthropic knows letters, digits, `_` and `-` only, and a repeated id has a `~`.
+/// An id with the characters that Anthropic accepts. Ids that the runtime made unique contain a `~`.
 fn wire_id(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
@@ -328,7 +332,7 @@ impl<'a> Block<'a> {
         matches!(self, Self::Known(known) if known.r#type == "text")
     }
 
-    /// Thoughts and sealed blocks bear no mark.
+    /// The block, if it can have a mark: thinking and opaque blocks cannot.
     fn markable(&mut self) -> Option<&mut Known<'a>> {
         match self {
             Self::Known(known) if known.r#type != "thinking" => Some(known),

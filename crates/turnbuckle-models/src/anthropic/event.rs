@@ -1,4 +1,4 @@
-//! Anthropic's events, as far as they are read.
+//! The events of a stream. Only the fields that are used are declared; all others are skipped.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,9 +24,6 @@ pub(super) struct Event<'a> {
     pub(super) error: Option<Value>,
 }
 
-/// The kind of delta that nearly all are.
-pub(super) const TEXT_DELTA: &str = "text_delta";
-
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(borrow, default)]
@@ -47,7 +44,7 @@ pub(super) struct Delta<'a> {
     pub(super) stop_details: Option<StopDetails<'a>>,
 }
 
-/// Why a request was refused.
+/// The provider's explanation of a refusal.
 #[derive(Deserialize)]
 pub(super) struct StopDetails<'a> {
     #[serde(borrow, default)]
@@ -60,7 +57,7 @@ pub(super) struct Opening {
     pub(super) usage: Option<WireUsage>,
 }
 
-/// Counts so far; what is not said has not changed.
+/// Token counts up to now. A later event repeats only those that have changed.
 #[derive(Clone, Copy, Default, Deserialize)]
 pub(super) struct WireUsage {
     #[serde(default, deserialize_with = "count")]
@@ -81,7 +78,7 @@ impl WireUsage {
         self.cache_creation_input_tokens = now.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
     }
 
-    /// Anthropic's input is what was neither read from the cache nor written to it; ours is all of it.
+    /// Anthropic's `input_tokens` leave out what was read from the cache or written to it. [`Usage::input`] is all of it.
     pub(super) fn total(&self) -> Usage {
         let cache_read = self.cache_read_input_tokens.unwrap_or_default();
         let cache_write = self.cache_creation_input_tokens.unwrap_or_default();

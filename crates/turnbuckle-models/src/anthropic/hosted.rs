@@ -1,27 +1,35 @@
-//! Tools that Anthropic's servers ran themselves, as the log tells of them.
+//! Calls of tools that Anthropic ran itself, as they are shown in the log.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 use turnbuckle::ToolCall;
 use turnbuckle::message::{Hosted, Part};
 
-/// A result is for people here; the provider gets its own block back. What is longer is cut.
+/// The longest result that is shown. It is for people only: the provider gets its own block back unchanged.
 const SHOWN: usize = 4000;
 
-/// Each `server_tool_use` with the block that answers it. One without an answer is still running: a paused turn has it.
+/// Each `server_tool_use` with the block that answers it. A call without an answer is left out: the provider still runs it,
+/// and its answer comes after a pause.
 pub(super) fn hosted(content: &[Part]) -> Vec<Hosted> {
     let blocks = || {
         content.iter().filter_map(|part| match part {
-            Part::Provider { block, .. } => Some(block),
+            Part::Provider { block, .. } => Some(&**block),
             _ => None,
         })
     };
+    let mut answers: HashMap<&str, &Value> = HashMap::new();
+    for block in blocks() {
+        if let Some(call) = text(block, "tool_use_id") {
+            answers.entry(call).or_insert(block);
+        }
+    }
     let calls = blocks().filter(|block| text(block, "type") == Some("server_tool_use"));
     calls
         .filter_map(|call| {
             let id = text(call, "id")?;
-            let answer = blocks().find(|block| text(block, "tool_use_id") == Some(id))?.get("content")?;
+            let answer = answers.get(id)?.get("content")?;
             let arguments = Arc::new(call.get("input").cloned().unwrap_or_default());
             let call = ToolCall { call: id.into(), name: text(call, "name")?.into(), arguments };
             let ok = text(answer, "error_code").is_none();
@@ -34,7 +42,7 @@ fn text<'b>(block: &'b Value, key: &str) -> Option<&'b str> {
     block.get(key)?.as_str()
 }
 
-/// Of pages found their titles and addresses; else the block as it is.
+/// The titles and URLs of search results; any other block as JSON.
 fn shown(answer: &Value) -> String {
     let line = |page: &Value| Some(format!("{} {}\n", text(page, "title")?, text(page, "url")?));
     let pages: Option<String> =

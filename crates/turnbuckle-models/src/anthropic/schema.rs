@@ -1,11 +1,11 @@
-//! A schema as `output_config.format` takes it: Anthropic refuses a request with more than a part of JSON Schema.
+//! Reduces a schema to the part of JSON Schema that `output_config.format` accepts: Anthropic refuses a request with more.
 //!
-//! Bounds are left out, and objects are closed. What then comes back may be outside of the bounds; the runtime holds it to the
-//! whole schema in any case.
+//! Bounds are left out, and objects are closed. A reply may then be outside the bounds; the runtime validates it against the whole
+//! schema in any case.
 
 use serde_json::{Map, Value};
 
-/// Bounds and conditions that are refused.
+/// Keywords that Anthropic refuses. They only narrow a schema, so a schema without them still describes the object.
 const LEFT_OUT: &[&str] = &[
     "$id",
     "$schema",
@@ -35,10 +35,11 @@ const LEFT_OUT: &[&str] = &[
     "then",
     "uniqueItems",
 ];
-/// Formats of strings that are known there.
+/// Formats of strings that Anthropic accepts.
 const FORMATS: &[&str] = &["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
 
-/// The schema within what is taken; none, if an object's names are not known beforehand, or it holds itself.
+/// The reduced schema. `None` if it cannot be reduced: an object has names that are not known beforehand, or the schema contains
+/// itself.
 pub(super) fn narrowed(schema: &Value) -> Option<Value> {
     let fields = schema.as_object()?;
     let mut narrow = Map::new();

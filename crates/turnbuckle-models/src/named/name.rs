@@ -2,56 +2,58 @@
 
 use std::fmt;
 
+use super::Provider;
+use super::provider::PROVIDERS;
 use crate::endpoint::SetupError;
 
-/// What a provider's model is called: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`.
+/// The name of a provider's model: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`. [`Name::parse`]
+/// makes one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Name {
-    /// At Anthropic, or where `ANTHROPIC_BASE_URL` says.
-    Anthropic(String),
-    /// At OpenAI, or where `OPENAI_BASE_URL` says.
-    OpenAi(String),
-    /// At this machine's Ollama, or where `OLLAMA_HOST` says.
-    Ollama(String),
-    /// At an address.
-    At {
-        /// Which.
-        url: String,
-        /// The model there.
-        model: String,
-    },
+pub struct Name {
+    provider: &'static Provider,
+    /// `Some` exactly where the provider's form has a URL.
+    url: Option<String>,
+    model: String,
 }
 
-/// A name that leads to no model.
+/// Why a name leads to no model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It is no provider's.
+    /// No provider has names of this form.
     #[error("there is no model {0:?}")]
     Unknown(String),
-    /// A part of it is missing.
+    /// The name lacks its model or its URL.
     #[error("model {name:?} is not complete")]
     Incomplete {
-        /// As given.
+        /// The name as it was given.
         name: String,
-        /// What a whole one looks like.
+        /// A complete name of the same form.
         form: &'static str,
     },
-    /// The provider wants a key.
+    /// The provider wants a key, and there is none.
     #[error("{provider} wants a key, and {variable} is not set")]
     NoKey {
-        /// Who.
+        /// The provider's title.
         provider: &'static str,
-        /// Where it was looked for.
+        /// The environment variable in which the key was looked for.
         variable: &'static str,
     },
-    /// A variable that does not hold what it should.
+    /// An environment variable holds a key that cannot be sent.
+    #[error("{variable}: {cause}")]
+    Key {
+        /// The name of the variable.
+        variable: &'static str,
+        /// Why the key cannot be sent.
+        #[source]
+        cause: SetupError,
+    },
+    /// An environment variable holds an address that is none.
     #[error("{variable}: {cause}")]
     Variable {
-        /// Which.
+        /// The name of the variable.
         variable: &'static str,
-        /// Why.
+        /// What is wrong with its value.
         #[source]
         cause: SetupError,
     },
@@ -61,37 +63,59 @@ pub enum NameError {
 }
 
 impl Name {
-    /// Understands a name.
+    /// Parses a name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let incomplete = |form| NameError::Incomplete { name: text.to_owned(), form };
-        if let Some(address) = text.strip_prefix("openai@") {
-            let parted = split_address(address).ok_or_else(|| incomplete("openai@http://localhost:8000/v1:MODEL"))?;
-            return Ok(Self::At { url: parted.0.to_owned(), model: parted.1.to_owned() });
-        }
-        let (kind, model) = text.split_once(':').unwrap_or((text, ""));
-        let (make, form): (fn(String) -> Self, _) = match kind {
-            "anthropic" => (Self::Anthropic, "anthropic:MODEL"),
-            "openai" => (Self::OpenAi, "openai:MODEL"),
-            "ollama" => (Self::Ollama, "ollama:MODEL"),
-            _ => return Err(NameError::Unknown(text.to_owned())),
+        let (prefix, separator, rest) = match text.find([':', '@']) {
+            Some(at) => (&text[..at], text.as_bytes()[at], &text[at + 1..]),
+            None => (text, b':', ""),
         };
-        if model.is_empty() { Err(incomplete(form)) } else { Ok(make(model.to_owned())) }
+        let is_meant = |provider: &&&Provider| provider.prefix == prefix && provider.has_url() == (separator == b'@');
+        let Some(provider) = PROVIDERS.iter().find(is_meant) else {
+            return Err(NameError::Unknown(text.to_owned()));
+        };
+        let parts = match provider.has_url() {
+            true => split_address(rest).map(|(url, model)| (Some(url.to_owned()), model)),
+            false => Some((None, rest)).filter(|(_, model)| !model.is_empty()),
+        };
+        match parts {
+            Some((url, model)) => Ok(Self { provider, url, model: model.to_owned() }),
+            None => Err(NameError::Incomplete { name: text.to_owned(), form: provider.example() }),
+        }
+    }
+
+    pub(super) fn default_of(provider: &'static Provider) -> Option<Self> {
+        let default = provider.default?;
+        Some(Self { provider, url: default.url.map(str::to_owned), model: default.model.to_owned() })
+    }
+
+    /// The provider that the name begins with.
+    pub fn provider(&self) -> &'static Provider {
+        self.provider
+    }
+
+    /// The address, in a name that has one.
+    pub fn url(&self) -> Option<&str> {
+        self.url.as_deref()
+    }
+
+    /// The model, as its provider calls it.
+    pub fn model(&self) -> &str {
+        &self.model
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Anthropic(model) => write!(f, "anthropic:{model}"),
-            Self::OpenAi(model) => write!(f, "openai:{model}"),
-            Self::Ollama(model) => write!(f, "ollama:{model}"),
-            Self::At { url, model } => write!(f, "openai@{url}:{model}"),
+        let (prefix, model) = (self.provider.prefix, &self.model);
+        match &self.url {
+            Some(url) => write!(f, "{prefix}@{url}:{model}"),
+            None => write!(f, "{prefix}:{model}"),
         }
     }
 }
 
-/// Parts `http://host:8000/v1:org/model:tag`: the model begins behind the first colon of the path, or where there is no path
-/// behind the last colon of the host.
+/// Splits `http://host:8000/v1:org/model:tag` into URL and model. The model begins after the first colon of the path or, where
+/// there is no path, after the last colon of the host.
 fn split_address(address: &str) -> Option<(&str, &str)> {
     let host = address.find("://")? + 3;
     let path = address[host..].find('/').map_or(address.len(), |at| host + at);
@@ -112,13 +136,13 @@ mod tests {
 
     fn at(text: &str) -> Option<(String, String)> {
         match Name::parse(text) {
-            Ok(Name::At { url, model }) => Some((url, model)),
+            Ok(Name { url: Some(url), model, .. }) => Some((url, model)),
             _ => None,
         }
     }
 
     #[test]
-    fn an_address_and_its_model_are_parted_where_a_person_would() {
+    fn an_address_and_its_model_are_split_where_a_person_would() {
         let parted = |url: &str, model: &str| Some((url.to_owned(), model.to_owned()));
         assert_eq!(at("openai@http://localhost:8000/v1:m"), parted("http://localhost:8000/v1", "m"));
         assert_eq!(
@@ -140,5 +164,17 @@ mod tests {
             assert_eq!(at(bad), None, "{bad}");
             assert!(Name::parse(bad).is_err());
         }
+    }
+
+    #[test]
+    fn a_name_without_a_model_is_incomplete_and_one_of_no_provider_is_unknown() {
+        for incomplete in ["anthropic", "anthropic:", "openai", "openai:", "ollama:", "openai@", "openai@http://h/v1"] {
+            let refused = Name::parse(incomplete);
+            assert!(matches!(refused, Err(NameError::Incomplete { .. })), "{incomplete}: {refused:?}");
+        }
+        for unknown in ["", ":", "gemini:m", "anthropic@http://h/v1:m", "openaix:m", "gpt-5"] {
+            assert!(matches!(Name::parse(unknown), Err(NameError::Unknown(_))), "{unknown}");
+        }
+        assert_eq!(Name::parse("ollama:llama3:8b@x").unwrap().model(), "llama3:8b@x");
     }
 }

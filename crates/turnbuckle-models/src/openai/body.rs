@@ -1,6 +1,7 @@
-//! What a server of chat completions is sent.
+//! The body of a request for chat completions.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ struct Body<'a> {
     reasoning_effort: Option<&'static str>,
 }
 
-/// The body of a request.
+/// Serializes a request.
 pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelError> {
     let tool = |tool: &Definition| {
         let (name, description, parameters) = (&tool.name, &tool.description, &*tool.parameters);
@@ -38,11 +39,11 @@ pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelErro
                 "function": { "name": name, "description": description, "parameters": parameters } })
     };
     let tools: Vec<Value> = request.tools().iter().map(tool).collect();
-    // The copies know the older name only.
+    // Servers other than OpenAI's know only the older name of the limit.
     let (original, copy) = if model.wire.is_original { (model.max_tokens, None) } else { (None, model.max_tokens) };
     let body = Body {
         model: &model.model,
-        messages: Page::of(model, request).messages,
+        messages: Messages::of(model, request).messages,
         stream: true,
         stream_options: json!({ "include_usage": true }),
         reasoning_effort: (model.wire.tools_or_reasoning && !tools.is_empty()).then_some("none"),
@@ -59,7 +60,7 @@ fn format(schema: &Value) -> Value {
     json!({ "type": "json_schema", "json_schema": { "name": "reply", "strict": strict, "schema": schema } })
 }
 
-/// What OpenAI refuses in a schema that it is to be strict about.
+/// Keywords that OpenAI refuses in a strict schema.
 const NEVER_STRICT: &[&str] = &[
     "allOf",
     "contains",
@@ -81,18 +82,18 @@ const NEVER_STRICT: &[&str] = &[
     "uniqueItems",
 ];
 
-/// Whether a schema is one that OpenAI can hold a model to: every object lists all its properties as required and allows no
-/// others. Asked to be strict about another, it refuses the request.
+/// Whether OpenAI accepts the schema as strict: every object requires all its properties and allows no others. It refuses a request
+/// that asks for strictness with any other schema.
 fn is_strict(schema: &Value) -> bool {
     let Some(fields) = schema.as_object() else { return true };
     if fields.keys().any(|key| NEVER_STRICT.contains(&key.as_str())) {
         return false;
     }
     if let Some(properties) = fields.get("properties").and_then(Value::as_object) {
-        let required: Vec<&str> =
+        let required: HashSet<&str> =
             fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let closed = fields.get("additionalProperties") == Some(&Value::Bool(false));
-        if !closed || properties.keys().any(|name| !required.contains(&name.as_str())) {
+        if !closed || properties.keys().any(|name| !required.contains(name.as_str())) {
             return false;
         }
         if !properties.values().all(is_strict) {
@@ -109,47 +110,48 @@ fn is_strict(schema: &Value) -> bool {
     })
 }
 
-/// Messages as chat completions want them.
+/// The messages of a request, in the form of chat completions.
 #[derive(Default)]
-struct Page {
+struct Messages {
     messages: Vec<Value>,
-    /// Pictures that tools gave: a tool's message holds text only, so they follow behind the results.
-    pictures: Vec<Value>,
+    /// Images and files in tool results. A message of role `tool` has text only, so they follow in a message of the user once all
+    /// results are written.
+    attachments: Vec<Value>,
 }
 
-impl Page {
+impl Messages {
     fn of(model: &OpenAi, request: &Request) -> Self {
-        let mut page = Self::default();
+        let mut written = Self::default();
         if !request.system.trim().is_empty() {
-            page.messages.push(json!({ "role": "system", "content": *request.system }));
+            written.messages.push(json!({ "role": "system", "content": *request.system }));
         }
         let opening = request.messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or(0);
         for (index, message) in request.messages.iter().enumerate() {
             if !matches!(message, Message::Result { .. }) {
-                page.show_pictures();
+                written.flush_attachments();
             }
-            // Thoughts lead to the calls of their own turn; those of earlier turns are refused by some and read by none.
-            let thoughts = index > opening && !model.wire.is_original;
-            page.message(message, thoughts);
+            // Thinking is sent back with the calls of its own turn. Some servers refuse that of earlier turns, and none uses it.
+            let with_thinking = index > opening && !model.wire.is_original;
+            written.message(message, with_thinking);
         }
-        page.show_pictures();
-        page
+        written.flush_attachments();
+        written
     }
 
-    fn message(&mut self, message: &Message, thoughts: bool) {
+    fn message(&mut self, message: &Message, with_thinking: bool) {
         match message {
-            Message::Assistant { content, calls } => self.assistant(content.parts(), calls, thoughts),
+            Message::Assistant { content, calls } => self.assistant(content.parts(), calls, with_thinking),
             Message::Result { call, ok, content, .. } => {
                 let text = joined(content.parts());
                 let text = if *ok { text } else { Cow::Owned(format!("Error: {text}")) };
                 self.messages.push(json!({ "role": "tool", "tool_call_id": call.as_str(), "content": text }));
-                self.pictures.extend(content.parts().iter().filter_map(attachment));
+                self.attachments.extend(content.parts().iter().filter_map(attachment));
             }
             other => self.user(other.content().parts()),
         }
     }
 
-    fn assistant(&mut self, parts: &[Part], calls: &[ToolCall], thoughts: bool) {
+    fn assistant(&mut self, parts: &[Part], calls: &[ToolCall], with_thinking: bool) {
         let text = joined(parts);
         if text.trim().is_empty() && calls.is_empty() {
             return;
@@ -159,13 +161,13 @@ impl Page {
         if !calls.is_empty() {
             message["tool_calls"] = calls.iter().map(called).collect();
         }
-        if thoughts && !calls.is_empty() {
-            let thought: String = parts.iter().filter_map(unsealed_thought).collect();
-            if !thought.is_empty() {
-                message["reasoning_content"] = thought.into();
+        if with_thinking && !calls.is_empty() {
+            let thinking: String = parts.iter().filter_map(unsigned_thinking).collect();
+            if !thinking.is_empty() {
+                message["reasoning_content"] = thinking.into();
             }
         }
-        // What a gateway sealed for itself; the original never sends any.
+        // Fields that a gateway wants back as they came, such as `reasoning_details`. OpenAI itself sends none.
         for part in parts {
             if let Part::Provider { provider, block } = part
                 && **provider == *WIRE
@@ -177,7 +179,7 @@ impl Page {
         self.messages.push(message);
     }
 
-    /// The templates of some local models allow no two messages of the user in a row.
+    /// Adds a message of the user. It is joined with one before it: the chat templates of some local models do not allow two in a row.
     fn user(&mut self, parts: &[Part]) {
         let text = joined(parts);
         let attachments: Vec<Value> = parts.iter().filter_map(attachment).collect();
@@ -187,9 +189,10 @@ impl Page {
         if attachments.is_empty() {
             if let Some(last) = self.messages.last_mut()
                 && last["role"] == "user"
-                && let Some(before) = last["content"].as_str()
+                && let Value::String(before) = &mut last["content"]
             {
-                last["content"] = format!("{before}\n\n{text}").into();
+                before.push_str("\n\n");
+                before.push_str(&text);
                 return;
             }
             self.messages.push(json!({ "role": "user", "content": text }));
@@ -200,15 +203,15 @@ impl Page {
         self.messages.push(json!({ "role": "user", "content": content }));
     }
 
-    fn show_pictures(&mut self) {
-        if !self.pictures.is_empty() {
-            let content = std::mem::take(&mut self.pictures);
+    fn flush_attachments(&mut self) {
+        if !self.attachments.is_empty() {
+            let content = std::mem::take(&mut self.attachments);
             self.messages.push(json!({ "role": "user", "content": content }));
         }
     }
 }
 
-/// Text parts as one text: not every copy takes a list.
+/// All text parts as one string: not every server takes a list of parts.
 fn joined(parts: &[Part]) -> Cow<'_, str> {
     let mut texts = parts.iter().filter_map(Part::as_text).filter(|text| !text.is_empty());
     match (texts.next(), texts.next()) {
@@ -221,8 +224,8 @@ fn joined(parts: &[Part]) -> Cow<'_, str> {
     }
 }
 
-/// A thought with a signature belongs to another provider.
-fn unsealed_thought(part: &Part) -> Option<&str> {
+/// Thinking with a signature is another provider's, and not sent.
+fn unsigned_thinking(part: &Part) -> Option<&str> {
     match part {
         Part::Thinking { text, signature: None } => Some(text),
         _ => None,

@@ -1,4 +1,4 @@
-//! Tool calls that come in pieces, from servers that differ in what a piece holds.
+//! Tool calls that come in pieces. Servers differ in which fields a piece has.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use serde_json::Value;
 use turnbuckle::ToolCall;
 
 use crate::arguments;
+use crate::positions::Positions;
 use crate::wire::Str;
 
-/// A piece of a call.
+/// One piece of a call.
 #[derive(Deserialize)]
 pub(super) struct CallDelta<'a> {
     #[serde(default)]
@@ -24,34 +25,41 @@ pub(super) struct CallDelta<'a> {
 struct FunctionDelta<'a> {
     #[serde(borrow, default)]
     name: Str<'a>,
-    /// Text in pieces, as it should be, or an object in one.
+    /// Mostly a piece of JSON text. Some servers send a whole object instead.
     #[serde(default)]
     arguments: Value,
 }
 
 #[derive(Debug, Default)]
 struct Call {
-    index: Option<u64>,
-    id: String,
+    id: Arc<str>,
     name: String,
     arguments: String,
 }
 
-/// The calls of one reply.
+/// The calls of one reply, in the order in which they began.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Vec<Call>);
+pub(super) struct Calls {
+    calls: Vec<Call>,
+    /// The latest call with this index.
+    by_index: Positions<u64>,
+    /// The call with this id.
+    by_id: Positions<Arc<str>>,
+    /// The call with this index and id, for servers that number every call 0.
+    by_both: Positions<(u64, Arc<str>)>,
+}
 
 impl Calls {
     pub(super) fn take(&mut self, delta: CallDelta<'_>) {
         let is_named = delta.function.as_ref().is_some_and(|function| !function.name.is_empty());
-        // A server that makes up a new id for every piece names the tool in the first one only.
+        // A server that invents a new id for every piece names the tool in the first piece only.
         let id = if is_named || delta.index.is_none() { &*delta.id } else { "" };
-        let at = self.place(delta.index, id);
-        let call = &mut self.0[at];
-        // Some servers say id and name in every piece: they are said once.
-        if call.id.is_empty() {
-            call.id.push_str(&delta.id);
+        let position = self.find(delta.index, id).unwrap_or_else(|| self.begin(delta.index));
+        // Some servers repeat id and name in every piece. The first ones count.
+        if self.calls[position].id.is_empty() && !delta.id.is_empty() {
+            self.set_id(position, delta.index, Arc::from(&*delta.id));
         }
+        let call = &mut self.calls[position];
         let Some(function) = delta.function else { return };
         if call.name.is_empty() {
             call.name.push_str(&function.name);
@@ -63,29 +71,49 @@ impl Calls {
         }
     }
 
-    /// Which call a piece belongs to: by index; without one, by id; without both, the last. An index that comes with
+    /// The call that a piece belongs to: by index; without one, by id; without both, the last. An index that comes with
     /// another id than before is another call: there are servers that number every call 0.
-    fn place(&mut self, index: Option<u64>, id: &str) -> usize {
-        let same_id = |call: &Call| id.is_empty() || call.id.is_empty() || call.id == id;
-        let found = match index {
-            Some(_) => self.0.iter().rposition(|call| call.index == index && same_id(call)),
-            None if id.is_empty() => self.0.len().checked_sub(1),
-            None => self.0.iter().rposition(|call| call.id == id),
-        };
-        found.unwrap_or_else(|| {
-            self.0.push(Call { index, ..Call::default() });
-            self.0.len() - 1
-        })
+    fn find(&self, index: Option<u64>, id: &str) -> Option<usize> {
+        match index {
+            Some(index) => {
+                // Only the latest call of an index can lack an id: the next id that comes with the index becomes its id.
+                let latest = self.by_index.get(index)?;
+                let is_same = id.is_empty() || self.calls[latest].id.is_empty() || *self.calls[latest].id == *id;
+                if is_same { Some(latest) } else { self.by_both.get((index, id.into())) }
+            }
+            None if id.is_empty() => self.calls.len().checked_sub(1),
+            None => self.by_id.get(id.into()),
+        }
     }
 
-    /// The calls, each with an id; `read_last` makes arguments of the last one's text.
+    fn begin(&mut self, index: Option<u64>) -> usize {
+        let position = self.calls.len();
+        self.calls.push(Call::default());
+        if let Some(index) = index {
+            self.by_index.set(index, position);
+        }
+        position
+    }
+
+    fn set_id(&mut self, position: usize, index: Option<u64>, id: Arc<str>) {
+        if let Some(index) = index {
+            self.by_both.set((index, id.clone()), position);
+        }
+        self.by_id.set(id.clone(), position);
+        self.calls[position].id = id;
+    }
+
+    /// The calls, each with an id. `read_last` parses the arguments of the last one, which the reply's length may have cut.
     pub(super) fn finish(self, ordinal: u64, read_last: fn(&str) -> Arc<Value>) -> Vec<ToolCall> {
-        let named: Vec<Call> = self.0.into_iter().filter(|call| !call.name.is_empty()).collect();
+        let named: Vec<Call> = self.calls.into_iter().filter(|call| !call.name.is_empty()).collect();
         let count = named.len();
         let make = |(at, call): (usize, Call)| {
             let read = if at + 1 == count { read_last } else { arguments::received };
             ToolCall {
-                call: if call.id.is_empty() { format!("call_{ordinal}_{}", at + 1) } else { call.id }.into(),
+                call: match call.id.is_empty() {
+                    true => format!("call_{ordinal}_{}", at + 1).into(),
+                    false => (&*call.id).into(),
+                },
                 name: call.name.into(),
                 arguments: read(&call.arguments),
             }
@@ -97,6 +125,7 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::positions::comparisons;
     use serde_json::json;
 
     fn calls(pieces: &[Value]) -> Vec<(String, String, Value)> {
@@ -148,5 +177,22 @@ mod tests {
         let null = json!({ "index": 0, "id": "a", "function": { "name": "f", "arguments": null } });
         assert_eq!(calls(&[null]), [call("a", "f", json!({}))]);
         assert_eq!(calls(&[piece(0, "a", "f", "{\"x\":")]), [call("a", "f", json!("{\"x\":"))]);
+    }
+    #[test]
+    fn a_piece_costs_the_same_however_many_calls_there_are() {
+        for pieces_of in [
+            (|call| piece(call, &format!("c{call}"), "f", "")) as fn(u64) -> Value,
+            |call| piece(0, &format!("c{call}"), "f", ""),
+            |call| json!({ "id": format!("c{call}"), "function": { "name": "f" } }),
+            |call| json!({ "index": call, "function": { "name": "f" } }),
+        ] {
+            comparisons::assert_linear(
+                |n| n,
+                |n| {
+                    let pieces: Vec<Value> = (0..n as u64).chain(0..n as u64).map(pieces_of).collect();
+                    assert_eq!(calls(&pieces).len(), n);
+                },
+            );
+        }
     }
 }

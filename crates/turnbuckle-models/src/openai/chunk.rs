@@ -1,4 +1,4 @@
-//! Chunks of chat completions, as far as they are read.
+//! The chunks of a chat completion. Only the fields that are used are declared; all others are skipped.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub(super) struct Choice<'a> {
     pub(super) finish_reason: Str<'a>,
 }
 
-/// The first choice: nobody asked for others. Read without a list, since nearly every chunk has exactly one.
+/// The choice with index 0: no request asks for more than one. Read without a list, since nearly every chunk has exactly one.
 fn first<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Choice<'a>>, D::Error> {
     deserializer.deserialize_any(FirstVisitor)
 }
@@ -77,13 +77,13 @@ pub(super) struct Delta<'a> {
     pub(super) content: Str<'a>,
     #[serde(borrow, default)]
     pub(super) refusal: Str<'a>,
-    /// DeepSeek, llama.cpp, vLLM.
+    /// Thinking, as DeepSeek, llama.cpp and vLLM send it.
     #[serde(borrow, default)]
     pub(super) reasoning_content: Str<'a>,
-    /// OpenRouter, Ollama.
+    /// Thinking, as OpenRouter and Ollama send it.
     #[serde(borrow, default)]
     pub(super) reasoning: Str<'a>,
-    /// OpenRouter: what must go back as it came.
+    /// OpenRouter's record of the thinking, which must be sent back as it came.
     #[serde(default)]
     pub(super) reasoning_details: Option<Vec<Value>>,
     #[serde(borrow, default)]
@@ -98,7 +98,7 @@ pub(super) struct WireUsage {
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<Details>,
-    /// DeepSeek.
+    /// DeepSeek's count of cached tokens.
     #[serde(default, deserialize_with = "count")]
     prompt_cache_hit_tokens: Option<u64>,
 }

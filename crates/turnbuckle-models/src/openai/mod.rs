@@ -1,8 +1,11 @@
-//! OpenAI's chat completions, as OpenAI and everybody who copied them speak them.
+//! Chat completions, as OpenAI and the many servers with the same API speak them.
 
 mod body;
 mod calls;
 mod chunk;
+mod details;
+pub(crate) mod named;
+pub(crate) mod ollama;
 mod reply;
 
 use reqwest::header::AUTHORIZATION;
@@ -11,40 +14,40 @@ use turnbuckle::message::Text;
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use crate::client::{Client, Wire, sealed::Sealed};
-use crate::endpoint::{Endpoint, Patience, SetupError};
+use crate::endpoint::{Endpoint, SetupError, Timeouts};
 use crate::generation::{Generation, generation};
 use crate::key::Key;
-use crate::ruler::Ruler;
+use crate::token_estimator::TokenEstimator;
 use reply::Folding;
 
-/// Where OpenAI itself is.
-pub(crate) const BASE: &str = "https://api.openai.com/v1";
-/// Whose parts these are.
+/// The base URL of OpenAI itself.
+const BASE: &str = "https://api.openai.com/v1";
+/// Marks parts of a message that only this API reads. Stored in logs.
 pub(crate) const WIRE: &str = "openai";
-/// The first models that OpenAI lets call tools over chat completions only if they do not reason.
+/// From this generation on OpenAI refuses tools over chat completions to a model that reasons.
 const TOOLS_OR_REASONING: Generation = (5, 6);
 
 /// A model behind chat completions.
 pub type OpenAi = Client<ChatCompletions>;
 
-/// Chat completions, and what differs between those who speak them.
+/// The chat completions API, and what differs between the servers of it.
 #[derive(Clone, Debug)]
 pub struct ChatCompletions {
-    /// OpenAI itself takes no field that it does not know, and names some in its own way.
+    /// Whether the server is OpenAI's own. It refuses unknown fields, and has another name for some.
     is_original: bool,
     /// Whether the model refuses tools while it reasons.
     tools_or_reasoning: bool,
 }
 
 impl Client<ChatCompletions> {
-    /// A model of OpenAI's.
+    /// A model of OpenAI.
     pub fn new(model: impl Into<Text>, key: Key) -> Result<Self, SetupError> {
         Self::at(BASE, model, Some(key))
     }
 
-    /// A model at another address, which is what stands in front of `/chat/completions` and mostly ends in `/v1`.
+    /// A model at another server. `base` is the part of the URL before `/chat/completions`, and mostly ends in `/v1`.
     pub fn at(base: &str, model: impl Into<Text>, key: Option<Key>) -> Result<Self, SetupError> {
-        let endpoint = Endpoint::new(base, "chat/completions", Patience::default())?;
+        let endpoint = Endpoint::new(base, "chat/completions", Timeouts::default())?;
         let endpoint = match key {
             Some(key) => endpoint.key(AUTHORIZATION, "Bearer ", key)?,
             None => endpoint,
@@ -52,16 +55,22 @@ impl Client<ChatCompletions> {
         let model = model.into();
         let is_original = endpoint.host() == "api.openai.com";
         let tools_or_reasoning = is_original && generation("gpt", &model) >= Some(TOOLS_OR_REASONING);
-        let ruler = Ruler::for_openai(&model);
-        Ok(Self::over(ChatCompletions { is_original, tools_or_reasoning }, "openai", model, endpoint, ruler))
+        let estimator = TokenEstimator::for_openai(&model);
+        Ok(Self::over(
+            ChatCompletions { is_original, tools_or_reasoning },
+            named::OPENAI.prefix,
+            model,
+            endpoint,
+            estimator,
+        ))
     }
 
-    /// A model of Ollama's, at `host` (for example `http://127.0.0.1:11434`). It costs nothing.
+    /// A model of Ollama at `host`, for example `http://127.0.0.1:11434`. It costs nothing.
     pub fn ollama(host: &str, model: impl Into<Text>) -> Result<Self, SetupError> {
         let base = format!("{}/v1", host.trim().trim_end_matches('/'));
-        let mut ollama = Self::at(&base, model, None)?;
-        (ollama.name, ollama.free) = (format!("ollama:{}", ollama.model).into(), true);
-        Ok(ollama)
+        let mut client = Self::at(&base, model, None)?;
+        (client.name, client.free) = (format!("{}:{}", ollama::OLLAMA.prefix, client.model).into(), true);
+        Ok(client)
     }
 }
 
@@ -75,7 +84,7 @@ impl Wire for ChatCompletions {
         let mut folding = Folding::new(request, client.endpoint.the_key());
         events.fold(&mut folding, out).await?;
         let reply = folding.reply();
-        client.ruler.learn(request, length, reply.usage.input);
+        client.estimator.learn(request, length, reply.usage.input);
         Ok(reply)
     }
 }

@@ -1,14 +1,15 @@
-//! What a server of chat completions says, folded into a reply as it comes.
+//! Puts a reply together from the chunks of a chat completion.
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use turnbuckle::message::{Part, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
 use super::calls::Calls;
 use super::chunk::{Chunk, Delta};
+use super::details::Details;
 use crate::arguments;
 use crate::events::Fold;
 use crate::failure::in_stream;
@@ -16,23 +17,28 @@ use crate::key::Key;
 use crate::template::Template;
 use crate::wire::{Complaint, parsed, text};
 
-/// A reply under way.
+/// A reply that is being received.
 pub(super) struct Folding<'a> {
     text: String,
     thinking: String,
-    /// Up to where text and thinking were told.
-    told: (usize, usize),
-    /// Of chunks that say text.
+    /// How much of the text was pushed.
+    flushed_text: usize,
+    /// How much of the thinking was pushed.
+    flushed_thinking: usize,
+    /// Recognizes chunks that differ from an earlier one in their text only.
     template: Template,
-    /// What OpenRouter sealed, piece by piece.
-    sealed: Vec<Value>,
+    details: Details,
     calls: Calls,
-    finish: Option<String>,
+    /// Why the model stopped. Without it a reply is not complete.
+    finish_reason: Option<String>,
+    /// Whether some of the text is a refusal.
     refused: bool,
     usage: Usage,
     over: bool,
     wants_object: bool,
+    /// The number of the request in its conversation, for the ids of calls that have none.
     ordinal: u64,
+    /// Removed from error messages.
     key: Option<&'a Key>,
 }
 
@@ -41,11 +47,12 @@ impl<'a> Folding<'a> {
         Self {
             text: String::new(),
             thinking: String::new(),
-            told: (0, 0),
+            flushed_text: 0,
+            flushed_thinking: 0,
             template: Template::default(),
-            sealed: Vec::new(),
+            details: Details::default(),
             calls: Calls::default(),
-            finish: None,
+            finish_reason: None,
             refused: false,
             usage: Usage::default(),
             over: false,
@@ -58,13 +65,15 @@ impl<'a> Folding<'a> {
     fn add(&mut self, delta: Delta<'_>, out: &mut dyn Sink) {
         let thought = if delta.reasoning_content.is_empty() { &delta.reasoning } else { &delta.reasoning_content };
         if !thought.is_empty() {
-            self.tell_text(out);
+            self.flush_text(out);
             self.thinking.push_str(thought);
         }
-        self.sealed.extend(delta.reasoning_details.into_iter().flatten());
+        for piece in delta.reasoning_details.into_iter().flatten() {
+            self.details.add(piece);
+        }
         for text in [&delta.content, &delta.refusal] {
             if !text.is_empty() {
-                self.tell_thinking(out);
+                self.flush_thinking(out);
                 self.text.push_str(text);
             }
         }
@@ -74,17 +83,17 @@ impl<'a> Folding<'a> {
         }
     }
 
-    fn tell_text(&mut self, out: &mut dyn Sink) {
-        let told = std::mem::replace(&mut self.told.0, self.text.len());
-        if told < self.text.len() {
-            out.text(&self.text[told..]);
+    fn flush_text(&mut self, out: &mut dyn Sink) {
+        let flushed = std::mem::replace(&mut self.flushed_text, self.text.len());
+        if flushed < self.text.len() {
+            out.text(&self.text[flushed..]);
         }
     }
 
-    fn tell_thinking(&mut self, out: &mut dyn Sink) {
-        let told = std::mem::replace(&mut self.told.1, self.thinking.len());
-        if told < self.thinking.len() {
-            out.thinking(&self.thinking[told..]);
+    fn flush_thinking(&mut self, out: &mut dyn Sink) {
+        let flushed = std::mem::replace(&mut self.flushed_thinking, self.thinking.len());
+        if flushed < self.thinking.len() {
+            out.thinking(&self.thinking[flushed..]);
         }
     }
 
@@ -93,21 +102,21 @@ impl<'a> Folding<'a> {
         if !self.thinking.is_empty() {
             content.push(Part::Thinking { text: self.thinking.into(), signature: None });
         }
-        if !self.sealed.is_empty() {
-            let block = json!({ "reasoning_details": merged(self.sealed) });
+        if !self.details.is_empty() {
+            let block = json!({ "reasoning_details": self.details.into_entries() });
             content.push(Part::Provider { provider: WIRE.into(), block: Arc::new(block) });
         }
         if !self.text.is_empty() {
             content.push(Part::text(self.text));
         }
-        let cut = self.finish.as_deref() == Some("length");
+        let cut = self.finish_reason.as_deref() == Some("length");
         let calls = self.calls.finish(self.ordinal, if cut { arguments::cut } else { arguments::received });
         let object = self.wants_object.then(|| crate::wire::object(&content)).flatten();
-        let stop_reason = match self.finish.as_deref() {
+        let stop_reason = match self.finish_reason.as_deref() {
             Some("content_filter") => StopReason::Refusal,
             _ if self.refused => StopReason::Refusal,
             _ if cut => StopReason::Length,
-            // Some say `stop` though they call.
+            // Some servers say `stop` although there are calls.
             _ if !calls.is_empty() => StopReason::ToolCalls,
             _ => StopReason::End,
         };
@@ -118,7 +127,7 @@ impl<'a> Folding<'a> {
 impl Fold for Folding<'_> {
     fn take(&mut self, data: &[u8], out: &mut dyn Sink) -> Result<(), ModelError> {
         if let Some(text) = self.template.text(data) {
-            self.tell_thinking(out);
+            self.flush_thinking(out);
             self.text.push_str(text);
             return Ok(());
         }
@@ -139,7 +148,7 @@ impl Fold for Folding<'_> {
         }
         if let Some(choice) = chunk.choices {
             if !choice.finish_reason.is_empty() {
-                self.finish = Some(choice.finish_reason.to_string());
+                self.finish_reason = Some(choice.finish_reason.to_string());
             }
             if let Some(delta) = choice.delta {
                 self.add(delta, out);
@@ -148,43 +157,16 @@ impl Fold for Folding<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, out: &mut dyn Sink) {
-        self.tell_thinking(out);
-        self.tell_text(out);
+    fn flush(&mut self, out: &mut dyn Sink) {
+        self.flush_thinking(out);
+        self.flush_text(out);
     }
 
-    fn is_whole(&self) -> bool {
-        self.finish.is_some()
+    fn is_complete(&self) -> bool {
+        self.finish_reason.is_some()
     }
 
     fn is_over(&self) -> bool {
         self.over
     }
-}
-
-/// Pieces with the same index are one entry, whose texts follow each other.
-fn merged(pieces: Vec<Value>) -> Vec<Value> {
-    let mut whole: Vec<Value> = Vec::new();
-    for piece in pieces {
-        let same = |other: &&mut Value| {
-            piece["index"].is_number() && other["index"] == piece["index"] && other["type"] == piece["type"]
-        };
-        let Some(entry) = whole.iter_mut().rev().find(same) else {
-            whole.push(piece);
-            continue;
-        };
-        let (Some(entry), Value::Object(piece)) = (entry.as_object_mut(), piece) else { continue };
-        for (name, value) in piece {
-            match (entry.get_mut(&name), value) {
-                (Some(Value::String(text)), Value::String(more)) if ["text", "summary", "data"].contains(&&*name) => {
-                    text.push_str(&more);
-                }
-                (_, Value::Null) => {}
-                (_, value) => {
-                    entry.insert(name, value);
-                }
-            }
-        }
-    }
-    whole
 }

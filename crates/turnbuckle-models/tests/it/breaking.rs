@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use turnbuckle::model::{Model, ModelError, Retry, Sink};
 use turnbuckle::testing::PausedClock;
-use turnbuckle_models::Patience;
+use turnbuckle_models::Timeouts;
 
 use crate::kit::{Ear, anthropic, anthropic_events, ask, asking, delta, finish, openai, openai_chunks};
 use crate::stand_in::{StandIn, Step, streaming};
@@ -91,8 +91,8 @@ async fn a_stream_that_stalls_is_given_up_after_the_idle_time_and_its_socket_clo
     let start = format!("data: {}\n\n", delta(json!({ "content": "Well" })));
     let mut server = StandIn::playing(vec![held(&start)]).await;
     let clock = Arc::new(PausedClock::default());
-    let patience = Patience { idle: Duration::from_secs(30), ..Patience::default() };
-    let model = openai(&server.url).patience(patience).with_clock(clock.clone());
+    let timeouts = Timeouts { idle: Duration::from_secs(30), ..Timeouts::default() };
+    let model = openai(&server.url).timeouts(timeouts).with_clock(clock.clone());
     let (request, bell) = (asking("hi"), Bell::default());
     let mut sink = &bell;
     let stream = model.stream(&request, &mut sink);
@@ -110,7 +110,7 @@ async fn a_server_that_never_answers_is_given_up_after_the_first_byte_time() {
     let (request, mut ear) = (asking("hi"), Ear::default());
     let (stream, asked) = (model.stream(&request, &mut ear), || !server.received.lock().unwrap().is_empty());
     let error = while_time_passes(stream, &clock, Duration::from_secs(100), asked).await.unwrap_err();
-    assert!(matches!(error, ModelError::Stalled { idle } if idle == Patience::default().first_byte), "{error}");
+    assert!(matches!(error, ModelError::Stalled { idle } if idle == Timeouts::default().first_byte), "{error}");
     server.closed.recv().await.expect("the server saw no close");
 }
 

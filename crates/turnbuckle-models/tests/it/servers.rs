@@ -12,7 +12,7 @@ use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Message, Outcome, ToolCall, Turn};
-use turnbuckle_models::{Anthropic, Key, OpenAi, Patience};
+use turnbuckle_models::{Anthropic, Key, OpenAi, Timeouts};
 
 use crate::kit::{Ear, ask, asking, tool};
 
@@ -243,7 +243,7 @@ impl Model for Shared {
 #[ignore = "needs scripts/model-servers"]
 async fn a_judge_of_clients_finds_nothing_to_object_to_whatever_it_breaks() {
     let base = server("TURNBUCKLE_TEST_LLMOCK");
-    let patience = Patience { idle: Duration::from_millis(500), ..Patience::default() };
+    let timeouts = Timeouts { idle: Duration::from_millis(500), ..Timeouts::default() };
     let key = || Some(Key::new("test"));
     let faults = [
         json!([{ "type": "fail", "status": 429, "retry_after": 0.5, "times": 2 }]),
@@ -261,12 +261,12 @@ async fn a_judge_of_clients_finds_nothing_to_object_to_whatever_it_breaks() {
             (
                 "anthropic",
                 Shared(Box::new(
-                    Anthropic::at(&format!("{base}/anthropic"), "claude-sonnet-4-5", key()).unwrap().patience(patience),
+                    Anthropic::at(&format!("{base}/anthropic"), "claude-sonnet-4-5", key()).unwrap().timeouts(timeouts),
                 )),
             ),
             (
                 "openai",
-                Shared(Box::new(OpenAi::at(&format!("{base}/v1"), "gpt-4o", key()).unwrap().patience(patience))),
+                Shared(Box::new(OpenAi::at(&format!("{base}/v1"), "gpt-4o", key()).unwrap().timeouts(timeouts))),
             ),
         ];
         for (wire, model) in models {

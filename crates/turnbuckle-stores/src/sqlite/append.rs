@@ -1,20 +1,22 @@
-//! What a write does to the rows.
+//! What a batch does to the rows, and how a conversation is made.
 
 use rusqlite::{Connection, OptionalExtension};
 use turnbuckle::event::FORMAT;
-use turnbuckle::store::{Lease, MAX_INBOX, StoreError};
+use turnbuckle::store::{Lease, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 
 use super::error::Fault;
-use super::json::parsed;
-use super::read::{key, owner};
-use super::rows::{InboxRow, Owned, ScratchRow, standing};
-use super::{number, process::Process};
+use super::read::owner;
+use super::rows::{OwnedBatch, ScratchRow, status_columns};
+use super::{process::Process, sql_integer};
+use crate::format;
 
-/// Where the log stood and whether the claim is the newest is asked of the row that moves on. A standing is indexed: a
-/// statement that names it costs more, and most writes have none.
+/// Moves the end of the log on. The conditions stand in the `WHERE` of the same statement, so a writer whose claim or whose
+/// idea of the log is old changes nothing: there is no moment between check and change. Columns of the status are indexed, and
+/// a statement that names them is dearer even if it leaves them as they are. Most writes have no new status, hence two
+/// statements.
 macro_rules! advance {
-    ($standing:literal) => {
+    ($status:literal) => {
         concat!(
             "UPDATE conversation
                 SET seq = seq + ?4, written = coalesce(?5, written),
@@ -22,16 +24,16 @@ macro_rules! advance {
                     beside = iif(?8, ?9, beside), beside_format = iif(?8, ?10, beside_format),
                     writer = iif(?11, NULL, writer), lease_until = iif(?11, NULL, lease_until),
                     process = iif(?11, NULL, process)",
-            $standing,
+            $status,
             " WHERE id = ?1 AND epoch = ?2 AND writer IS NOT NULL AND seq = ?3 RETURNING made, written"
         )
     };
 }
 const ADVANCE: &str = advance!("");
-const ADVANCE_AND_STAND: &str = advance!(", standing = ?12, due = ?13");
+const ADVANCE_WITH_STATUS: &str = advance!(", standing = ?12, due = ?13");
 
-impl Owned {
-    /// All of it; what is refused is taken back by the savepoint around it.
+impl OwnedBatch {
+    /// Writes the whole batch. If any part is refused, the savepoint around the call takes all of it back.
     pub(super) fn write(self, db: &Connection, me: Option<&Process>) -> Result<(), Fault> {
         let (key, written) = self.advance(db)?;
         self.add_events(db, key)?;
@@ -46,7 +48,7 @@ impl Owned {
             job.remove(db, key)?;
         }
         if !self.jobs.is_empty() {
-            let until = number(Timestamp::from_millis(written.unsigned_abs()).after(self.hold).as_millis());
+            let until = sql_integer(Timestamp::from_millis(written.unsigned_abs()).after(self.job_lease).as_millis());
             let me = me.map(ToString::to_string);
             for job in &self.jobs {
                 job.add(db, key, (written, until), me.as_deref())?;
@@ -55,25 +57,25 @@ impl Owned {
         Ok(())
     }
 
-    /// Moves the end of the log on, if the claim is the newest and the log ends where the writer thinks. The
-    /// conversation's key, and when it was last written to.
+    /// Moves the end of the log on, if the claim is the newest and the log ends where the writer thinks. Returns the key of
+    /// the conversation, and when it was last written to.
     fn advance(&self, db: &Connection) -> Result<(i64, i64), Fault> {
-        let moved = if self.is_gapless() { self.move_on(db)? } else { None };
+        let moved = if self.is_gapless() { self.move_end(db)? } else { None };
         match moved {
             Some(moved) => Ok(moved),
             None => Err(self.refusal(db)?),
         }
     }
 
-    fn move_on(&self, db: &Connection) -> Result<Option<(i64, i64)>, Fault> {
-        let mut advance = db.prepare_cached(if self.standing.is_some() { ADVANCE_AND_STAND } else { ADVANCE })?;
+    fn move_end(&self, db: &Connection) -> Result<Option<(i64, i64)>, Fault> {
+        let mut advance = db.prepare_cached(if self.status.is_some() { ADVANCE_WITH_STATUS } else { ADVANCE })?;
         advance.raw_bind_parameter(1, self.conversation.as_str())?;
-        advance.raw_bind_parameter(2, number(self.epoch))?;
-        advance.raw_bind_parameter(3, number(self.expected_seq))?;
-        advance.raw_bind_parameter(4, number(self.events.len() as u64))?;
+        advance.raw_bind_parameter(2, sql_integer(self.epoch))?;
+        advance.raw_bind_parameter(3, sql_integer(self.expected_seq))?;
+        advance.raw_bind_parameter(4, sql_integer(self.events.len() as u64))?;
         advance.raw_bind_parameter(5, self.events.last().map(|event| event.at))?;
-        advance.raw_bind_parameter(6, self.totals.map(|totals| number(totals.model_calls)))?;
-        advance.raw_bind_parameter(7, self.totals.map(|totals| number(totals.tokens)))?;
+        advance.raw_bind_parameter(6, self.totals.map(|totals| sql_integer(totals.model_calls)))?;
+        advance.raw_bind_parameter(7, self.totals.map(|totals| sql_integer(totals.tokens)))?;
         let (change, scratch) = match &self.scratch {
             ScratchRow::Keep => (false, None),
             ScratchRow::Put(body) => (true, Some(body)),
@@ -83,8 +85,8 @@ impl Owned {
         advance.raw_bind_parameter(9, scratch)?;
         advance.raw_bind_parameter(10, scratch.map(|_| FORMAT))?;
         advance.raw_bind_parameter(11, self.lease == Lease::Release)?;
-        if let Some(stands) = self.standing {
-            let (name, due) = standing(stands);
+        if let Some(status) = self.status {
+            let (name, due) = status_columns(status);
             advance.raw_bind_parameter(12, name)?;
             advance.raw_bind_parameter(13, due)?;
         }
@@ -92,7 +94,7 @@ impl Owned {
         rows.next()?.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
     }
 
-    /// Why nothing was moved on.
+    /// Why the end of the log was not moved.
     fn refusal(&self, db: &Connection) -> Result<Fault, Fault> {
         let id = self.conversation.clone();
         let row = db
@@ -101,7 +103,7 @@ impl Owned {
             .optional()?;
         let refusal = match row {
             None => StoreError::NotFound { id },
-            Some((epoch, held, _)) if !held || epoch != number(self.epoch) => {
+            Some((epoch, claimed, _)) if !claimed || epoch != sql_integer(self.epoch) => {
                 StoreError::Fenced { id, epoch: self.epoch }
             }
             Some((_, _, seq)) => StoreError::WrongSeq { id, expected: self.expected_seq, actual: seq.unsigned_abs() },
@@ -118,7 +120,7 @@ impl Owned {
             let call = row.call.as_ref().map(|call| call.as_str());
             add.execute((
                 key,
-                number(row.seq),
+                sql_integer(row.seq),
                 row.turn.as_str(),
                 row.at,
                 row.kind,
@@ -132,26 +134,12 @@ impl Owned {
     }
 }
 
-/// Makes the conversation if there is none; its owner.
+/// Makes the conversation if there is none. Returns its owner, which is `actor` only for a new one.
 pub(super) fn open(db: &Connection, id: &ConversationId, actor: &str, now: Timestamp) -> Result<Actor, Fault> {
     if let Some(owner) = owner(db, id)? {
         return Ok(owner);
     }
     db.prepare_cached("INSERT INTO conversation (id, format, owner, opened, written) VALUES (?1, ?2, ?3, ?4, ?4)")?
-        .execute((id.as_str(), FORMAT, actor, number(now.as_millis())))?;
-    Ok(parsed(actor)?)
-}
-
-/// One more letter in the inbox, if there is room for one of its kind.
-pub(super) fn deliver(db: &Connection, id: &ConversationId, item: &InboxRow) -> Result<(), Fault> {
-    let added = db
-        .prepare_cached(
-            "INSERT INTO inbox (conversation, letter, opens, format, body) SELECT ?1, ?2, ?3, ?4, ?5
-             WHERE (SELECT count(*) FROM inbox WHERE conversation = ?1 AND opens = ?3) < ?6",
-        )?
-        .execute((key(db, id)?, &*item.id, item.opens, FORMAT, &item.body, number(MAX_INBOX as u64)))?;
-    match added {
-        0 => Err(StoreError::Full { id: id.clone() }.into()),
-        _ => Ok(()),
-    }
+        .execute((id.as_str(), FORMAT, actor, sql_integer(now.as_millis())))?;
+    Ok(format::read(i64::from(FORMAT), actor)?)
 }

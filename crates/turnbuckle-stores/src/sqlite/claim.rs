@@ -1,59 +1,19 @@
-//! Claims: who may write, enforced by the rows themselves.
+//! Claims: which writer has a conversation. The condition of a claim is the `WHERE` of the statement that grants it, so two
+//! processes cannot both find a conversation free.
 
 use rusqlite::{Connection, OptionalExtension};
 use turnbuckle::store::{Claim, InboxFilter, LEASE, StoreError, Totals};
 use turnbuckle::{ConversationId, Timestamp};
 
 use super::error::Fault;
-use super::number;
-use super::process::{Fate, Process};
-use super::read::{body, inbox, key};
+use super::inbox::inbox;
+use super::lease::LeaseRow;
+use super::process::Process;
+use super::read::{body, key};
+use super::sql_integer;
 
-/// Who holds something, and until when.
-#[derive(Debug)]
-pub(super) struct Held {
-    /// `None`: not known.
-    pub(super) from: Option<i64>,
-    /// `None`: nobody.
-    pub(super) until: Option<i64>,
-    /// The holder's; `None`: not known.
-    pub(super) process: Option<String>,
-}
-
-impl Held {
-    /// Whether the time is over, or the holder is gone. What begins in the future was taken before the clock was set
-    /// back, and counts only for a process that is known to live.
-    pub(super) fn is_over(&self, me: Option<&Process>, now: i64) -> bool {
-        let soon = now.saturating_add(number(LEASE.as_millis() as u64));
-        let in_time = self.until.is_some_and(|until| until > now);
-        match self.fate(me) {
-            _ if !in_time => true,
-            Fate::Gone => true,
-            Fate::Lives => false,
-            Fate::Unknown => self.from.is_some_and(|from| from > soon),
-        }
-    }
-
-    /// The same of a claim, which is never given for longer than [`LEASE`]: one that lies further ahead was given before
-    /// the clock was set back. Nobody may renew it, so it counts only for a process that is known to live.
-    pub(super) fn is_lapsed(&self, me: Option<&Process>, now: i64) -> bool {
-        let furthest = now.saturating_add(2 * number(LEASE.as_millis() as u64));
-        self.is_over(me, now) || (self.until.is_some_and(|until| until > furthest) && self.fate(me) != Fate::Lives)
-    }
-
-    /// Until when, if the holder is not known to be gone.
-    pub(super) fn until_unless_gone(&self, me: Option<&Process>) -> Option<Timestamp> {
-        let until = self.until.filter(|_| self.fate(me) != Fate::Gone);
-        until.map(|until| Timestamp::from_millis(until.unsigned_abs()))
-    }
-
-    fn fate(&self, me: Option<&Process>) -> Fate {
-        let (Some(me), Some(process)) = (me, &self.process) else { return Fate::Unknown };
-        me.fate_of(process)
-    }
-}
-
-/// Makes `writer` in this process the one writer.
+/// Makes `writer` in this process the only writer: if the conversation is free, if its lease has expired, or if the same
+/// writer of the same process has it already. Each claim raises the epoch, which keeps an earlier writer out.
 pub(super) fn claim(
     db: &Connection,
     id: &ConversationId,
@@ -62,15 +22,16 @@ pub(super) fn claim(
     now: Timestamp,
 ) -> Result<Claim, Fault> {
     let process = me.map(ToString::to_string);
-    let (now, until) = (number(now.as_millis()), number(now.after(LEASE).as_millis()));
-    // The same words in another process are another writer.
+    let (now, until) = (sql_integer(now.as_millis()), sql_integer(now.after(LEASE).as_millis()));
+    // A writer is known by its name and its process: the same name in another process is another writer.
     let mut grant = db.prepare_cached(
         "UPDATE conversation SET epoch = epoch + 1, writer = ?2, lease_until = ?4, process = ?5
           WHERE id = ?1 AND (writer IS NULL OR lease_until <= ?3 OR epoch = ?6 OR (writer = ?2 AND process IS ?5))
       RETURNING beside_format, beside, made, epoch, seq, model_calls, tokens",
     )?;
-    let mut ask = |dead: Option<i64>| -> Result<Option<(i64, Claim)>, Fault> {
-        let mut rows = grant.query((id.as_str(), writer, now, until, &process, dead))?;
+    // `expired` is the epoch of a claim that is replaced although its lease has not ended.
+    let mut try_to_claim = |expired: Option<i64>| -> Result<Option<(i64, Claim)>, Fault> {
+        let mut rows = grant.query((id.as_str(), writer, now, until, &process, expired))?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let read = |at| Ok::<_, Fault>(row.get::<_, i64>(at)?.unsigned_abs());
         let scratch = if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(body(row)?) };
@@ -78,9 +39,9 @@ pub(super) fn claim(
         let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, inbox: Vec::new(), scratch };
         Ok(Some((row.get(2)?, claim)))
     };
-    let granted = match ask(None)? {
-        None => match epoch_of_a_lapsed_owner(db, id, me, now)? {
-            Some(epoch) => ask(Some(epoch))?,
+    let granted = match try_to_claim(None)? {
+        None => match epoch_of_expired_claim(db, id, me, now)? {
+            Some(epoch) => try_to_claim(Some(epoch))?,
             None => None,
         },
         granted => granted,
@@ -89,28 +50,29 @@ pub(super) fn claim(
     Ok(Claim { inbox: inbox(db, key, InboxFilter::All)?, ..claim })
 }
 
-/// The epoch of an owner that is replaced without waiting for its lease.
-fn epoch_of_a_lapsed_owner(
+/// The epoch of the present claim, if others may replace it before its lease ends: its process is dead, or its end cannot be
+/// true.
+fn epoch_of_expired_claim(
     db: &Connection,
     id: &ConversationId,
     me: Option<&Process>,
     now: i64,
 ) -> Result<Option<i64>, Fault> {
-    let mut owner = db.prepare_cached("SELECT epoch, lease_until, process FROM conversation WHERE id = ?")?;
-    let owner = owner
+    let mut claim = db.prepare_cached("SELECT epoch, lease_until, process FROM conversation WHERE id = ?")?;
+    let claim = claim
         .query_row([id.as_str()], |row| {
-            Ok((row.get(0)?, Held { from: None, until: row.get(1)?, process: row.get(2)? }))
+            Ok((row.get(0)?, LeaseRow { from: None, until: row.get(1)?, process: row.get(2)? }))
         })
         .optional()?;
-    let Some((epoch, held)) = owner else { return Err(StoreError::NotFound { id: id.clone() }.into()) };
-    Ok(held.is_lapsed(me, now).then_some(epoch))
+    let Some((epoch, lease)) = claim else { return Err(StoreError::NotFound { id: id.clone() }.into()) };
+    Ok(lease.claim_has_expired(me, now).then_some(epoch))
 }
 
-/// Keeps a claim.
+/// Keeps a claim for another [`LEASE`].
 pub(super) fn renew(db: &Connection, id: &ConversationId, epoch: u64, now: Timestamp) -> Result<(), Fault> {
     let kept = db
         .prepare_cached("UPDATE conversation SET lease_until = ?3 WHERE id = ?1 AND epoch = ?2 AND writer IS NOT NULL")?
-        .execute((id.as_str(), number(epoch), number(now.after(LEASE).as_millis())))?;
+        .execute((id.as_str(), sql_integer(epoch), sql_integer(now.after(LEASE).as_millis())))?;
     if kept == 1 {
         return Ok(());
     }

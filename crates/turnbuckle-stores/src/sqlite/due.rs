@@ -1,16 +1,18 @@
-//! What nobody does: found through indexes that hold only what is open, so that a store of a million conversations at
-//! rest is asked as fast as an empty one.
+//! Work that no process does at present: turns that a crash left open, messages and orders that wait, questions that have
+//! expired, jobs. It is found through indexes that contain only open work, so that a store with a million idle conversations
+//! answers as fast as an empty one.
 
 use rusqlite::Connection;
 use turnbuckle::{ConversationId, Timestamp};
 
-use super::claim::Held;
 use super::error::Fault;
-use super::number;
+use super::lease::LeaseRow;
 use super::process::Process;
+use super::sql_integer;
 
-/// Everything that somebody should do by now, with whoever may be at it. A message behind a turn that waits must wait.
-/// `UNION` instead of `UNION ALL` would have SQLite sort, and for that walk through all conversations.
+/// All work that is due by now, with the lease of the process that may be at it. A message does not count while the open turn
+/// waits for an answer: its own turn comes later. `UNION ALL` and the plus in `ORDER BY +id` keep SQLite from walking through
+/// all conversations in the order of their ids.
 pub(super) const CANDIDATES: &str = "
     WITH candidate (id, claimed, since, until, process) AS (
         SELECT id, 1, NULL, lease_until, process FROM conversation WHERE due <= ?1 AND instr(id, '/') = 0
@@ -24,7 +26,8 @@ pub(super) const CANDIDATES: &str = "
     )
     SELECT id, claimed, since, until, process FROM candidate WHERE id > ?2 ORDER BY +id";
 
-/// Whoever has a conversation takes care of the jobs of its sub-agents, and of theirs.
+/// Conversations of sub-agents at any depth below `id` that have jobs which are not parked. The process that has the main
+/// conversation runs them.
 pub(super) fn sub_agents_with_jobs(db: &Connection, id: &ConversationId) -> Result<Vec<ConversationId>, Fault> {
     let mut below = db.prepare_cached(
         "SELECT DISTINCT id FROM job JOIN conversation ON made = job.conversation
@@ -38,8 +41,7 @@ pub(super) fn sub_agents_with_jobs(db: &Connection, id: &ConversationId) -> Resu
     Ok(found)
 }
 
-/// At most `most` conversations behind `after`, in the order of their ids. The plus keeps SQLite from walking through all
-/// conversations in that order.
+/// At most `most` conversations with work, in the order of their ids, beginning after the id `after`.
 pub(super) fn due(
     db: &Connection,
     me: Option<&Process>,
@@ -47,7 +49,7 @@ pub(super) fn due(
     after: &str,
     most: usize,
 ) -> Result<Vec<ConversationId>, Fault> {
-    let now = number(now.as_millis());
+    let now = sql_integer(now.as_millis());
     let mut candidates = db.prepare_cached(CANDIDATES)?;
     let mut rows = candidates.query((now, after))?;
     let mut due: Vec<ConversationId> = Vec::new();
@@ -55,9 +57,9 @@ pub(super) fn due(
         && let Some(row) = rows.next()?
     {
         let id = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
-        let (claimed, held) = (row.get(1)?, Held { from: row.get(2)?, until: row.get(3)?, process: row.get(4)? });
-        let free = if claimed { held.is_lapsed(me, now) } else { held.is_over(me, now) };
-        // All of a conversation stand together.
+        let (is_claim, lease) = (row.get(1)?, LeaseRow { from: row.get(2)?, until: row.get(3)?, process: row.get(4)? });
+        let free = if is_claim { lease.claim_has_expired(me, now) } else { lease.has_expired(me, now) };
+        // A conversation with several kinds of work has several rows, which follow each other.
         if free && due.last().is_none_or(|last| last.as_str() != id) {
             due.push(id.into());
         }

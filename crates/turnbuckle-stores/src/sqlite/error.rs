@@ -1,158 +1,187 @@
-//! What can be wrong with a database file, by what a person would do about it.
+//! What can be wrong with a database file, sorted by what a person would do about it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::ErrorCode;
+use turnbuckle::ConversationId;
 use turnbuckle::store::StoreError;
 
-/// Why a SQLite store could not be opened, read or written. Each says what was being done, and to which file.
+use crate::format::FormatError;
+
+/// Why a SQLite store could not be opened, read or written. Each error names the file, and what was being done to it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteError {
-    /// Its folder could not be made, or the file not be looked at.
+    /// The file, or its folder, could not be made or examined.
     #[error("cannot get at {} while {doing}", path.display())]
     Unreachable {
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
         /// The cause.
         source: Arc<std::io::Error>,
     },
-    /// There is something else in place of the file: a folder, a device.
+    /// Something else is at the path of the file: a folder or a device.
     #[error("{} is not a file", path.display())]
     NotAFile {
-        /// What is there.
+        /// Its path.
         path: PathBuf,
     },
-    /// The file is another program's.
+    /// The file belongs to another program.
     #[error("{} is not a Turnbuckle database ({found}); it was left as it is", path.display())]
     Foreign {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// What it is instead.
+        /// What was found instead of a Turnbuckle database.
         found: String,
     },
-    /// A newer Turnbuckle made its tables. Nothing is written to it any more.
+    /// A newer Turnbuckle has migrated the tables. This store writes nothing to the file any more.
     #[error("{} has schema version {found}; this program knows up to {known}: use a newer one", path.display())]
     Newer {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// As the file has it.
+        /// The schema version of the file.
         found: i64,
-        /// The newest that this program knows.
+        /// The newest version that this program knows.
         known: i64,
     },
-    /// An older Turnbuckle made its tables, and whoever only looks does not change them.
+    /// An older Turnbuckle made the tables, and a store that was opened read-only cannot migrate them.
     #[error("{} has schema version {found}; to be read it must be brought to {known}: open it once to write", path.display())]
     Older {
-        /// The file.
+        /// Its path.
         path: PathBuf,
-        /// As the file has it.
+        /// The schema version of the file.
         found: i64,
-        /// The version that this program reads.
+        /// The version to which it would be migrated.
         known: i64,
     },
-    /// A newer Turnbuckle wrote this row; others may be readable.
+    /// A newer Turnbuckle wrote a row. Other rows may be readable.
     #[error("{} holds something in format {found}, found while {doing}; this program knows up to {known}", path.display())]
     NewerFormat {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
-        /// As the row has it.
+        /// The format of the row.
         found: i64,
-        /// The newest that this program knows.
+        /// The newest format that this program knows.
         known: i64,
     },
-    /// The file is well, and a row in it is not JSON of the kind it should be; others may be readable.
+    /// A log lacks an event that should be there: the file was changed by another program. The conversation cannot be resumed;
+    /// others can.
+    #[error("the log of conversation {conversation} in {} lacks event {seq}, found while {doing}", path.display())]
+    MissingEvent {
+        /// Its path.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// The conversation whose log it is.
+        conversation: ConversationId,
+        /// The seq of the event that is missing.
+        seq: u64,
+    },
+    /// A log has an event that should not be there: the file was changed by another program. The conversation cannot be
+    /// resumed; others can.
+    #[error("the log of conversation {conversation} in {} has an event {seq} where none should be, found while {doing}", path.display())]
+    UnexpectedEvent {
+        /// Its path.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// The conversation whose log it is.
+        conversation: ConversationId,
+        /// The seq of the event, by its row or its body.
+        seq: u64,
+    },
+    /// The file is sound, and a row in it does not contain what it should. Other rows may be readable.
     #[error("a row of {} cannot be understood, found while {doing}", path.display())]
     Unreadable {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
         /// The cause.
         source: Cause,
     },
-    /// What is in the file makes no sense. Nothing is written to it any more.
+    /// SQLite finds the file damaged. This store writes nothing to it any more.
     #[error("the database {} is damaged, found while {doing}", path.display())]
     Damaged {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
         /// The cause.
         source: Cause,
     },
-    /// The file was moved or deleted under the store: what is written now could not be found again.
+    /// The file was moved or deleted while the store was open. This store writes nothing any more: it could not be found again.
     #[error("the database {} was moved or deleted while it was open, found while {doing}", path.display())]
     Moved {
-        /// Where it was.
+        /// The path at which it was opened.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
     },
-    /// The file may not be written.
+    /// The file is read-only.
     #[error("the database {} is read-only, found while {doing}", path.display())]
     ReadOnly {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
     },
-    /// The store was opened to look only.
+    /// The store was opened with [`SqliteStore::open_read_only`](super::SqliteStore::open_read_only).
     #[error("the database {} was opened only to be read; {doing} would write to it", path.display())]
     OpenedToRead {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What would have been done.
         doing: &'static str,
     },
-    /// There is no room. Nothing was written; when there is room again, writes succeed again.
+    /// The disk is full. Nothing was written. Once there is room, writes succeed again.
     #[error("no room for the database {} while {doing}", path.display())]
     Full {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
         /// The cause.
         source: Cause,
     },
-    /// Another process kept the file locked for too long.
+    /// Another process kept the file locked for more than ten seconds.
     #[error("another process keeps the database {} locked; gave up while {doing}", path.display())]
     Locked {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
         /// The cause.
         source: Cause,
     },
-    /// Anything else that SQLite reports: the disk, mostly.
+    /// Any other error of SQLite, mostly of the disk below it.
     #[error("the database {} failed while {doing}", path.display())]
     Failed {
-        /// The file.
+        /// Its path.
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
         /// The cause.
         source: Cause,
     },
-    /// The store's thread is gone: the store is being dropped, or the thread panicked.
+    /// The thread that does the work has ended: the store is being dropped, or the thread panicked.
     #[error("the store of {} is closed", path.display())]
     Closed {
-        /// The file.
+        /// Its path.
         path: PathBuf,
     },
 }
 
-/// A cause that many callers are told: those whose writes shared a commit.
+/// The cause of an error. It is shared: all callers whose writes were in one transaction get the same one.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 impl SqliteError {
-    /// Sorts SQLite's own errors by what a person would do.
+    /// Sorts an error of SQLite by its code.
     pub(super) fn of(path: &Path, doing: &'static str, error: rusqlite::Error) -> Self {
         let path = path.to_owned();
         let code = error.sqlite_error_code();
@@ -168,15 +197,17 @@ impl SqliteError {
         }
     }
 
-    /// Whether the file must not be touched any more.
+    /// Whether the file must not be written any more.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Moved { .. } | Self::Newer { .. })
     }
 
-    /// What was being done.
+    /// What was being done when the error was found.
     fn doing(&self) -> &'static str {
         match self {
             Self::Unreachable { doing, .. }
+            | Self::MissingEvent { doing, .. }
+            | Self::UnexpectedEvent { doing, .. }
             | Self::NewerFormat { doing, .. }
             | Self::Unreadable { doing, .. }
             | Self::Damaged { doing, .. }
@@ -199,33 +230,47 @@ impl From<SqliteError> for StoreError {
     }
 }
 
-/// Why one piece of work on a connection came to nothing, before the file and the work are named.
+/// Why work on a connection failed. Queries return it; [`Fault::at`] adds the file and the work.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The store refuses; the database is well.
+    /// The contract refuses what was asked; the database is sound.
     Refused(StoreError),
-    /// SQLite says no.
+    /// SQLite reports an error.
     Sql(rusqlite::Error),
-    /// A row holds what cannot be read.
-    Unreadable(serde_json::Error),
-    /// A row has a format that only a newer program knows.
-    Newer(i64),
+    /// The body of a row cannot be read.
+    Body(FormatError),
+    /// The column `standing` of a conversation has a value that this program does not know.
+    UnknownStatus(String),
+    /// A log lacks an event.
+    MissingEvent { conversation: ConversationId, seq: u64 },
+    /// A log has an event that should not be there.
+    UnexpectedEvent { conversation: ConversationId, seq: u64 },
     /// The file could not be opened again.
     Opening(SqliteError),
 }
 
 impl Fault {
-    /// With the file and the work.
+    /// Adds the file and the work. `Ok` is a refusal by the contract, which is no error of the file.
     pub(super) fn at(self, path: &Path, doing: &'static str) -> Result<StoreError, SqliteError> {
-        let path_buf = || path.to_owned();
+        let unreadable = |source: Cause| SqliteError::Unreadable { path: path.to_owned(), doing, source };
         Err(match self {
             Self::Refused(error) => return Ok(error),
             Self::Sql(error) => SqliteError::of(path, doing, error),
             Self::Opening(error) => error,
-            Self::Unreadable(error) => SqliteError::Unreadable { path: path_buf(), doing, source: Arc::new(error) },
-            Self::Newer(found) => {
+            Self::Body(FormatError::Newer { found }) => {
                 let known = i64::from(turnbuckle::event::FORMAT);
-                SqliteError::NewerFormat { path: path_buf(), doing, found, known }
+                SqliteError::NewerFormat { path: path.to_owned(), doing, found, known }
+            }
+            Self::Body(error) => unreadable(Arc::new(error)),
+            Self::UnknownStatus(status) => {
+                let source = turnbuckle::BoxError::from(format!("there is no status {status:?}"));
+                unreadable(Arc::from(source))
+            }
+            Self::MissingEvent { conversation, seq } => {
+                SqliteError::MissingEvent { path: path.to_owned(), doing, conversation, seq }
+            }
+            Self::UnexpectedEvent { conversation, seq } => {
+                SqliteError::UnexpectedEvent { path: path.to_owned(), doing, conversation, seq }
             }
         })
     }
@@ -241,9 +286,9 @@ impl From<StoreError> for Fault {
         Self::Refused(error)
     }
 }
-impl From<serde_json::Error> for Fault {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Unreadable(error)
+impl From<FormatError> for Fault {
+    fn from(error: FormatError) -> Self {
+        Self::Body(error)
     }
 }
 impl From<SqliteError> for Fault {

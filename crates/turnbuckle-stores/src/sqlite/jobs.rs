@@ -1,4 +1,4 @@
-//! The outbox: jobs, who works on them, and what becomes of them.
+//! The outbox: jobs that turns left behind, the process that works on each, and how they end.
 
 use rusqlite::Connection;
 use turnbuckle::ConversationId;
@@ -6,21 +6,21 @@ use turnbuckle::event::FORMAT;
 use turnbuckle::message::Text;
 use turnbuckle::store::{Job, JobDisposition, JobSelector, StoreError};
 
-use super::claim::Held;
 use super::error::Fault;
-use super::json::json;
-use super::number;
+use super::lease::LeaseRow;
 use super::process::Process;
 use super::read::{bodies, body, key};
+use super::sql_integer;
+use crate::json::json;
 
-/// A job with its body.
+/// A job as a row.
 pub(super) struct JobRow {
     pub(super) key: JobKey,
     due: Option<i64>,
     body: String,
 }
 
-/// Which job of a conversation.
+/// What tells the jobs of a conversation apart.
 pub(super) struct JobKey {
     turn: turnbuckle::TurnId,
     hook: Text,
@@ -41,16 +41,16 @@ impl JobKey {
 
 impl JobRow {
     pub(super) fn of(job: &Job) -> Result<Self, StoreError> {
-        let due = job.due.map(|due| number(due.as_millis()));
+        let due = job.due.map(|due| sql_integer(due.as_millis()));
         Ok(Self { key: JobKey::of(job), due, body: json(job, "writing a job as JSON")? })
     }
 
-    /// One more job, which the process that adds it holds.
+    /// Adds the job, leased to the process that adds it. A job with the same key is replaced.
     pub(super) fn add(
         &self,
         db: &Connection,
         conversation: i64,
-        (held_from, held_until): (i64, i64),
+        (leased_from, leased_until): (i64, i64),
         me: Option<&str>,
     ) -> Result<(), Fault> {
         let JobKey { turn, hook, kind } = &self.key;
@@ -67,8 +67,8 @@ impl JobRow {
             &**hook,
             kind,
             self.due,
-            held_from,
-            held_until,
+            leased_from,
+            leased_until,
             me,
             FORMAT,
             &self.body,
@@ -76,7 +76,7 @@ impl JobRow {
         Ok(())
     }
 
-    /// As it is now; nobody holds it any more.
+    /// Stores the job as it is now and ends its lease. A job that was removed meanwhile stays removed.
     fn replace(&self, db: &Connection, conversation: i64) -> Result<(), Fault> {
         let JobKey { turn, hook, kind } = &self.key;
         db.prepare_cached(
@@ -92,8 +92,8 @@ pub(super) fn jobs(db: &Connection, id: &ConversationId) -> Result<Vec<Job>, Fau
     bodies(db, "SELECT format, body FROM job WHERE conversation = ? ORDER BY place", [key(db, id)?])
 }
 
-/// The oldest job that is due, that one of `hooks` does and that nobody holds any more: from now on this process does, and
-/// it has one try more.
+/// Takes the oldest job that is due, that one of `hooks` runs and whose lease has expired. It is leased to this process until
+/// `until`, and its try is counted in the same write: a job that kills its process is counted, too.
 pub(super) fn take(
     db: &Connection,
     id: &ConversationId,
@@ -107,7 +107,7 @@ pub(super) fn take(
     )?;
     let mut rows = due.query((key(db, id)?, now))?;
     while let Some(row) = rows.next()? {
-        if !(Held { from: row.get(3)?, until: row.get(4)?, process: row.get(5)? }).is_over(me, now) {
+        if !(LeaseRow { from: row.get(3)?, until: row.get(4)?, process: row.get(5)? }).has_expired(me, now) {
             continue;
         }
         let mut job: Job = body(row)?;
@@ -124,7 +124,7 @@ pub(super) fn take(
     Ok(None)
 }
 
-/// The job goes, or stays as it is now.
+/// Removes the job, or stores how it failed.
 pub(super) fn settle(db: &Connection, id: &ConversationId, job: &JobRow, done: JobDisposition) -> Result<(), Fault> {
     let conversation = key(db, id)?;
     match done {

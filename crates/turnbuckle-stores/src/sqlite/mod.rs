@@ -1,8 +1,8 @@
 //! Conversations in one SQLite file, shared by the processes of one machine.
 //!
-//! An append that returned is on disk: it survives `kill -9` and power loss. All conversations of a process write through
-//! one thread, and what waits is committed together. A claim, an epoch and a log's end are checked by the rows they
-//! change, so that a writer that was taken over runs into the database and not into good manners.
+//! An append that returned is on disk: it survives `kill -9` and power loss. All conversations of a process write through one
+//! thread, and writes that are queued share a commit. The conditions of a write (the claim's epoch, the end of the log) are part
+//! of the statement that changes the row, so the database itself refuses a writer whose conversation was taken over.
 //!
 //! ```no_run
 //! # async fn shown() -> Result<(), turnbuckle::BoxError> {
@@ -20,11 +20,14 @@ mod claim;
 mod due;
 mod error;
 mod file;
+mod inbox;
 mod jobs;
-mod json;
-mod look;
+mod lease;
+mod list;
+mod log;
 mod process;
 mod read;
+mod read_connection;
 mod readers;
 mod rows;
 mod schema;
@@ -45,16 +48,21 @@ use turnbuckle::store::{
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
+use crate::json::json;
 use error::Fault;
 pub use error::{Cause, SqliteError};
+pub use inbox::AnswerDelivery;
+use inbox::InboxRow;
 use jobs::JobRow;
-use look::Looking;
+pub use list::{Listing, UnreadableConversation};
 use process::Process;
+use read_connection::ReadConnection;
 use readers::Readers;
-use rows::{InboxRow, Owned};
+use rows::OwnedBatch;
 use writer::{Shared, Writer};
 
-/// Conversations in a SQLite file. Clones share its threads; the last one dropped waits for the writes under way.
+/// Conversations in a SQLite file. Clones share one writer's thread and two readers' threads. Dropping the last clone blocks
+/// until all queued writes are done.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     inner: Arc<Inner>,
@@ -63,42 +71,44 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Inner {
     readers: Readers,
-    /// Dropped after the readers: the last connection moves what is in the write-ahead log into the file.
-    /// `None` for those who only look.
+    /// Dropped after the readers, so that the writer's connection is the last one: SQLite then moves the write-ahead log into
+    /// the file. `None` for a store that was opened read-only.
     writer: Option<Writer>,
     shared: Arc<Shared>,
-    /// Stands in every claim.
+    /// This process, as it is stored with every lease.
     process: Option<Arc<Process>>,
 }
 
 impl SqliteStore {
-    /// Opens the file, and makes it, its folder and its tables if need be. Blocks for some milliseconds.
+    /// Opens the file. Makes it and its folder if they are missing, and migrates its tables. Blocks for some milliseconds, or for
+    /// up to ten seconds while another process keeps the file locked.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
         let path = absolute(path.as_ref())?;
         let db = schema::prepare(&path)?;
-        Self::around(db, path)
+        Self::with_connection(db, path)
     }
 
     /// A store that writes through `db`.
-    fn around(db: rusqlite::Connection, path: PathBuf) -> Result<Self, SqliteError> {
+    fn with_connection(db: rusqlite::Connection, path: PathBuf) -> Result<Self, SqliteError> {
         let shared = Arc::new(Shared::of(path));
-        let readers = Readers::start(shared.clone(), Looking::beside_a_writer)?;
+        let readers = Readers::start(shared.clone(), ReadConnection::with_writer)?;
         let writer = Writer::start(db, shared.clone()).map_err(|error| no_thread(&shared.path, error))?;
         Ok(Self::of(readers, Some(writer), shared))
     }
 
-    /// Opens a file that is there, to look only: nothing is written to it, and nothing made beside it while nobody
-    /// writes. While another process writes, or after one died writing, SQLite needs the index of the write-ahead log
-    /// and makes it beside the file if it is missing: then, and only then, the folder must be writable. Whatever would
-    /// write fails with [`SqliteError::OpenedToRead`].
+    /// Opens an existing file for reading only. Nothing is written to it, and no file is made next to it as long as no process
+    /// has it open for writing. While one has, or after one died, SQLite needs the index of the write-ahead log and makes it
+    /// if it is missing: only then must the folder be writable. Methods that would write fail with
+    /// [`SqliteError::OpenedToRead`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
         let path = absolute(path.as_ref())?;
         schema::examine(&path)?;
         let shared = Arc::new(Shared::of(path));
         let readers = Readers::start(shared.clone(), |path| {
-            let mut looking = Looking::only(path)?;
-            looking.read(|db| Ok(schema::check_tables(path, db)?)).map_err(|fault| shared.name(fault, "opening it"))?;
-            Ok(looking)
+            let mut connection = ReadConnection::read_only(path)?;
+            let check = |db: &_| Ok(schema::check_tables(path, db)?);
+            connection.read(check).map_err(|fault| shared.name(fault, "opening it"))?;
+            Ok(connection)
         })?;
         Ok(Self::of(readers, None, shared))
     }
@@ -107,7 +117,7 @@ impl SqliteStore {
         Self { inner: Arc::new(Inner { readers, writer, shared, process: Process::this().map(Arc::new) }) }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.inner.shared.path
     }
@@ -133,13 +143,32 @@ impl SqliteStore {
         }
     }
 
-    /// Transactions that this store has brought to disk, of which many writes may share one.
+    /// How many transactions this store has committed. Many writes may share one.
     pub fn commits(&self) -> u64 {
         self.inner.shared.commits.load(Ordering::Relaxed)
     }
+
+    /// All conversations that can be read, the newest first, and apart from them those that cannot. [`Store::list`] fails as a
+    /// whole if there is one that cannot.
+    pub async fn list_with_errors(&self) -> Result<Listing, StoreError> {
+        const LISTING: &str = "listing conversations";
+        let me = self.inner.process.clone();
+        let list = move |db: &_| list::list(db, me.as_deref());
+        let (conversations, faults) = self.inner.readers.read(LISTING, list).await?;
+        let unreadable = |(id, fault)| UnreadableConversation { id, error: self.inner.shared.name(fault, LISTING) };
+        Ok(Listing { conversations, unreadable: faults.into_iter().map(unreadable).collect() })
+    }
+
+    /// Delivers the answer to a suspended call, if its question is open and no other answer came first. Check and delivery are
+    /// one transaction: of two answers that come at once, from any processes, exactly one is delivered. An item that is no
+    /// answer is delivered as by [`Store::deliver`].
+    pub async fn deliver_answer(&self, id: &ConversationId, item: InboxItem) -> Result<AnswerDelivery, StoreError> {
+        let (id, item) = (id.clone(), InboxRow::of(item)?);
+        self.write("adding an answer to an inbox", move |db| inbox::deliver_answer(db, &id, &item)).await
+    }
 }
 
-/// A relative path would mean another file once somebody changes the folder.
+/// Made absolute once: the working directory of the process may change.
 fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
     std::path::absolute(path).map_err(|error| SqliteError::Unreachable {
         path: path.to_owned(),
@@ -152,16 +181,16 @@ fn no_thread(path: &Path, error: std::io::Error) -> SqliteError {
     SqliteError::Failed { path: path.to_owned(), doing: "starting a thread for it", source: Arc::new(error) }
 }
 
-/// SQLite's whole numbers end earlier; what lies beyond matches nothing.
-fn number(number: u64) -> i64 {
+/// SQLite's integers are signed. A number beyond them becomes the largest one: no time, seq or count that is stored reaches it.
+fn sql_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl Store for SqliteStore {
     fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
         StoreFuture::later(async move {
-            // A conversation that is there is only looked at: such a transaction writes nothing, and does not wait for the disk.
-            let (id, owner) = (id.clone(), json::json(owner, "writing an owner as JSON")?);
+            // If the conversation exists, the transaction writes nothing, and its commit does not wait for the disk.
+            let (id, owner) = (id.clone(), json(owner, "writing an owner as JSON")?);
             self.write("opening a conversation", move |db| append::open(db, &id, &owner, now)).await
         })
     }
@@ -173,12 +202,12 @@ impl Store for SqliteStore {
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
         StoreFuture::later(async move {
             let (id, item) = (id.clone(), InboxRow::of(item)?);
-            self.write("adding to an inbox", move |db| append::deliver(db, &id, &item)).await
+            self.write("adding to an inbox", move |db| inbox::deliver(db, &id, &item)).await
         })
     }
 
     fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
-        self.read("reading an inbox", id, move |db, id| read::inbox(db, read::key(db, id)?, which))
+        self.read("reading an inbox", id, move |db, id| inbox::inbox(db, read::key(db, id)?, which))
     }
 
     fn claim<'a>(&'a self, id: &'a ConversationId, writer: &'a Text, now: Timestamp) -> StoreFuture<'a, Claim> {
@@ -195,22 +224,22 @@ impl Store for SqliteStore {
 
     fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
         StoreFuture::later(async move {
-            let (batch, me) = (Owned::of(batch)?, self.inner.process.clone());
+            let (batch, me) = (OwnedBatch::of(batch)?, self.inner.process.clone());
             self.write("appending to a log", move |db| batch.write(db, me.as_deref())).await
         })
     }
 
     fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
-        self.read("reading a log", id, move |db, id| read::log(db, id, from, most))
+        self.read("reading a log", id, move |db, id| log::log(db, id, from, most))
     }
 
     fn tail<'a>(&'a self, id: &'a ConversationId, before: u64, tokens: u64) -> StoreFuture<'a, Vec<Arc<Event>>> {
-        self.read("reading the end of a log", id, move |db, id| read::tail(db, id, before, tokens))
+        self.read("reading the end of a log", id, move |db, id| log::tail(db, id, before, tokens))
     }
 
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool> {
         let call = call.clone();
-        self.read("looking for a call", id, move |db, id| read::has_call(db, id, &call))
+        self.read("looking for a call", id, move |db, id| log::has_call(db, id, &call))
     }
 
     fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
@@ -233,8 +262,8 @@ impl Store for SqliteStore {
         hold: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>> {
         let (id, hooks, me) = (id.clone(), hooks.to_vec(), self.inner.process.clone());
-        let held = (number(hold.from.as_millis()), number(hold.until().as_millis()));
-        let work = move |db: &_| jobs::take(db, &id, &hooks, me.as_deref(), held);
+        let lease = (sql_integer(hold.from.as_millis()), sql_integer(hold.until().as_millis()));
+        let work = move |db: &_| jobs::take(db, &id, &hooks, me.as_deref(), lease);
         StoreFuture::later(self.write("taking a job", work))
     }
 
@@ -253,7 +282,7 @@ impl Store for SqliteStore {
     ) -> StoreFuture<'a, Vec<ConversationId>> {
         let (me, after) = (self.inner.process.clone(), after.map_or_else(String::new, ToString::to_string));
         let work = move |db: &_| due::due(db, me.as_deref(), now, &after, most);
-        StoreFuture::later(self.inner.readers.read("looking for what is due", work))
+        StoreFuture::later(self.inner.readers.read("looking for work that is due", work))
     }
 
     fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>> {
@@ -261,9 +290,16 @@ impl Store for SqliteStore {
     }
 
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
-        let me = self.inner.process.clone();
-        let list = move |db: &_| read::list(db, me.as_deref());
-        StoreFuture::later(self.inner.readers.read("listing conversations", list))
+        StoreFuture::later(async move {
+            let Listing { conversations, unreadable } = self.list_with_errors().await?;
+            match unreadable.into_iter().next() {
+                None => Ok(conversations),
+                Some(UnreadableConversation { id, error }) => {
+                    let which = id.map_or_else(|| "whose id cannot be read".to_owned(), |id| id.to_string());
+                    Err(StoreError::Failed { doing: format!("listing conversation {which}"), source: error.into() })
+                }
+            }
+        })
     }
 
     fn is_durable(&self) -> bool {

@@ -1,63 +1,57 @@
-//! Rows, made in the caller's task so that the one writer only writes.
+//! A batch as rows. They are made in the task of the caller, so that the writer's thread, which all conversations share, only
+//! writes.
 
 use std::time::Duration;
 
 use turnbuckle::context::tokens;
 use turnbuckle::event::Event;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, ConversationStatus, InboxItem, Lease, ScratchWrite, StoreError, Totals};
+use turnbuckle::store::{Batch, ConversationStatus, Lease, ScratchWrite, StoreError, Totals};
 use turnbuckle::{CallId, ConversationId, TurnId};
 
 use super::jobs::{JobKey, JobRow};
-use super::json::json;
-use super::number;
+use super::sql_integer;
+use crate::json::json;
 
-/// A [`Batch`] that needs nothing of the caller's any more.
-pub(super) struct Owned {
+/// A [`Batch`] that borrows nothing, so that it can be sent to the writer's thread.
+pub(super) struct OwnedBatch {
     pub(super) conversation: ConversationId,
     pub(super) epoch: u64,
     pub(super) expected_seq: u64,
     pub(super) events: Vec<EventRow>,
+    /// Ids of the inbox items that this write takes up.
     pub(super) take: Vec<Text>,
     pub(super) scratch: ScratchRow,
+    /// Hook records of a turn, as one body.
     pub(super) records: Option<(TurnId, String)>,
     pub(super) jobs: Vec<JobRow>,
-    pub(super) hold: Duration,
+    /// How long this process keeps the new jobs to itself.
+    pub(super) job_lease: Duration,
     pub(super) done: Vec<JobKey>,
     pub(super) totals: Option<Totals>,
-    pub(super) standing: Option<ConversationStatus>,
+    pub(super) status: Option<ConversationStatus>,
     pub(super) lease: Lease,
 }
 
+/// An event as a row.
 pub(super) struct EventRow {
     pub(super) seq: u64,
     pub(super) turn: TurnId,
     pub(super) at: i64,
-    /// Stands in the body too; here for people who look into the table.
+    /// The event's type. It is in the body, too; the column is for queries, and for people who look at the table.
     pub(super) kind: &'static str,
+    /// The call that the event brings into the log.
     pub(super) call: Option<CallId>,
+    /// Estimated, so that the end of a log can be read up to a number of tokens.
     pub(super) tokens: i64,
     pub(super) body: String,
 }
 
+/// What becomes of the scratch of the open turn.
 pub(super) enum ScratchRow {
     Keep,
     Put(String),
     Delete,
-}
-
-/// A letter as it is stored.
-pub(super) struct InboxRow {
-    pub(super) id: Text,
-    pub(super) opens: bool,
-    pub(super) body: String,
-}
-
-impl InboxRow {
-    pub(super) fn of(item: InboxItem) -> Result<Self, StoreError> {
-        let body = json(&item, "writing an inbox item as JSON")?;
-        Ok(Self { opens: item.opens().is_some(), id: item.id, body })
-    }
 }
 
 impl EventRow {
@@ -65,16 +59,16 @@ impl EventRow {
         Ok(Self {
             seq: event.seq,
             turn: event.turn.clone(),
-            at: number(event.at.as_millis()),
+            at: sql_integer(event.at.as_millis()),
             kind: event.kind.name(),
             call: event.kind.names_call().cloned(),
-            tokens: number(tokens::of_event(event)),
+            tokens: sql_integer(tokens::of_event(event)),
             body: json(event, "writing an event as JSON")?,
         })
     }
 }
 
-impl Owned {
+impl OwnedBatch {
     pub(super) fn of(batch: Batch<'_>) -> Result<Self, StoreError> {
         Ok(Self {
             conversation: batch.conversation.clone(),
@@ -92,25 +86,25 @@ impl Owned {
                 None => None,
             },
             jobs: batch.jobs.iter().map(JobRow::of).collect::<Result<_, _>>()?,
-            hold: batch.hold,
+            job_lease: batch.hold,
             done: batch.done.iter().map(JobKey::of).collect(),
             totals: batch.totals,
-            standing: batch.standing,
+            status: batch.standing,
             lease: batch.lease,
         })
     }
 
-    /// Whether the events follow each other and the log as the writer knows it.
+    /// Whether the seqs of the events follow each other and the end of the log that the writer expects.
     pub(super) fn is_gapless(&self) -> bool {
         self.events.iter().zip(1..).all(|(row, past)| row.seq == self.expected_seq.saturating_add(past))
     }
 }
 
-/// A standing as it is stored: its name, and when the turn is due.
-pub(super) fn standing(standing: ConversationStatus) -> (&'static str, Option<i64>) {
-    match standing {
+/// The columns `standing` and `due` of a status: its name, and when the turn must be taken up if no process has it.
+pub(super) fn status_columns(status: ConversationStatus) -> (&'static str, Option<i64>) {
+    match status {
         ConversationStatus::Idle => ("idle", None),
         ConversationStatus::Running => ("running", Some(0)),
-        ConversationStatus::Waiting { until } => ("waiting", Some(number(until.as_millis()))),
+        ConversationStatus::Waiting { until } => ("waiting", Some(sql_integer(until.as_millis()))),
     }
 }

@@ -1,4 +1,4 @@
-//! The file: whose it is, which version it has, what tables are in it, and how it is written to disk.
+//! The file: whose it is, which schema version it has, how its tables are migrated, and how it is written to disk.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,21 +12,23 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
 
 use super::SqliteError;
 
-/// `TbKl`: says to `file` and to us whose database it is.
+/// `TbKl`: tells this program, and the program `file`, that the database is Turnbuckle's.
 const APPLICATION: i32 = 0x5462_4B6C;
-/// How long a write waits for another process's.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Each brings the schema from its position to the next version; never edited once released.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
+/// How long a connection waits for the lock of another process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The step at index `n` brings schema version `n` to `n + 1`. Never edited once released.
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql")];
+/// The oldest version that can be read without being migrated: later steps only added what reading does not use.
+const OLDEST_READABLE: i64 = 2;
 
 const OPENING: &str = "opening it";
 const MIGRATING: &str = "making or migrating its tables";
 
-/// Makes the folder and the file if need be, and brings the tables up to date. The connection is the writer's.
+/// Makes the folder and the file if they are missing, and migrates the tables. Returns the connection of the writer.
 pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     make_folder(path)?;
-    match look_before_opening(path)? {
-        // The super-user could write it all the same; whoever marked it did not mean that.
+    match read_header(path)? {
+        // Root could write to it nevertheless, and the mark would be ignored.
         Some(about) if about.permissions().readonly() => {
             return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
         }
@@ -36,11 +38,11 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     let failed = |error| SqliteError::of(path, OPENING, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
-    db.busy_timeout(PATIENCE).map_err(failed)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     if db.is_readonly(MAIN_DB).map_err(failed)? {
         return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
     }
-    // `fullfsync` is what macOS calls writing to the disk and not to its cache.
+    // On macOS `fsync` leaves data in the cache of the disk; `fullfsync` writes it to the medium.
     db.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
         .map_err(failed)?;
     migrate(path, &mut db)?;
@@ -49,12 +51,12 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     Ok(db)
 }
 
-/// One more connection to a prepared file, for reading. It may write what SQLite keeps beside the file.
+/// A connection for reading to a file that [`prepare`] has prepared. SQLite may write the `-wal` and `-shm` files through it.
 pub(super) fn reader(path: &Path) -> Result<Connection, SqliteError> {
-    looker(path, OpenFlags::SQLITE_OPEN_READ_WRITE, path.as_os_str())
+    connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, path.as_os_str())
 }
 
-/// Reads the file as it is, without locks. Right only as long as nobody writes to it.
+/// A connection that reads the file as it is, without locks. What it reads is right only as long as no process writes.
 pub(super) fn immutable(path: &Path) -> Result<Connection, SqliteError> {
     let mut uri = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {
@@ -64,33 +66,33 @@ pub(super) fn immutable(path: &Path) -> Result<Connection, SqliteError> {
         }
     }
     uri.push_str("?immutable=1");
-    looker(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI, uri.as_ref())
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI, uri.as_ref())
 }
 
-/// A connection that changes nothing, opened under `name`.
-pub(super) fn looker(path: &Path, flags: OpenFlags, name: &OsStr) -> Result<Connection, SqliteError> {
+/// A connection that changes no table. `name` is the path or a `file:` URI of it.
+pub(super) fn connect(path: &Path, flags: OpenFlags, name: &OsStr) -> Result<Connection, SqliteError> {
     let failed = |error| SqliteError::of(path, OPENING, error);
     let db = Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
-    db.busy_timeout(PATIENCE).map_err(failed)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     db.execute_batch("PRAGMA query_only = ON;").map_err(failed)?;
     set_up(&db).map_err(failed)?;
     Ok(db)
 }
 
-/// Whether somebody who only looks can read what is there: it is ours, and its tables are as this program knows them.
+/// Checks by its header that the file is a Turnbuckle database which this program can read.
 pub(super) fn examine(path: &Path) -> Result<(), SqliteError> {
-    let Some(_) = look_before_opening(path)? else {
+    let Some(_) = read_header(path)? else {
         let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "there is nothing in it");
         return Err(SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(missing) });
     };
     Ok(())
 }
 
-/// The tables must be as this program knows them: whoever only looks cannot bring them up to date.
+/// Checks that the tables can be read as they are: a read-only store cannot migrate them.
 pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteError> {
     let found = version(db).map_err(|error| SqliteError::of(path, OPENING, error))?;
     let known = MIGRATIONS.len() as i64;
-    if found < known {
+    if found < OLDEST_READABLE {
         return Err(SqliteError::Older { path: path.to_owned(), found, known });
     }
     check_version(path, found)
@@ -98,14 +100,17 @@ pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteErr
 
 fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(64);
-    // A message that a hook erased or redacted is not to be found in a deleted row. Damage is noticed when a page is read, not when its nonsense was believed. The log file shrinks again after a rush.
+    // `secure_delete`: a message that a hook erased or redacted must not be found in the free pages of the file.
+    // `cell_size_check`: damage is noticed when a page is read. `journal_size_limit`: the write-ahead log shrinks again after
+    // many writes.
     db.execute_batch(
         "PRAGMA secure_delete = ON; PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
          PRAGMA journal_size_limit = 67108864;",
     )
 }
 
-/// What people say is theirs: a new file is for its owner alone, and SQLite makes those beside it alike.
+/// Makes the file readable by its owner alone: conversations are private. SQLite gives the `-wal` and `-shm` files the same
+/// mode. A file that another process made first is left as it is.
 fn make_file(path: &Path) -> Result<(), SqliteError> {
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -119,7 +124,8 @@ fn make_file(path: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// Folders that are made here are also written to disk: a file in a folder that power loss takes away is no file.
+/// Makes the folder of the file. New folders are synced to disk, so that a power loss cannot remove the folder of a database
+/// whose commits have returned.
 fn make_folder(path: &Path) -> Result<(), SqliteError> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
     let failed = |error| SqliteError::Unreachable {
@@ -137,9 +143,9 @@ fn make_folder(path: &Path) -> Result<(), SqliteError> {
     Ok(())
 }
 
-/// Reads the header without SQLite, which would make files beside a database that is none of our business. `None` if
-/// there is nothing.
-fn look_before_opening(path: &Path) -> Result<Option<fs::Metadata>, SqliteError> {
+/// Reads the header of the file without SQLite, which would make `-wal` and `-shm` files next to a database of another
+/// program. `None` if there is no file, or an empty one.
+fn read_header(path: &Path) -> Result<Option<fs::Metadata>, SqliteError> {
     let failed = |error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) };
     let about = match fs::metadata(path) {
         Ok(about) => about,
@@ -175,18 +181,18 @@ fn check_version(path: &Path, found: i64) -> Result<(), SqliteError> {
     Err(SqliteError::Newer { path: path.to_owned(), found, known })
 }
 
-/// Which version the tables have now.
+/// The schema version of the tables.
 fn version(db: &Connection) -> rusqlite::Result<i64> {
     db.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
 }
 
-/// A newer program may have changed the tables since they were opened.
-pub(super) fn still_ours(path: &Path, db: &Connection) -> Result<(), SqliteError> {
+/// Checks in a write transaction that no newer program has migrated the tables since they were opened.
+pub(super) fn check_version_again(path: &Path, db: &Connection) -> Result<(), SqliteError> {
     let found = version(db).map_err(|error| SqliteError::of(path, "comparing its schema version", error))?;
     check_version(path, found)
 }
 
-/// All in one transaction, so that two programs that open a new file at once make it once.
+/// Migrates the tables in one transaction. The version is read again inside it: two processes may open a new file at once.
 fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
     let failed = |error| SqliteError::of(path, MIGRATING, error);
     let found = version(db).map_err(failed)?;
@@ -205,9 +211,10 @@ fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
     work.commit().map_err(failed)
 }
 
-/// SQLite does not wait by itself when two connections turn this on at the same moment.
+/// Turns WAL mode on. SQLite ignores the busy timeout when two connections do so at the same moment, so it is tried again for
+/// as long.
 fn use_wal(path: &Path, db: &Connection) -> Result<(), SqliteError> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + BUSY_TIMEOUT;
     loop {
         match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
             Ok(mode) if mode == "wal" => return Ok(()),

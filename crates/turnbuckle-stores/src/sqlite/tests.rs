@@ -1,4 +1,4 @@
-//! What needs the writer's own connection to be shown.
+//! Tests that need the writer's own connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ const NOW: Timestamp = Timestamp::from_millis(0);
 fn cramped(path: &std::path::Path, pages: u32) -> SqliteStore {
     let db = schema::prepare(path).unwrap();
     allow(&db, pages);
-    SqliteStore::around(db, path.to_owned()).unwrap()
+    SqliteStore::with_connection(db, path.to_owned()).unwrap()
 }
 
 fn allow(db: &rusqlite::Connection, pages: u32) {

@@ -1,6 +1,6 @@
-//! The one writer: a thread with a connection of its own. All writes that wait are done in one transaction, each in a
-//! savepoint so that a refused one takes only itself back, and are answered when the transaction is on disk. A write that
-//! is alone needs no savepoint: it takes the transaction back.
+//! Writing: one thread with the only connection that writes. All writes that are queued share a transaction, each in a savepoint
+//! so that a refused one takes back only itself, and are answered when the transaction is on disk. A write that is alone needs
+//! no savepoint: if it is refused, the transaction is rolled back.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,21 +13,21 @@ use turnbuckle::store::StoreError;
 
 use super::error::Fault;
 use super::file::FileId;
-use super::json::STACK;
 use super::{SqliteError, schema};
+use crate::json::STACK;
 
-/// Writes that may wait; the next caller waits for a place.
+/// How many writes may be queued. A caller beyond that waits until one is done.
 const QUEUE: usize = 1024;
-/// Writes that share a commit at most: bounds the memory and the time of one transaction.
+/// How many writes may share a commit: a bound for the memory and the time of one transaction.
 const GROUP: usize = 1024;
 
-/// What the store's threads share.
+/// What the threads of a store share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) path: PathBuf,
-    /// Set once by whoever finds that the file must not be touched any more; read before each write.
+    /// The first error after which the file must not be written any more, from any thread. Checked before each write.
     pub(super) stopped: OnceLock<SqliteError>,
-    /// Written by the writer, read by tests and measurements.
+    /// How many transactions were committed. Written by the writer's thread, read by tests and benchmarks.
     pub(super) commits: AtomicU64,
 }
 
@@ -36,19 +36,20 @@ impl Shared {
         Self { path, stopped: OnceLock::new(), commits: AtomicU64::new(0) }
     }
 
-    /// Remembers an error after which nothing more is written.
+    /// Remembers an error after which nothing is written any more.
     pub(super) fn note(&self, error: &SqliteError) {
         if error.is_final() {
-            let _already = self.stopped.set(error.clone());
+            // If another thread was first, its error is the one that is kept; this one is returned to its caller.
+            let _already_set = self.stopped.set(error.clone());
         }
     }
 
-    /// Whether the file may still be written.
-    fn go_on(&self) -> Result<(), SqliteError> {
+    /// Fails if the file must not be written any more.
+    fn check_not_stopped(&self) -> Result<(), SqliteError> {
         self.stopped.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// A fault with the file and the work named; noted if it is final.
+    /// Adds the file and the work to a fault, and remembers it if it is final.
     pub(super) fn explain(&self, fault: Fault, doing: &'static str) -> StoreError {
         match fault.at(&self.path, doing) {
             Ok(refusal) => refusal,
@@ -59,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// The same where a refusal makes no sense.
+    /// The same where a refusal by the contract cannot happen.
     pub(super) fn name(&self, fault: Fault, doing: &'static str) -> SqliteError {
         fault.at(&self.path, doing).map_or_else(
             |error| error,
@@ -68,10 +69,10 @@ impl Shared {
     }
 }
 
-/// Where writes go in.
+/// The queue of writes and the thread that works on it.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// `None` once closed.
+    /// `None` only while the store is dropped: the thread ends when the queue is closed and empty.
     queue: Option<mpsc::Sender<Box<dyn Write>>>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
@@ -80,16 +81,17 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(db: Connection, shared: Arc<Shared>) -> std::io::Result<Self> {
         let (queue, writes) = mpsc::channel(QUEUE);
-        let file = FileId::of(&shared.path);
-        let its = shared.clone();
+        let file = FileId::of(&shared.path)?;
+        let threads_share = shared.clone();
         let thread = std::thread::Builder::new()
             .name("turnbuckle-write".to_owned())
             .stack_size(STACK)
-            .spawn(move || run(db, writes, file, &its))?;
+            .spawn(move || run(db, writes, file, &threads_share))?;
         Ok(Self { queue: Some(queue), thread: Some(thread), shared })
     }
 
-    /// Does `work` in the next transaction. Once it is in the queue, dropping the caller changes nothing.
+    /// Runs `work` in the next transaction and returns when that is on disk. Once the work is queued it is done, even if the
+    /// future is dropped.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -105,21 +107,23 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits for what is queued: a write whose caller went away is done before the file is closed.
+    /// Waits for the queue: also a write whose caller is gone is done before the file is closed.
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
+            // A thread that panicked has told its message already, and its callers got `Closed`.
             let _panicked = thread.join();
         }
     }
 }
 
-/// A write, whatever it returns.
+/// A queued write. Its result type is erased, since all writes share a queue.
 trait Write: Send {
-    /// Whether the transaction may go on. If this is the only write of it, a refusal takes it back and ends it.
+    /// Does the work. An error ends the whole transaction; a refusal is kept for [`answer`](Self::answer). If the write is
+    /// `alone` in its transaction, a refusal rolls that back.
     fn perform(&mut self, db: &Connection, shared: &Shared, alone: bool) -> Result<(), Fault>;
     fn doing(&self) -> &'static str;
-    /// Tells the caller; with an error if nothing was committed.
+    /// Sends the result to the caller; an error if the transaction was not committed.
     fn answer(self: Box<Self>, committed: Result<(), SqliteError>);
 }
 
@@ -138,7 +142,7 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T, Fault> + Send> Write for Task<
             run("SAVEPOINT one")?;
         }
         let done = work(db);
-        // Some errors (no room, a failing disk) make SQLite take back the whole transaction.
+        // After some errors (a full or failing disk) SQLite has rolled back the whole transaction.
         if db.is_autocommit() {
             return done.map(drop);
         }
@@ -158,11 +162,12 @@ impl<T: Send, F: FnOnce(&Connection) -> Result<T, Fault> + Send> Write for Task<
 
     fn answer(self: Box<Self>, committed: Result<(), SqliteError>) {
         let answer = match (committed, self.done) {
-            // Also for a refused one: it may have been refused for what another did and was taken back.
+            // Also for a refused write: it may have been refused because of another write that was rolled back.
             (Err(error), _) => Err(error.into()),
             (Ok(()), Some(done)) => done,
             (Ok(()), None) => return,
         };
+        // The caller may have been dropped meanwhile. The write counts all the same.
         let _caller_left = self.reply.send(answer);
     }
 }
@@ -185,7 +190,7 @@ fn run(mut db: Connection, mut writes: mpsc::Receiver<Box<dyn Write>>, file: Opt
     }
 }
 
-/// One transaction with all of them. An error means that nothing of it was written.
+/// Commits a group of writes as one transaction. After an error nothing of it is in the file.
 fn commit(
     db: &mut Connection,
     group: &mut [Box<dyn Write>],
@@ -193,18 +198,18 @@ fn commit(
     shared: &Shared,
 ) -> Result<(), SqliteError> {
     const COMMITTING: &str = "committing a transaction";
-    shared.go_on()?;
+    shared.check_not_stopped()?;
     let path: &Path = &shared.path;
     let failed = |doing| move |error| SqliteError::of(path, doing, error);
     db.prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut begin| begin.execute([]))
         .map_err(failed("beginning a transaction"))?;
     let before = db.total_changes();
-    let mut written = schema::still_ours(path, db);
+    let mut written = schema::check_version_again(path, db);
     let alone = group.len() == 1;
     for write in group {
-        // One of them may have found damage.
-        written = written.and_then(|()| shared.go_on());
+        // The write before may have found damage.
+        written = written.and_then(|()| shared.check_not_stopped());
         if written.is_err() {
             break;
         }
@@ -212,18 +217,19 @@ fn commit(
             written = Err(shared.name(fault, write.doing()));
         }
     }
-    written = written.and_then(|()| shared.go_on());
-    // A file that is no longer where it was would be written, and never found again.
+    written = written.and_then(|()| shared.check_not_stopped());
+    // A file that was moved or deleted can still be written, but nobody would find what is written.
     if written.is_ok() && file.is_some_and(|file| !file.is_at(path)) {
         written = Err(SqliteError::Moved { path: path.to_owned(), doing: COMMITTING });
     }
     let committed = written.and_then(|()| match db.is_autocommit() {
-        // The only write was refused, and has taken everything back.
+        // The only write was refused, and has rolled the transaction back.
         true => Ok(0),
         false => db.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(failed(COMMITTING)),
     });
     if committed.is_err() && !db.is_autocommit() {
-        let _the_first_error_counts = db.execute_batch("ROLLBACK");
+        // The error that led here is the one to report. If the rollback fails as well, the next `BEGIN` does, too.
+        let _reported_above = db.execute_batch("ROLLBACK");
     }
     if committed.is_ok() && db.total_changes() != before {
         shared.commits.fetch_add(1, Ordering::Relaxed);

@@ -49,7 +49,7 @@ fn a_newer_schema_is_refused() {
     drop(place.store());
     rusqlite::Connection::open(place.file()).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
     let before = fs::read(place.file()).unwrap();
-    assert!(matches!(place.error(), SqliteError::Newer { found: 99, known: 2, .. }));
+    assert!(matches!(place.error(), SqliteError::Newer { found: 99, known: 3, .. }));
     untouched(&place, &before);
 }
 
@@ -169,5 +169,85 @@ async fn a_file_that_was_moved_while_open_is_not_written() {
     for _ in 0..2 {
         let error = store.append(batch(&id, 1, 1, &[said(2, "lost")])).await.unwrap_err();
         assert!(matches!(cause(&error), SqliteError::Moved { .. }), "{error:?}");
+    }
+}
+
+/// Another program changes the file by hand.
+fn by_hand(place: &Place, sql: &str) {
+    rusqlite::Connection::open(place.file()).unwrap().execute_batch(sql).unwrap();
+}
+
+#[tokio::test]
+async fn a_log_that_lacks_an_event_is_an_error_that_names_conversation_and_seq() {
+    for (missing, sql) in [
+        (1, "DELETE FROM event WHERE seq = 1"),
+        (3, "DELETE FROM event WHERE seq = 3"),
+        (5, "DELETE FROM event WHERE seq = 5"),
+        (4, "DELETE FROM event WHERE seq > 3"),
+    ] {
+        let place = Place::new();
+        let id = filled(&place, 5).await;
+        by_hand(&place, sql);
+        let store = place.store();
+        let first_gap_from_the_end = if missing == 4 { 5 } else { missing };
+        for (error, gap) in [
+            (store.log(&id, 1, usize::MAX).await.unwrap_err(), missing),
+            (store.log(&id, missing, 1).await.unwrap_err(), missing),
+            (store.tail(&id, u64::MAX, u64::MAX).await.unwrap_err(), first_gap_from_the_end),
+        ] {
+            let SqliteError::MissingEvent { conversation, seq, .. } = cause(&error) else { panic!("{error:?}") };
+            assert_eq!((conversation, *seq), (&id, gap), "{sql}");
+            assert!(cause(&error).to_string().contains("conversation c"), "{error:?}");
+        }
+        // What lies before the gap can be read, and other conversations go on.
+        assert_eq!(store.log(&id, 1, missing as usize - 1).await.unwrap().len() as u64, missing - 1);
+        claim(&store, &"other".into(), "w", NOW).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_should_not_be_there_is_an_error_that_names_conversation_and_seq() {
+    let copy = "INSERT INTO event (conversation, seq, turn, at, type, format, tokens, body)
+                SELECT conversation, 6, turn, at, type, format, tokens, replace(body, '\"seq\":5', '\"seq\":6')
+                  FROM event WHERE seq = 5";
+    let mislabelled = "UPDATE event SET body = replace(body, '\"seq\":5', '\"seq\":6') WHERE seq = 5";
+    for sql in [copy, mislabelled] {
+        let place = Place::new();
+        let id = filled(&place, 5).await;
+        by_hand(&place, sql);
+        let store = place.store();
+        for error in
+            [store.log(&id, 1, usize::MAX).await.unwrap_err(), store.tail(&id, u64::MAX, u64::MAX).await.unwrap_err()]
+        {
+            let SqliteError::UnexpectedEvent { conversation, seq, .. } = cause(&error) else { panic!("{error:?}") };
+            assert_eq!((conversation, *seq), (&id, 6), "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_conversation_that_cannot_be_read_does_not_hide_the_others() {
+    for sql in [
+        "UPDATE conversation SET owner = 'nonsense' WHERE id = 'c'",
+        "UPDATE conversation SET format = 9 WHERE id = 'c'",
+        "UPDATE conversation SET standing = 'flying' WHERE id = 'c'",
+    ] {
+        let place = Place::new();
+        filled(&place, 1).await;
+        for other in ["a", "b"] {
+            claim(&place.store(), &other.into(), "w", NOW).await.unwrap();
+        }
+        by_hand(&place, sql);
+        let store = place.store();
+        let listing = store.list_with_errors().await.unwrap();
+        assert_eq!(listing.conversations.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["b", "a"], "{sql}");
+        let [unreadable] = &listing.unreadable[..] else { panic!("{listing:?}") };
+        assert_eq!(unreadable.id.as_ref().map(ConversationId::as_str), Some("c"));
+        let is_of_the_row =
+            matches!(unreadable.error, SqliteError::Unreadable { .. } | SqliteError::NewerFormat { .. });
+        assert!(is_of_the_row, "{:?}", unreadable.error);
+        let error = store.list().await.unwrap_err();
+        assert_eq!(error.to_string(), "the store failed while listing conversation c");
+        store.renew(&"a".into(), 1, NOW).await.unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! Promises of the SQLite store, one file each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+mod answering;
 mod bad_files;
 mod child;
 mod conforming;

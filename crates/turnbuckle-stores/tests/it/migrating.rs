@@ -1,12 +1,13 @@
 //! Files of older versions: brought up to date with everything in them.
 
-use turnbuckle::ConversationId;
-use turnbuckle::store::{InboxFilter, Job, JobLease, LEASE, Store};
+use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Job, JobLease, LEASE, Store};
+use turnbuckle::{Actor, ConversationId};
+use turnbuckle_stores::sqlite::AnswerDelivery;
 use turnbuckle_stores::{SqliteError, SqliteStore};
 
 use crate::kit::{NOW, Place, claim, hooks, job, message, record, said};
 
-/// A file as the first version left it: a conversation with an event, a letter, hook records, and a job that a lost process holds.
+/// A file as the first version left it: a conversation with an event, an inbox item, hook records, and a job that is leased to a lost process.
 fn first_version(place: &Place) -> ConversationId {
     let db = rusqlite::Connection::open(place.file()).unwrap();
     db.execute_batch(include_str!("../../src/sqlite/v1.sql")).unwrap();
@@ -47,7 +48,7 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
     let place = Place::new();
     let id = first_version(&place);
     let looked = SqliteStore::open_read_only(place.file()).unwrap_err();
-    assert!(matches!(looked, SqliteError::Older { found: 1, known: 2, .. }), "{looked:?}");
+    assert!(matches!(looked, SqliteError::Older { found: 1, known: 3, .. }), "{looked:?}");
     let store = place.store();
     assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), [message("t2")]);
@@ -56,7 +57,7 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
         let hold = JobLease { writer: &"w".into(), from, lasts: LEASE };
         store.take_job(&id, &hooks("memory"), hold).await.unwrap()
     };
-    assert_eq!(take(NOW).await, None, "the hold of the older program counts");
+    assert_eq!(take(NOW).await, None, "the lease of the older program counts");
     assert_eq!(take(NOW.after(LEASE)).await.unwrap().tries, 1);
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().seq, 1);
     drop(store);
@@ -65,5 +66,70 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
+}
+
+/// Brings a file of the first version to the second, by the statements that an older program had.
+fn second_version(place: &Place) -> ConversationId {
+    let id = first_version(place);
+    let db = rusqlite::Connection::open(place.file()).unwrap();
+    db.execute_batch(include_str!("../../src/sqlite/v2.sql")).unwrap();
+    let answer = |item: &str, call: &str| {
+        let kind = InboxKind::Answer { call: call.into(), answer: Answer::Approve, digest: None };
+        InboxItem { id: item.into(), from: Actor::System, at: NOW, kind }
+    };
+    let cancel = InboxItem { kind: InboxKind::Cancel { turn: "t1".into() }, ..answer("l4", "") };
+    for item in [answer("l1", "c1"), answer("l2", "c1"), answer("l3", "c2"), cancel] {
+        let body = serde_json::to_string(&item).unwrap();
+        db.execute(
+            "INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, ?, 0, 1, ?)",
+            (&*item.id, body),
+        )
+        .unwrap();
+    }
+    db.execute("INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, 'l5', 0, 1, 'not JSON')", [])
+        .unwrap();
+    db.execute_batch("PRAGMA user_version = 2;").unwrap();
+    id
+}
+
+/// What the column `answers` says of each order in the inbox.
+fn answers(place: &Place) -> Vec<(String, Option<String>)> {
+    let db = rusqlite::Connection::open(place.file()).unwrap();
+    let mut query = db.prepare("SELECT letter, answers FROM inbox WHERE opens = 0 ORDER BY place").unwrap();
+    query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn a_file_of_the_second_version_learns_which_calls_its_answers_are_for() {
+    let place = Place::new();
+    let id = second_version(&place);
+    let store = place.store();
+    let of = |item: &str, call: Option<&str>| (item.to_owned(), call.map(str::to_owned));
+    assert_eq!(
+        answers(&place),
+        [of("l1", Some("c1")), of("l2", None), of("l3", Some("c2")), of("l4", None), of("l5", None)],
+        "the first answer to a call has its key, and what cannot be read has none"
+    );
+    let late = InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None };
+    let late = InboxItem { id: "l6".into(), from: Actor::System, at: NOW, kind: late };
+    assert_eq!(store.deliver_answer(&id, late).await.unwrap(), AnswerDelivery::AlreadyAnswered);
+    assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
+}
+
+#[tokio::test]
+async fn a_file_of_the_second_version_can_be_looked_at_before_it_is_migrated() {
+    let place = Place::new();
+    let id = second_version(&place);
+    let store = SqliteStore::open_read_only(place.file()).unwrap();
+    assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
+    assert_eq!(store.list().await.unwrap().len(), 1);
+    assert!(store.due(NOW, None, 9).await.unwrap().len() <= 1);
+    assert_eq!(store.jobs(&id).await.unwrap().len(), 1);
+    drop(store);
+    let version: i64 = rusqlite::Connection::open(place.file())
+        .unwrap()
+        .query_row("PRAGMA user_version", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 2, "and stays as it is");
 }

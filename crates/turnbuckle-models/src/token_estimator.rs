@@ -1,38 +1,39 @@
-//! How long a text is to a model: counted where its tokenizer is public, else estimated by what the provider counted before.
+//! How many tokens a text has: counted where the model's tokenizer is public, else estimated from what the provider counted in
+//! earlier requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use turnbuckle::Part;
 use turnbuckle::model::Request;
 
-/// A reply with fewer tokens of input says too little about how long text is.
-const ENOUGH: u64 = 100;
-/// An estimate is this much more, in percent.
+/// A request with fewer input tokens is mostly overhead, and says little about the tokens of a text.
+const FEWEST: u64 = 100;
+/// What is added to an estimate, in percent.
 const MARGIN: u64 = 10;
-/// No language has more tokens than bytes.
+/// The most tokens in a million bytes: no tokenizer makes more tokens than there are bytes.
 const MOST: u64 = 1_000_000;
 
-/// Measures text for one model.
+/// Counts or estimates the tokens of texts for one model. Clones of a client share it.
 #[derive(Debug, Default)]
-pub(crate) struct Ruler {
-    /// Tokens in a million bytes, as the provider counted; 0: it has not counted yet.
+pub(crate) struct TokenEstimator {
+    /// Tokens in a million bytes, averaged over the provider's counts; 0 before the first one.
     learned: AtomicU64,
     tokenizer: Tokenizer,
 }
 
-/// Which of the public tokenizers a model has.
+/// A public tokenizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Tokenizer {
     #[default]
     Unknown,
-    /// GPT-4o and everything of OpenAI's since.
+    /// Of GPT-4o and OpenAI's models since.
     O200k,
-    /// GPT-4 and 3.5.
+    /// Of GPT-4 and 3.5.
     Cl100k,
 }
 
-impl Ruler {
-    /// For a model by OpenAI's name for it; gateways put `openai/` in front.
+impl TokenEstimator {
+    /// For a model by OpenAI's name for it. Gateways put `openai/` in front.
     pub(crate) fn for_openai(model: &str) -> Self {
         let model = model.strip_prefix("openai/").unwrap_or(model);
         let begins = |names: &[&str]| names.iter().any(|name| model.starts_with(name));
@@ -46,7 +47,7 @@ impl Ruler {
         Self { learned: AtomicU64::new(0), tokenizer }
     }
 
-    /// Tokens of `text`, if anything is known.
+    /// The tokens of `text`; `None` before the provider has counted anything.
     pub(crate) fn count(&self, text: &str) -> Option<u64> {
         self.tokenizer.count(text).or_else(|| {
             let learned = Some(self.learned.load(Ordering::Relaxed)).filter(|learned| *learned > 0)?;
@@ -55,17 +56,19 @@ impl Ruler {
         })
     }
 
-    /// The provider counted `input` tokens in a request of so many bytes.
+    /// Learns from the provider's count: `input` tokens in a request of this many bytes. A request with attachments teaches
+    /// nothing, since their tokens do not follow from their bytes.
     pub(crate) fn learn(&self, request: &Request, bytes: usize, input: u64) {
         let attached = |part: &Part| matches!(part, Part::Image { .. } | Part::File { .. } | Part::Provider { .. });
         let has_attachments = request.messages.iter().any(|message| message.content().parts().iter().any(attached));
-        if self.tokenizer.is_public() || input < ENOUGH || bytes == 0 || has_attachments {
+        if self.tokenizer.is_public() || input < FEWEST || bytes == 0 || has_attachments {
             return;
         }
         let now = input.saturating_mul(1_000_000).div_ceil(bytes as u64).clamp(1, MOST);
-        // The latest count weighs a quarter: a conversation changes its language slowly.
+        // The latest count weighs a quarter: the language of a conversation changes slowly.
         let average = |before: u64| if before == 0 { now } else { (3 * before + now) / 4 };
-        let _ = self.learned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| Some(average(before)));
+        // Requests that end at the same time both count. The update fails only if the closure returns `None`.
+        let _previous = self.learned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| Some(average(before)));
     }
 }
 
@@ -107,32 +110,32 @@ mod tests {
 
     #[test]
     fn what_the_provider_counted_corrects_the_estimate() {
-        let ruler = Ruler::default();
-        assert_eq!(ruler.count("12345678"), None);
-        ruler.learn(&request("x".into()), 2000, 1000);
-        assert_eq!(ruler.count(&"x".repeat(1000)), Some(550));
-        ruler.learn(&request("x".into()), 2000, 2000);
-        assert_eq!(ruler.count(&"x".repeat(1000)), Some(687));
+        let estimator = TokenEstimator::default();
+        assert_eq!(estimator.count("12345678"), None);
+        estimator.learn(&request("x".into()), 2000, 1000);
+        assert_eq!(estimator.count(&"x".repeat(1000)), Some(550));
+        estimator.learn(&request("x".into()), 2000, 2000);
+        assert_eq!(estimator.count(&"x".repeat(1000)), Some(687));
     }
 
     #[test]
     fn what_says_nothing_about_text_teaches_nothing() {
-        let ruler = Ruler::default();
-        ruler.learn(&request("x".into()), 2000, 5);
-        ruler.learn(&request("x".into()), 0, 5000);
+        let estimator = TokenEstimator::default();
+        estimator.learn(&request("x".into()), 2000, 5);
+        estimator.learn(&request("x".into()), 0, 5000);
         let picture = Part::Image { media_type: "image/png".into(), data: Some("A".repeat(5000).into()), url: None };
-        ruler.learn(&request(picture.into()), 9000, 1500);
-        assert_eq!(ruler.count("hello"), None);
-        ruler.learn(&request("x".into()), 1, u64::MAX);
-        assert_eq!(ruler.count("hello"), Some(5));
+        estimator.learn(&request(picture.into()), 9000, 1500);
+        assert_eq!(estimator.count("hello"), None);
+        estimator.learn(&request("x".into()), 1, u64::MAX);
+        assert_eq!(estimator.count("hello"), Some(5));
     }
 
     #[cfg(feature = "tokenizer")]
     #[test]
     fn where_the_tokenizer_is_public_it_counts() {
-        assert_eq!(Ruler::for_openai("gpt-5-mini").count("hello world"), Some(2));
-        assert_eq!(Ruler::for_openai("openai/gpt-4o").count("你好,世界"), Some(3));
-        assert_eq!(Ruler::for_openai("gpt-4").count("hello world"), Some(2));
-        assert_eq!(Ruler::for_openai("llama3").count("hello"), None);
+        assert_eq!(TokenEstimator::for_openai("gpt-5-mini").count("hello world"), Some(2));
+        assert_eq!(TokenEstimator::for_openai("openai/gpt-4o").count("你好,世界"), Some(3));
+        assert_eq!(TokenEstimator::for_openai("gpt-4").count("hello world"), Some(2));
+        assert_eq!(TokenEstimator::for_openai("llama3").count("hello"), None);
     }
 }

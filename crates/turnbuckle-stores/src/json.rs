@@ -1,16 +1,17 @@
-//! Bodies as JSON. Whatever is written can be read again: that is checked before it is written.
+//! Bodies as JSON. A body that could not be parsed again is refused before it is written.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use turnbuckle::store::StoreError;
 
-/// How deep a body may be nested. Reading needs stack for each level; models' JSON ends at 128.
+/// The deepest nesting of a body. Parsing needs stack for each level. The JSON of models ends at 128 levels, and an event adds
+/// a few of its own.
 const DEPTH: usize = 512;
-/// Of the threads that read bodies: enough for [`DEPTH`] levels several times over, also without optimisation.
-pub(super) const STACK: usize = 8 << 20;
+/// The stack of the threads that parse bodies: enough for [`DEPTH`] levels several times over, also in a debug build.
+pub(crate) const STACK: usize = 8 << 20;
 
-/// As it is stored.
-pub(super) fn json(thing: &impl Serialize, doing: &str) -> Result<String, StoreError> {
+/// Writes a body. `doing` is named in the error.
+pub(crate) fn json(thing: &impl Serialize, doing: &str) -> Result<String, StoreError> {
     let failed = |source| StoreError::Failed { doing: doing.to_owned(), source };
     let body = serde_json::to_string(thing).map_err(|error| failed(error.into()))?;
     if depth(body.as_bytes()) > DEPTH {
@@ -19,8 +20,9 @@ pub(super) fn json(thing: &impl Serialize, doing: &str) -> Result<String, StoreE
     Ok(body)
 }
 
-/// From what [`json`] made. Its own limit of 128 levels would refuse the deepest arguments once they stand in an event.
-pub(super) fn parsed<T: DeserializeOwned>(body: &str) -> Result<T, serde_json::Error> {
+/// Parses what [`json`] wrote. serde_json's own limit of 128 levels is lifted up to [`DEPTH`]: tool arguments that reach it are
+/// stored inside an event.
+pub(crate) fn parsed<T: DeserializeOwned>(body: &str) -> Result<T, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(body);
     if depth(body.as_bytes()) <= DEPTH {
         reader.disable_recursion_limit();
@@ -30,6 +32,7 @@ pub(super) fn parsed<T: DeserializeOwned>(body: &str) -> Result<T, serde_json::E
     Ok(thing)
 }
 
+/// How deep arrays and objects are nested. Brackets inside strings do not count.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut quoted) = (0usize, 0, false);
     let mut bytes = json.iter();

@@ -1,0 +1,79 @@
+//! The list of conversations.
+
+use rusqlite::{Connection, Row};
+use turnbuckle::store::{ConversationStatus, ConversationSummary};
+use turnbuckle::{ConversationId, Timestamp};
+
+use super::SqliteError;
+use super::error::Fault;
+use super::lease::LeaseRow;
+use super::process::Process;
+use super::read::body;
+
+/// What [`SqliteStore::list_with_errors`](super::SqliteStore::list_with_errors) found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The conversations that can be read, the newest first.
+    pub conversations: Vec<ConversationSummary>,
+    /// Those that cannot.
+    pub unreadable: Vec<UnreadableConversation>,
+}
+
+/// A conversation whose row cannot be read.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnreadableConversation {
+    /// The conversation's id; `None` if that is what cannot be read.
+    pub id: Option<ConversationId>,
+    /// What is wrong with the row.
+    pub error: SqliteError,
+}
+
+/// A row that cannot be read: the conversation's id, if that can, and why.
+pub(super) type Unreadable = (Option<ConversationId>, Fault);
+
+/// All conversations, the newest first, and the rows that cannot be read. An error of the file itself is an error of the whole
+/// list.
+pub(super) fn list(
+    db: &Connection,
+    me: Option<&Process>,
+) -> Result<(Vec<ConversationSummary>, Vec<Unreadable>), Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT format, owner, id, opened, written, seq, standing, due, lease_until, process
+           FROM conversation ORDER BY made DESC",
+    )?;
+    let mut rows = query.query([])?;
+    let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        match summary(row, me) {
+            Ok(summary) => listed.push(summary),
+            // The row's error is reported; whether its id can be read is told by the `Option`.
+            Err(fault) => unreadable.push((id(row).ok(), fault)),
+        }
+    }
+    Ok((listed, unreadable))
+}
+
+fn id(row: &Row<'_>) -> Result<ConversationId, Fault> {
+    Ok(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into())
+}
+
+fn summary(row: &Row<'_>, me: Option<&Process>) -> Result<ConversationSummary, Fault> {
+    let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
+    let lease = LeaseRow { from: None, until: row.get(8)?, process: row.get(9)? };
+    Ok(ConversationSummary {
+        held: lease.until_unless_dead(me),
+        id: id(row)?,
+        owner: body(row)?,
+        opened: time(3)?,
+        written: time(4)?,
+        seq: row.get::<_, i64>(5)?.unsigned_abs(),
+        standing: match row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)? {
+            "idle" => ConversationStatus::Idle,
+            "running" => ConversationStatus::Running,
+            "waiting" => ConversationStatus::Waiting { until: time(7)? },
+            other => return Err(Fault::UnknownStatus(other.to_owned())),
+        },
+    })
+}
