@@ -209,7 +209,7 @@ fn append(batch: &Batch<'_>) -> Append {
             ScratchWrite::Delete => Some(None),
         },
         records: (!batch.records.is_empty()).then(|| text(&batch.records)),
-        standing: batch.standing.map(|standing| match standing {
+        standing: batch.status.map(|status| match status {
             ConversationStatus::Idle => ("idle", None),
             ConversationStatus::Running => ("running", Some(0)),
             ConversationStatus::Waiting { until } => ("waiting", Some(number(until.as_millis()))),

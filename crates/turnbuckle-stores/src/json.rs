@@ -12,10 +12,9 @@ pub(crate) const STACK: usize = 8 << 20;
 
 /// Writes a body. `doing` is named in the error.
 pub(crate) fn json(thing: &impl Serialize, doing: &str) -> Result<String, StoreError> {
-    let failed = |source| StoreError::Failed { doing: doing.to_owned(), source };
-    let body = serde_json::to_string(thing).map_err(|error| failed(error.into()))?;
+    let body = serde_json::to_string(thing).map_err(|error| StoreError::failed(doing, error))?;
     if depth(body.as_bytes()) > DEPTH {
-        return Err(failed(format!("it is nested more than {DEPTH} levels deep").into()));
+        return Err(StoreError::failed(doing, format!("it is nested more than {DEPTH} levels deep")));
     }
     Ok(body)
 }

@@ -18,7 +18,7 @@ use std::io::{self, IsTerminal as _};
 
 use turnbuckle::ConversationId;
 use turnbuckle::conversation::ConversationsBuilder;
-use turnbuckle::turn::PermissionMode;
+use turnbuckle::scope::PermissionMode;
 
 use crate::Stopped;
 use crate::args::{Chat, Common};

@@ -9,8 +9,8 @@ use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
+use turnbuckle::scope::PermissionMode;
 use turnbuckle::store::Job;
-use turnbuckle::turn::PermissionMode;
 use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
 
 use super::verdict::{self, ResolveHints};

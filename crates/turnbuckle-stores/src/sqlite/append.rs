@@ -8,7 +8,7 @@ use turnbuckle::{Actor, ConversationId, Timestamp};
 use super::error::Fault;
 use super::read::owner;
 use super::rows::{OwnedBatch, ScratchRow, status_columns};
-use super::{process::Process, sql_integer};
+use super::{inbox, process::Process, sql_integer};
 use crate::format;
 
 /// Moves the end of the log on. The conditions stand in the `WHERE` of the same statement, so a writer whose claim or whose
@@ -39,6 +39,13 @@ impl OwnedBatch {
         self.add_events(db, key)?;
         for item in &self.take {
             db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?.execute((key, &**item))?;
+        }
+        for call in &self.answers {
+            // An answer that another process stored first wins over the one that is written now.
+            if inbox::has_answer(db, key, call)? {
+                let (id, call) = (self.conversation.clone(), call.clone());
+                return Err(StoreError::AlreadyAnswered { id, call }.into());
+            }
         }
         if let Some((turn, body)) = &self.records {
             db.prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?

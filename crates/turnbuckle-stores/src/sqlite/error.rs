@@ -226,7 +226,8 @@ impl SqliteError {
 
 impl From<SqliteError> for StoreError {
     fn from(error: SqliteError) -> Self {
-        Self::Failed { doing: error.doing().to_owned(), source: error.into() }
+        let doing = error.doing().to_owned();
+        Self::failed(doing, error)
     }
 }
 

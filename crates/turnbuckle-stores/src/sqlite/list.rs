@@ -69,7 +69,7 @@ fn summary(row: &Row<'_>, me: Option<&Process>) -> Result<ConversationSummary, F
         opened: time(3)?,
         written: time(4)?,
         seq: row.get::<_, i64>(5)?.unsigned_abs(),
-        standing: match row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)? {
+        status: match row.get_ref(6)?.as_str().map_err(rusqlite::Error::from)? {
             "idle" => ConversationStatus::Idle,
             "running" => ConversationStatus::Running,
             "waiting" => ConversationStatus::Waiting { until: time(7)? },

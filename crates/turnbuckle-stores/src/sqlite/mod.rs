@@ -51,7 +51,6 @@ use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 use crate::json::json;
 use error::Fault;
 pub use error::{Cause, SqliteError};
-pub use inbox::AnswerDelivery;
 use inbox::InboxRow;
 use jobs::JobRow;
 pub use list::{Listing, UnreadableConversation};
@@ -157,14 +156,6 @@ impl SqliteStore {
         let (conversations, faults) = self.inner.readers.read(LISTING, list).await?;
         let unreadable = |(id, fault)| UnreadableConversation { id, error: self.inner.shared.name(fault, LISTING) };
         Ok(Listing { conversations, unreadable: faults.into_iter().map(unreadable).collect() })
-    }
-
-    /// Delivers the answer to a suspended call, if its question is open and no other answer came first. Check and delivery are
-    /// one transaction: of two answers that come at once, from any processes, exactly one is delivered. An item that is no
-    /// answer is delivered as by [`Store::deliver`].
-    pub async fn deliver_answer(&self, id: &ConversationId, item: InboxItem) -> Result<AnswerDelivery, StoreError> {
-        let (id, item) = (id.clone(), InboxRow::of(item)?);
-        self.write("adding an answer to an inbox", move |db| inbox::deliver_answer(db, &id, &item)).await
     }
 }
 
@@ -296,7 +287,7 @@ impl Store for SqliteStore {
                 None => Ok(conversations),
                 Some(UnreadableConversation { id, error }) => {
                     let which = id.map_or_else(|| "whose id cannot be read".to_owned(), |id| id.to_string());
-                    Err(StoreError::Failed { doing: format!("listing conversation {which}"), source: error.into() })
+                    Err(StoreError::failed(format!("listing conversation {which}"), error))
                 }
             }
         })

@@ -21,6 +21,8 @@ pub(super) struct OwnedBatch {
     pub(super) events: Vec<EventRow>,
     /// Ids of the inbox items that this write takes up.
     pub(super) take: Vec<Text>,
+    /// Calls that people or clients answer with this write.
+    pub(super) answers: Vec<CallId>,
     pub(super) scratch: ScratchRow,
     /// Hook records of a turn, as one body.
     pub(super) records: Option<(TurnId, String)>,
@@ -76,6 +78,7 @@ impl OwnedBatch {
             expected_seq: batch.expected_seq,
             events: batch.events.iter().map(|event| EventRow::of(event)).collect::<Result<_, _>>()?,
             take: batch.take.to_vec(),
+            answers: batch.events.iter().filter_map(|event| event.kind.answers()).cloned().collect(),
             scratch: match batch.scratch {
                 ScratchWrite::Keep => ScratchRow::Keep,
                 ScratchWrite::Put(scratch) => ScratchRow::Put(json(scratch, "writing the scratch of a turn as JSON")?),
@@ -89,7 +92,7 @@ impl OwnedBatch {
             job_lease: batch.hold,
             done: batch.done.iter().map(JobKey::of).collect(),
             totals: batch.totals,
-            status: batch.standing,
+            status: batch.status,
             lease: batch.lease,
         })
     }

@@ -7,7 +7,6 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::{Answer, Batch, InboxFilter, InboxItem, InboxKind, Store, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId};
 use turnbuckle_stores::SqliteStore;
-use turnbuckle_stores::sqlite::AnswerDelivery;
 
 use crate::kit::{NOW, Place, batch, claim, said};
 
@@ -47,17 +46,17 @@ async fn of_many_answers_at_once_exactly_one_is_delivered() {
         let item =
             answer(&format!("l{sender}"), "c1", if sender % 2 == 0 { Answer::Approve } else { Answer::Deny(None) });
         let (store, id) = (stores[sender % 2].clone(), id.clone());
-        async move { (sender, store.deliver_answer(&id, item).await.unwrap()) }
+        async move { (sender, store.deliver(&id, item).await) }
     });
     let told = futures_util::future::join_all(deliveries).await;
-    let winners: Vec<usize> =
-        told.iter().filter(|(_, told)| *told == AnswerDelivery::Delivered).map(|(sender, _)| *sender).collect();
+    let winners: Vec<usize> = told.iter().filter(|(_, told)| told.is_ok()).map(|(sender, _)| *sender).collect();
     let [winner] = winners[..] else { panic!("{told:?}") };
-    assert_eq!(told.iter().filter(|(_, told)| *told == AnswerDelivery::AlreadyAnswered).count(), 39);
+    let late = |told: &Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
+    assert_eq!(told.iter().filter(|(_, told)| late(told)).count(), 39);
     let inbox = stores[0].inbox(&id, InboxFilter::All).await.unwrap();
     assert_eq!(inbox.iter().map(|item| &*item.id).collect::<Vec<_>>(), [format!("l{winner}")]);
-    let other = stores[1].deliver_answer(&id, answer("other", "c2", Answer::Approve)).await.unwrap();
-    assert_eq!(other, AnswerDelivery::Delivered, "another call has an answer of its own");
+    let other = stores[1].deliver(&id, answer("other", "c2", Answer::Approve)).await;
+    other.expect("another call has an answer of its own");
 }
 
 #[tokio::test]
@@ -65,20 +64,14 @@ async fn an_answer_that_the_writer_has_taken_up_is_still_the_first() {
     let place = Place::new();
     let store = place.store();
     let id = asking(&store, &[asked(1, "c1")]).await;
-    assert_eq!(
-        store.deliver_answer(&id, answer("l1", "c1", Answer::Approve)).await.unwrap(),
-        AnswerDelivery::Delivered
-    );
+    store.deliver(&id, answer("l1", "c1", Answer::Approve)).await.unwrap();
     let (take, events) = (["l1".into()], [resolved(2, "c1")]);
     store.append(Batch { take: &take, ..batch(&id, 1, 1, &events) }).await.unwrap();
-    let late = store.deliver_answer(&id, answer("l2", "c1", Answer::Deny(None))).await.unwrap();
-    assert_eq!(late, AnswerDelivery::AlreadyAnswered);
+    let late = store.deliver(&id, answer("l2", "c1", Answer::Deny(None))).await;
+    assert!(matches!(late, Err(StoreError::NotAsked { .. })), "{late:?}");
     // The call is asked about again, as after a crash: that question is open.
     store.append(batch(&id, 1, 2, &[asked(3, "c1")])).await.unwrap();
-    assert_eq!(
-        store.deliver_answer(&id, answer("l3", "c1", Answer::Approve)).await.unwrap(),
-        AnswerDelivery::Delivered
-    );
+    store.deliver(&id, answer("l3", "c1", Answer::Approve)).await.unwrap();
 }
 
 #[tokio::test]
@@ -89,12 +82,12 @@ async fn an_answer_to_nothing_that_is_open_is_not_delivered() {
         let place = Place::new();
         let store = place.store();
         let id = asking(&store, &log).await;
-        let told = store.deliver_answer(&id, answer("l1", "c1", Answer::Approve)).await.unwrap();
-        assert_eq!(told, AnswerDelivery::NotOpen, "{log:?}");
+        let told = store.deliver(&id, answer("l1", "c1", Answer::Approve)).await;
+        assert!(matches!(told, Err(StoreError::NotAsked { .. })), "{told:?} after {log:?}");
         assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), []);
     }
     let place = Place::new();
-    let nowhere = place.store().deliver_answer(&"none".into(), answer("l1", "c1", Answer::Approve)).await;
+    let nowhere = place.store().deliver(&"none".into(), answer("l1", "c1", Answer::Approve)).await;
     assert!(matches!(nowhere, Err(StoreError::NotFound { .. })));
 }
 
@@ -105,18 +98,6 @@ async fn an_answer_to_a_turn_that_is_over_is_not_delivered() {
     let id = asking(&store, &[asked(1, "c1"), said(2, "stands for the end of the turn")]).await;
     let by_hand = rusqlite::Connection::open(place.file()).unwrap();
     by_hand.execute_batch("UPDATE event SET type = 'turn_ended' WHERE seq = 2").unwrap();
-    let told = store.deliver_answer(&id, answer("l1", "c1", Answer::Approve)).await.unwrap();
-    assert_eq!(told, AnswerDelivery::NotOpen);
-}
-
-#[tokio::test]
-async fn an_answer_that_was_delivered_in_the_plain_way_counts_as_the_first() {
-    let place = Place::new();
-    let store = place.store();
-    let id = asking(&store, &[asked(1, "c1")]).await;
-    store.deliver(&id, answer("l1", "c1", Answer::Approve)).await.unwrap();
-    store.deliver(&id, answer("l2", "c1", Answer::Approve)).await.unwrap();
-    let late = store.deliver_answer(&id, answer("l3", "c1", Answer::Deny(None))).await.unwrap();
-    assert_eq!(late, AnswerDelivery::AlreadyAnswered);
-    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 2);
+    let told = store.deliver(&id, answer("l1", "c1", Answer::Approve)).await;
+    assert!(matches!(told, Err(StoreError::NotAsked { .. })), "{told:?}");
 }

@@ -12,8 +12,8 @@ use turnbuckle::hook::{
     AfterModel, AfterTool, BeforeAgent, BeforeAgentContext, BeforeTool, Hook, OnStop, OnStopContext,
 };
 use turnbuckle::message::{Part, Reply, ToolCall, Usage};
+use turnbuckle::scope::PermissionMode;
 use turnbuckle::tool::Output;
-use turnbuckle::turn::PermissionMode;
 use turnbuckle::{BoxError, ConversationId, Turn, TurnId};
 
 use super::answer::{AgentAnswer, NoAnswer, ReplyAnswer, ResultAnswer, Said, StopAnswer, ToolAnswer, said};

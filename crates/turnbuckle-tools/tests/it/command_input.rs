@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnbuckle::hook::{HookEntry, Point};
 use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::scope::PermissionMode;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::turn::PermissionMode;
 use turnbuckle::{Agent, AgentBuilder};
 use turnbuckle_tools::{CommandHook, CommandLine, CommandPoint};
 

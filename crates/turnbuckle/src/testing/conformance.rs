@@ -64,10 +64,11 @@ promises! {
     work:
         a_delivered_message_stays_until_a_write_takes_it,
         an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out,
+        of_the_answers_to_a_call_the_first_that_is_stored_wins,
         jobs_stay_until_they_are_settled,
         a_job_is_taken_by_one_until_its_hold_lapses,
         what_nobody_does_is_due,
-        letters_and_jobs_are_due,
+        inbox_items_and_jobs_are_due,
         of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents,
         orders_are_read_without_the_messages_among_them,
         a_job_is_counted_when_it_is_taken,

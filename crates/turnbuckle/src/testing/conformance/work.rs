@@ -3,6 +3,8 @@
 use futures_util::future::join_all;
 
 use super::*;
+use crate::event::{Question, Resolved};
+use crate::store::Answer;
 
 /// The next job for a process that has all hooks of these tests.
 async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
@@ -45,6 +47,35 @@ pub(super) async fn an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out
     store.append(Batch { take: &taken, ..batch(&id, epoch, 0, &[said("t7", 1)]) }).await.unwrap();
     store.deliver(&id, message("one more")).await.unwrap();
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 2 * MAX_INBOX);
+}
+
+pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
+    let question = Question::Elicitation { question: "Which?".into(), schema: None };
+    let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE) };
+    let by = Author::User("ann".into());
+    let resolved = |decision| EventKind::Resolution { call: "c1".into(), decision, by: by.clone(), reason: None };
+    let answer = |item: &str| InboxItem {
+        id: item.into(),
+        from: ann(),
+        at: NOW,
+        kind: InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None },
+    };
+    let is_not_asked = |told: Result<(), StoreError>| matches!(told, Err(StoreError::NotAsked { .. }));
+    let is_answered = |told: Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
+    assert!(is_not_asked(store.deliver(&id, answer("l0")).await), "nothing is asked yet");
+    store.append(batch(&id, epoch, 0, &[event(1, asked)])).await.unwrap();
+    store.deliver(&id, answer("l1")).await.unwrap();
+    assert!(is_answered(store.deliver(&id, answer("l2")).await), "the first answer waits in the inbox");
+    // The writer's own answer is the second one as well.
+    let denied = [event(2, resolved(Resolved::Denied))];
+    assert!(is_answered(store.append(batch(&id, epoch, 1, &denied)).await), "a writer overrules no stored answer");
+    let taken = ["l1".into()];
+    let approved = [event(2, resolved(Resolved::Approved))];
+    store.append(Batch { take: &taken, ..batch(&id, epoch, 1, &approved) }).await.unwrap();
+    assert!(is_not_asked(store.deliver(&id, answer("l3")).await), "the question has its answer");
+    assert!(store.inbox(&id, InboxFilter::All).await.unwrap().is_empty());
 }
 
 pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
@@ -102,7 +133,7 @@ pub(super) async fn what_nobody_does_is_due(store: Shelf) {
     assert_eq!(due(until).await, [id], "its writer is gone");
 }
 
-pub(super) async fn letters_and_jobs_are_due(store: Shelf) {
+pub(super) async fn inbox_items_and_jobs_are_due(store: Shelf) {
     let due = async |at| store.due(at, None, 9).await.unwrap().len();
     let (id, epoch) = opened(&store).await;
     let waiting = Some(ConversationStatus::Waiting { until: later(LEASE * 9) });
