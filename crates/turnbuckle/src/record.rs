@@ -36,8 +36,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of a hook that has just run, with nothing but its decision.
-    pub(crate) fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
+    /// A record with nothing but a decision; the other fields can be set.
+    pub fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
         Self { point, hook, decision, took, tokens: 0, shed: 0, call: None, failure: None, reason: None }
     }
 
@@ -121,18 +121,35 @@ impl std::fmt::Display for Decision {
 }
 
 /// How a hook failed.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum HookFailure {
     /// It returned an error.
-    #[error("{0}")]
-    Error(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    Error(Arc<dyn std::error::Error + Send + Sync>),
     /// It panicked.
-    #[error("it panicked: {0}")]
     Panicked(String),
     /// It took too long and was dropped.
-    #[error("it took longer than {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
+}
+
+impl std::fmt::Display for HookFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Error(error) => error.fmt(f),
+            Self::Panicked(message) => write!(f, "it panicked: {message}"),
+            Self::TimedOut(limit) => write!(f, "it took longer than {}", humantime::format_duration(*limit)),
+        }
+    }
+}
+
+/// Written by hand, because a derived `source` would give the `Arc` instead of the error in it.
+impl std::error::Error for HookFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Error(error) => Some(&**error),
+            _ => None,
+        }
+    }
 }
 
 impl From<BoxError> for HookFailure {

@@ -7,6 +7,7 @@ mod inbox;
 mod job;
 mod scratch;
 
+use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -287,17 +288,15 @@ pub enum Lease {
 }
 
 /// Why a store did not do what it was asked.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Another writer holds the conversation.
-    #[error("conversation {id} is in use by another writer")]
     InUse {
         /// The conversation.
         id: ConversationId,
     },
     /// The writer's claim is no longer the newest.
-    #[error("conversation {id} was taken over: epoch {epoch} is not the newest")]
     Fenced {
         /// The conversation.
         id: ConversationId,
@@ -305,7 +304,6 @@ pub enum StoreError {
         epoch: u64,
     },
     /// The log is longer or shorter than the writer thinks.
-    #[error("the log of conversation {id} ends at {actual}, not at {expected}")]
     WrongSeq {
         /// The conversation.
         id: ConversationId,
@@ -315,19 +313,16 @@ pub enum StoreError {
         actual: u64,
     },
     /// There is no such conversation.
-    #[error("there is no conversation {id}")]
     NotFound {
         /// The conversation.
         id: ConversationId,
     },
     /// As many letters as may wait do so already.
-    #[error("the inbox of conversation {id} is full: {MAX_INBOX} items wait in it")]
     Full {
         /// The conversation.
         id: ConversationId,
     },
     /// An answer to this call is stored already.
-    #[error("call {call} of conversation {id} has an answer already")]
     AlreadyAnswered {
         /// The conversation.
         id: ConversationId,
@@ -335,7 +330,6 @@ pub enum StoreError {
         call: CallId,
     },
     /// No question is open under this call id.
-    #[error("nothing is asked under call {call} of conversation {id}")]
     NotAsked {
         /// The conversation.
         id: ConversationId,
@@ -343,7 +337,6 @@ pub enum StoreError {
         call: CallId,
     },
     /// The medium failed.
-    #[error("the store failed while {doing}")]
     Failed {
         /// What it was doing.
         doing: String,
@@ -356,5 +349,36 @@ impl StoreError {
     /// The medium failed while doing this.
     pub fn failed(doing: impl Into<String>, source: impl Into<crate::BoxError>) -> Self {
         Self::Failed { doing: doing.into(), source: source.into().into() }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { id } => write!(f, "conversation {id} is in use by another writer"),
+            Self::Fenced { id, epoch } => {
+                write!(f, "conversation {id} was taken over: epoch {epoch} is not the newest")
+            }
+            Self::WrongSeq { id, expected, actual } => {
+                write!(f, "the log of conversation {id} ends at {actual}, not at {expected}")
+            }
+            Self::NotFound { id } => write!(f, "there is no conversation {id}"),
+            Self::Full { id } => write!(f, "the inbox of conversation {id} is full: {MAX_INBOX} items wait in it"),
+            Self::AlreadyAnswered { id, call } => {
+                write!(f, "call {call} of conversation {id} has an answer already")
+            }
+            Self::NotAsked { id, call } => write!(f, "nothing is asked under call {call} of conversation {id}"),
+            Self::Failed { doing, .. } => write!(f, "the store failed while {doing}"),
+        }
+    }
+}
+
+/// Written by hand, because a derived `source` would give the `Arc` instead of the error in it.
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed { source, .. } => Some(&**source),
+            _ => None,
+        }
     }
 }

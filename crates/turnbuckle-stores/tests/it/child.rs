@@ -142,8 +142,8 @@ async fn hold(store: SqliteStore) {
 async fn work(store: SqliteStore) {
     let turn = ConversationId::from("turn");
     let epoch = claim(&store, &turn, "child", NOW).await.unwrap().epoch;
-    let standing = Some(ConversationStatus::Running);
-    store.append(Batch { standing, ..batch(&turn, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
+    let status = Some(ConversationStatus::Running);
+    store.append(Batch { status, ..batch(&turn, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
     let id = ConversationId::from("jobs");
     let epoch = claim(&store, &id, "child", NOW).await.unwrap().epoch;
     let (jobs, hold, lease) = (vec![job("memory")], LEASE * 100, Lease::Release);

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::event::{
-    Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved, TurnEnded, Warning,
+    CallDigest, Cause, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved, TurnEnded,
+    Warning,
 };
-use turnbuckle::message::{StopReason, Usage};
+use turnbuckle::message::{StopReason, Text, Usage};
 use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::Store;
 use turnbuckle::tool::Executor;
@@ -25,8 +26,14 @@ fn awkward() -> Arc<Value> {
 
 fn questions() -> Vec<Question> {
     vec![
-        Question::Approval { tool: Some("rm".into()), arguments: awkward(), digest: "d".into(), why: Some("!".into()) },
-        Question::Approval { tool: None, arguments: Arc::new(json!([])), digest: "".into(), why: None },
+        Question::Approval {
+            tool: Some("rm".into()),
+            arguments: awkward(),
+            digest: "d".into(),
+            why: Some("!".into()),
+            again: true,
+        },
+        Question::Approval { tool: None, arguments: Arc::new(json!([])), digest: "".into(), why: None, again: false },
         Question::Elicitation { question: "which?".into(), schema: Some(awkward()) },
         Question::Elicitation { question: "which?".into(), schema: None },
         Question::ClientExec { tool: "click".into(), arguments: awkward() },
@@ -50,7 +57,12 @@ fn kinds() -> Vec<EventKind> {
     let mut kinds = vec![
         EventKind::Injection { hook: "recall".into(), content: content.clone(), place: For::ThisTurn },
         EventKind::Injection { hook: "recall".into(), content: Content::default(), place: For::NextTurn },
-        EventKind::ToolStarted { call: "c1".into(), arguments: awkward(), digest: "d".into(), approved_by: None },
+        EventKind::ToolStarted {
+            call: "c1".into(),
+            arguments: awkward(),
+            digest: CallDigest::from(Text::from("d")),
+            approved_by: None,
+        },
         EventKind::ToolResult { call: "c1".into(), ok: true, content: content.clone() },
         EventKind::ToolResult { call: "c1".into(), ok: false, content: "".into() },
         EventKind::StopFeedback { refusals: Vec::new() },
@@ -59,7 +71,12 @@ fn kinds() -> Vec<EventKind> {
     for by in by.into_iter().chain(system) {
         kinds.push(EventKind::UserMessage { content: content.clone(), by: by.clone() });
         let (arguments, approved_by) = (awkward(), Some(by.clone()));
-        kinds.push(EventKind::ToolStarted { call: "c1".into(), arguments, digest: "d".into(), approved_by });
+        kinds.push(EventKind::ToolStarted {
+            call: "c1".into(),
+            arguments,
+            digest: CallDigest::from(Text::from("d")),
+            approved_by,
+        });
         let (reason, decision) = (Some("so".into()), Resolved::Denied);
         kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason });
     }
@@ -68,7 +85,16 @@ fn kinds() -> Vec<EventKind> {
     {
         for object in [None, Some(awkward())] {
             let (content, annotations) = (content.clone(), object.clone());
-            kinds.push(EventKind::AssistantMessage { attempt: 2, content, stop_reason, usage, object, annotations });
+            kinds.push(EventKind::AssistantMessage {
+                attempt: 2,
+                content,
+                stop_reason,
+                usage,
+                object,
+                annotations,
+                cost: 0.25,
+                model: Some("m".into()),
+            });
         }
     }
     for executor in [Executor::Server, Executor::Human, Executor::Client, Executor::Provider] {
@@ -89,11 +115,16 @@ fn kinds() -> Vec<EventKind> {
         kinds.push(EventKind::TurnEnded(TurnEnded {
             outcome,
             reason: Some("r".into()),
+            cause: Some(Cause::Limit { limit: "max_tokens".into() }),
             by: Some(Author::System(SystemAuthor::Limit)),
             result: Some(awkward()),
             warnings: vec![
-                Warning { hook: None, text: "w".into() },
-                Warning { hook: Some("h".into()), text: "w".into() },
+                Warning { hook: None, text: "w".into(), cause: None },
+                Warning {
+                    hook: Some("h".into()),
+                    text: "w".into(),
+                    cause: Some(Cause::Overruled { hook: "h".into() }),
+                },
             ],
             model_calls: 3,
             usage,
@@ -156,7 +187,7 @@ async fn what_events_have_in_common_is_shared_when_they_come_back() {
     let started = |arguments| EventKind::ToolStarted {
         call: "c1".into(),
         arguments: Arc::new(arguments),
-        digest: "d".into(),
+        digest: CallDigest::from(Text::from("d")),
         approved_by: None,
     };
     let kinds = vec![call(json!({"a": 1})), started(json!({"a": 1})), started(json!({"a": 2}))];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::{Point, Record};
+use turnbuckle::hook::{Decision, Point, Record};
 use turnbuckle::scope::Author;
 use turnbuckle::store::{Batch, Claim, InboxItem, Job, JobKind, JobSelector, Store, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
@@ -54,16 +54,10 @@ pub fn job(hook: &str) -> Job {
 }
 
 pub fn record(hook: &str) -> Record {
-    Record {
-        point: Point::OnStop,
-        hook: hook.into(),
-        decision: "accept".into(),
-        took: Duration::from_nanos(1501),
-        tokens: 3,
-        shed: 1,
-        call: None,
-        failure: Some("none".to_owned()),
-    }
+    let mut record = Record::new(Point::OnStop, hook.into(), Decision::Accept, Duration::from_nanos(1501));
+    (record.tokens, record.shed, record.call) = (3, 1, None);
+    (record.failure, record.reason) = (Some("none".into()), Some("why".into()));
+    record
 }
 
 /// What does [`job`].

@@ -16,7 +16,7 @@ async fn after_a_clock_was_set_back_only_a_living_process_keeps_its_claim() {
     let (store, id) = (place.store(), ConversationId::from("c"));
     let future = NOW.after(HOUR);
     let old = claim(&store, &id, "w", future).await.unwrap().epoch;
-    store.append(Batch { standing: Some(ConversationStatus::Running), ..batch(&id, old, 0, &[]) }).await.unwrap();
+    store.append(Batch { status: Some(ConversationStatus::Running), ..batch(&id, old, 0, &[]) }).await.unwrap();
     assert!(matches!(claim(&store, &id, "v", NOW).await, Err(StoreError::InUse { .. })), "this process lives");
     assert!(store.due(NOW, None, 9).await.unwrap().is_empty());
     // A process of which nothing is known.
@@ -62,9 +62,9 @@ async fn what_is_due_for_many_reasons_is_named_once() {
     for name in ["young", "old", "middle"] {
         let id = ConversationId::from(name);
         let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
-        let (standing, lease, events) = (Some(ConversationStatus::Running), Lease::Release, [said(1, name)]);
+        let (status, lease, events) = (Some(ConversationStatus::Running), Lease::Release, [said(1, name)]);
         let jobs = vec![job("memory"), job("other")];
-        store.append(Batch { standing, lease, jobs, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+        store.append(Batch { status, lease, jobs, ..batch(&id, epoch, 0, &events) }).await.unwrap();
         store.deliver(&id, message("t2")).await.unwrap();
         store.deliver(&id, message("t3")).await.unwrap();
     }

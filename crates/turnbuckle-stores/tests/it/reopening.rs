@@ -30,7 +30,8 @@ async fn everything_is_kept() {
         answers: Vec::new(),
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),
-        spent: Default::default(),
+        worked: Default::default(),
+        unlogged: Default::default(),
         advice: Vec::new(),
         warnings: Vec::new(),
     };
@@ -47,7 +48,7 @@ async fn everything_is_kept() {
         due: Some(NOW),
     };
     let events = [said(1, "one"), said(2, "two")];
-    let (totals, standing) =
+    let (totals, status) =
         (Totals { model_calls: 3, tokens: 99 }, ConversationStatus::Waiting { until: NOW.after(LEASE * 9) });
     {
         let store = place.store();
@@ -61,7 +62,7 @@ async fn everything_is_kept() {
             turn: Some(&turn),
             jobs: vec![job.clone()],
             totals: Some(totals),
-            standing: Some(standing),
+            status: Some(status),
             ..batch(&id, 1, 0, &events)
         };
         store.append(all).await.unwrap();
@@ -70,7 +71,7 @@ async fn everything_is_kept() {
     assert_eq!(store.owner(&id).await.unwrap(), Some(ann));
     let listed = store.list().await.unwrap();
     assert_eq!(listed.iter().map(|listed| listed.id.as_str()).collect::<Vec<_>>(), ["younger", "c"]);
-    assert_eq!((listed[1].seq, listed[1].opened, listed[1].written, listed[1].standing), (2, NOW, NOW, standing));
+    assert_eq!((listed[1].seq, listed[1].opened, listed[1].written, listed[1].status), (2, NOW, NOW, status));
     assert_eq!(store.log(&id, 1, usize::MAX).await.unwrap(), events);
     assert_eq!(store.records(&id, &turn).await.unwrap(), [record]);
     assert_eq!(store.jobs(&id).await.unwrap(), [job]);
