@@ -1,6 +1,7 @@
-//! What is told: both planes in one order.
+//! The event feed: log and live events in one order, and the view that people have of them.
 
 mod event_feed;
+pub mod projection;
 mod queue;
 mod ring;
 

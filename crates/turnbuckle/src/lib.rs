@@ -41,7 +41,6 @@ pub mod store;
 pub mod stores;
 
 pub mod feed;
-pub mod projection;
 pub mod report;
 pub mod trace;
 
@@ -64,6 +63,7 @@ pub use agent::{Agent, AgentBuilder, BuildError};
 pub use clock::Timestamp;
 pub use conversation::{Conversations, RunError, UserInput, WhileBusy};
 pub use event::Outcome;
+pub use feed::projection;
 pub use id::{CallId, ConversationId, TurnId};
 pub use json_schema::SchemaError;
 pub use limits::Limits;

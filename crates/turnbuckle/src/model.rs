@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::BoxFuture;
 pub use crate::event::ModelErrorKind;
 use crate::message::{Message, Reply, Text, Usage};
-use crate::tool::Definition;
 
 /// Something that answers.
 ///
@@ -100,6 +100,17 @@ pub struct Request {
     pub(crate) segments: Segments,
     /// Fixed per agent; only [`narrow_tools`](Self::narrow_tools) changes them.
     tools: Arc<[Definition]>,
+}
+
+/// What a model is told of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    /// By which it is called.
+    pub name: Text,
+    /// What it is for, to the model.
+    pub description: Text,
+    /// A JSON schema of an object.
+    pub parameters: Arc<Value>,
 }
 
 /// Where the segments of a context end, in order: `history │ user message · turn's injections │ this turn's calls and

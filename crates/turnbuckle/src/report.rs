@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::event::{Cause, Event, EventKind, Outcome, TurnEnded, Warning};
+use crate::feed::projection::Pending;
 use crate::id::{ConversationId, TurnId};
 use crate::message::{Reply, Text, Usage};
-use crate::projection::Pending;
 use crate::scope::{Actor, Author, PermissionMode};
 
 /// A turn that is over, or, from [`Agent::run`](crate::Agent::run), one that waits for an answer.

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::BoxError;
@@ -14,6 +13,7 @@ use crate::agent::Agent;
 pub use crate::event::Executor;
 use crate::event::Question;
 use crate::message::{Content, Part, Text, ToolCall};
+pub use crate::model::Definition;
 use crate::turn::Turn;
 
 /// Something a model can call.
@@ -66,17 +66,6 @@ impl Spec {
             sub_agent: None,
         }
     }
-}
-
-/// What a model is told of a tool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Definition {
-    /// By which it is called.
-    pub name: Text,
-    /// What it is for, to the model.
-    pub description: Text,
-    /// A JSON schema of an object.
-    pub parameters: Arc<Value>,
 }
 
 /// Who must allow a call. For server and client tools only.

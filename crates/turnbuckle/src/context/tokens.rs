@@ -2,7 +2,7 @@
 
 use crate::event::{Event, EventKind};
 use crate::message::{Content, Message, Part, ToolCall};
-use crate::tool::Definition;
+use crate::model::Definition;
 
 /// What a picture or a document is taken to cost.
 const ATTACHMENT: u64 = 1500;

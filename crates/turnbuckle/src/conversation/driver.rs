@@ -20,10 +20,10 @@ use super::supervise::supervise;
 use crate::context::layout::{self, ContextCache, Overlay};
 use crate::event::{Event, EventKind, InjectionTarget};
 use crate::feed::ConversationState;
+use crate::feed::projection::Pending;
 use crate::hook::{Lifecycle, Point};
 use crate::id::{CallId, TurnId};
 use crate::message::Text;
-use crate::projection::Pending;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
 use crate::store::{

@@ -2,10 +2,10 @@
 
 use tokio::sync::oneshot;
 
+use crate::feed::projection::Pending;
 use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
-use crate::projection::Pending;
 use crate::report::{TurnReport, TurnStatus};
 use crate::store::StoreError;
 use crate::turn::{AnswerError, TurnError};

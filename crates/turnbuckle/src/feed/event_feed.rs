@@ -13,8 +13,8 @@ use super::ring::{Read, Ring};
 use super::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
+use crate::feed::projection::Projection;
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::projection::Projection;
 
 /// What to do with a viewer that does not keep up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

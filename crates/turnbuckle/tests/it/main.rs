@@ -40,6 +40,7 @@ mod redact_stream;
 mod revival;
 mod second_looks;
 mod shapes;
+mod spending;
 mod stopping;
 mod stores;
 mod sub_agents;

@@ -249,3 +249,22 @@ async fn a_turn_that_is_halted_at_another_call_stops_its_sub_agents() {
     assert_eq!(ended.outcome, Outcome::Halted);
     assert_eq!(end_inside(&rig).await.map(|ended| ended.outcome), Some(Outcome::Cancelled));
 }
+
+#[tokio::test]
+async fn a_sub_agent_that_needs_approval_itself_is_still_cancelled_with_its_parent() {
+    let agent = outer(inner().approve(["add"])).approve(["inner"]).build().unwrap();
+    let mut rig = Rig::new(agent);
+    let TurnStatus::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
+    assert!(matches!(&pending[0].question, Question::Approval { tool: Some(tool), .. } if &**tool == "inner"));
+    let approved = rig.conversations.resolve(&rig.id, &"s1".into(), Answer::Approve, None, Scope::local()).await;
+    let TurnStatus::Waiting(pending) = rig.follow(approved.unwrap()).await.unwrap() else { panic!("it ended") };
+    assert!(matches!(&pending[0].question, Question::Approval { tool: Some(tool), .. } if &**tool == "add"));
+    rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
+    rig.settle().await;
+    let inside = rig.conversations.log(&"c_1/s1".into(), Scope::local()).await.unwrap();
+    let outcome = inside.iter().rev().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(ended.outcome),
+        _ => None,
+    });
+    assert_eq!(outcome, Some(Outcome::Cancelled), "the sub-agent's turn does not stay open: {inside:#?}");
+}

@@ -191,6 +191,58 @@ fn every_ready_made_hook_tells_its_points_options_and_an_example() -> io::Result
     Ok(())
 }
 
+/// The modules of the core from bottom to top: a module may use those before it. An agent has hooks and tools, hooks and tools
+/// are given a turn, and a turn knows its agent, so those four define each other and share a layer.
+const LAYERS: &[&[&str]] = &[
+    &["id", "clock", "point", "scope", "json_schema"],
+    &["message", "call_map"],
+    &["record", "limits", "digest", "output_schema"],
+    &["event"],
+    &["model", "store", "feed"],
+    &["context", "report"],
+    &["stores", "models", "trace"],
+    &["agent", "hook", "tool", "turn"],
+    &["conversation"],
+    &["tools", "hooks"],
+    &["testing"],
+];
+
+#[test]
+fn no_module_of_the_core_uses_one_above_it() -> io::Result<()> {
+    let src = root().join("crates/turnbuckle/src");
+    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
+    let mut offences = Vec::new();
+    for file in rust_files_in(&src)? {
+        let path = file.strip_prefix(&src).unwrap_or(&file);
+        let top = path.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
+        let module = top.unwrap_or_default().trim_end_matches(".rs").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let Some(own) = layer(&module) else {
+            offences.push(format!("{module} has no layer"));
+            continue;
+        };
+        let text = text_of(&file)?;
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for line in code.lines().filter(|line| is_code(line)) {
+            for used in line.split("crate::").skip(1) {
+                let used: String = used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let together = own == LAYERS.len() - 4;
+                let is_below =
+                    layer(&used).is_none_or(|other| other < own || (other == own && (together || used == module)));
+                if !is_below {
+                    offences.push(format!("{} uses {used}", shown(&file)));
+                }
+            }
+        }
+    }
+    offences.sort();
+    offences.dedup();
+    assert_none(&offences, "move what is used down, or give the lower module a trait that the upper one implements");
+    Ok(())
+}
+
 fn assert_none(offences: &[String], rule: &str) {
     assert!(offences.is_empty(), "{rule}:\n  {}", offences.join("\n  "));
 }

@@ -29,6 +29,8 @@ pub enum Promise {
     SameTranscript,
     /// Work that a turn left behind is done.
     WorkDone,
+    /// Model calls, tokens and money that a turn used before the crash are in its end.
+    SpendingKept,
 }
 
 impl fmt::Display for Promise {
@@ -41,6 +43,7 @@ impl fmt::Display for Promise {
             Self::Effects => "effects are as the policy says",
             Self::SameTranscript => "the transcript is the same",
             Self::WorkDone => "what a turn left to be done is done",
+            Self::SpendingKept => "what was spent is not forgotten",
         })
     }
 }
@@ -75,7 +78,28 @@ pub(super) fn check(reference: &Run, run: &Run) -> Found {
         let text = format!("left to be done: {:?}; without a crash: {:?}", run.jobs, reference.jobs);
         found.push((Promise::WorkDone, text));
     }
+    if !departed && run.trouble.is_none() {
+        check_spending(reference, run, &mut found);
+    }
     found
+}
+
+/// A crash may make a model call happen twice, but never makes a turn forget one.
+fn check_spending(reference: &Run, run: &Run, found: &mut Found) {
+    let spent = |run: &Run, id: &ConversationId| {
+        let log = run.logs.get(id).map(Vec::as_slice).unwrap_or_default();
+        log.iter().fold((0_u32, 0_u64, 0.0_f64), |(calls, tokens, cost), event| match &event.kind {
+            EventKind::TurnEnded(ended) => (calls + ended.model_calls, tokens + ended.usage.total(), cost + ended.cost),
+            _ => (calls, tokens, cost),
+        })
+    };
+    for id in reference.logs.keys() {
+        let (expected, seen) = (spent(reference, id), spent(run, id));
+        if seen.0 < expected.0 || seen.1 < expected.1 || seen.2 + 1e-9 < expected.2 {
+            let text = format!("conversation {id}: (calls, tokens, dollars) {seen:?}; without a crash: {expected:?}");
+            found.push((Promise::SpendingKept, text));
+        }
+    }
 }
 
 fn check_log(id: &ConversationId, log: &[Arc<Event>], found: &mut Found) {
