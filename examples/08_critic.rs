@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use turnbuckle::hooks::{Critic, CriticRules, Judge};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Recorder;
 use turnbuckle::{Agent, BoxError};
+use turnbuckle_hooks::{Critic, CriticRules, Judge};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

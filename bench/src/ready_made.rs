@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::hook::{HookEntry, HookExt};
-use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
-use turnbuckle::hooks::{ReadyMade, Redact, Refine, Retry, Suggest, Surroundings, Trim, ValidateInput};
+use turnbuckle::hooks::{Approval, CheckResult, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
+use turnbuckle::hooks::{ReadyMade, Retry, Surroundings, Trim, ValidateInput};
 use turnbuckle::model::Model;
 use turnbuckle::models::{OnExhausted, Script};
 use turnbuckle_hooks::{
-    AuditLog, Cache, CircuitBreaker, Concurrency, Dream, Monitor, Notify, NotifyOptions, RateLimit, Recall, Remember,
-    Telemetry, Timeout, tower,
+    AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, NotifyOptions, RateLimit, Recall,
+    Redact, Refine, Remember, Suggest, Telemetry, Timeout, tower,
 };
 use turnbuckle_tools::{Lint, Persist};
 

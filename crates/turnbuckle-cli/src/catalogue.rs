@@ -5,11 +5,13 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
+use turnbuckle::hooks::{Approval, CheckResult, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
 use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
-use turnbuckle::hooks::{Redact, Refine, Retry, Suggest, Trim, ValidateInput};
-use turnbuckle_hooks::{AuditLog, Cache, CircuitBreaker, Concurrency, Dream, Monitor, Notify, RateLimit, Recall};
-use turnbuckle_hooks::{Remember, Telemetry, Timeout};
+use turnbuckle::hooks::{Retry, Trim, ValidateInput};
+use turnbuckle_hooks::{
+    AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall,
+};
+use turnbuckle_hooks::{Redact, Refine, Remember, Suggest, Telemetry, Timeout};
 use turnbuckle_tools::{CommandHook, Lint, Persist};
 
 /// All, in the order that lists show.

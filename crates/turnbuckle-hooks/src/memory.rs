@@ -3,18 +3,18 @@
 //! `remember` asks a model after a turn what to keep, `recall` finds what fits a new message, `dream` tidies up. They
 //! share a SQLite file with a full-text index; every user has memories of their own.
 
-mod answer;
 mod dream;
 mod memories;
 mod recall;
 mod remember;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use turnbuckle::hooks::{Adviser, OptionError, Surroundings};
+use turnbuckle::hooks::{OptionError, Surroundings};
 use turnbuckle::message::Text;
 use turnbuckle::scope::Scope;
+
+use crate::auxiliary_model::AuxiliaryModel;
 
 pub use dream::{Dream, DreamOptions};
 pub use memories::{Memories, Memory, MemoryError};
@@ -31,11 +31,20 @@ fn file(given: Option<&Path>, around: &Surroundings<'_>) -> PathBuf {
     given.map_or_else(|| around.data.join("memories.db"), |file| around.folder.join(file))
 }
 
-fn adviser(name: &str, around: &Surroundings<'_>) -> Result<Adviser, OptionError> {
+/// The model that configuration names.
+fn auxiliary_model(name: &str, around: &Surroundings<'_>) -> Result<AuxiliaryModel, OptionError> {
     if name.trim().is_empty() {
         return Err(OptionError::new("model", "must name the model that is asked"));
     }
-    let model = (around.open_model)(name)
-        .map_err(|error| OptionError::new("model", format!("names {name:?}, which cannot be opened")).because(error))?;
-    Ok(Adviser::new(Arc::clone(&model)))
+    around.model("model", name).map(AuxiliaryModel::new)
+}
+
+/// The longest memory, in bytes: one sentence.
+const LONGEST: usize = 500;
+
+/// One line of plain text; `None` if it is empty or too long.
+fn sentence(text: &str) -> Option<String> {
+    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!line.is_empty() && line.len() <= LONGEST).then_some(line)
 }

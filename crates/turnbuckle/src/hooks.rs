@@ -1,10 +1,8 @@
 //! Ready-made hooks that need nothing but the runtime. One file each, the same shape.
 
-mod adviser;
 mod approval;
 mod check_result;
 mod checks;
-mod critic;
 mod dry_run;
 mod fallback;
 mod format;
@@ -15,19 +13,14 @@ mod period;
 mod permit;
 mod quota;
 mod ready_made;
-mod redact;
-mod refine;
 mod retry;
-mod suggest;
 mod template;
 mod trim;
 mod validate_input;
 
-pub use adviser::Adviser;
 pub use approval::{Approval, ApprovalOptions, ApprovalRule, Judgement};
 pub use check_result::{CheckResult, CheckResultOptions, Unfit};
 pub use checks::SchemaSource;
-pub use critic::{Consensus, ConsensusOption, Critic, CriticOptions, CriticRules, Finally, Judge, JudgeOptions};
 pub use dry_run::{DryRun, DryRunOptions};
 pub use fallback::{Fallback, FallbackOptions};
 pub use format::{Format, FormatOptions, FormatTo};
@@ -37,10 +30,7 @@ pub use period::Period;
 pub use permit::{Otherwise, Permit, PermitOptions, PermitRule};
 pub use quota::{Quota, QuotaOptions};
 pub use ready_made::{OpenModel, OptionError, ReadyMade, Surroundings};
-pub use redact::{Redact, RedactAt, RedactBuilder, RedactError, RedactOptions, RedactPattern, Redactor, Strategy};
-pub use refine::{Refine, RefineOptions};
 pub use retry::{Around, Retry, RetryOptions};
-pub use suggest::{Suggest, SuggestOptions};
 pub use template::Template;
 pub use trim::{Trim, TrimOptions};
 pub use validate_input::{ValidateInput, ValidateInputOptions};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::BoxFuture;
-use crate::message::{Message, Reply, Text, Usage};
+use crate::message::{Content, Message, Reply, Text, Usage};
 use crate::tool::Definition;
 
 /// Something that answers.
@@ -153,6 +153,15 @@ impl Request {
         let end = SegmentEnd::behind(&messages);
         let mut request = Self::new(agent.into(), "".into(), Arc::new(messages), tools.into_iter().collect());
         request.segments = Segments { calls: end, ..Segments::default() };
+        (request.attempt, request.ordinal) = (1, 1);
+        request
+    }
+
+    /// One question without tools, for a model that is asked outside a conversation (see
+    /// [`Turn::ask_model`](crate::Turn::ask_model)). No part of it is marked as stable, so no provider caches it.
+    pub fn question(agent: impl Into<Text>, system: impl Into<Text>, question: impl Into<Content>) -> Self {
+        let messages = Arc::new(vec![Message::User(question.into())]);
+        let mut request = Self::new(agent.into(), system.into(), messages, Arc::new([]));
         (request.attempt, request.ordinal) = (1, 1);
         request
     }

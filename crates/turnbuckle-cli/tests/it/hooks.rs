@@ -111,7 +111,7 @@ fn what_a_ready_made_hook_refuses_has_its_line() {
     refused(rule, "turnbuckle.toml:5: `rules` in [[hooks]] is not a pattern that can be used");
     refused(
         "[[hooks]]\nuse = \"fallback\"\nmodels = [\"demo\",\n\"gpt\"]\n",
-        "turnbuckle.toml:4: `models` in [[hooks]] has \"gpt\": there is no model",
+        "turnbuckle.toml:4: `models` in [[hooks]] names \"gpt\": there is no model",
     );
     refused("[[hooks]]\nuse = \"guard\"\n", "turnbuckle.toml:1: `rules` in [[hooks]] is missing");
 }

@@ -46,10 +46,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use turnbuckle::BoxError;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook, Settings};
-use turnbuckle::hooks::{Adviser, OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
 use turnbuckle::model::Model;
 
-use super::{Memories, Memory, adviser, answer, file, owner};
+use super::{Memories, Memory, auxiliary_model, file, owner, sentence};
+use crate::answer;
+use crate::auxiliary_model::AuxiliaryModel;
 use crate::time;
 
 /// What a person may set of a [`Dream`].
@@ -81,7 +83,7 @@ const SYSTEM: &str = "You tidy notes about a user. You are shown numbered notes,
 #[derive(Debug)]
 pub struct Dream {
     memories: Memories,
-    adviser: Adviser,
+    model: AuxiliaryModel,
     idle: Duration,
     most: usize,
 }
@@ -103,15 +105,15 @@ struct Merged {
 impl Dream {
     /// Checks the options. What they say of model and file gives way to `model` and `memories`.
     pub fn new(memories: Memories, model: Arc<dyn Model>, options: DreamOptions) -> Result<Self, OptionError> {
-        Self::asking(memories, Adviser::new(model), &options)
+        Self::asking(memories, AuxiliaryModel::new(model), &options)
     }
 
-    fn asking(memories: Memories, adviser: Adviser, options: &DreamOptions) -> Result<Self, OptionError> {
+    fn asking(memories: Memories, model: AuxiliaryModel, options: &DreamOptions) -> Result<Self, OptionError> {
         let most = options.most;
         if !(2..=1000).contains(&most) {
             return Err(OptionError::new("most", format!("must be 2 to 1000, and is {most}")));
         }
-        Ok(Self { memories, adviser, idle: time::checked("idle", options.idle)?, most })
+        Ok(Self { memories, model, idle: time::checked("idle", options.idle)?, most })
     }
 }
 
@@ -132,7 +134,7 @@ impl Hook for Dream {
         if notes.len() < 2 {
             return Ok(());
         }
-        let reply = self.adviser.ask_aside(snapshot.agent(), SYSTEM, shown(&notes)).await?;
+        let reply = self.model.ask_in_background(snapshot, SYSTEM, shown(&notes)).await?;
         let tidied: Tidied = answer::json(&reply.content.text(), '{', '}')?;
         let (gone, texts) = checked(&notes, tidied)?;
         Ok(self.memories.replace(&user, gone, texts, snapshot.at()).await?)
@@ -160,7 +162,7 @@ fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<Strin
     let mut texts = Vec::new();
     for Merged { notes, text } in tidied.merge {
         let merged: BTreeSet<i64> = notes.into_iter().filter(|id| known.contains(id) && !gone.contains(id)).collect();
-        let (2.., Some(text)) = (merged.len(), answer::sentence(&text)) else { continue };
+        let (2.., Some(text)) = (merged.len(), sentence(&text)) else { continue };
         gone.extend(merged);
         texts.push(text);
     }
@@ -174,6 +176,6 @@ impl ReadyMade for Dream {
 
     fn from_options(options: DreamOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
         let memories = Memories::in_file(file(options.file.as_deref(), around));
-        Self::asking(memories, adviser(&options.model, around)?, &options)
+        Self::asking(memories, auxiliary_model(&options.model, around)?, &options)
     }
 }

@@ -46,11 +46,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook};
-use turnbuckle::hooks::{Adviser, OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
 use turnbuckle::model::Model;
 use turnbuckle::{BoxError, Message};
 
-use super::{Memories, adviser, answer, file, owner};
+use super::{Memories, auxiliary_model, file, owner, sentence};
+use crate::answer;
+use crate::auxiliary_model::AuxiliaryModel;
 
 /// What a person may set of a [`Remember`].
 #[derive(Clone, Debug, Deserialize)]
@@ -84,7 +86,7 @@ const SYSTEM: &str = "You keep notes about a user, for conversations to come. Yo
 #[derive(Debug)]
 pub struct Remember {
     memories: Memories,
-    adviser: Adviser,
+    model: AuxiliaryModel,
     most: usize,
     keep: usize,
 }
@@ -92,10 +94,10 @@ pub struct Remember {
 impl Remember {
     /// Checks the options. What they say of model and file gives way to `model` and `memories`.
     pub fn new(memories: Memories, model: Arc<dyn Model>, options: RememberOptions) -> Result<Self, OptionError> {
-        Self::asking(memories, Adviser::new(model), &options)
+        Self::asking(memories, AuxiliaryModel::new(model), &options)
     }
 
-    fn asking(memories: Memories, adviser: Adviser, options: &RememberOptions) -> Result<Self, OptionError> {
+    fn asking(memories: Memories, model: AuxiliaryModel, options: &RememberOptions) -> Result<Self, OptionError> {
         let (most, keep) = (options.most, options.keep);
         if !(1..=100).contains(&most) {
             return Err(OptionError::new("most", format!("must be 1 to 100, and is {most}")));
@@ -103,7 +105,7 @@ impl Remember {
         if !(1..=100_000).contains(&keep) {
             return Err(OptionError::new("keep", format!("must be 1 to 100000, and is {keep}")));
         }
-        Ok(Self { memories, adviser, most, keep })
+        Ok(Self { memories, model, most, keep })
     }
 }
 
@@ -111,9 +113,9 @@ impl Hook for Remember {
     async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let Some(shown) = shown(snapshot) else { return Ok(()) };
         let question = Fence::new("conversation").wrap(&shown);
-        let reply = self.adviser.ask_aside(snapshot.agent(), SYSTEM, question).await?;
+        let reply = self.model.ask_in_background(snapshot, SYSTEM, question).await?;
         let facts: Vec<String> = answer::json(&reply.content.text(), '[', ']')?;
-        let facts: Vec<String> = facts.iter().filter_map(|fact| answer::sentence(fact)).take(self.most).collect();
+        let facts: Vec<String> = facts.iter().filter_map(|fact| sentence(fact)).take(self.most).collect();
         if !facts.is_empty() {
             self.memories.keep(&owner(snapshot.scope()), facts, snapshot.at(), self.keep).await?;
         }
@@ -139,6 +141,6 @@ impl ReadyMade for Remember {
 
     fn from_options(options: RememberOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
         let memories = Memories::in_file(file(options.file.as_deref(), around));
-        Self::asking(memories, adviser(&options.model, around)?, &options)
+        Self::asking(memories, auxiliary_model(&options.model, around)?, &options)
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use turnbuckle::Agent;
-use turnbuckle::hooks::{Period, Redact};
+use turnbuckle::hooks::Period;
 use turnbuckle::testing::Rig;
-use turnbuckle_hooks::{Cache, CacheOptions};
+use turnbuckle_hooks::{Cache, CacheOptions, Redact};
 
 use super::kit::{Act, Puppet, add, begin, end, pieces, settle, turn_of};
 

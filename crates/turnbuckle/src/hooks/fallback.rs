@@ -139,10 +139,7 @@ impl ReadyMade for Fallback {
     type Options = FallbackOptions;
 
     fn from_options(options: FallbackOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let open = |(item, name): (usize, &String)| {
-            (around.open_model)(name)
-                .map_err(|cause| OptionError::new("models", format!("has {name:?}")).item(item).because(cause))
-        };
+        let open = |(item, name): (usize, &String)| around.model("models", name).map_err(|error| error.item(item));
         let models = options.models.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { after_text: options.after_text, ..Self::to(models)? })
     }

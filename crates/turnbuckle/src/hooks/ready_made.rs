@@ -40,6 +40,13 @@ pub struct Surroundings<'a> {
     pub open_model: &'a OpenModel<'a>,
 }
 
+impl Surroundings<'_> {
+    /// Opens the model that `option` names; the error says which option and which name.
+    pub fn model(&self, option: &'static str, name: &str) -> Result<Arc<dyn Model>, OptionError> {
+        (self.open_model)(name).map_err(|error| OptionError::new(option, format!("names {name:?}")).because(error))
+    }
+}
+
 /// From a model's name, as configuration writes it, to the model.
 pub type OpenModel<'a> = dyn Fn(&str) -> Result<Arc<dyn Model>, BoxError> + 'a;
 

@@ -6,6 +6,7 @@
 mod abort;
 pub(crate) mod accept;
 mod active;
+mod ask;
 mod budget;
 mod build;
 mod call;

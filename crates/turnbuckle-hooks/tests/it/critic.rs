@@ -6,11 +6,11 @@ use expect_test::expect;
 use serde_json::json;
 use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::{HookExt, OnFailure};
-use turnbuckle::hooks::{Consensus, Critic, CriticRules, Finally, Judge};
 use turnbuckle::message::StopReason;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, Limits, Outcome};
+use turnbuckle_hooks::{Consensus, Critic, CriticRules, Finally, Judge};
 
 use crate::kit::add;
 

@@ -1,7 +1,8 @@
 //! How the verdicts of several critics become one decision.
 
+use turnbuckle::BoxError;
+
 use super::judge::{Judge, Verdict, Vote, Word};
-use crate::BoxError;
 
 /// When work is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

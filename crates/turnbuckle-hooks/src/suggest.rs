@@ -26,8 +26,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use turnbuckle::hooks::{Suggest, SuggestOptions};
 //! use turnbuckle::models::Script;
+//! use turnbuckle_hooks::Suggest;
 //!
 //! let model = Script::says([r#"["And tomorrow?", "What should I wear?"]"#]);
 //! let suggest = Suggest::new(Arc::new(model), 2)?;
@@ -37,13 +37,14 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use turnbuckle::hook::{BackgroundContext, Fence, Hook};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::message::Text;
+use turnbuckle::model::Model;
+use turnbuckle::{BoxError, Message};
 
-use super::checks::unfenced;
-use super::{Adviser, OptionError, ReadyMade, Surroundings};
-use crate::BoxError;
-use crate::hook::{BackgroundContext, Fence, Hook};
-use crate::message::{Message, Text};
-use crate::model::Model;
+use crate::answer;
+use crate::auxiliary_model::AuxiliaryModel;
 
 const BRIEF: &str =
     "Propose what the user might want to ask or have done next: short, in the user's own words and language.";
@@ -55,7 +56,7 @@ const LONGEST: usize = 200;
 /// Proposes next prompts.
 #[derive(Clone, Debug)]
 pub struct Suggest {
-    adviser: Adviser,
+    model: AuxiliaryModel,
     count: usize,
     brief: Text,
 }
@@ -83,7 +84,7 @@ impl Suggest {
         if !(1..=10).contains(&count) {
             return Err(OptionError::new("count", "must be 1 to 10"));
         }
-        Ok(Self { adviser: Adviser::new(model), count, brief: BRIEF.into() })
+        Ok(Self { model: AuxiliaryModel::new(model), count, brief: BRIEF.into() })
     }
 
     /// What to propose.
@@ -103,7 +104,7 @@ fn proposals(answer: &str) -> Vec<String> {
         item.map(|item| item.trim().trim_matches('"').to_owned())
     };
     let texts: Vec<String> =
-        serde_json::from_str(unfenced(answer)).unwrap_or_else(|_| answer.lines().filter_map(listed).collect());
+        answer::json(answer, '[', ']').unwrap_or_else(|_| answer.lines().filter_map(listed).collect());
     let plain = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     texts.into_iter().map(plain).filter(|text| !text.is_empty() && text.chars().count() <= LONGEST).collect()
 }
@@ -118,7 +119,7 @@ impl Hook for Suggest {
         let fenced = |source: &str, text: &str| Fence::new(source).wrap(text).as_text().unwrap_or_default().to_owned();
         let question = [fenced("the user", &asked.unwrap_or_default()), fenced("the answer", &said)].join("\n");
         let system = format!("{}\nAt most {} proposals. {PROTOCOL}", self.brief, self.count);
-        let reply = self.adviser.ask_aside(snapshot.agent(), &system, question).await?;
+        let reply = self.model.ask_in_background(snapshot, &system, question).await?;
         let proposals = proposals(&reply.content.text());
         if proposals.is_empty() {
             return Err("the model proposed nothing".into());
@@ -134,8 +135,7 @@ impl ReadyMade for Suggest {
     type Options = SuggestOptions;
 
     fn from_options(options: SuggestOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let refused = |cause| OptionError::new("model", format!("names {:?}", options.model)).because(cause);
-        let suggest = Self::new((around.open_model)(&options.model).map_err(refused)?, options.count)?;
+        let suggest = Self::new(around.model("model", &options.model)?, options.count)?;
         Ok(match options.brief {
             Some(brief) if brief.trim().is_empty() => {
                 return Err(OptionError::new("brief", "is empty; leave it out for the default"));

@@ -41,7 +41,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::Redact;
+//! use turnbuckle_hooks::Redact;
 //!
 //! let redact = Redact::builder().emails().cards().keys().pattern("ticket", "TCK-[0-9]{6}").build()?;
 //! assert_eq!(redact.apply("TCK-123456 is from ann@example.com."), "[ticket] is from [email].");
@@ -66,18 +66,16 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Map;
+use turnbuckle::hook::{
+    AfterTool, BeforeAgent, BeforeAgentContext, Hook, Point, Points, Settings, TransformOutput, Transformer,
+};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::tool::Output;
+use turnbuckle::{BoxError, Content, Part, ToolCall, Turn};
 
 pub use self::build::{RedactBuilder, RedactError};
 use self::engine::{Caches, Engine};
 use self::scan::{Scan, Tools};
-use super::{OptionError, ReadyMade, Surroundings};
-use crate::BoxError;
-use crate::hook::{
-    AfterTool, BeforeAgent, BeforeAgentContext, Hook, Point, Points, Settings, TransformOutput, Transformer,
-};
-use crate::message::{Content, Part, ToolCall};
-use crate::tool::Output;
-use crate::turn::Turn;
 
 /// From how many characters on [`Strategy::Mask`] shows the last four.
 const SHOWN_FROM: usize = 8;
@@ -325,7 +323,9 @@ impl Default for RedactOptions {
 
 impl Hook for Redact {
     fn settings(&self) -> Settings {
-        Settings { only: Some(self.on), ..Settings::default() }
+        let mut settings = Settings::default();
+        settings.only = Some(self.on);
+        settings
     }
 
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {

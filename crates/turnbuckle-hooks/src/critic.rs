@@ -49,8 +49,8 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::sync::Arc;
-//! use turnbuckle::hooks::{Critic, CriticRules, Judge};
 //! use turnbuckle::{Agent, models::Script};
+//! use turnbuckle_hooks::{Critic, CriticRules, Judge};
 //!
 //! let creator = Script::says(["It's fine, whatever.", "Everything is in order."]);
 //! let critic = Script::says([
@@ -71,16 +71,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::join_all;
 use serde::Deserialize;
 
+use turnbuckle::feed::Level;
+use turnbuckle::hook::{AfterModel, Fence, Hook, HookEntry, Release, Settings};
+use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::message::Text;
+use turnbuckle::{BoxError, Part, Reply, Turn};
+
 use self::panel::Sentence;
-use super::{OptionError, ReadyMade, Surroundings};
-use crate::BoxError;
-use crate::feed::Level;
-use crate::hook::{AfterModel, Fence, Hook, HookEntry, Release, Settings};
-use crate::message::{Part, Reply, Text};
-use crate::turn::Turn;
 
 pub use judge::Judge;
-pub(super) use judge::ask_twice;
 pub use panel::Consensus;
 
 /// Has other models judge what the model made.
@@ -219,7 +218,9 @@ impl Hook for Critic {
     }
 
     fn settings(&self) -> Settings {
-        Settings { release: Release::OnAccept, ..Settings::default() }
+        let mut settings = Settings::default();
+        settings.release = Release::OnAccept;
+        settings
     }
 
     async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
@@ -306,22 +307,18 @@ impl ReadyMade for Critic {
     type Options = CriticOptions;
 
     fn from_options(options: CriticOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let open = |option, name: &str| {
-            let refused = |cause| OptionError::new(option, format!("names {name:?}")).because(cause);
-            (around.open_model)(name).map_err(refused)
-        };
         let briefed = |judge: Judge, brief: Option<&Text>| match brief {
             Some(brief) => judge.brief(brief.clone()),
             None => judge,
         };
         let brief = options.brief.map(Text::from);
         let judges = match (&options.model, &*options.critics) {
-            (Some(model), []) => vec![briefed(Judge::new("critic", open("model", model)?), brief.as_ref())],
+            (Some(model), []) => vec![briefed(Judge::new("critic", around.model("model", model)?), brief.as_ref())],
             (None, []) => return Err(OptionError::new("model", "is missing, and there are no `critics` either")),
             (Some(_), _) => return Err(OptionError::new("model", "and `critics` exclude each other")),
             (None, critics) => {
                 let judge = |(item, one): (usize, &JudgeOptions)| {
-                    let model = open("critics", &one.model).map_err(|error| error.item(item))?;
+                    let model = around.model("critics", &one.model).map_err(|error| error.item(item))?;
                     let own = one.brief.as_deref().map(Text::from).or_else(|| brief.clone());
                     Ok(briefed(Judge::new(one.name.as_str(), model), own.as_ref()).weight(one.weight))
                 };
