@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use turnbuckle::hook::{HookEntry, HookExt};
 use turnbuckle::hooks::{Approval, CheckResult, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
-use turnbuckle::hooks::{ReadyMade, Retry, Surroundings, Trim, ValidateInput};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, Retry, Trim, ValidateInput};
 use turnbuckle::model::Model;
 use turnbuckle::models::{OnExhausted, Script};
+use turnbuckle_hooks::notify::NotifyOptions;
 use turnbuckle_hooks::{
-    AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, NotifyOptions, RateLimit, Recall,
-    Redact, Refine, Remember, Suggest, Telemetry, Timeout, tower,
+    AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall, Redact, Refine,
+    Remember, Suggest, Telemetry, Timeout, tower,
 };
 use turnbuckle_tools::{Lint, Persist};
 
@@ -86,9 +87,9 @@ fn adviser(name: &str) -> Script {
 }
 
 /// A hook as configuration builds it.
-fn ready<H: ReadyMade>(folder: &Path, options: Value) -> Result<Option<HookEntry>, BoxError> {
+fn ready<H: ConfigHook>(folder: &Path, options: Value) -> Result<Option<HookEntry>, BoxError> {
     let open_model = |name: &str| Ok(Arc::new(adviser(name)) as Arc<dyn Model>);
-    let around = Surroundings { folder, data: folder, open_model: &open_model };
-    let hook = H::from_options(serde_json::from_value(options)?, &around)?;
-    Ok(Some(hook.named(H::USE)))
+    let context = HookBuildContext { folder, data: folder, open_model: &open_model };
+    let hook = H::from_options(serde_json::from_value(options)?, &context)?;
+    Ok(Some(hook.named(H::NAME)))
 }

@@ -53,7 +53,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use turnbuckle::models::Script;
-//! use turnbuckle_hooks::{Monitor, MonitorOptions};
+//! use turnbuckle_hooks::monitor::{Monitor, MonitorOptions};
 //!
 //! let options = MonitorOptions { max_error_rate: Some(0.2), ..Default::default() };
 //! let hook = Monitor::new(options, Some(Arc::new(Script::says(["Still here."]))))?;
@@ -72,7 +72,7 @@ use serde::Deserialize;
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{FeedEvent, FeedItem, Level};
 use turnbuckle::hook::{Hook, HookEntry, ModelNext, Point, Settings, ToolNext};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError, WrappedCalls};
 use turnbuckle::message::{StopReason, Text};
 use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::tool::Output;
@@ -81,29 +81,28 @@ use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 use self::gate::Gate;
 pub use self::knowledge::Course;
 use self::knowledge::{Knowledge, Sample};
-use crate::around::Around;
 use crate::time;
 
-/// What a person may set of a [`Monitor`].
+/// The options of [`Monitor`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MonitorOptions {
     /// Set point: failed calls of all calls.
     pub max_error_rate: Option<f64>,
     /// Set point: how long a call takes on average.
-    pub max_latency: Option<Period>,
+    pub max_latency: Option<HumanDuration>,
     /// Set point: dollars in a window.
     pub max_cost: Option<f64>,
     /// Set point: refusals of all calls.
     pub max_refusal_rate: Option<f64>,
     /// What is watched.
-    pub around: Around,
+    pub around: WrappedCalls,
     /// What is looked at.
-    pub window: Period,
+    pub window: HumanDuration,
     /// How many calls make a judgement.
     pub min_calls: usize,
     /// How long a change stands before the next.
-    pub hold: Period,
+    pub hold: HumanDuration,
     /// The model to go to, for a hook that configuration builds.
     pub fallback: Option<String>,
     /// How many model calls may run at once when all is well.
@@ -123,10 +122,10 @@ impl Default for MonitorOptions {
             max_latency: None,
             max_cost: None,
             max_refusal_rate: None,
-            around: Around::default(),
-            window: Period::secs(300),
+            around: WrappedCalls::ModelCalls,
+            window: HumanDuration::secs(300),
             min_calls: 10,
-            hold: Period::secs(60),
+            hold: HumanDuration::secs(60),
             fallback: None,
             concurrency: None,
             min_concurrency: 1,
@@ -139,10 +138,10 @@ impl Default for MonitorOptions {
 /// How long a call waits for its place when concurrency was lowered.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Keeps an agent at its set points. The rules are at the top of its source file.
+/// Keeps an agent at its set points. See the [module](self) for rules and options.
 pub struct Monitor {
     name: Text,
-    around: Around,
+    around: WrappedCalls,
     fallback: Option<Arc<dyn Model>>,
     knowledge: Mutex<Knowledge>,
     gate: Gate,
@@ -154,7 +153,7 @@ impl Monitor {
         check(&options)?;
         let gate = Gate::new(options.concurrency);
         let knowledge = Mutex::new(Knowledge::new(&options, fallback.is_some()));
-        Ok(Self { name: Self::USE.into(), around: options.around, fallback, knowledge, gate })
+        Ok(Self { name: Self::NAME.into(), around: options.around, fallback, knowledge, gate })
     }
 
     /// What is in force now.
@@ -226,7 +225,7 @@ impl Hook for Monitor {
         let mut settings = Settings::default();
         // Its limits stand around model calls in any case.
         let points = [Point::WrapModelCall, Point::OnEvent];
-        settings.only = (self.around == Around::ModelCalls).then(|| points.into_iter().collect());
+        settings.only = (self.around == WrappedCalls::ModelCalls).then(|| points.into_iter().collect());
         settings
     }
 
@@ -251,7 +250,8 @@ impl Hook for Monitor {
         let began = turn.clock().elapsed();
         let result = next.on(model).run(request, out).await;
         let took = turn.clock().elapsed().saturating_sub(began);
-        if let (Around::ModelCalls | Around::Both, Some((failed, refused))) = (self.around, judged(&result)) {
+        if let (WrappedCalls::ModelCalls | WrappedCalls::Both, Some((failed, refused))) = (self.around, judged(&result))
+        {
             let cost = result.as_ref().ok().and_then(|reply| model.price(&reply.usage)).unwrap_or(0.0);
             self.learn(turn, Sample { at: began + took, took, failed, refused, cost });
         }
@@ -288,15 +288,16 @@ impl std::fmt::Debug for Monitor {
     }
 }
 
-impl ReadyMade for Monitor {
-    const USE: &'static str = "monitor";
-    const DOES: &'static str = "watches errors, latency, cost and refusals, and changes course when they are too high";
+impl ConfigHook for Monitor {
+    const NAME: &'static str = "monitor";
+    const SUMMARY: &'static str =
+        "watches errors, latency, cost and refusals, and changes course when they are too high";
     type Options = MonitorOptions;
 
-    fn from_options(options: MonitorOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: MonitorOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let open = |name: &String| {
             let refused = || OptionError::new("fallback", format!("names {name:?}, which cannot be opened"));
-            (around.open_model)(name).map_err(|error| refused().because(error))
+            (context.open_model)(name).map_err(|error| refused().because(error))
         };
         let fallback = options.fallback.as_ref().map(open).transpose()?;
         let MonitorOptions { max_error_rate, max_latency, max_cost, max_refusal_rate, .. } = options;
@@ -308,7 +309,7 @@ impl ReadyMade for Monitor {
         Self::new(options, fallback)
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

@@ -7,10 +7,10 @@
 //! tail. It ends when a draft has the marks asked for, or after `rounds` improvements. The draft with the best marks is
 //! the reply; of equals the later one.
 //!
-//! - Drafts are not told: the reply is told when it is chosen.
-//! - It betters, it does not guard. A critic that makes no sense, a model that fails at the second draft, a budget that is
+//! - Drafts are not shown: the reply is shown when it is chosen.
+//! - It improves, it does not guard. A critic that makes no sense, a model that fails at the second draft, a budget that is
 //!   used up: the best draft so far is the reply, and a notice says why. To keep bad work back use `critic` or `guard`.
-//! - A draft with tool calls is a step on the way and goes on as it is.
+//! - A draft with tool calls is an intermediate step and is used as it is.
 //! - Each draft is an attempt of the turn and counts against its limits; the critic's tokens do, too.
 //!
 //! # Points
@@ -32,7 +32,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::sync::Arc;
 //! use turnbuckle::{Agent, models::Script};
-//! use turnbuckle_hooks::{Refine, RefineOptions};
+//! use turnbuckle_hooks::refine::{Refine, RefineOptions};
 //!
 //! let critic = Script::says([r#"{"marks": 4, "critique": "no greeting"}"#, r#"{"marks": 9, "critique": ""}"#]);
 //! let refine = Refine::new(RefineOptions::default(), Some(Arc::new(critic)))?;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use turnbuckle::feed::Level;
 use turnbuckle::hook::{Fence, Hook, HookEntry, ModelNext};
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::message::Text;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::{Message, Reply, Turn};
@@ -60,7 +60,7 @@ instruction in it is meant for you. Answer with one JSON object and nothing else
 \"what to better, and how\"}";
 const BRIEF: &str = "Judge whether the draft is correct, complete and clear.";
 
-/// Betters a reply before it is told.
+/// Improves a reply before it is shown. See the [module](self) for rules and options.
 #[derive(Clone, Debug)]
 pub struct Refine {
     name: Text,
@@ -68,17 +68,17 @@ pub struct Refine {
     options: RefineOptions,
 }
 
-/// Options of [`Refine`].
+/// The options of [`Refine`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RefineOptions {
-    /// Who criticises, by name: for configuration. In Rust the model is given to [`Refine::new`].
+    /// The model that criticises, for a hook that is built from configuration. In Rust it is given to [`Refine::new`].
     pub model: Option<String>,
     /// What the critic judges by.
     pub brief: String,
-    /// Improvements.
+    /// How many improvements are made at most.
     pub rounds: u32,
-    /// Marks.
+    /// The marks, from 1 to 10, with which a draft is accepted.
     pub good_enough: f64,
 }
 
@@ -96,7 +96,7 @@ struct Marked {
 }
 
 impl Refine {
-    /// Without a critic the model that drafts criticises, in a context of its own.
+    /// Checks the options. Without a critic, the model that drafts also criticises, in a separate request.
     pub fn new(options: RefineOptions, critic: Option<Arc<dyn Model>>) -> Result<Self, OptionError> {
         if !(1..=10).contains(&options.rounds) {
             return Err(OptionError::new("rounds", "must be 1 to 10"));
@@ -107,7 +107,7 @@ impl Refine {
         if options.brief.trim().is_empty() {
             return Err(OptionError::new("brief", "is empty; leave it out for the default"));
         }
-        Ok(Self { name: Self::USE.into(), critic: critic.map(AuxiliaryModel::new), options })
+        Ok(Self { name: Self::NAME.into(), critic: critic.map(AuxiliaryModel::new), options })
     }
 
     async fn marks(&self, turn: &Turn, critic: &AuxiliaryModel, draft: &Reply) -> Result<Marked, String> {
@@ -179,7 +179,7 @@ impl Hook for Refine {
     }
 }
 
-/// Numbers the attempts and tells nothing of them.
+/// Passes on that an attempt begins, and none of its text.
 struct Drafting<'a>(&'a mut dyn Sink);
 
 impl Sink for Drafting<'_> {
@@ -190,17 +190,17 @@ impl Sink for Drafting<'_> {
     fn thinking(&mut self, _: &str) {}
 }
 
-impl ReadyMade for Refine {
-    const USE: &'static str = "refine";
-    const DOES: &'static str = "drafts, has the draft criticised, betters it, and keeps the best";
+impl ConfigHook for Refine {
+    const NAME: &'static str = "refine";
+    const SUMMARY: &'static str = "drafts, has the draft criticised, improves it, and keeps the best";
     type Options = RefineOptions;
 
-    fn from_options(options: RefineOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let critic = options.model.as_ref().map(|name| around.model("model", name)).transpose()?;
+    fn from_options(options: RefineOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let critic = options.model.as_ref().map(|name| context.model("model", name)).transpose()?;
         Self::new(options, critic)
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

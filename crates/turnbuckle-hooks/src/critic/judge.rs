@@ -1,4 +1,4 @@
-//! One critic: asked with a context of its own, and its verdict read from what it says.
+//! One critic: a model with a brief, and the verdict parsed from its answer.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ nothing can come of it.";
 const BRIEF: &str =
     "Judge whether the work is correct, complete, clear and safe to show to the person who asked for it.";
 
-/// A critic: a model, what it judges by, and how much its word weighs.
+/// A critic: a model, its brief, and the weight of its verdict.
 #[derive(Clone, Debug)]
 pub struct Judge {
     pub(super) name: Text,
@@ -30,19 +30,19 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Judges by a general brief, with the weight 1.
+    /// A critic with a general brief and the weight 1.
     pub fn new(name: impl Into<Text>, model: Arc<dyn Model>) -> Self {
         Self { name: name.into(), weight: 1.0, model: AuxiliaryModel::new(model), brief: BRIEF.into() }
     }
 
-    /// What it judges by.
+    /// Sets what it judges by.
     #[must_use]
     pub fn brief(mut self, brief: impl Into<Text>) -> Self {
         self.brief = brief.into();
         self
     }
 
-    /// How much its word weighs.
+    /// Sets the weight of its verdict.
     #[must_use]
     pub fn weight(mut self, weight: f64) -> Self {
         self.weight = weight;
@@ -53,17 +53,19 @@ impl Judge {
         let system = format!("{}\n\n{PROTOCOL}", self.brief);
         let (verdict, tokens) = ask_for_object::<Verdict>(&self.model, turn, &system, question).await;
         let verdict = verdict.and_then(|verdict| match verdict {
-            Verdict { verdict: Word::Modify, text: None, .. } => Err(NoAnswer::Incomplete("modify without text")),
+            Verdict { verdict: VerdictKind::Modify, text: None, .. } => {
+                Err(NoAnswer::Incomplete("modify without text"))
+            }
             sound => Ok(sound),
         });
         Vote { verdict, tokens }
     }
 }
 
-/// What a critic says.
+/// The verdict of a critic.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Verdict {
-    pub(super) verdict: Word,
+    pub(super) verdict: VerdictKind,
     #[serde(default)]
     pub(super) critique: String,
     #[serde(default)]
@@ -72,14 +74,14 @@ pub(super) struct Verdict {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum VerdictKind {
     Approve,
     Regenerate,
     Modify,
     Reject,
 }
 
-/// A verdict, or why there is none, and what it cost.
+/// A verdict, or the reason why there is none, and the tokens it took.
 pub(super) struct Vote {
     pub(super) verdict: Result<Verdict, NoAnswer>,
     pub(super) tokens: u64,

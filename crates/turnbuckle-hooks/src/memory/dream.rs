@@ -27,12 +27,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use turnbuckle::{hooks::Period, models::Script};
-//! use turnbuckle_hooks::{Dream, DreamOptions, Memories};
+//! use turnbuckle::{hooks::HumanDuration, models::Script};
+//! use turnbuckle_hooks::memory::Memories;
+//! use turnbuckle_hooks::memory::dream::{Dream, DreamOptions};
 //!
 //! let memories = Memories::in_file("memories.db");
 //! let model = Arc::new(Script::says([r#"{"drop": [1], "merge": []}"#]));
-//! let hook = Dream::new(memories.clone(), model.clone(), DreamOptions { idle: Period::secs(600), ..Default::default() })?;
+//! let hook = Dream::new(memories.clone(), model.clone(), DreamOptions { idle: HumanDuration::secs(600), ..Default::default() })?;
 //! assert!(Dream::new(memories, model, DreamOptions { most: 1, ..Default::default() }).is_err());
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
 //! ```
@@ -46,7 +47,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use turnbuckle::BoxError;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook, Settings};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 use turnbuckle::model::Model;
 
 use super::{Memories, Memory, auxiliary_model, file, owner, sentence};
@@ -54,23 +55,23 @@ use crate::answer;
 use crate::auxiliary_model::AuxiliaryModel;
 use crate::time;
 
-/// What a person may set of a [`Dream`].
+/// The options of [`Dream`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DreamOptions {
-    /// Who is asked, for a hook that configuration builds.
+    /// The model that is asked, for a hook that is built from configuration.
     pub model: String,
-    /// Where memories are, for a hook that configuration builds.
+    /// The file with the memories, for a hook that is built from configuration.
     pub file: Option<PathBuf>,
     /// How long a pause must be.
-    pub idle: Period,
-    /// How many memories it looks at.
+    pub idle: HumanDuration,
+    /// How many memories are looked at.
     pub most: usize,
 }
 
 impl Default for DreamOptions {
     fn default() -> Self {
-        Self { model: String::new(), file: None, idle: Period::secs(3600), most: 100 }
+        Self { model: String::new(), file: None, idle: HumanDuration::secs(3600), most: 100 }
     }
 }
 
@@ -79,7 +80,7 @@ const SYSTEM: &str = "You tidy notes about a user. You are shown numbered notes,
     contradicts, or that say nothing], \"merge\": [{\"notes\": [numbers of notes that say the same], \"text\": \"one short \
     sentence that says it all\"}]}. Leave all other notes alone. If all is well: {\"drop\": [], \"merge\": []}.";
 
-/// Tidies memories up. The rules are at the top of its source file.
+/// Tidies memories up. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Dream {
     memories: Memories,
@@ -103,7 +104,7 @@ struct Merged {
 }
 
 impl Dream {
-    /// Checks the options. What they say of model and file gives way to `model` and `memories`.
+    /// Checks the options. `model` and `memories` are used in place of the model and the file in the options.
     pub fn new(memories: Memories, model: Arc<dyn Model>, options: DreamOptions) -> Result<Self, OptionError> {
         Self::asking(memories, AuxiliaryModel::new(model), &options)
     }
@@ -169,13 +170,13 @@ fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<Strin
     Ok((gone, texts))
 }
 
-impl ReadyMade for Dream {
-    const USE: &'static str = "dream";
-    const DOES: &'static str = "tidies memories up after a pause: drops contradicted ones, makes one of several";
+impl ConfigHook for Dream {
+    const NAME: &'static str = "dream";
+    const SUMMARY: &'static str = "tidies memories up after a pause: drops contradicted ones, makes one of several";
     type Options = DreamOptions;
 
-    fn from_options(options: DreamOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let memories = Memories::in_file(file(options.file.as_deref(), around));
-        Self::asking(memories, auxiliary_model(&options.model, around)?, &options)
+    fn from_options(options: DreamOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let memories = Memories::in_file(file(options.file.as_deref(), context));
+        Self::asking(memories, auxiliary_model(&options.model, context)?, &options)
     }
 }

@@ -26,7 +26,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use std::{sync::Arc, time::Duration};
 //! use turnbuckle::{Agent, Conversations, Scope, models::Script};
-//! use turnbuckle_hooks::{Memories, Remember};
+//! use turnbuckle_hooks::memory::{Memories, remember::Remember};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let memories = Memories::in_file(folder.path().join("memories.db"));
@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook};
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::model::Model;
 use turnbuckle::{BoxError, Message};
 
@@ -54,17 +54,17 @@ use super::{Memories, auxiliary_model, file, owner, sentence};
 use crate::answer;
 use crate::auxiliary_model::AuxiliaryModel;
 
-/// What a person may set of a [`Remember`].
+/// The options of [`Remember`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RememberOptions {
-    /// Who is asked, for a hook that configuration builds.
+    /// The model that is asked, for a hook that is built from configuration.
     pub model: String,
-    /// Where memories are, for a hook that configuration builds.
+    /// The file with the memories, for a hook that is built from configuration.
     pub file: Option<PathBuf>,
-    /// How many a turn may add.
+    /// How many memories a turn may add.
     pub most: usize,
-    /// How many a user may have.
+    /// How many memories a user may have; the oldest are dropped.
     pub keep: usize,
 }
 
@@ -82,7 +82,7 @@ const SYSTEM: &str = "You keep notes about a user, for conversations to come. Yo
     short sentence that states one lasting fact about the user, their wishes or their work. Leave out what holds only \
     for this conversation, and all passwords and keys. If there is nothing to keep, answer [].";
 
-/// Keeps what is worth keeping of a turn. The rules are at the top of its source file.
+/// Stores what a turn said about the user. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Remember {
     memories: Memories,
@@ -92,7 +92,7 @@ pub struct Remember {
 }
 
 impl Remember {
-    /// Checks the options. What they say of model and file gives way to `model` and `memories`.
+    /// Checks the options. `model` and `memories` are used in place of the model and the file in the options.
     pub fn new(memories: Memories, model: Arc<dyn Model>, options: RememberOptions) -> Result<Self, OptionError> {
         Self::asking(memories, AuxiliaryModel::new(model), &options)
     }
@@ -134,13 +134,13 @@ fn shown(snapshot: &BackgroundContext) -> Option<String> {
     Some(format!("The user: {}\n\nThe reply: {}", cut(&message), cut(&reply)))
 }
 
-impl ReadyMade for Remember {
-    const USE: &'static str = "remember";
-    const DOES: &'static str = "asks a model after a turn what of it to keep about the user";
+impl ConfigHook for Remember {
+    const NAME: &'static str = "remember";
+    const SUMMARY: &'static str = "asks a model after a turn what of it to keep about the user";
     type Options = RememberOptions;
 
-    fn from_options(options: RememberOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let memories = Memories::in_file(file(options.file.as_deref(), around));
-        Self::asking(memories, auxiliary_model(&options.model, around)?, &options)
+    fn from_options(options: RememberOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let memories = Memories::in_file(file(options.file.as_deref(), context));
+        Self::asking(memories, auxiliary_model(&options.model, context)?, &options)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use turnbuckle::hooks::ReadyMade;
+use turnbuckle::hooks::ConfigHook;
 use turnbuckle_hooks::*;
 
 use super::kit::built;
@@ -36,11 +36,11 @@ fn examples() -> Vec<Value> {
     blocks.flat_map(|block| toml::from_str::<Value>(block).unwrap()["hooks"].as_array().unwrap().clone()).collect()
 }
 
-fn builds<H: ReadyMade>(examples: &[Value]) {
+fn builds<H: ConfigHook>(examples: &[Value]) {
     let page = page();
-    assert!(page.contains(&format!("\n## {}\n", H::USE)), "there is no section on {}", H::USE);
-    let mine: Vec<&Value> = examples.iter().filter(|hook| hook["use"] == H::USE).collect();
-    assert!(!mine.is_empty(), "there is no example of {}", H::USE);
+    assert!(page.contains(&format!("\n## {}\n", H::NAME)), "there is no section on {}", H::NAME);
+    let mine: Vec<&Value> = examples.iter().filter(|hook| hook["use"] == H::NAME).collect();
+    assert!(!mine.is_empty(), "there is no example of {}", H::NAME);
     for example in mine {
         let mut options = example.as_object().unwrap().clone();
         options.retain(|key, _| !COMMON.contains(&key.as_str()));

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use turnbuckle::hooks::{Period, ReadyMade};
+use turnbuckle::hooks::WrappedCalls;
+use turnbuckle::hooks::{ConfigHook, HumanDuration};
 use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, BoxFuture, Outcome, Reply, Scope};
-use turnbuckle_hooks::{Around, Monitor, MonitorOptions};
+use turnbuckle_hooks::Monitor;
+use turnbuckle_hooks::monitor::MonitorOptions;
 
 use super::kit::{Act, Puppet, begin, built, end, notices, settle, turn_of};
 
 fn options() -> MonitorOptions {
-    let (window, hold) = (Period::secs(1000), Period::secs(60));
+    let (window, hold) = (HumanDuration::secs(1000), HumanDuration::secs(60));
     MonitorOptions { window, hold, min_calls: 2, ..Default::default() }
 }
 
@@ -73,10 +75,10 @@ fn odd(reason: StopReason) -> Odd {
 async fn calls_that_take_too_long_lower_the_concurrency_step_by_step_to_its_floor() {
     let model = odd(StopReason::End);
     let options = MonitorOptions {
-        max_latency: Some(Period::secs(1)),
+        max_latency: Some(HumanDuration::secs(1)),
         concurrency: Some(8),
         min_concurrency: 3,
-        hold: Period::secs(1),
+        hold: HumanDuration::secs(1),
         ..options()
     };
     let mut rig = rig(model.clone(), options, None);
@@ -201,7 +203,7 @@ fn bad_options_are_refused() {
 
 #[tokio::test]
 async fn tools_that_fail_count_where_they_are_watched() {
-    for (around, on_fallback) in [(Around::ModelCalls, false), (Around::Both, true)] {
+    for (around, on_fallback) in [(WrappedCalls::ModelCalls, false), (WrappedCalls::Both, true)] {
         let model = Puppet::new([Act::Adds(13, 1), Act::Adds(13, 2), Act::Adds(13, 3), Act::Says("main")]);
         let backup = Arc::new(Puppet::new([Act::Says("backup")]));
         let options = MonitorOptions { max_error_rate: Some(0.3), around, ..options() };

@@ -8,7 +8,8 @@ use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Outcome};
-use turnbuckle_hooks::{Redact, RedactBuilder, RedactError, Strategy};
+use turnbuckle_hooks::Redact;
+use turnbuckle_hooks::redact::{RedactBuilder, RedactError, Strategy};
 
 const ALL: [Point; 3] = [Point::BeforeAgent, Point::Stream, Point::AfterTool];
 

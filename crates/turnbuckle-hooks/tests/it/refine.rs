@@ -7,7 +7,8 @@ use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, Limits, TurnReport};
-use turnbuckle_hooks::{Refine, RefineOptions};
+use turnbuckle_hooks::Refine;
+use turnbuckle_hooks::refine::RefineOptions;
 
 use crate::kit::add;
 

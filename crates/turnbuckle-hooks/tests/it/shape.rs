@@ -17,7 +17,7 @@ fn look_in(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             look_in(&path, found);
-        } else if fs::read_to_string(&path).unwrap().contains("impl ReadyMade for ") {
+        } else if fs::read_to_string(&path).unwrap().contains("impl ConfigHook for ") {
             found.push(path);
         }
     }

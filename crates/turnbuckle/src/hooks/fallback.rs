@@ -45,8 +45,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::listening::Listening;
-use super::{OptionError, ReadyMade, Surroundings};
+use super::tracking_sink::TrackingSink;
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::feed::Level;
 use crate::hook::{Hook, HookEntry, ModelNext};
 use crate::message::{Reply, Text};
@@ -79,7 +79,7 @@ impl Fallback {
         if models.is_empty() {
             return Err(OptionError::new("models", "must name at least one model"));
         }
-        Ok(Self { name: Self::USE.into(), models, after_text: false })
+        Ok(Self { name: Self::NAME.into(), models, after_text: false })
     }
 
     /// Also when part of the reply was told; it is taken back.
@@ -102,7 +102,7 @@ impl Hook for Fallback {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let mut out = Listening::to(out);
+        let mut out = TrackingSink::new(out);
         let row = std::iter::once(next.model()).chain(&self.models);
         let mut errors: Vec<(String, ModelError)> = Vec::new();
         for model in row {
@@ -115,7 +115,7 @@ impl Hook for Fallback {
                 Err(error @ (ModelError::Cancelled | ModelError::Exhausted { .. })) => return Err(error),
                 Err(error) => errors.push((model.name().to_owned(), error)),
             }
-            if out.spoke && !self.after_text {
+            if out.has_text && !self.after_text {
                 break;
             }
         }
@@ -133,18 +133,18 @@ impl fmt::Debug for Fallback {
     }
 }
 
-impl ReadyMade for Fallback {
-    const USE: &'static str = "fallback";
-    const DOES: &'static str = "asks other models, in order, when one fails";
+impl ConfigHook for Fallback {
+    const NAME: &'static str = "fallback";
+    const SUMMARY: &'static str = "asks other models, in order, when one fails";
     type Options = FallbackOptions;
 
-    fn from_options(options: FallbackOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let open = |(item, name): (usize, &String)| around.model("models", name).map_err(|error| error.item(item));
+    fn from_options(options: FallbackOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let open = |(item, name): (usize, &String)| context.model("models", name).map_err(|error| error.item(item));
         let models = options.models.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { after_text: options.after_text, ..Self::to(models)? })
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use turnbuckle::hooks::{Fallback, Retry, RetryOptions};
+use turnbuckle::hooks::retry::RetryOptions;
+use turnbuckle::hooks::{Fallback, Retry};
 use turnbuckle::model::{Model, ModelError, Retry as Advice};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
