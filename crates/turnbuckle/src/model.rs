@@ -247,11 +247,14 @@ pub enum ModelError {
         /// When it may be asked again, if that is known.
         retry_after: Option<Duration>,
     },
-    /// A wrap asked several models, and none answered.
-    #[error("every model failed: {}", errors.iter().map(|(model, error)| format!("{model}: {error}")).collect::<Vec<_>>().join("; "))]
-    AllFailed {
+    /// A wrap asked several models, and none gave a complete reply.
+    #[error("{}", models_failed(errors, not_asked))]
+    ModelsFailed {
         /// The models in the order they were asked, each with its error.
         errors: Vec<(String, ModelError)>,
+        /// The models that were left, but not asked: the last one broke off after text of its reply had been shown, and
+        /// another reply would have taken that text back.
+        not_asked: Vec<String>,
     },
     /// The turn allows no further model call.
     #[error("the turn has used its {limit}")]
@@ -262,6 +265,18 @@ pub enum ModelError {
     /// The turn is over; the model was not called.
     #[error("the turn was cancelled")]
     Cancelled,
+}
+
+fn models_failed(errors: &[(String, ModelError)], not_asked: &[String]) -> String {
+    let failed = errors.iter().map(|(model, error)| format!("{model}: {error}")).collect::<Vec<_>>().join("; ");
+    if not_asked.is_empty() {
+        return format!("every model failed: {failed}");
+    }
+    let (count, all) = (errors.len(), errors.len() + not_asked.len());
+    let left = not_asked.join(", ");
+    format!(
+        "{count} of {all} models failed: {failed}; not asked, because text had been shown (after_text = false): {left}"
+    )
 }
 
 /// Whether trying again may help.
@@ -293,7 +308,9 @@ impl ModelError {
             Self::Status { status, retry_after, .. } if *status == 429 || *status >= 500 => {
                 retry_after.map_or(Retry::Soon, Retry::After)
             }
-            Self::AllFailed { errors } => errors.iter().map(|(_, error)| error.retry()).fold(Retry::Never, Retry::or),
+            Self::ModelsFailed { errors, .. } => {
+                errors.iter().map(|(_, error)| error.retry()).fold(Retry::Never, Retry::or)
+            }
             Self::NotAsked { retry_after, .. } => retry_after.map_or(Retry::Soon, Retry::After),
             Self::Transport { .. } | Self::Stalled { .. } => Retry::Soon,
             _ => Retry::Never,
