@@ -62,7 +62,12 @@ pub const ROWS: &[Row] = &[
     row("concurrency", |folder| ready::<Concurrency>(folder, json!({"around": "both"}))),
     row("timeout", |folder| ready::<Timeout>(folder, json!({"around": "both"}))),
     row("circuit_breaker", |folder| ready::<CircuitBreaker>(folder, json!({"around": "both"}))),
-    row("monitor", |folder| ready::<Monitor>(folder, json!({"max_error_rate": 0.5}))),
+    row("monitor", |folder| ready::<Monitor>(folder, json!({"max_error_rate": 0.5, "fallback": "content"}))),
+    row("monitor, every limit", |folder| {
+        let limits = json!({"max_error_rate": 0.5, "max_refusal_rate": 0.5, "max_latency": "1m", "max_cost": 100.0});
+        let levers = json!({"fallback": "content", "concurrency": 8, "budget": 40, "around": "both"});
+        ready::<Monitor>(folder, merged(limits, levers))
+    }),
     row("audit_log", |folder| ready::<AuditLog>(folder, json!({}))),
     row("notify", |_| {
         let options = NotifyOptions { url: NOWHERE.into(), tries: 1, ..Default::default() };
@@ -92,4 +97,12 @@ fn ready<H: ConfigHook>(folder: &Path, options: Value) -> Result<Option<HookEntr
     let context = HookBuildContext { folder, data: folder, open_model: &open_model };
     let hook = H::from_options(serde_json::from_value(options)?, &context)?;
     Ok(Some(hook.named(H::NAME)))
+}
+
+/// The fields of both objects.
+fn merged(mut one: Value, two: Value) -> Value {
+    if let (Value::Object(one), Value::Object(two)) = (&mut one, two) {
+        one.extend(two);
+    }
+    one
 }
