@@ -5,9 +5,9 @@
 //! ```
 
 use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
-use turnbuckle::hooks::Redact;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::{Agent, BoxError, Conversations, Scope};
+use turnbuckle_hooks::Redact;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

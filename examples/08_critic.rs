@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use turnbuckle::hooks::{Critic, CriticRules, Judge};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Recorder;
 use turnbuckle::{Agent, BoxError};
+use turnbuckle_hooks::Critic;
+use turnbuckle_hooks::critic::{CriticRules, Judge};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use turnbuckle::hooks::{Consensus, Critic, CriticRules, Judge};
 use turnbuckle::models::Script;
 use turnbuckle::{Agent, BoxError};
+use turnbuckle_hooks::Critic;
+use turnbuckle_hooks::critic::{Consensus, CriticRules, Judge};
 
 /// A critic that says these verdicts, one for each draft.
 fn judge(name: &str, brief: &str, weight: f64, verdicts: [&str; 2]) -> Judge {

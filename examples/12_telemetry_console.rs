@@ -17,7 +17,8 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, BoxError, Conversations, Reply, Scope, Turn};
-use turnbuckle_hooks::{Telemetry, TelemetryOptions};
+use turnbuckle_hooks::Telemetry;
+use turnbuckle_hooks::telemetry::TelemetryOptions;
 
 /// An exporter that keeps spans until they are printed. `Telemetry::new` sends to a collector instead.
 #[derive(Clone, Debug, Default)]

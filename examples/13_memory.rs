@@ -10,7 +10,10 @@ use std::time::Duration;
 use turnbuckle::models::{OnExhausted, Script};
 use turnbuckle::testing::Recorder;
 use turnbuckle::{Agent, BoxError, Conversations, Scope};
-use turnbuckle_hooks::{Memories, Recall, RecallOptions, Remember, RememberOptions};
+use turnbuckle_hooks::memory::Memories;
+use turnbuckle_hooks::memory::recall::RecallOptions;
+use turnbuckle_hooks::memory::remember::RememberOptions;
+use turnbuckle_hooks::{Recall, Remember};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

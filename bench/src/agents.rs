@@ -2,7 +2,7 @@
 
 use turnbuckle::Agent;
 use turnbuckle::hook::{HookEntry, HookExt};
-use turnbuckle::hooks::Redact;
+use turnbuckle_hooks::Redact;
 
 use crate::BoxError;
 use crate::chunks::Chunks;

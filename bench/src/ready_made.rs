@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::hook::{HookEntry, HookExt};
-use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
-use turnbuckle::hooks::{ReadyMade, Redact, Refine, Retry, Suggest, Surroundings, Trim, ValidateInput};
+use turnbuckle::hooks::{Approval, CheckResult, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, Retry, Trim, ValidateInput};
 use turnbuckle::model::Model;
 use turnbuckle::models::{OnExhausted, Script};
+use turnbuckle_hooks::notify::NotifyOptions;
 use turnbuckle_hooks::{
-    AuditLog, Cache, CircuitBreaker, Concurrency, Dream, Monitor, Notify, NotifyOptions, RateLimit, Recall, Remember,
-    Telemetry, Timeout, tower,
+    AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall, Redact, Refine,
+    Remember, Suggest, Telemetry, Timeout, tower,
 };
 use turnbuckle_tools::{Lint, Persist};
 
@@ -61,7 +62,12 @@ pub const ROWS: &[Row] = &[
     row("concurrency", |folder| ready::<Concurrency>(folder, json!({"around": "both"}))),
     row("timeout", |folder| ready::<Timeout>(folder, json!({"around": "both"}))),
     row("circuit_breaker", |folder| ready::<CircuitBreaker>(folder, json!({"around": "both"}))),
-    row("monitor", |folder| ready::<Monitor>(folder, json!({"max_error_rate": 0.5}))),
+    row("monitor", |folder| ready::<Monitor>(folder, json!({"max_error_rate": 0.5, "fallback": "content"}))),
+    row("monitor, every limit", |folder| {
+        let limits = json!({"max_error_rate": 0.5, "max_refusal_rate": 0.5, "max_latency": "1m", "max_cost": 100.0});
+        let levers = json!({"fallback": "content", "concurrency": 8, "budget": 40, "around": "both"});
+        ready::<Monitor>(folder, merged(limits, levers))
+    }),
     row("audit_log", |folder| ready::<AuditLog>(folder, json!({}))),
     row("notify", |_| {
         let options = NotifyOptions { url: NOWHERE.into(), tries: 1, ..Default::default() };
@@ -86,9 +92,17 @@ fn adviser(name: &str) -> Script {
 }
 
 /// A hook as configuration builds it.
-fn ready<H: ReadyMade>(folder: &Path, options: Value) -> Result<Option<HookEntry>, BoxError> {
+fn ready<H: ConfigHook>(folder: &Path, options: Value) -> Result<Option<HookEntry>, BoxError> {
     let open_model = |name: &str| Ok(Arc::new(adviser(name)) as Arc<dyn Model>);
-    let around = Surroundings { folder, data: folder, open_model: &open_model };
-    let hook = H::from_options(serde_json::from_value(options)?, &around)?;
-    Ok(Some(hook.named(H::USE)))
+    let context = HookBuildContext { folder, data: folder, open_model: &open_model };
+    let hook = H::from_options(serde_json::from_value(options)?, &context)?;
+    Ok(Some(hook.named(H::NAME)))
+}
+
+/// The fields of both objects.
+fn merged(mut one: Value, two: Value) -> Value {
+    if let (Value::Object(one), Value::Object(two)) = (&mut one, two) {
+        one.extend(two);
+    }
+    one
 }

@@ -3,9 +3,9 @@
 use cpu_time::ThreadTime;
 use regex::Regex;
 use turnbuckle::hook::{TransformOutput, Transformer};
-use turnbuckle::hooks::Redact;
 use turnbuckle_bench::BoxError;
 use turnbuckle_bench::measure::median;
+use turnbuckle_hooks::Redact;
 
 const ROUNDS: usize = 15;
 

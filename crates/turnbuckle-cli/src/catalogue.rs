@@ -5,11 +5,13 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{Approval, CheckResult, Critic, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
-use turnbuckle::hooks::{Redact, Refine, Retry, Suggest, Trim, ValidateInput};
-use turnbuckle_hooks::{AuditLog, Cache, CircuitBreaker, Concurrency, Dream, Monitor, Notify, RateLimit, Recall};
-use turnbuckle_hooks::{Remember, Telemetry, Timeout};
+use turnbuckle::hooks::{Approval, CheckResult, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
+use turnbuckle::hooks::{Retry, Trim, ValidateInput};
+use turnbuckle_hooks::{
+    AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall,
+};
+use turnbuckle_hooks::{Redact, Refine, Remember, Suggest, Telemetry, Timeout};
 use turnbuckle_tools::{CommandHook, Lint, Persist};
 
 /// All, in the order that lists show.
@@ -50,11 +52,13 @@ pub(crate) const CATALOGUE: &[Row] = &[
 /// A ready-made hook.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    /// What `use` calls it.
+    /// The name that `use` selects it by.
     pub(crate) name: &'static str,
-    /// In one line.
+    /// What it does, in one line.
     pub(crate) does: &'static str,
-    read: for<'t, 'a> fn(Spanned<DeTable<'t>>, &Surroundings<'a>) -> Result<Maker, Refused>,
+    /// Option names that were replaced, each with what to write instead.
+    pub(crate) renamed: &'static [(&'static str, &'static str)],
+    read: for<'t, 'a> fn(Spanned<DeTable<'t>>, &HookBuildContext<'a>) -> Result<Maker, Refused>,
 }
 
 /// A hook that lacks only its name.
@@ -69,19 +73,22 @@ pub(crate) enum Refused {
 }
 
 impl Row {
-    const fn of<H: ReadyMade + 'static>() -> Self {
-        Self { name: H::USE, does: H::DOES, read: read::<H> }
+    const fn of<H: ConfigHook + 'static>() -> Self {
+        Self { name: H::NAME, does: H::SUMMARY, renamed: H::RENAMED_OPTIONS, read: read::<H> }
     }
 
     /// The hook that a section's own keys describe.
-    pub(crate) fn read(&self, options: Spanned<DeTable<'_>>, around: &Surroundings<'_>) -> Result<Maker, Refused> {
-        (self.read)(options, around)
+    pub(crate) fn read(&self, options: Spanned<DeTable<'_>>, context: &HookBuildContext<'_>) -> Result<Maker, Refused> {
+        (self.read)(options, context)
     }
 }
 
-fn read<H: ReadyMade + 'static>(options: Spanned<DeTable<'_>>, around: &Surroundings<'_>) -> Result<Maker, Refused> {
+fn read<H: ConfigHook + 'static>(
+    options: Spanned<DeTable<'_>>,
+    context: &HookBuildContext<'_>,
+) -> Result<Maker, Refused> {
     let options = serde::Deserialize::deserialize(Deserializer::from(options)).map_err(Refused::Shape)?;
-    let hook = H::from_options(options, around).map_err(Refused::Option)?;
+    let hook = H::from_options(options, context).map_err(Refused::Option)?;
     Ok(Maker(Box::new(move |name| hook.entry(name))))
 }
 

@@ -5,7 +5,9 @@
 pub(crate) fn advice(error: &str) -> Option<&'static str> {
     let has = |words: &str| error.contains(words);
     let status = |status: u16| has(&format!("answered with status {status}"));
-    Some(if has("/v1/responses") {
+    Some(if has("not asked, because text had been shown") {
+        "`after_text = true` in the `fallback` hook asks the other models also then, and takes the text back"
+    } else if has("/v1/responses") {
         "this model calls tools only over a wire that is not spoken here: choose another, or offer none (`builtin = []` in [tools])"
     } else if status(401) || status(403) {
         "is the key right, and may it use this model?"
@@ -44,6 +46,9 @@ mod tests {
         assert!(advice(&broken.to_string()).is_some_and(|advice| advice.contains("server")));
         let stalled = ModelError::Stalled { idle: std::time::Duration::from_secs(3) };
         assert!(advice(&stalled.to_string()).is_some());
+        let (errors, not_asked) = (vec![("a".into(), broken)], vec!["b".into()]);
+        let half = ModelError::ModelsFailed { errors, not_asked };
+        assert!(advice(&half.to_string()).is_some_and(|advice| advice.contains("after_text = true")));
         assert!(advice("the turn has used its max_cost").is_none());
     }
 }

@@ -7,11 +7,12 @@
 //! taken back, how turns ended. A line is the event as `run --json` has it, without what was said: contents, arguments
 //! and results are left out unless `content` is set.
 //!
-//! Events go to a thread by a queue of bounded length; what finds no room there is counted, and a line
+//! Events go to a thread through a bounded queue; events that do not fit are counted, and a line
 //! `{"type":"lost","count":3}` says so. The hook waits for its line to be written, and the turn goes on beside it. A line
-//! that cannot be written (no such folder, a full disk, no room in the queue) is the hook's failure: it is told, and with
-//! `on_failure = "block"` it ends the turn, and no turn completes before its lines are written. When the file would grow beyond `max_bytes`, it becomes
-//! `FILE.1`, what was `FILE.1` becomes `FILE.2`, and the last is removed. On Unix only the owner may read the files.
+//! that cannot be written (no such folder, a full disk, a full queue) is the hook's failure: it is reported, and with
+//! `on_failure = "block"` it ends the turn, and no turn completes before its lines are written. When the file would grow
+//! beyond `max_bytes`, it becomes `FILE.1`, the old `FILE.1` becomes `FILE.2`, and the last is removed. On Unix only the
+//! owner may read the files.
 //!
 //! # Points
 //!
@@ -30,7 +31,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle_hooks::{AuditLog, AuditLogOptions};
+//! use turnbuckle_hooks::audit_log::{AuditLog, AuditLogOptions};
 //!
 //! let hook = AuditLog::new("audit.jsonl", AuditLogOptions { keep: 30, ..Default::default() })?;
 //! assert!(AuditLog::new("audit.jsonl", AuditLogOptions { queue: 0, ..Default::default() }).is_err());
@@ -49,24 +50,24 @@ use tokio::sync::oneshot;
 use turnbuckle::BoxError;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::Hook;
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
 use self::rotating::Rotating;
-use crate::aside::{Aside, Inbox};
+use crate::worker::{WorkQueue, Worker};
 
-/// What a person may set of an [`AuditLog`].
+/// The options of [`AuditLog`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditLogOptions {
-    /// Where to write, for a hook that configuration builds.
+    /// The file, for a hook that is built from configuration.
     pub file: Option<PathBuf>,
-    /// How large a file may grow.
+    /// The largest size of the file, in bytes, before it is rotated.
     pub max_bytes: u64,
-    /// How many full files are kept.
+    /// How many rotated files are kept.
     pub keep: u32,
-    /// Whether what was said is written, too.
+    /// Whether contents, arguments and results are written as well.
     pub content: bool,
-    /// How many events may wait to be written.
+    /// How many events may be queued for writing.
     pub queue: usize,
 }
 
@@ -76,19 +77,19 @@ impl Default for AuditLogOptions {
     }
 }
 
-/// The end of the hook waits so long for the file.
-const LINGER: Duration = Duration::from_secs(5);
+/// How long dropping the hook waits for queued lines.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Writes down who decided what. The rules are at the top of its source file.
+/// Writes who decided what to a file. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct AuditLog {
-    aside: Aside<Entry>,
+    worker: Worker<Entry>,
 }
 
 /// A line to be written.
 struct Entry {
     told: Arc<FeedEvent>,
-    /// Told what came of it.
+    /// Receives whether the line was written.
     written: oneshot::Sender<Result<(), BoxError>>,
 }
 
@@ -109,27 +110,29 @@ impl AuditLog {
         if !(1..=1_000_000).contains(&queue) {
             return Err(OptionError::new("queue", format!("must be 1 to 1000000, and is {queue}")));
         }
-        let work = move |inbox: &Inbox<Entry>| write_all(inbox, &mut Rotating::new(&file, max_bytes, keep), content);
-        Ok(Self { aside: Aside::new("audit_log", queue, LINGER, work) })
+        let work =
+            move |queue: &WorkQueue<Entry>| write_all(queue, &mut Rotating::new(&file, max_bytes, keep), content);
+        Ok(Self { worker: Worker::new("audit_log", queue, DRAIN_TIMEOUT, work) })
     }
 
-    /// How many events found no room, or could not be written, and have no line that says so yet.
+    /// How many events were lost, because the queue was full or the file could not be written, and are not accounted for
+    /// by a line in the file yet.
     pub fn lost(&self) -> u64 {
-        self.aside.lost()
+        self.worker.lost()
     }
 }
 
-fn write_all(inbox: &Inbox<Entry>, file: &mut Rotating, content: bool) {
-    while let Some(Entry { told, written }) = inbox.next() {
-        let lost = inbox.take_lost();
+fn write_all(queue: &WorkQueue<Entry>, file: &mut Rotating, content: bool) {
+    while let Some(Entry { told, written }) = queue.next() {
+        let lost = queue.take_lost();
         if lost > 0 && file.write(&line::of_loss(lost, told.at)).is_err() {
-            inbox.lose(lost);
+            queue.count_lost(lost);
         }
         let result = file.write(&line::of(&told, content)).map_err(|error| {
-            inbox.lose(1);
+            queue.count_lost(1);
             format!("could not write to {}: {error}", file.path().display()).into()
         });
-        // Its time may have been up.
+        // Fails if the hook no longer waits, after its timeout.
         let _ = written.send(result);
     }
 }
@@ -140,22 +143,22 @@ impl Hook for AuditLog {
             return Ok(());
         }
         let (written, result) = oneshot::channel();
-        if !self.aside.give(Entry { told: told.clone(), written }) {
+        if !self.worker.push(Entry { told: told.clone(), written }) {
             return Err("too many events wait to be written, and this one found no room".into());
         }
         result.await.unwrap_or_else(|_| Err("the thread that writes is gone".into()))
     }
 }
 
-impl ReadyMade for AuditLog {
-    const USE: &'static str = "audit_log";
-    const DOES: &'static str = "writes who decided what to a file, one JSON line each";
+impl ConfigHook for AuditLog {
+    const NAME: &'static str = "audit_log";
+    const SUMMARY: &'static str = "writes who decided what to a file, one JSON line each";
     type Options = AuditLogOptions;
 
-    fn from_options(options: AuditLogOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: AuditLogOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let file = match &options.file {
-            Some(file) => around.folder.join(file),
-            None => around.data.join("audit.jsonl"),
+            Some(file) => context.folder.join(file),
+            None => context.data.join("audit.jsonl"),
         };
         Self::new(file, options)
     }

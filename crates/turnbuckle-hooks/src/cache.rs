@@ -2,16 +2,16 @@
 //!
 //! # What it does
 //!
-//! Keeps complete replies in memory, by a digest of all that the model is sent: the model's name, the system prompt, the
-//! messages, the tools, the schema. The same request again is answered from there, streamed in the same pieces, and costs
-//! nothing. Stream transformers and `after_model` hooks see such a reply as they see any other.
+//! Keeps complete replies in memory, by a digest of everything that the model is sent: the model's name, the system
+//! prompt, the messages, the tools, the schema. The same request is then answered from memory, streamed in the same
+//! chunks, and costs nothing. Stream transformers and `after_model` hooks see such a reply as they see any other.
 //!
-//! - Only a reply that came to its end is kept. A stream that was cancelled or failed never is, nor is a refusal or a
-//!   reply that ran out of room.
-//! - The least recently used goes first when there is no room. A reply larger than all the room is not kept.
-//! - Time is the runtime's clock. An entry from the future (a clock went back) counts as too old.
-//! - Two requests at the same moment both reach the model.
-//! - It is kept in memory: each process has its own, and a restart begins with none.
+//! - Only complete replies are kept: no stream that was cancelled or failed, no refusal, no reply that was cut off at its
+//!   longest length.
+//! - When `max_bytes` is reached, the least recently used reply is dropped. A reply larger than `max_bytes` is not kept.
+//! - Time is the runtime's clock. An entry from the future (the clock went back) counts as expired.
+//! - Two equal requests at the same moment both reach the model.
+//! - Each process has its own cache, and a restart begins with an empty one.
 //!
 //! # Points
 //!
@@ -21,63 +21,63 @@
 //!
 //! | Option | Default | |
 //! |---|---|---|
-//! | `ttl` | `"1h"` | how long a reply is good for |
-//! | `max_bytes` | 67,108,864 (64 MiB) | room for replies; at least 1,024 |
-//! | `per_user` | `false` | whether users have caches of their own |
+//! | `ttl` | `"1h"` | how long a cached reply may be used |
+//! | `max_bytes` | 67,108,864 (64 MiB) | the memory for replies; at least 1,024 |
+//! | `per_user` | `false` | whether each user has a cache of their own |
 //!
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::Period;
-//! use turnbuckle_hooks::{Cache, CacheOptions};
+//! use turnbuckle::hooks::HumanDuration;
+//! use turnbuckle_hooks::cache::{Cache, CacheOptions};
 //!
-//! let hook = Cache::new(CacheOptions { ttl: Period::secs(600), ..Default::default() })?;
+//! let hook = Cache::new(CacheOptions { ttl: HumanDuration::secs(600), ..Default::default() })?;
 //! assert!(Cache::new(CacheOptions { max_bytes: 10, ..Default::default() }).is_err());
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
 //! ```
 
 mod digest;
-mod shelf;
+mod lru;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 use turnbuckle::hook::{Hook, ModelNext};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::{Reply, Turn};
 
-use self::shelf::{Kept, Piece, Shelf};
+use self::lru::{CachedReply, Chunk, Lru};
 use crate::time;
 
-/// What a person may set of a [`Cache`].
+/// The options of [`Cache`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheOptions {
-    /// How long a reply is good for.
-    pub ttl: Period,
-    /// Room for replies, in bytes.
+    /// How long a cached reply may be used.
+    pub ttl: HumanDuration,
+    /// The memory for replies, in bytes.
     pub max_bytes: usize,
-    /// Whether users have caches of their own.
+    /// Whether each user has a cache of their own.
     pub per_user: bool,
 }
 
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self { ttl: Period::secs(3600), max_bytes: 64 << 20, per_user: false }
+        Self { ttl: HumanDuration::secs(3600), max_bytes: 64 << 20, per_user: false }
     }
 }
 
 const LEAST_BYTES: usize = 1024;
 
-/// Answers what was answered before. The rules are at the top of its source file.
+/// Answers requests that were answered before from memory. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Cache {
     ttl: Duration,
     per_user: bool,
-    shelf: Mutex<Shelf>,
+    replies: Mutex<Lru>,
 }
 
 impl Cache {
@@ -87,11 +87,11 @@ impl Cache {
         if max_bytes < LEAST_BYTES {
             return Err(OptionError::new("max_bytes", format!("must be at least {LEAST_BYTES}, and is {max_bytes}")));
         }
-        Ok(Self { ttl: time::checked("ttl", ttl)?, per_user, shelf: Mutex::new(Shelf::new(max_bytes)) })
+        Ok(Self { ttl: time::checked("ttl", ttl)?, per_user, replies: Mutex::new(Lru::new(max_bytes)) })
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn replies(&self) -> MutexGuard<'_, Lru> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,58 +108,58 @@ impl Hook for Cache {
             return next.run(request, out).await;
         };
         let clock = turn.clock();
-        if let Some(kept) = self.shelf().get(&key, clock.elapsed(), self.ttl) {
-            return Ok(again(&kept, out));
+        if let Some(cached) = self.replies().get(&key, clock.elapsed(), self.ttl) {
+            return Ok(replay(&cached, out));
         }
-        let mut recorder = Recorder { out, pieces: Vec::new() };
+        let mut recorder = Recorder { out, chunks: Vec::new() };
         let reply = next.run(request, &mut recorder).await?;
         if matches!(reply.stop_reason, StopReason::End | StopReason::ToolCalls) {
-            let kept = Kept { pieces: recorder.pieces, reply: reply.clone() };
-            self.shelf().put(key, Arc::new(kept), clock.elapsed());
+            let cached = CachedReply { chunks: recorder.chunks, reply: reply.clone() };
+            self.replies().put(key, Arc::new(cached), clock.elapsed());
         }
         Ok(reply)
     }
 }
 
-/// Says it again, in the same pieces. Nothing was spent on it.
-fn again(kept: &Kept, out: &mut dyn Sink) -> Reply {
-    for piece in &kept.pieces {
-        match piece {
-            Piece::Text(text) => out.text(text),
-            Piece::Thinking(text) => out.thinking(text),
+/// Streams a cached reply in its original chunks. Its usage is zero: no tokens were spent.
+fn replay(cached: &CachedReply, out: &mut dyn Sink) -> Reply {
+    for chunk in &cached.chunks {
+        match chunk {
+            Chunk::Text(text) => out.text(text),
+            Chunk::Thinking(text) => out.thinking(text),
         }
     }
-    Reply { usage: Usage::default(), ..kept.reply.clone() }
+    Reply { usage: Usage::default(), ..cached.reply.clone() }
 }
 
-/// Passes everything on and remembers it.
+/// Forwards everything and keeps a copy of the chunks.
 struct Recorder<'a> {
     out: &'a mut dyn Sink,
-    pieces: Vec<Piece>,
+    chunks: Vec<Chunk>,
 }
 
 impl Sink for Recorder<'_> {
     fn begin(&mut self, attempt: u32) {
-        // What was said before belongs to an attempt that failed.
-        self.pieces.clear();
+        // Earlier chunks belong to an attempt that failed.
+        self.chunks.clear();
         self.out.begin(attempt);
     }
     fn text(&mut self, text: &str) {
-        self.pieces.push(Piece::Text(text.into()));
+        self.chunks.push(Chunk::Text(text.into()));
         self.out.text(text);
     }
     fn thinking(&mut self, text: &str) {
-        self.pieces.push(Piece::Thinking(text.into()));
+        self.chunks.push(Chunk::Thinking(text.into()));
         self.out.thinking(text);
     }
 }
 
-impl ReadyMade for Cache {
-    const USE: &'static str = "cache";
-    const DOES: &'static str = "answers a request that was answered before, from memory";
+impl ConfigHook for Cache {
+    const NAME: &'static str = "cache";
+    const SUMMARY: &'static str = "answers a request that was answered before, from memory";
     type Options = CacheOptions;
 
-    fn from_options(options: CacheOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: CacheOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 }

@@ -1,17 +1,18 @@
-//! Circuit breaker: a model or tool that keeps failing is left alone for a while.
+//! Circuit breaker: a model or tool that keeps failing is not called for a while.
 //!
 //! # What it does
 //!
 //! Counts failures in a row, for each model and each tool. After `failures` of them the circuit **opens**: calls fail at
-//! once, without reaching anybody, and say when to try again, so that a `fallback` registered before it goes to the next
+//! once, without reaching the model or tool, and say when to try again, so that a `fallback` registered before it goes to the next
 //! model. After `open_for` it is **half-open**: `probes` calls are let through. One that succeeds **closes** it, one that
-//! fails opens it again. Each change is told as a notice.
+//! fails opens it again. Each change is announced as a notice.
 //!
-//! A failure is a model's error that a retry may help (429, 5xx, transport) or one that makes no sense, and a tool's own
-//! error. What the turn or another hook decided (cancelled, exhausted, not asked) says nothing about the model, and a
-//! tool's error *result* is the model's business: neither counts. A probe that is cancelled gives its place back.
+//! Failures are model errors that a retry may help (429, 5xx, transport), replies that cannot be parsed, and errors of a
+//! tool itself. Not counted are calls that the turn or another hook stopped (cancelled, exhausted, not asked), because
+//! they say nothing about the model, and error *results* of tools, which are for the model to read. A cancelled probe does
+//! not count either; another call may probe in its place.
 //!
-//! Circuits are kept in memory: each process finds out for itself, and begins with all of them closed.
+//! Circuits are kept in memory: each process has its own, all of them closed at the start.
 //!
 //! # Points
 //!
@@ -31,9 +32,10 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle_hooks::{Around, CircuitBreaker, CircuitBreakerOptions};
+//! use turnbuckle::hooks::WrappedCalls;
+//! use turnbuckle_hooks::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
 //!
-//! let options = CircuitBreakerOptions { failures: 3, around: Around::Both, ..Default::default() };
+//! let options = CircuitBreakerOptions { failures: 3, around: WrappedCalls::Both, ..Default::default() };
 //! let hook = CircuitBreaker::new(options)?;
 //! assert!(CircuitBreaker::new(CircuitBreakerOptions { failures: 0, ..Default::default() }).is_err());
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
@@ -46,46 +48,46 @@ use std::time::Duration;
 use serde::Deserialize;
 use turnbuckle::feed::Level;
 use turnbuckle::hook::{Hook, HookEntry, ModelNext, Settings, ToolNext};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError, WrappedCalls};
 use turnbuckle::message::Text;
 use turnbuckle::model::{ModelError, Request, Retry, Sink};
 use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
 use self::circuit::{Change, Circuits, Passage, Verdict};
-use crate::around::{Around, Key, Per, Reach, per_model_and_tool};
+use crate::call_filter::{CallFilter, LimitKey, LimitPer, per_model_and_tool};
 use crate::time;
 
-/// What a person may set of a [`CircuitBreaker`].
+/// The options of [`CircuitBreaker`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CircuitBreakerOptions {
     /// How many failures in a row open the circuit.
     pub failures: u32,
     /// How long it stays open.
-    pub open_for: Period,
+    pub open_for: HumanDuration,
     /// How many calls are let through at once when it is half-open.
     pub probes: u32,
-    /// Which calls.
-    pub around: Around,
+    /// Which calls are counted.
+    pub around: WrappedCalls,
     /// What has a circuit of its own.
-    pub per: Vec<Per>,
-    /// Of which models; empty for all.
+    pub per: Vec<LimitPer>,
+    /// Globs of the models whose calls are counted; empty for all.
     pub models: Vec<String>,
 }
 
 impl Default for CircuitBreakerOptions {
     fn default() -> Self {
-        let (around, per) = (Around::default(), per_model_and_tool());
-        Self { failures: 5, open_for: Period::secs(30), probes: 1, around, per, models: Vec::new() }
+        let (around, per) = (WrappedCalls::ModelCalls, per_model_and_tool());
+        Self { failures: 5, open_for: HumanDuration::secs(30), probes: 1, around, per, models: Vec::new() }
     }
 }
 
-/// Leaves alone what keeps failing. The rules are at the top of its source file.
+/// Stops calling what keeps failing. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     name: Text,
-    reach: Reach,
+    filter: CallFilter,
     circuits: Circuits,
 }
 
@@ -100,15 +102,15 @@ impl CircuitBreaker {
             return Err(OptionError::new("probes", format!("must be 1 to 100, and is {probes}")));
         }
         let circuits = Circuits::new(failures, time::checked("open_for", open_for)?, probes);
-        Ok(Self { name: Self::USE.into(), reach: Reach::new(around, per, &models)?, circuits })
+        Ok(Self { name: Self::NAME.into(), filter: CallFilter::new(around, per, &models)?, circuits })
     }
 
-    /// A way through, or how long there is none.
-    fn enter(&self, turn: &Turn, key: &Key) -> Result<Passage<'_>, Duration> {
+    /// Lets a call through; `Err` holds how long the circuit is still open.
+    fn enter(&self, turn: &Turn, key: &LimitKey) -> Result<Passage<'_>, Duration> {
         self.circuits.enter(key, turn.clock().elapsed())
     }
 
-    fn leave(&self, turn: &Turn, key: &Key, passage: Passage<'_>, verdict: Verdict) {
+    fn leave(&self, turn: &Turn, key: &LimitKey, passage: Passage<'_>, verdict: Verdict) {
         let (level, what) = match passage.leave(verdict, turn.clock().elapsed()) {
             None => return,
             Some(Change::Opened { for_: time }) => {
@@ -120,12 +122,12 @@ impl CircuitBreaker {
         turn.notice(level, &self.name, what);
     }
 
-    fn refusal(key: &Key, wait: Duration) -> String {
+    fn refusal(key: &LimitKey, wait: Duration) -> String {
         format!("the circuit of {key} is open for another {}", time::shown(wait))
     }
 }
 
-/// What a reply or an error says about the model.
+/// What the result of a call says about the model.
 fn verdict(result: &Result<Reply, ModelError>) -> Verdict {
     match result {
         Ok(_) => Verdict::Worked,
@@ -144,7 +146,7 @@ impl Hook for CircuitBreaker {
     }
 
     fn settings(&self) -> Settings {
-        self.reach.settings()
+        self.filter.settings()
     }
 
     async fn wrap_model_call<'a>(
@@ -154,7 +156,7 @@ impl Hook for CircuitBreaker {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let Some(key) = self.reach.model_call(turn, next) else { return next.run(request, out).await };
+        let Some(key) = self.filter.model_call(turn, next) else { return next.run(request, out).await };
         let passage = self
             .enter(turn, &key)
             .map_err(|wait| ModelError::NotAsked { why: Self::refusal(&key, wait), retry_after: Some(wait) })?;
@@ -169,7 +171,7 @@ impl Hook for CircuitBreaker {
         call: &'a ToolCall,
         next: ToolNext<'a>,
     ) -> Result<Output, BoxError> {
-        let key = self.reach.tool_call(turn, call);
+        let key = self.filter.tool_call(turn, call);
         let passage = self.enter(turn, &key).map_err(|wait| Self::refusal(&key, wait))?;
         let result = next.run(call).await;
         let verdict = if result.is_ok() { Verdict::Worked } else { Verdict::Failed };
@@ -178,16 +180,16 @@ impl Hook for CircuitBreaker {
     }
 }
 
-impl ReadyMade for CircuitBreaker {
-    const USE: &'static str = "circuit_breaker";
-    const DOES: &'static str = "leaves a model or tool that keeps failing alone for a while";
+impl ConfigHook for CircuitBreaker {
+    const NAME: &'static str = "circuit_breaker";
+    const SUMMARY: &'static str = "stops calling a model or tool that keeps failing, for a while";
     type Options = CircuitBreakerOptions;
 
-    fn from_options(options: CircuitBreakerOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: CircuitBreakerOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

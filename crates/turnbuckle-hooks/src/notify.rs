@@ -7,8 +7,8 @@
 //! `webhook-id`, `webhook-timestamp`, and `webhook-signature: v1,BASE64`, an HMAC-SHA256 over `ID.TIMESTAMP.BODY`. The
 //! id is the same for every try.
 //!
-//! A webhook that hangs harms nobody: posts are made by a thread, one after the other, each within `give_up_after`;
-//! what finds no room in its queue is lost and counted. An answer of 429 or 5xx, or none, is tried again after 0.5 s,
+//! A webhook that hangs does not hold up turns: a thread makes the posts, one after the other, each within
+//! `give_up_after`; events that do not fit into its queue are lost and counted. An answer of 429 or 5xx, or none, is tried again after 0.5 s,
 //! then twice that. Redirects are not followed. The end of the program waits at most three seconds for the queue.
 //!
 //! # Points
@@ -29,7 +29,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle_hooks::{Notify, NotifyOptions};
+//! use turnbuckle_hooks::notify::{Notify, NotifyOptions};
 //!
 //! let options = NotifyOptions { url: "https://example.com/hook".into(), ..Default::default() };
 //! let hook = Notify::new(options, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?;
@@ -48,46 +48,46 @@ use serde::Deserialize;
 use turnbuckle::BoxError;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::Hook;
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 
 use self::post::Post;
-use crate::aside::{Aside, Inbox};
 use crate::time;
+use crate::worker::{WorkQueue, Worker};
 
-/// What a person may set of a [`Notify`].
+/// The options of [`Notify`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyOptions {
-    /// Where to.
+    /// The address to post to.
     pub url: String,
-    /// Where the secret is, for a hook that configuration builds.
+    /// The environment variable that holds the secret, for a hook that is built from configuration.
     pub secret_env: Option<String>,
-    /// Which events, by type.
+    /// The types of the events to post.
     pub events: Vec<String>,
     /// How long one post may take.
-    pub give_up_after: Period,
+    pub give_up_after: HumanDuration,
     /// How often a post is tried.
     pub tries: u32,
-    /// How many events may wait.
+    /// How many events may be queued.
     pub queue: usize,
 }
 
 impl Default for NotifyOptions {
     fn default() -> Self {
         let events = ["suspension", "turn_ended"].map(str::to_owned).to_vec();
-        let give_up_after = Period::secs(10);
+        let give_up_after = HumanDuration::secs(10);
         Self { url: String::new(), secret_env: None, events, give_up_after, tries: 3, queue: 64 }
     }
 }
 
-/// The end of the hook waits so long for what is in the queue.
-const LINGER: Duration = Duration::from_secs(3);
+/// How long dropping the hook waits for queued events.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Posts chosen events. The rules are at the top of its source file.
+/// Posts chosen events to a webhook. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Notify {
     events: Vec<String>,
-    aside: Aside<Arc<FeedEvent>>,
+    worker: Worker<Arc<FeedEvent>>,
 }
 
 impl Notify {
@@ -110,38 +110,38 @@ impl Notify {
             return Err(OptionError::new("queue", format!("must be 1 to 10000, and is {queue}")));
         }
         let post = Post::new(&url, secret, time::checked("give_up_after", give_up_after)?, tries)?;
-        let work = move |inbox: &Inbox<Arc<FeedEvent>>| {
-            while let Some(told) = inbox.next() {
+        let work = move |queue: &WorkQueue<Arc<FeedEvent>>| {
+            while let Some(told) = queue.next() {
                 if !post.send(&told) {
-                    inbox.lose(1);
+                    queue.count_lost(1);
                 }
             }
         };
-        Ok(Self { events, aside: Aside::new("notify", queue, LINGER, work) })
+        Ok(Self { events, worker: Worker::new("notify", queue, DRAIN_TIMEOUT, work) })
     }
 
-    /// How many events found no room, or nobody to take them.
+    /// How many events were lost: the queue was full, or no try at posting them succeeded.
     pub fn lost(&self) -> u64 {
-        self.aside.lost()
+        self.worker.lost()
     }
 }
 
 impl Hook for Notify {
     async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
         if kind::of(&told.item).is_some_and(|kind| self.events.iter().any(|event| event == kind)) {
-            // What finds no room is counted.
-            let _ = self.aside.give(told.clone());
+            // An event that does not fit into the queue is counted as lost.
+            let _ = self.worker.push(told.clone());
         }
         Ok(())
     }
 }
 
-impl ReadyMade for Notify {
-    const USE: &'static str = "notify";
-    const DOES: &'static str = "posts chosen events to a webhook, signed";
+impl ConfigHook for Notify {
+    const NAME: &'static str = "notify";
+    const SUMMARY: &'static str = "posts chosen events to a webhook, signed";
     type Options = NotifyOptions;
 
-    fn from_options(options: NotifyOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: NotifyOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let Some(name) = &options.secret_env else {
             return Err(OptionError::new("secret_env", "must name the environment variable that holds the secret"));
         };

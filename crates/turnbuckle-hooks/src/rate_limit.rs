@@ -1,4 +1,4 @@
-//! Rate limit: so many calls in a time, the others wait a little or are refused.
+//! Rate limit: limits how many calls are made in a period; the others wait or are refused.
 //!
 //! # What it does
 //!
@@ -10,8 +10,7 @@
 //! The count is kept in memory: each process counts for itself, and a restart begins anew. Several processes that use
 //! one account let through as many times the limit.
 //!
-//! A clock that goes back gives nobody a call and takes none away: time only counts
-//! forward.
+//! A clock that goes back neither grants nor costs calls: only time that moves forward counts.
 //!
 //! # Points
 //!
@@ -32,10 +31,11 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::Period;
-//! use turnbuckle_hooks::{Per, RateLimit, RateLimitOptions};
+//! use turnbuckle::hooks::HumanDuration;
+//! use turnbuckle_hooks::LimitPer;
+//! use turnbuckle_hooks::rate_limit::{RateLimit, RateLimitOptions};
 //!
-//! let (limit, every, per) = (10, Period::secs(60), vec![Per::User]);
+//! let (limit, every, per) = (10, HumanDuration::secs(60), vec![LimitPer::User]);
 //! let hook = RateLimit::new(RateLimitOptions { limit, every, per, ..Default::default() })?;
 //! assert!(RateLimit::new(RateLimitOptions { limit: 0, ..Default::default() }).is_err());
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
@@ -53,53 +53,53 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use serde::Deserialize;
 use turnbuckle::hook::{Hook, ModelNext, Settings, ToolNext};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError, WrappedCalls};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 
-use crate::around::{Around, Key, Per, Reach, per_model_and_tool};
+use crate::call_filter::{CallFilter, LimitKey, LimitPer, per_model_and_tool};
 use crate::time;
 
-/// What a person may set of a [`RateLimit`].
+/// The options of [`RateLimit`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimitOptions {
-    /// How many calls.
+    /// How many calls are allowed per period.
     pub limit: u32,
-    /// In how much time.
-    pub every: Period,
-    /// How many may go at once; none: as `limit`.
+    /// The period.
+    pub every: HumanDuration,
+    /// How many may go at once after a pause; `None`: as many as `limit`.
     pub burst: Option<u32>,
-    /// How long a call may wait.
-    pub max_wait: Period,
-    /// Which calls.
-    pub around: Around,
+    /// How long a call may wait before it is refused.
+    pub max_wait: HumanDuration,
+    /// Which calls are limited.
+    pub around: WrappedCalls,
     /// What has a limit of its own.
-    pub per: Vec<Per>,
-    /// Of which models; empty for all.
+    pub per: Vec<LimitPer>,
+    /// Globs of the models whose calls are limited; empty for all.
     pub models: Vec<String>,
 }
 
 impl Default for RateLimitOptions {
     fn default() -> Self {
-        let (every, max_wait) = (Period::secs(60), Period::secs(30));
-        let (around, per) = (Around::default(), per_model_and_tool());
+        let (every, max_wait) = (HumanDuration::secs(60), HumanDuration::secs(30));
+        let (around, per) = (WrappedCalls::ModelCalls, per_model_and_tool());
         Self { limit: 60, every, burst: None, max_wait, around, per, models: Vec::new() }
     }
 }
 
 const MOST_CALLS: u32 = 1_000_000;
-/// So many limits are kept without a look at which are still needed.
+/// How many limits are kept before those that are unused are looked for.
 const MANY_KEYS: usize = 1_000;
 
-/// Spreads calls over time. The rules are at the top of its source file.
+/// Spreads calls over time. See the [module](self) for rules and options.
 pub struct RateLimit {
-    limiter: RateLimiter<Key, HashMapStateStore<Key>, Forward, NoOpMiddleware<Nanos>>,
-    /// From how many limits on those that are full again are forgotten.
+    limiter: RateLimiter<LimitKey, HashMapStateStore<LimitKey>, Forward, NoOpMiddleware<Nanos>>,
+    /// The number of limits at which unused ones are removed next.
     many: AtomicUsize,
     max_wait: Duration,
-    reach: Reach,
+    filter: CallFilter,
 }
 
 impl RateLimit {
@@ -122,16 +122,16 @@ impl RateLimit {
             .allow_burst(at_once);
         let limiter = RateLimiter::new(quota, HashMapStateStore::default(), Forward::default());
         let many = AtomicUsize::new(MANY_KEYS);
-        Ok(Self { limiter, many, max_wait: max_wait.0, reach: Reach::new(around, per, &models)? })
+        Ok(Self { limiter, many, max_wait: max_wait.0, filter: CallFilter::new(around, per, &models)? })
     }
 
-    /// Waits until the call may go. `Err`: so long it would have to wait beyond what it may.
-    async fn pass(&self, turn: &Turn, key: &Key) -> Result<(), Duration> {
+    /// Waits until the call may go. `Err` holds the wait that would exceed `max_wait`.
+    async fn pass(&self, turn: &Turn, key: &LimitKey) -> Result<(), Duration> {
         let clock = turn.clock();
         let began = clock.elapsed();
         loop {
             let now = self.limiter.clock().at_least(clock.elapsed());
-            self.forget_the_full();
+            self.remove_unused();
             let Err(not_until) = self.limiter.check_key(key) else { return Ok(()) };
             let wait = not_until.wait_time_from(now);
             let left = self.max_wait.saturating_sub(clock.elapsed().saturating_sub(began));
@@ -142,24 +142,24 @@ impl RateLimit {
         }
     }
 
-    /// A limit that is full again is as good as none. Looking through all costs their number: it is done when that has
-    /// doubled.
-    fn forget_the_full(&self) {
+    /// Removes limits that have recovered completely, as they are equal to new ones. A scan costs as much as there are
+    /// limits, so it is done only when their number has doubled.
+    fn remove_unused(&self) {
         if self.limiter.len() > self.many.load(Ordering::Relaxed) {
             self.limiter.retain_recent();
             self.many.store(MANY_KEYS.max(2 * self.limiter.len()), Ordering::Relaxed);
         }
     }
 
-    fn refusal(key: &Key, wait: Duration) -> String {
+    fn refusal(key: &LimitKey, wait: Duration) -> String {
         format!("the rate limit for {key} is reached for another {}", time::shown(wait))
     }
 }
 
 impl std::fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { limiter: _, many: _, max_wait, reach } = self;
-        f.debug_struct("RateLimit").field("max_wait", max_wait).field("reach", reach).finish_non_exhaustive()
+        let Self { limiter: _, many: _, max_wait, filter } = self;
+        f.debug_struct("RateLimit").field("max_wait", max_wait).field("filter", filter).finish_non_exhaustive()
     }
 }
 
@@ -184,7 +184,7 @@ impl GovernorClock for Forward {
 
 impl Hook for RateLimit {
     fn settings(&self) -> Settings {
-        self.reach.settings()
+        self.filter.settings()
     }
 
     async fn wrap_model_call<'a>(
@@ -194,7 +194,7 @@ impl Hook for RateLimit {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        if let Some(key) = self.reach.model_call(turn, next) {
+        if let Some(key) = self.filter.model_call(turn, next) {
             self.pass(turn, &key)
                 .await
                 .map_err(|wait| ModelError::NotAsked { why: Self::refusal(&key, wait), retry_after: Some(wait) })?;
@@ -208,18 +208,18 @@ impl Hook for RateLimit {
         call: &'a ToolCall,
         next: ToolNext<'a>,
     ) -> Result<Output, BoxError> {
-        let key = self.reach.tool_call(turn, call);
+        let key = self.filter.tool_call(turn, call);
         self.pass(turn, &key).await.map_err(|wait| Self::refusal(&key, wait))?;
         next.run(call).await
     }
 }
 
-impl ReadyMade for RateLimit {
-    const USE: &'static str = "rate_limit";
-    const DOES: &'static str = "spreads model or tool calls over time";
+impl ConfigHook for RateLimit {
+    const NAME: &'static str = "rate_limit";
+    const SUMMARY: &'static str = "spreads model or tool calls over time";
     type Options = RateLimitOptions;
 
-    fn from_options(options: RateLimitOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: RateLimitOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 }

@@ -36,7 +36,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle_hooks::{Telemetry, TelemetryOptions};
+//! use turnbuckle_hooks::telemetry::{Telemetry, TelemetryOptions};
 //!
 //! let hook = Telemetry::new(TelemetryOptions { service: "shop".into(), ..Default::default() })?;
 //! assert!(Telemetry::new(TelemetryOptions { endpoint: "localhost".into(), ..Default::default() }).is_err());
@@ -56,7 +56,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde::Deserialize;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::{Hook, ModelNext};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::{BoxError, Reply, Turn};
 
@@ -65,33 +65,33 @@ use self::pipeline::Pipeline;
 use self::spans::Spans;
 use crate::time;
 
-/// What a person may set of a [`Telemetry`].
+/// The options of [`Telemetry`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryOptions {
-    /// The collector's address.
+    /// The collector's OTLP address over HTTP.
     pub endpoint: String,
-    /// `service.name`.
+    /// The `service.name` of all spans and metrics.
     pub service: String,
-    /// Whether what was said is sent, too.
+    /// Whether messages, arguments and results are sent as well.
     pub content: bool,
-    /// Which part of the turns is traced.
+    /// The fraction of turns that is traced, from 0 to 1.
     pub sample: f64,
     /// How often spans are sent.
-    pub export_every: Period,
+    pub export_every: HumanDuration,
 }
 
 impl Default for TelemetryOptions {
     fn default() -> Self {
         let (endpoint, service) = ("http://127.0.0.1:4318".into(), "turnbuckle".into());
-        Self { endpoint, service, content: false, sample: 1.0, export_every: Period::secs(5) }
+        Self { endpoint, service, content: false, sample: 1.0, export_every: HumanDuration::secs(5) }
     }
 }
 
-/// Tells OpenTelemetry of every turn. The rules are at the top of its source file.
+/// Sends OpenTelemetry spans and metrics of every turn. See the [module](self) for rules and options.
 pub struct Telemetry {
     options: TelemetryOptions,
-    /// Made with the first event: threads are not started by looking at a configuration.
+    /// Made with the first event, so that checking a configuration starts no threads.
     pipeline: OnceLock<Option<Pipeline>>,
     spans: Mutex<Spans>,
     calls: Calls,
@@ -112,8 +112,8 @@ impl Telemetry {
         Ok(Self { options, pipeline: OnceLock::new(), spans, calls: Calls::default() })
     }
 
-    /// With providers of your own: another exporter, or those of the program around it. They are shut down by whoever
-    /// made them. Of the options only `content` counts.
+    /// Uses existing providers, for another exporter or to share those of the program. The caller shuts them down. Of the
+    /// options only `content` is used.
     pub fn with_providers(traces: &SdkTracerProvider, metrics: &SdkMeterProvider, options: TelemetryOptions) -> Self {
         let spans = Mutex::new(Spans::new(options.content));
         let pipeline = OnceLock::from(Some(Pipeline::lent(traces, metrics)));
@@ -154,12 +154,12 @@ impl Hook for Telemetry {
     }
 }
 
-impl ReadyMade for Telemetry {
-    const USE: &'static str = "telemetry";
-    const DOES: &'static str = "sends OpenTelemetry spans and metrics of every turn";
+impl ConfigHook for Telemetry {
+    const NAME: &'static str = "telemetry";
+    const SUMMARY: &'static str = "sends OpenTelemetry spans and metrics of every turn";
     type Options = TelemetryOptions;
 
-    fn from_options(options: TelemetryOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: TelemetryOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 }

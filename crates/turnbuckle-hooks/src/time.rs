@@ -1,4 +1,4 @@
-//! How long: checked, limited by the injected clock, and as people read it.
+//! Durations in options: checked, used as limits by the injected clock, and shown to people.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -6,13 +6,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use turnbuckle::clock::Clock;
-use turnbuckle::hooks::{OptionError, Period};
+use turnbuckle::hooks::{HumanDuration, OptionError};
 
-/// The longest time an option takes. Beyond it additions to a clock could overflow, and nobody means it.
+/// The longest duration an option may have. Longer ones could overflow when added to a clock.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// An option that says how long: more than nothing, at most a year.
-pub(crate) fn checked(option: &'static str, Period(time): Period) -> Result<Duration, OptionError> {
+/// Checks a duration: more than zero, at most a year.
+pub(crate) fn checked(option: &'static str, HumanDuration(time): HumanDuration) -> Result<Duration, OptionError> {
     match time {
         Duration::ZERO => Err(OptionError::new(option, "must be more than 0s")),
         time if time > LONGEST => Err(OptionError::new(option, "must be at most a year")),
@@ -20,7 +20,7 @@ pub(crate) fn checked(option: &'static str, Period(time): Period) -> Result<Dura
     }
 }
 
-/// What `future` came to, or `None` if it took longer. What is ready at once never sees a timer.
+/// The output of `future`, or `None` if it takes longer than `limit`. No timer is made if it is ready at once.
 pub(crate) async fn within<T>(clock: &dyn Clock, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut timer = None;
@@ -33,7 +33,7 @@ pub(crate) async fn within<T>(clock: &dyn Clock, limit: Duration, future: impl F
     .await
 }
 
-/// As an error says it: `1m 30s`.
+/// A duration as messages show it: `1m 30s`.
 pub(crate) fn shown(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }

@@ -1,9 +1,9 @@
-//! Timeout: a model or a tool that takes too long is dropped.
+//! Timeout: a model or tool call that takes too long is stopped.
 //!
 //! # What it does
 //!
-//! Gives a call so much time, by the runtime's clock. What takes longer is dropped: its connection closes, and text that
-//! was told is taken back. A model call then fails as a broken connection does, so a `retry` or `fallback` registered
+//! Limits the time of a call, by the runtime's clock. A call that takes longer is dropped: its connection closes, and text
+//! that was shown is taken back. A model call then fails as a broken connection does, so a `retry` or `fallback` registered
 //! before it tries again; a tool call ends with an error result that the model reads.
 //!
 //! Give several to have several limits: `models` and `tools` say which calls one is for. The `timeout` that every hook
@@ -25,12 +25,12 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::Period;
-//! use turnbuckle_hooks::{Around, Timeout, TimeoutOptions};
+//! use turnbuckle::hooks::{HumanDuration, WrappedCalls};
+//! use turnbuckle_hooks::timeout::{Timeout, TimeoutOptions};
 //!
-//! let (after, around) = (Period::secs(5), Around::ToolCalls);
+//! let (after, around) = (HumanDuration::secs(5), WrappedCalls::ToolCalls);
 //! let hook = Timeout::new(TimeoutOptions { after, around, ..TimeoutOptions::default() })?;
-//! assert!(Timeout::new(TimeoutOptions { after: Period::secs(0), ..TimeoutOptions::default() }).is_err());
+//! assert!(Timeout::new(TimeoutOptions { after: HumanDuration::secs(0), ..TimeoutOptions::default() }).is_err());
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
 //! ```
 
@@ -38,40 +38,40 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use turnbuckle::hook::{Hook, ModelNext, Settings, ToolNext};
-use turnbuckle::hooks::{OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError, WrappedCalls};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, Reply, ToolCall, Turn};
 use wildmatch::WildMatch;
 
-use crate::around::{Around, Reach};
+use crate::call_filter::CallFilter;
 use crate::time;
 
-/// What a person may set of a [`Timeout`].
+/// The options of [`Timeout`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutOptions {
     /// How long a call may take.
-    pub after: Period,
-    /// Which calls.
-    pub around: Around,
-    /// Of which models; empty for all.
+    pub after: HumanDuration,
+    /// Which calls are limited.
+    pub around: WrappedCalls,
+    /// Globs of the models whose calls are limited; empty for all.
     pub models: Vec<String>,
-    /// Of which users; empty for all.
+    /// Globs of the users whose calls are limited; empty for all.
     pub users: Vec<String>,
 }
 
 impl Default for TimeoutOptions {
     fn default() -> Self {
-        Self { after: Period::secs(60), around: Around::default(), models: Vec::new(), users: Vec::new() }
+        Self { after: HumanDuration::secs(60), around: WrappedCalls::ModelCalls, models: Vec::new(), users: Vec::new() }
     }
 }
 
-/// Drops calls that take too long. The rules are at the top of its source file.
+/// Stops calls that take too long. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Timeout {
     after: Duration,
-    reach: Reach,
+    filter: CallFilter,
     users: Vec<WildMatch>,
 }
 
@@ -84,10 +84,10 @@ impl Timeout {
             return Err(OptionError::new("users", "has an empty name; leave it out for all users").item(item));
         }
         let users = users.iter().map(|glob| WildMatch::new(glob)).collect();
-        Ok(Self { after, reach: Reach::new(around, Vec::new(), &models)?, users })
+        Ok(Self { after, filter: CallFilter::new(around, Vec::new(), &models)?, users })
     }
 
-    fn minds_user(&self, turn: &Turn) -> bool {
+    fn applies_to_user(&self, turn: &Turn) -> bool {
         let id = turn.scope().user_id().map_or("system", |id| id);
         self.users.is_empty() || self.users.iter().any(|glob| glob.matches(id))
     }
@@ -95,7 +95,7 @@ impl Timeout {
 
 impl Hook for Timeout {
     fn settings(&self) -> Settings {
-        self.reach.settings()
+        self.filter.settings()
     }
 
     async fn wrap_model_call<'a>(
@@ -105,7 +105,7 @@ impl Hook for Timeout {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        if !self.minds_user(turn) || self.reach.model_call(turn, next).is_none() {
+        if !self.applies_to_user(turn) || self.filter.model_call(turn, next).is_none() {
             return next.run(request, out).await;
         }
         time::within(&**turn.clock(), self.after, next.run(request, out)).await.unwrap_or_else(|| {
@@ -120,7 +120,7 @@ impl Hook for Timeout {
         call: &'a ToolCall,
         next: ToolNext<'a>,
     ) -> Result<Output, BoxError> {
-        if !self.minds_user(turn) {
+        if !self.applies_to_user(turn) {
             return next.run(call).await;
         }
         time::within(&**turn.clock(), self.after, next.run(call))
@@ -129,12 +129,12 @@ impl Hook for Timeout {
     }
 }
 
-impl ReadyMade for Timeout {
-    const USE: &'static str = "timeout";
-    const DOES: &'static str = "drops a model or tool call that takes too long";
+impl ConfigHook for Timeout {
+    const NAME: &'static str = "timeout";
+    const SUMMARY: &'static str = "stops a model or tool call that takes too long";
     type Options = TimeoutOptions;
 
-    fn from_options(options: TimeoutOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: TimeoutOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 }

@@ -60,7 +60,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
 pub use line::CommandLine;
 use points::Command;
@@ -89,17 +89,17 @@ impl CommandHook {
     }
 }
 
-impl ReadyMade for CommandHook {
-    const USE: &'static str = "command";
-    const DOES: &'static str = "runs a program at a point; its exit code decides";
+impl ConfigHook for CommandHook {
+    const NAME: &'static str = "command";
+    const SUMMARY: &'static str = "runs a program at a point; its exit code decides";
     type Options = CommandOptions;
 
-    fn from_options(options: CommandOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: CommandOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         if options.run.is_empty() {
             let why = "names no program: a string is given to `sh -c`, a list is the program and its arguments";
             return Err(OptionError::new("run", why));
         }
-        Ok(Self::new(Self::USE, options.on, options.run, around.folder))
+        Ok(Self::new(Self::NAME, options.on, options.run, context.folder))
     }
 
     fn entry(mut self, name: String) -> HookEntry {

@@ -28,10 +28,10 @@
 //! For Unix: process groups and file modes are taken for granted. Both need a tokio runtime; command hooks need its I/O
 //! and time drivers.
 
-mod command;
+pub mod command;
 mod files;
-mod lint;
-mod persist;
+pub mod lint;
+pub mod persist;
 mod workspace;
 
 pub use command::{

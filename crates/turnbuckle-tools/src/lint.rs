@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use turnbuckle::BoxError;
 use turnbuckle::hook::{Hook, OnStop, OnStopContext};
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use wildmatch::WildMatch;
 
 use crate::command::process::{self, Kept, Ran};
@@ -178,12 +178,12 @@ impl Hook for Lint {
     }
 }
 
-impl ReadyMade for Lint {
-    const USE: &'static str = "lint";
-    const DOES: &'static str = "lets no turn end while a program complains about the touched files";
+impl ConfigHook for Lint {
+    const NAME: &'static str = "lint";
+    const SUMMARY: &'static str = "lets no turn end while a program complains about the touched files";
     type Options = LintOptions;
 
-    fn from_options(options: LintOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        Self::new(options, around.folder)
+    fn from_options(options: LintOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        Self::new(options, context.folder)
     }
 }

@@ -41,7 +41,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use turnbuckle::BoxError;
 use turnbuckle::hook::{AfterAgent, AfterAgentContext, Hook};
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings, Template};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError, Template};
 
 use crate::command::process;
 use crate::command::{CommandError, CommandLine};
@@ -172,15 +172,15 @@ impl fmt::Debug for Persist {
     }
 }
 
-impl ReadyMade for Persist {
-    const USE: &'static str = "persist";
-    const DOES: &'static str = "keeps the result of a turn in a file, or hands it to a program";
+impl ConfigHook for Persist {
+    const NAME: &'static str = "persist";
+    const SUMMARY: &'static str = "keeps the result of a turn in a file, or hands it to a program";
     type Options = PersistOptions;
 
-    fn from_options(options: PersistOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: PersistOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let persist = match (&options.file, options.run) {
-            (Some(file), None) => Self::to_file(file, around.folder)?,
-            (None, Some(run)) => Self::to_program(run, around.folder)?,
+            (Some(file), None) => Self::to_file(file, context.folder)?,
+            (None, Some(run)) => Self::to_program(run, context.folder)?,
             (Some(_), Some(_)) => return Err(OptionError::new("file", "and `run` exclude each other")),
             (None, None) => return Err(OptionError::new("file", "is missing, and so is `run`")),
         };

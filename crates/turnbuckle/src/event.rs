@@ -442,8 +442,8 @@ pub enum ModelErrorKind {
     Hook,
     /// A hook around the call did not let it through.
     NotAsked,
-    /// Several models were asked, and none answered.
-    AllFailed,
+    /// One or several models were asked, and none answered.
+    ModelsFailed,
     /// The turn allows no further call.
     Exhausted,
     /// The turn was cancelled.

@@ -84,8 +84,6 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 mod guides {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
-    #[doc = include_str!("../../../docs/hooks.md")]
-    struct Hooks;
     #[doc = include_str!("../../../docs/crash-kit.md")]
     struct CrashKit;
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::BoxFuture;
 pub use crate::event::ModelErrorKind;
-use crate::message::{Message, Reply, Text, Usage};
+use crate::message::{Content, Message, Reply, Text, Usage};
 
 /// Something that answers.
 ///
@@ -169,6 +169,15 @@ impl Request {
         request
     }
 
+    /// One question without tools, for a model that is asked outside a conversation (see
+    /// [`Turn::ask_model`](crate::Turn::ask_model)). No part of it is marked as stable, so no provider caches it.
+    pub fn question(agent: impl Into<Text>, system: impl Into<Text>, question: impl Into<Content>) -> Self {
+        let messages = Arc::new(vec![Message::User(question.into())]);
+        let mut request = Self::new(agent.into(), system.into(), messages, Arc::new([]));
+        (request.attempt, request.ordinal) = (1, 1);
+        request
+    }
+
     /// Where the context's stable segments end. A wrap that changed the messages of its copy may have left an end behind the
     /// last of them.
     pub fn segments(&self) -> Segments {
@@ -250,11 +259,14 @@ pub enum ModelError {
         /// When it may be asked again, if that is known.
         retry_after: Option<Duration>,
     },
-    /// A wrap asked several models, and none answered.
-    #[error("every model failed: {}", errors.iter().map(|(model, error)| format!("{model}: {error}")).collect::<Vec<_>>().join("; "))]
-    AllFailed {
+    /// A wrap asked several models, and none gave a complete reply.
+    #[error("{}", models_failed(errors, not_asked))]
+    ModelsFailed {
         /// The models in the order they were asked, each with its error.
         errors: Vec<(String, ModelError)>,
+        /// The models that were left, but not asked: the last one broke off after text of its reply had been shown, and
+        /// another reply would have taken that text back.
+        not_asked: Vec<String>,
     },
     /// The turn allows no further model call.
     #[error("the turn has used its {limit}")]
@@ -265,6 +277,18 @@ pub enum ModelError {
     /// The turn is over; the model was not called.
     #[error("the turn was cancelled")]
     Cancelled,
+}
+
+fn models_failed(errors: &[(String, ModelError)], not_asked: &[String]) -> String {
+    let failed = errors.iter().map(|(model, error)| format!("{model}: {error}")).collect::<Vec<_>>().join("; ");
+    if not_asked.is_empty() {
+        return format!("every model failed: {failed}");
+    }
+    let (count, all) = (errors.len(), errors.len() + not_asked.len());
+    let left = not_asked.join(", ");
+    format!(
+        "{count} of {all} models failed: {failed}; not asked, because text had been shown (after_text = false): {left}"
+    )
 }
 
 /// Whether trying again may help.
@@ -301,7 +325,7 @@ impl ModelError {
             Self::ScriptExhausted { .. } => ModelErrorKind::ScriptExhausted,
             Self::Hook { .. } => ModelErrorKind::Hook,
             Self::NotAsked { .. } => ModelErrorKind::NotAsked,
-            Self::AllFailed { .. } => ModelErrorKind::AllFailed,
+            Self::ModelsFailed { .. } => ModelErrorKind::ModelsFailed,
             Self::Exhausted { .. } => ModelErrorKind::Exhausted,
             Self::Cancelled => ModelErrorKind::Cancelled,
         }
@@ -311,7 +335,7 @@ impl ModelError {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(*status),
-            Self::AllFailed { errors } => errors.iter().rev().find_map(|(_, error)| error.status()),
+            Self::ModelsFailed { errors, .. } => errors.iter().rev().find_map(|(_, error)| error.status()),
             _ => None,
         }
     }
@@ -322,7 +346,9 @@ impl ModelError {
             Self::Status { status, retry_after, .. } if *status == 429 || *status >= 500 => {
                 retry_after.map_or(Retry::Soon, Retry::After)
             }
-            Self::AllFailed { errors } => errors.iter().map(|(_, error)| error.retry()).fold(Retry::Never, Retry::or),
+            Self::ModelsFailed { errors, .. } => {
+                errors.iter().map(|(_, error)| error.retry()).fold(Retry::Never, Retry::or)
+            }
             Self::NotAsked { retry_after, .. } => retry_after.map_or(Retry::Soon, Retry::After),
             Self::Transport { .. } | Self::Stalled { .. } => Retry::Soon,
             _ => Retry::Never,

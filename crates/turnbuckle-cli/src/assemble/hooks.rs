@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnbuckle::hook::{HookEntry, HookExt};
-use turnbuckle::hooks::{Retry, RetryOptions};
+use turnbuckle::hooks::Retry;
+use turnbuckle::hooks::retry::RetryOptions;
 use turnbuckle::tool::Tool;
 use wildmatch::WildMatch;
 

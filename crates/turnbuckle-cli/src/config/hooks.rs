@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use turnbuckle::BoxError;
 use turnbuckle::hook::{OnFailure, Release};
-use turnbuckle::hooks::Surroundings;
+use turnbuckle::hooks::HookBuildContext;
 use turnbuckle::model::Model;
 
 use super::Found;
@@ -112,8 +112,8 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
             return None;
         }
     };
-    let around = Surroundings { folder: &folder, data: &folder.join(DATA), open_model: &open_model };
-    let (options, shown) = section.rest(|options| (options.shown(), options.read(used, &around)));
+    let context = HookBuildContext { folder: &folder, data: &folder.join(DATA), open_model: &open_model };
+    let (options, shown) = section.rest(|options| (options.shown(), options.read(used, &context)));
     Some(HookPart { place, name, used, maker: Some(shown?), options, settings })
 }
 

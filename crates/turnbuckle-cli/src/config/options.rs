@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
-use turnbuckle::hooks::{OptionError, Surroundings};
+use turnbuckle::hooks::{HookBuildContext, OptionError};
 
 use super::Found;
 use super::file::Source;
@@ -39,10 +39,10 @@ impl Options<'_> {
 
     /// The hook, or what is wrong with its options. An unknown key does not hide what else is wrong; but the options are
     /// read again for each, so after a few of them the rest is not looked at.
-    pub(super) fn read(mut self, row: &Row, around: &Surroundings<'_>) -> Option<Maker> {
+    pub(super) fn read(mut self, row: &Row, context: &HookBuildContext<'_>) -> Option<Maker> {
         let mut sound = true;
         for _ in 0..MOST_UNKNOWN {
-            match row.read(self.table.clone(), around) {
+            match row.read(self.table.clone(), context) {
                 Ok(maker) => return sound.then_some(maker),
                 Err(Refused::Option(error)) => {
                     self.tell_option(row, &error);
@@ -80,7 +80,9 @@ impl Options<'_> {
             let common: &[&str] = if top { self.common } else { &[] };
             let known: Vec<&str> = known.iter().chain(common).copied().collect();
             let what = format!("unknown key `{name}` in {}", self.title);
-            (what, instead(name, &known), top.then(|| name.to_owned()))
+            let renamed = row.renamed.iter().find(|(old, _)| top && *old == name);
+            let hint = renamed.map_or_else(|| instead(name, &known), |(_, now)| format!("write {now}"));
+            (what, hint, top.then(|| name.to_owned()))
         } else if let Some((name, known)) = named(message, "unknown variant ") {
             let what = format!("{} is {name:?}, which is none of: {}", self.named(&span), known.join(", "));
             (what, instead(name, &known), None)

@@ -48,8 +48,8 @@ fn settings_that_mean_nothing_are_refused_and_the_hook_is_named() {
         ("redact", "emails = false\ncards = false\nkeys = false\n", "emails"),
         ("redact", "salt = \"12345678\"\n", "salt"),
         ("redact", "patterns = [ { name = \"\", pattern = \"a\" } ]\n", "patterns"),
-        ("retry", "on = [\"model\"]\nrepeat = [\"x\"]\n", "repeat"),
-        ("retry", "on = [\"tool\"]\nafter_text = true\n", "after_text"),
+        ("retry", "around = \"model_calls\"\nrepeat = [\"x\"]\n", "repeat"),
+        ("retry", "around = \"tool_calls\"\nafter_text = true\n", "after_text"),
         ("retry", "repeat = [\"\"]\n", "repeat"),
         ("validate_input", "max_chars = 0\n", "max_chars"),
         ("validate_input", "pattern = \"a*\"\n", "pattern"),
@@ -189,6 +189,16 @@ fn hooks_are_checked_to_the_last_option() {
         &hook("use = \"redact\"\npatterns = [\n  { name = \"n\", patern = \"a\" },\n]\n"),
         "turnbuckle.toml:4: unknown key `patern` in [[hooks]]",
         "`pattern`",
+    );
+    refused(
+        &hook("use = \"retry\"\non = [\"model\"]\n"),
+        "turnbuckle.toml:3: unknown key `on` in [[hooks]]",
+        "write `around = \"model_calls\"`, `\"tool_calls\"` or `\"both\"`",
+    );
+    refused(
+        &hook("use = \"retry\"\naround = \"model\"\n"),
+        "turnbuckle.toml:3: `around`",
+        "model_calls, tool_calls, both",
     );
     refused(
         &hook("use = \"redact\"\npriority = 1\n"),

@@ -104,14 +104,14 @@ fn what_a_ready_made_hook_refuses_has_its_line() {
         ":3: `max_attempts` in [[hooks]] must be a whole number, not \"3\"",
     );
     refused(
-        "[[hooks]]\nuse = \"retry\"\non = [\"modle\"]\n",
-        ":3: `on` in [[hooks]] is \"modle\", which is none of: model, tool",
+        "[[hooks]]\nuse = \"retry\"\naround = \"modle\"\n",
+        ":3: `around` in [[hooks]] is \"modle\", which is none of: model_calls, tool_calls, both",
     );
     let rule = "[[hooks]]\nuse = \"guard\"\n[[hooks.rules]]\nforbid = \"a\"\n[[hooks.rules]]\nforbid = \"(\"\n";
     refused(rule, "turnbuckle.toml:5: `rules` in [[hooks]] is not a pattern that can be used");
     refused(
         "[[hooks]]\nuse = \"fallback\"\nmodels = [\"demo\",\n\"gpt\"]\n",
-        "turnbuckle.toml:4: `models` in [[hooks]] has \"gpt\": there is no model",
+        "turnbuckle.toml:4: `models` in [[hooks]] names \"gpt\": there is no model",
     );
     refused("[[hooks]]\nuse = \"guard\"\n", "turnbuckle.toml:1: `rules` in [[hooks]] is missing");
 }

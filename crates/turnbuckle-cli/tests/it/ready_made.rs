@@ -95,6 +95,19 @@ fn another_model_is_asked_when_one_fails() {
 }
 
 #[test]
+fn a_model_that_was_not_asked_is_named_as_the_configuration_names_it() {
+    let fallback = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:second.json\", \"script:third.json\"]\n";
+    let folder = folder(r#"{ "error": { "status": 529, "message": "full" } }"#, fallback);
+    let unused = r#"{ "text": "not this" }"#;
+    let broken = r#"{ "chunks": ["half ", "way"], "fail_after_chunks": 1 }"#;
+    folder.file("second.json", &format!(r#"{{ "replies": [ {unused}, {broken} ] }}"#));
+    folder.file("third.json", r#"{ "replies": [], "on_exhausted": "echo" }"#);
+    let ran =
+        folder.run(&["run", "hi"]).exits(1).says("2 of 3 models failed").says("script:second.json: the connection");
+    ran.says("(after_text = false): script:third.json").says("hint: `after_text = true` in the `fallback` hook");
+}
+
+#[test]
 fn a_hook_speaks_under_the_name_it_was_given() {
     let error = r#"{ "error": { "status": 500, "message": "down" } }"#;
     let retry = "[[hooks]]\nuse = \"retry\"\nname = \"again\"\nbackoff = \"1ms\"\n";

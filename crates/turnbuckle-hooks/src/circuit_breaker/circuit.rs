@@ -4,36 +4,36 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::around::Key;
+use crate::call_filter::LimitKey;
 
-/// What a call says about whom it called.
+/// What a call says about the model or tool that it called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Worked,
     Failed,
-    /// Nobody was called, or nobody knows.
+    /// It was not called, or the outcome is unknown.
     Unknown,
 }
 
-/// What a call changed.
+/// How a call changed the circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Opened { for_: Duration },
     Closed,
 }
 
-/// A circuit that is closed without a failure is not kept.
+/// The state of a circuit. One that is closed without failures has no entry.
 #[derive(Clone, Copy, Debug)]
 enum Circuit {
-    /// So many failures in a row.
+    /// Calls pass. Holds the number of failures in a row.
     Closed(u32),
-    /// Since when.
+    /// Calls are refused. Holds the time when it opened.
     Open(Duration),
-    /// So many calls are on their way through.
+    /// A few calls are let through as probes. Holds how many are running.
     HalfOpen(u32),
 }
 
-/// More than so many failing keys at once are not told apart: calls for further ones pass uncounted.
+/// How many circuits are tracked. Failures of further models, tools or users are not counted.
 const MOST_CIRCUITS: usize = 10_000;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Circuits {
     failures: u32,
     open_for: Duration,
     probes: u32,
-    circuits: Mutex<HashMap<Key, Circuit>>,
+    circuits: Mutex<HashMap<LimitKey, Circuit>>,
 }
 
 impl Circuits {
@@ -49,17 +49,17 @@ impl Circuits {
         Self { failures, open_for, probes, circuits: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Circuit>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LimitKey, Circuit>> {
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A way through; `Err` if the circuit is open for so long.
-    pub(super) fn enter(&self, key: &Key, now: Duration) -> Result<Passage<'_>, Duration> {
+    /// Lets a call through; `Err` holds how long the circuit is still open.
+    pub(super) fn enter(&self, key: &LimitKey, now: Duration) -> Result<Passage<'_>, Duration> {
         let mut circuits = self.lock();
         let mut passage = Passage { circuits: self, key: key.clone(), probe: false };
         let Some(circuit) = circuits.get_mut(key) else { return Ok(passage) };
         if let Circuit::Open(since) = circuit {
-            // From the future: a clock went back. It opens anew, from now, and so never stays open for ever.
+            // A time in the future means that the clock went back. Count from now, so that it does not stay open too long.
             *since = (*since).min(now);
             let left = self.open_for.saturating_sub(now.saturating_sub(*since));
             if !left.is_zero() {
@@ -79,11 +79,11 @@ impl Circuits {
     }
 }
 
-/// One call on its way through a circuit. Dropped without a verdict, a probe gives its place back.
+/// A call that was let through. If a probe is dropped without a verdict, another call may probe instead.
 #[derive(Debug)]
 pub(super) struct Passage<'a> {
     circuits: &'a Circuits,
-    key: Key,
+    key: LimitKey,
     probe: bool,
 }
 
@@ -112,7 +112,7 @@ impl Passage<'_> {
         }
     }
 
-    fn count(&self, circuits: &mut HashMap<Key, Circuit>, failures: u32, now: Duration) -> Option<Change> {
+    fn count(&self, circuits: &mut HashMap<LimitKey, Circuit>, failures: u32, now: Duration) -> Option<Change> {
         if failures >= self.circuits.failures {
             return Some(self.open(circuits, now));
         }
@@ -122,7 +122,7 @@ impl Passage<'_> {
         None
     }
 
-    fn open(&self, circuits: &mut HashMap<Key, Circuit>, now: Duration) -> Change {
+    fn open(&self, circuits: &mut HashMap<LimitKey, Circuit>, now: Duration) -> Change {
         circuits.insert(self.key.clone(), Circuit::Open(now));
         Change::Opened { for_: self.circuits.open_for }
     }

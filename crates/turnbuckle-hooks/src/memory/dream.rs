@@ -27,12 +27,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use turnbuckle::{hooks::Period, models::Script};
-//! use turnbuckle_hooks::{Dream, DreamOptions, Memories};
+//! use turnbuckle::{hooks::HumanDuration, models::Script};
+//! use turnbuckle_hooks::memory::Memories;
+//! use turnbuckle_hooks::memory::dream::{Dream, DreamOptions};
 //!
 //! let memories = Memories::in_file("memories.db");
 //! let model = Arc::new(Script::says([r#"{"drop": [1], "merge": []}"#]));
-//! let hook = Dream::new(memories.clone(), model.clone(), DreamOptions { idle: Period::secs(600), ..Default::default() })?;
+//! let hook = Dream::new(memories.clone(), model.clone(), DreamOptions { idle: HumanDuration::secs(600), ..Default::default() })?;
 //! assert!(Dream::new(memories, model, DreamOptions { most: 1, ..Default::default() }).is_err());
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
 //! ```
@@ -46,29 +47,31 @@ use std::time::Duration;
 use serde::Deserialize;
 use turnbuckle::BoxError;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook, Settings};
-use turnbuckle::hooks::{Adviser, OptionError, Period, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 use turnbuckle::model::Model;
 
-use super::{Memories, Memory, adviser, answer, file, owner};
+use super::{Memories, Memory, auxiliary_model, file, owner, sentence};
+use crate::answer;
+use crate::auxiliary_model::AuxiliaryModel;
 use crate::time;
 
-/// What a person may set of a [`Dream`].
+/// The options of [`Dream`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DreamOptions {
-    /// Who is asked, for a hook that configuration builds.
+    /// The model that is asked, for a hook that is built from configuration.
     pub model: String,
-    /// Where memories are, for a hook that configuration builds.
+    /// The file with the memories, for a hook that is built from configuration.
     pub file: Option<PathBuf>,
     /// How long a pause must be.
-    pub idle: Period,
-    /// How many memories it looks at.
+    pub idle: HumanDuration,
+    /// How many memories are looked at.
     pub most: usize,
 }
 
 impl Default for DreamOptions {
     fn default() -> Self {
-        Self { model: String::new(), file: None, idle: Period::secs(3600), most: 100 }
+        Self { model: String::new(), file: None, idle: HumanDuration::secs(3600), most: 100 }
     }
 }
 
@@ -77,11 +80,11 @@ const SYSTEM: &str = "You tidy notes about a user. You are shown numbered notes,
     contradicts, or that say nothing], \"merge\": [{\"notes\": [numbers of notes that say the same], \"text\": \"one short \
     sentence that says it all\"}]}. Leave all other notes alone. If all is well: {\"drop\": [], \"merge\": []}.";
 
-/// Tidies memories up. The rules are at the top of its source file.
+/// Tidies memories up. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Dream {
     memories: Memories,
-    adviser: Adviser,
+    model: AuxiliaryModel,
     idle: Duration,
     most: usize,
 }
@@ -101,17 +104,17 @@ struct Merged {
 }
 
 impl Dream {
-    /// Checks the options. What they say of model and file gives way to `model` and `memories`.
+    /// Checks the options. `model` and `memories` are used in place of the model and the file in the options.
     pub fn new(memories: Memories, model: Arc<dyn Model>, options: DreamOptions) -> Result<Self, OptionError> {
-        Self::asking(memories, Adviser::new(model), &options)
+        Self::asking(memories, AuxiliaryModel::new(model), &options)
     }
 
-    fn asking(memories: Memories, adviser: Adviser, options: &DreamOptions) -> Result<Self, OptionError> {
+    fn asking(memories: Memories, model: AuxiliaryModel, options: &DreamOptions) -> Result<Self, OptionError> {
         let most = options.most;
         if !(2..=1000).contains(&most) {
             return Err(OptionError::new("most", format!("must be 2 to 1000, and is {most}")));
         }
-        Ok(Self { memories, adviser, idle: time::checked("idle", options.idle)?, most })
+        Ok(Self { memories, model, idle: time::checked("idle", options.idle)?, most })
     }
 }
 
@@ -132,7 +135,7 @@ impl Hook for Dream {
         if notes.len() < 2 {
             return Ok(());
         }
-        let reply = self.adviser.ask_aside(snapshot.agent(), SYSTEM, shown(&notes)).await?;
+        let reply = self.model.ask_in_background(snapshot, SYSTEM, shown(&notes)).await?;
         let tidied: Tidied = answer::json(&reply.content.text(), '{', '}')?;
         let (gone, texts) = checked(&notes, tidied)?;
         Ok(self.memories.replace(&user, gone, texts, snapshot.at()).await?)
@@ -160,20 +163,20 @@ fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<Strin
     let mut texts = Vec::new();
     for Merged { notes, text } in tidied.merge {
         let merged: BTreeSet<i64> = notes.into_iter().filter(|id| known.contains(id) && !gone.contains(id)).collect();
-        let (2.., Some(text)) = (merged.len(), answer::sentence(&text)) else { continue };
+        let (2.., Some(text)) = (merged.len(), sentence(&text)) else { continue };
         gone.extend(merged);
         texts.push(text);
     }
     Ok((gone, texts))
 }
 
-impl ReadyMade for Dream {
-    const USE: &'static str = "dream";
-    const DOES: &'static str = "tidies memories up after a pause: drops contradicted ones, makes one of several";
+impl ConfigHook for Dream {
+    const NAME: &'static str = "dream";
+    const SUMMARY: &'static str = "tidies memories up after a pause: drops contradicted ones, makes one of several";
     type Options = DreamOptions;
 
-    fn from_options(options: DreamOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let memories = Memories::in_file(file(options.file.as_deref(), around));
-        Self::asking(memories, adviser(&options.model, around)?, &options)
+    fn from_options(options: DreamOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let memories = Memories::in_file(file(options.file.as_deref(), context));
+        Self::asking(memories, auxiliary_model(&options.model, context)?, &options)
     }
 }

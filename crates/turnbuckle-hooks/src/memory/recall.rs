@@ -26,7 +26,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use turnbuckle::{Agent, Conversations, Scope, Timestamp, models::Script, testing::Recorder};
-//! use turnbuckle_hooks::{Memories, Recall};
+//! use turnbuckle_hooks::memory::{Memories, recall::Recall};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let memories = Memories::in_file(folder.path().join("memories.db"));
@@ -45,18 +45,18 @@ use serde::Deserialize;
 use turnbuckle::BoxError;
 use turnbuckle::context::tokens;
 use turnbuckle::hook::{BeforeAgent, BeforeAgentContext, Fence, Hook, Settings};
-use turnbuckle::hooks::{OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::message::Part;
 
 use super::{Memories, Memory, file, owner};
 
-/// What a person may set of a [`Recall`].
+/// The options of [`Recall`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RecallOptions {
-    /// Where memories are, for a hook that configuration builds.
+    /// The file with the memories, for a hook that is built from configuration.
     pub file: Option<PathBuf>,
-    /// How many are injected.
+    /// How many memories are injected.
     pub most: usize,
     /// How many tokens of the reserve they may take.
     pub share: u32,
@@ -68,7 +68,7 @@ impl Default for RecallOptions {
     }
 }
 
-/// Injects what is remembered and fits. The rules are at the top of its source file.
+/// Injects the memories of the user that fit the message. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Recall {
     memories: Memories,
@@ -77,7 +77,7 @@ pub struct Recall {
 }
 
 impl Recall {
-    /// Checks the options. What they say of a file gives way to `memories`.
+    /// Checks the options. `memories` is used in place of the file in the options.
     pub fn new(memories: Memories, options: RecallOptions) -> Result<Self, OptionError> {
         let RecallOptions { file: _, most, share } = options;
         if !(1..=100).contains(&most) {
@@ -89,7 +89,7 @@ impl Recall {
         Ok(Self { memories, most, share })
     }
 
-    /// As many of these as there is room for, the best first.
+    /// As many of these as fit into the share, the best first.
     fn fenced(&self, found: &[Memory]) -> Option<Part> {
         let fence = Fence::new("memory");
         let mut text = String::new();
@@ -123,12 +123,12 @@ impl Hook for Recall {
     }
 }
 
-impl ReadyMade for Recall {
-    const USE: &'static str = "recall";
-    const DOES: &'static str = "injects what is remembered of the user and fits the message";
+impl ConfigHook for Recall {
+    const NAME: &'static str = "recall";
+    const SUMMARY: &'static str = "injects what is remembered of the user and fits the message";
     type Options = RecallOptions;
 
-    fn from_options(options: RecallOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        Self::new(Memories::in_file(file(options.file.as_deref(), around)), options)
+    fn from_options(options: RecallOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        Self::new(Memories::in_file(file(options.file.as_deref(), context)), options)
     }
 }

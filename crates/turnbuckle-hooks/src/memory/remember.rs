@@ -26,7 +26,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use std::{sync::Arc, time::Duration};
 //! use turnbuckle::{Agent, Conversations, Scope, models::Script};
-//! use turnbuckle_hooks::{Memories, Remember};
+//! use turnbuckle_hooks::memory::{Memories, remember::Remember};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let memories = Memories::in_file(folder.path().join("memories.db"));
@@ -46,23 +46,25 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook};
-use turnbuckle::hooks::{Adviser, OptionError, ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::model::Model;
 use turnbuckle::{BoxError, Message};
 
-use super::{Memories, adviser, answer, file, owner};
+use super::{Memories, auxiliary_model, file, owner, sentence};
+use crate::answer;
+use crate::auxiliary_model::AuxiliaryModel;
 
-/// What a person may set of a [`Remember`].
+/// The options of [`Remember`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RememberOptions {
-    /// Who is asked, for a hook that configuration builds.
+    /// The model that is asked, for a hook that is built from configuration.
     pub model: String,
-    /// Where memories are, for a hook that configuration builds.
+    /// The file with the memories, for a hook that is built from configuration.
     pub file: Option<PathBuf>,
-    /// How many a turn may add.
+    /// How many memories a turn may add.
     pub most: usize,
-    /// How many a user may have.
+    /// How many memories a user may have; the oldest are dropped.
     pub keep: usize,
 }
 
@@ -80,22 +82,22 @@ const SYSTEM: &str = "You keep notes about a user, for conversations to come. Yo
     short sentence that states one lasting fact about the user, their wishes or their work. Leave out what holds only \
     for this conversation, and all passwords and keys. If there is nothing to keep, answer [].";
 
-/// Keeps what is worth keeping of a turn. The rules are at the top of its source file.
+/// Stores what a turn said about the user. See the [module](self) for rules and options.
 #[derive(Debug)]
 pub struct Remember {
     memories: Memories,
-    adviser: Adviser,
+    model: AuxiliaryModel,
     most: usize,
     keep: usize,
 }
 
 impl Remember {
-    /// Checks the options. What they say of model and file gives way to `model` and `memories`.
+    /// Checks the options. `model` and `memories` are used in place of the model and the file in the options.
     pub fn new(memories: Memories, model: Arc<dyn Model>, options: RememberOptions) -> Result<Self, OptionError> {
-        Self::asking(memories, Adviser::new(model), &options)
+        Self::asking(memories, AuxiliaryModel::new(model), &options)
     }
 
-    fn asking(memories: Memories, adviser: Adviser, options: &RememberOptions) -> Result<Self, OptionError> {
+    fn asking(memories: Memories, model: AuxiliaryModel, options: &RememberOptions) -> Result<Self, OptionError> {
         let (most, keep) = (options.most, options.keep);
         if !(1..=100).contains(&most) {
             return Err(OptionError::new("most", format!("must be 1 to 100, and is {most}")));
@@ -103,7 +105,7 @@ impl Remember {
         if !(1..=100_000).contains(&keep) {
             return Err(OptionError::new("keep", format!("must be 1 to 100000, and is {keep}")));
         }
-        Ok(Self { memories, adviser, most, keep })
+        Ok(Self { memories, model, most, keep })
     }
 }
 
@@ -111,9 +113,9 @@ impl Hook for Remember {
     async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let Some(shown) = shown(snapshot) else { return Ok(()) };
         let question = Fence::new("conversation").wrap(&shown);
-        let reply = self.adviser.ask_aside(snapshot.agent(), SYSTEM, question).await?;
+        let reply = self.model.ask_in_background(snapshot, SYSTEM, question).await?;
         let facts: Vec<String> = answer::json(&reply.content.text(), '[', ']')?;
-        let facts: Vec<String> = facts.iter().filter_map(|fact| answer::sentence(fact)).take(self.most).collect();
+        let facts: Vec<String> = facts.iter().filter_map(|fact| sentence(fact)).take(self.most).collect();
         if !facts.is_empty() {
             self.memories.keep(&owner(snapshot.scope()), facts, snapshot.at(), self.keep).await?;
         }
@@ -132,13 +134,13 @@ fn shown(snapshot: &BackgroundContext) -> Option<String> {
     Some(format!("The user: {}\n\nThe reply: {}", cut(&message), cut(&reply)))
 }
 
-impl ReadyMade for Remember {
-    const USE: &'static str = "remember";
-    const DOES: &'static str = "asks a model after a turn what of it to keep about the user";
+impl ConfigHook for Remember {
+    const NAME: &'static str = "remember";
+    const SUMMARY: &'static str = "asks a model after a turn what of it to keep about the user";
     type Options = RememberOptions;
 
-    fn from_options(options: RememberOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let memories = Memories::in_file(file(options.file.as_deref(), around));
-        Self::asking(memories, adviser(&options.model, around)?, &options)
+    fn from_options(options: RememberOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let memories = Memories::in_file(file(options.file.as_deref(), context));
+        Self::asking(memories, auxiliary_model(&options.model, context)?, &options)
     }
 }

@@ -1,4 +1,4 @@
-//! So many calls at once, a number that may change while they wait.
+//! A limit of concurrent calls that may change while calls wait.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,59 +10,60 @@ use crate::time;
 
 pub(super) struct Gate {
     state: Mutex<State>,
-    freed: Notify,
+    /// Notified when a call ends or the limit changes.
+    changed: Notify,
 }
 
 struct State {
-    limit: Option<u32>,
-    inside: u32,
+    limit: u32,
+    running: u32,
 }
 
 impl Gate {
-    pub(super) fn new(limit: Option<u32>) -> Self {
-        Self { state: Mutex::new(State { limit, inside: 0 }), freed: Notify::new() }
+    pub(super) fn new(limit: u32) -> Self {
+        Self { state: Mutex::new(State { limit, running: 0 }), changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set(&self, limit: Option<u32>) {
+    pub(super) fn set(&self, limit: u32) {
         self.lock().limit = limit;
-        self.freed.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    /// A place; nothing if none came free in time.
-    pub(super) async fn enter(&self, clock: &dyn Clock, most: Duration) -> Option<Place<'_>> {
+    /// Waits for a permit; `None` if none was free within `max_wait`.
+    pub(super) async fn enter(&self, clock: &dyn Clock, max_wait: Duration) -> Option<Permit<'_>> {
         let wait = async {
             loop {
-                // Made before the look: whoever leaves in between is not missed.
-                let freed = self.freed.notified();
-                if let Some(place) = self.try_enter() {
-                    return place;
+                // Created before the check, so that a call that ends in between is not missed.
+                let changed = self.changed.notified();
+                if let Some(permit) = self.try_enter() {
+                    return permit;
                 }
-                freed.await;
+                changed.await;
             }
         };
-        time::within(clock, most, wait).await
+        time::within(clock, max_wait, wait).await
     }
 
-    fn try_enter(&self) -> Option<Place<'_>> {
+    fn try_enter(&self) -> Option<Permit<'_>> {
         let mut state = self.lock();
-        if state.limit.is_some_and(|limit| state.inside >= limit) {
+        if state.running >= state.limit {
             return None;
         }
-        state.inside += 1;
-        Some(Place(self))
+        state.running += 1;
+        Some(Permit(self))
     }
 }
 
 /// Held while a call runs.
-pub(super) struct Place<'a>(&'a Gate);
+pub(super) struct Permit<'a>(&'a Gate);
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.0.lock().inside -= 1;
-        self.0.freed.notify_waiters();
+        self.0.lock().running -= 1;
+        self.0.changed.notify_waiters();
     }
 }

@@ -12,7 +12,7 @@ use turnbuckle::hooks::OptionError;
 /// The wait after the first try that failed; it doubles with each.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// Where to, and with what key.
+/// Posts events to one address, signed with one key.
 pub(super) struct Post {
     agent: ureq::Agent,
     url: String,
@@ -36,7 +36,7 @@ impl Post {
         Ok(Self { agent: config.into(), url: url.to_owned(), key: key(secret)?, tries })
     }
 
-    /// Whether somebody took it.
+    /// Posts an event, with retries. Returns whether the receiver accepted it.
     pub(super) fn send(&self, told: &FeedEvent) -> bool {
         let Ok(body) = serde_json::to_vec(told) else { return false };
         let id = format!("{}_{}", told.conversation, told.cursor);

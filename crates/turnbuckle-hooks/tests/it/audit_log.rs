@@ -11,7 +11,8 @@ use turnbuckle::hook::{BeforeTool, HookExt, OnFailure, Point, gate};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome};
-use turnbuckle_hooks::{AuditLog, AuditLogOptions};
+use turnbuckle_hooks::AuditLog;
+use turnbuckle_hooks::audit_log::AuditLogOptions;
 
 use super::kit::{add, adding, built_in};
 

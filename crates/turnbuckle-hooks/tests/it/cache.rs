@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use turnbuckle::Agent;
-use turnbuckle::hooks::{Period, Redact};
+use turnbuckle::hooks::HumanDuration;
 use turnbuckle::testing::Rig;
-use turnbuckle_hooks::{Cache, CacheOptions};
+use turnbuckle_hooks::cache::CacheOptions;
+use turnbuckle_hooks::{Cache, Redact};
 
 use super::kit::{Act, Puppet, add, begin, end, pieces, settle, turn_of};
 
@@ -56,7 +57,7 @@ async fn another_question_another_system_prompt_or_another_user_is_another_reque
 #[tokio::test]
 async fn a_reply_is_good_until_its_time_is_over() {
     let model = Puppet::new([Act::Says("old"), Act::Says("new")]);
-    let rig = rig(&model, cache(CacheOptions { ttl: Period::secs(60), ..CacheOptions::default() }));
+    let rig = rig(&model, cache(CacheOptions { ttl: HumanDuration::secs(60), ..CacheOptions::default() }));
     assert_eq!(turn_of(&rig, "ann", "hi").await.text(), "old");
     rig.clock.advance(Duration::from_secs(59));
     assert_eq!(turn_of(&rig, "ann", "hi").await.text(), "old");

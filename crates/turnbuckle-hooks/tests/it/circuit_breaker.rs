@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use turnbuckle::hook::HookExt;
-use turnbuckle::hooks::Period;
-use turnbuckle::hooks::ReadyMade;
+use turnbuckle::hooks::ConfigHook;
+use turnbuckle::hooks::HumanDuration;
+use turnbuckle::hooks::WrappedCalls;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome, Scope};
-use turnbuckle_hooks::{Around, CircuitBreaker, CircuitBreakerOptions};
+use turnbuckle_hooks::CircuitBreaker;
+use turnbuckle_hooks::circuit_breaker::CircuitBreakerOptions;
 
 use super::kit::{Act, Puppet, add, adding, begin, end, notices, settle, turn_of};
 
 fn options() -> CircuitBreakerOptions {
-    CircuitBreakerOptions { failures: 2, open_for: Period::secs(10), ..CircuitBreakerOptions::default() }
+    CircuitBreakerOptions { failures: 2, open_for: HumanDuration::secs(10), ..CircuitBreakerOptions::default() }
 }
 
 fn rig(model: &Puppet) -> Rig {
@@ -95,7 +97,7 @@ async fn a_clock_that_went_back_does_not_keep_a_circuit_open_for_ever() {
 
 #[tokio::test]
 async fn tools_have_circuits_too() {
-    let options = CircuitBreakerOptions { failures: 1, around: Around::ToolCalls, ..options() };
+    let options = CircuitBreakerOptions { failures: 1, around: WrappedCalls::ToolCalls, ..options() };
     let breaker = CircuitBreaker::new(options).unwrap().named("breaker");
     let agent = Agent::builder("a", adding(13, "done")).tool(add()).hook(breaker).build().unwrap();
     let first = Rig::new(agent.clone()).trace("hi").await;

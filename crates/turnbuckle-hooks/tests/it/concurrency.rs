@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use turnbuckle::hooks::Period;
+use turnbuckle::hooks::HumanDuration;
+use turnbuckle::hooks::WrappedCalls;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome, Scope};
-use turnbuckle_hooks::{Around, Concurrency, ConcurrencyOptions, Per};
+use turnbuckle_hooks::concurrency::ConcurrencyOptions;
+use turnbuckle_hooks::{Concurrency, LimitPer};
 
 use super::kit::{Act, Puppet, add, adding, begin, begin_as, end, settle};
 
@@ -34,7 +36,7 @@ async fn a_second_call_waits_until_the_first_is_over() {
 #[tokio::test]
 async fn who_waits_too_long_is_told_so_and_the_model_is_not_asked() {
     let model = Puppet::new([Act::HangsAfter("…")]);
-    let rig = rig(&model, ConcurrencyOptions { max_wait: Period::secs(3), ..one() });
+    let rig = rig(&model, ConcurrencyOptions { max_wait: HumanDuration::secs(3), ..one() });
     let _first = begin(&rig, "talk_1", "hi").await;
     settle().await;
     let second = begin(&rig, "talk_2", "hi").await;
@@ -65,7 +67,7 @@ async fn whoever_leaves_the_line_does_not_keep_its_place() {
 #[tokio::test]
 async fn users_may_have_lines_of_their_own() {
     let model = Puppet::new([Act::HangsAfter("…"), Act::Says("bob's")]);
-    let rig = rig(&model, ConcurrencyOptions { per: vec![Per::User], ..one() });
+    let rig = rig(&model, ConcurrencyOptions { per: vec![LimitPer::User], ..one() });
     let _ann = begin_as(&rig, "talk_1", "hi", Scope::user("ann")).await;
     settle().await;
     assert_eq!(end(begin_as(&rig, "talk_2", "hi", Scope::user("bob")).await).await.text(), "bob's");
@@ -73,7 +75,7 @@ async fn users_may_have_lines_of_their_own() {
 
 #[tokio::test]
 async fn tools_have_lines_too() {
-    let options = ConcurrencyOptions { around: Around::ToolCalls, max_wait: Period::secs(3), ..one() };
+    let options = ConcurrencyOptions { around: WrappedCalls::ToolCalls, max_wait: HumanDuration::secs(3), ..one() };
     let agent = |a| {
         let hook = Concurrency::new(options.clone()).unwrap();
         Agent::builder("a", adding(a, "done")).tool(add()).hook(hook).build().unwrap()

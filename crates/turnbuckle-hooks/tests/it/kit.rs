@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use turnbuckle::conversation::TurnHandle;
 use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
-use turnbuckle::hooks::{ReadyMade, Surroundings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
@@ -159,17 +159,17 @@ pub fn pieces(told: &[Arc<FeedEvent>]) -> Vec<String> {
 }
 
 /// Builds a hook as configuration does: from options as data. What is wrong with them, otherwise.
-pub fn built<H: ReadyMade>(options: Value) -> Result<H, String> {
+pub fn built<H: ConfigHook>(options: Value) -> Result<H, String> {
     built_in(Path::new("."), options)
 }
 
 /// The same, with this folder to keep things in.
-pub fn built_in<H: ReadyMade>(folder: &Path, options: Value) -> Result<H, String> {
+pub fn built_in<H: ConfigHook>(folder: &Path, options: Value) -> Result<H, String> {
     let options = serde_json::from_value::<H::Options>(options).map_err(|error| error.to_string())?;
     let open_model = |name: &str| match name {
         "missing" => Err("there is no such model".into()),
         _ => Ok(Arc::new(Script::says(["[]"])) as Arc<dyn Model>),
     };
-    let around = Surroundings { folder, data: folder, open_model: &open_model };
-    H::from_options(options, &around).map_err(|error| error.to_string())
+    let context = HookBuildContext { folder, data: folder, open_model: &open_model };
+    H::from_options(options, &context).map_err(|error| error.to_string())
 }

@@ -8,6 +8,8 @@ mod cache;
 mod catalogue;
 mod circuit_breaker;
 mod concurrency;
+#[cfg(feature = "critic")]
+mod critic;
 #[cfg(feature = "memory")]
 mod memory;
 mod monitor;
@@ -15,7 +17,15 @@ mod monitor;
 mod notify;
 mod options;
 mod rate_limit;
+#[cfg(feature = "redact")]
+mod redact;
+#[cfg(feature = "redact")]
+mod redact_stream;
+#[cfg(feature = "refine")]
+mod refine;
 mod shape;
+#[cfg(feature = "suggest")]
+mod suggest;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod timeout;

@@ -8,7 +8,9 @@ use turnbuckle::conversation::Conversations;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, Scope, Timestamp};
-use turnbuckle_hooks::*;
+use turnbuckle_hooks::memory::Memories;
+use turnbuckle_hooks::memory::{dream::DreamOptions, recall::RecallOptions, remember::RememberOptions};
+use turnbuckle_hooks::{Dream, Recall, Remember};
 
 use super::kit::{built, built_in, turn_of};
 

@@ -1,20 +1,22 @@
-//! The monitor: leaves its course when a set point is passed, says why, and comes back.
+//! The monitor: changes when a number is above its limit, says which number, and goes back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use turnbuckle::hooks::{Period, ReadyMade};
+use turnbuckle::hook::{HookEntry, Point};
+use turnbuckle::hooks::{ConfigHook, HumanDuration, WrappedCalls};
 use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, BoxFuture, Outcome, Reply, Scope};
-use turnbuckle_hooks::{Around, Monitor, MonitorOptions};
+use turnbuckle_hooks::Monitor;
+use turnbuckle_hooks::monitor::MonitorOptions;
 
 use super::kit::{Act, Puppet, begin, built, end, notices, settle, turn_of};
 
 fn options() -> MonitorOptions {
-    let (window, hold) = (Period::secs(1000), Period::secs(60));
+    let (window, hold) = (HumanDuration::secs(1000), HumanDuration::secs(60));
     MonitorOptions { window, hold, min_calls: 2, ..Default::default() }
 }
 
@@ -39,8 +41,8 @@ async fn too_many_errors_lead_to_the_fallback_and_back_when_it_is_well() {
     assert_eq!(
         notices(rig.told()),
         [
-            "watch: 100 % of 2 calls failed: model calls go to the fallback now",
-            "watch: all is within its set points: model calls go to the agent's model again"
+            "watch: error rate 100 % (limit 50 %) over 2 calls in 16m 40s: model calls go to the fallback model",
+            "watch: error rate 0 % (limit 50 %) over 3 calls in 16m 40s: model calls go to the agent's model again"
         ]
     );
 }
@@ -49,12 +51,15 @@ async fn too_many_errors_lead_to_the_fallback_and_back_when_it_is_well() {
 #[derive(Clone)]
 struct Odd {
     clock: Arc<std::sync::OnceLock<turnbuckle::testing::PausedClock>>,
+    fast: Arc<std::sync::atomic::AtomicBool>,
     reason: StopReason,
 }
 
 impl Model for Odd {
     fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
-        if let Some(clock) = self.clock.get() {
+        if let Some(clock) = self.clock.get()
+            && !self.fast.load(std::sync::atomic::Ordering::Relaxed)
+        {
             clock.advance(Duration::from_secs(2));
         }
         let usage = Usage { input: 1, ..Usage::default() };
@@ -66,17 +71,17 @@ impl Model for Odd {
 }
 
 fn odd(reason: StopReason) -> Odd {
-    Odd { clock: Arc::default(), reason }
+    Odd { clock: Arc::default(), fast: Arc::default(), reason }
 }
 
 #[tokio::test]
 async fn calls_that_take_too_long_lower_the_concurrency_step_by_step_to_its_floor() {
     let model = odd(StopReason::End);
     let options = MonitorOptions {
-        max_latency: Some(Period::secs(1)),
+        max_latency: Some(HumanDuration::secs(1)),
         concurrency: Some(8),
         min_concurrency: 3,
-        hold: Period::secs(1),
+        hold: HumanDuration::secs(1),
         ..options()
     };
     let mut rig = rig(model.clone(), options, None);
@@ -87,8 +92,8 @@ async fn calls_that_take_too_long_lower_the_concurrency_step_by_step_to_its_floo
     assert_eq!(
         notices(rig.told()),
         [
-            "watch: a call takes 2s on average: 4 model calls may run at once now",
-            "watch: a call takes 2s on average: 3 model calls may run at once now"
+            "watch: average latency 2s (limit 1s) over 2 calls in 16m 40s: at most 4 model calls run at once",
+            "watch: average latency 2s (limit 1s) over 2 calls in 16m 40s: at most 3 model calls run at once"
         ]
     );
 }
@@ -99,7 +104,8 @@ async fn what_costs_too_much_gets_a_tighter_budget() {
     let mut rig = rig(odd(StopReason::End), options, None);
     rig.ended("1").await.unwrap();
     rig.ended("2").await.unwrap();
-    assert_eq!(notices(rig.told()), ["watch: $2.00 were spent within 16m 40s: a turn may make 1 model calls now"]);
+    let told = "watch: cost $2.00 (limit $1.50) over 2 calls in 16m 40s: a turn may make at most 1 model calls";
+    assert_eq!(notices(rig.told()), [told]);
     assert!(rig.ended("3").await.unwrap().is_completed(), "one call is still allowed");
 }
 
@@ -176,6 +182,68 @@ async fn a_clock_that_went_back_changes_nothing_for_ever() {
     assert!(!turn_of(&early, "ann", "7").await.is_completed(), "and the way back is not blocked either");
 }
 
+#[tokio::test]
+async fn concurrency_goes_back_step_by_step_when_calls_are_fast_again() {
+    let model = odd(StopReason::End);
+    let options = MonitorOptions { max_latency: Some(HumanDuration::secs(1)), concurrency: Some(8), ..options() };
+    let mut rig = rig(model.clone(), MonitorOptions { hold: HumanDuration::secs(4), ..options }, None);
+    model.clock.set(rig.clock.clone()).ok().unwrap();
+    for _ in 0..4 {
+        rig.ended("slow").await.unwrap();
+    }
+    model.fast.store(true, std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..6 {
+        rig.clock.advance(Duration::from_secs(2));
+        rig.ended("fast").await.unwrap();
+    }
+    let told: Vec<String> =
+        notices(rig.told()).iter().map(|text| text.rsplit(": ").next().unwrap().to_owned()).collect();
+    let runs = [4, 2, 4, 8].map(|calls| format!("at most {calls} model calls run at once"));
+    assert_eq!(told, runs);
+}
+
+#[tokio::test]
+async fn rows_of_the_table_do_not_depend_on_each_other() {
+    // Too dear for good, with nothing to be done about it: the fallback is left again all the same.
+    let model = Puppet::new([Act::Fails(500), Act::Fails(500), Act::Says("main")]);
+    let backup = Puppet::new([Act::Says("backup")]);
+    let options = MonitorOptions {
+        max_error_rate: Some(0.5),
+        max_latency: Some(HumanDuration::secs(1)),
+        max_cost: Some(0.1),
+        ..options()
+    };
+    let mut rig = rig(model, options, Some(&backup));
+    for _ in 0..4 {
+        rig.ended("hi").await.unwrap();
+    }
+    rig.clock.advance(Duration::from_secs(60));
+    rig.ended("hi").await.unwrap();
+    assert_eq!(rig.ended("hi").await.unwrap().text(), "main");
+    assert_eq!(notices(rig.told()).len(), 2, "{:?}", notices(rig.told()));
+}
+
+#[tokio::test]
+async fn a_limit_with_nothing_to_change_is_announced_once_and_when_it_holds_again() {
+    let model = Puppet::new([Act::Fails(500), Act::Fails(500), Act::Fails(500), Act::Says("main")]);
+    let mut rig = rig(model, MonitorOptions { max_error_rate: Some(0.5), ..options() }, None);
+    for _ in 0..5 {
+        rig.ended("hi").await.unwrap();
+        rig.clock.advance(Duration::from_secs(60));
+    }
+    let told: Vec<String> = notices(rig.told());
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].ends_with("error rate 100 % (limit 50 %) over 2 calls in 16m 40s: above the limit"), "{told:?}");
+    assert!(told[1].ends_with(": within the limit again"), "{told:?}");
+}
+
+#[test]
+fn only_limits_that_need_events_observe_them() {
+    let points = |options: serde_json::Value| HookEntry::from(built::<Monitor>(options).unwrap()).points();
+    assert!(points(json!({"max_error_rate": 0.5})).iter().eq([Point::WrapModelCall]));
+    assert!(points(json!({"max_refusal_rate": 0.5})).iter().eq([Point::WrapModelCall, Point::OnEvent]));
+}
+
 #[test]
 fn bad_options_are_refused() {
     for (options, word) in [
@@ -201,7 +269,7 @@ fn bad_options_are_refused() {
 
 #[tokio::test]
 async fn tools_that_fail_count_where_they_are_watched() {
-    for (around, on_fallback) in [(Around::ModelCalls, false), (Around::Both, true)] {
+    for (around, on_fallback) in [(WrappedCalls::ModelCalls, false), (WrappedCalls::Both, true)] {
         let model = Puppet::new([Act::Adds(13, 1), Act::Adds(13, 2), Act::Adds(13, 3), Act::Says("main")]);
         let backup = Arc::new(Puppet::new([Act::Says("backup")]));
         let options = MonitorOptions { max_error_rate: Some(0.3), around, ..options() };

@@ -10,10 +10,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use turnbuckle::Agent;
-use turnbuckle::hooks::Period;
+use turnbuckle::hooks::HumanDuration;
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
-use turnbuckle_hooks::{Notify, NotifyOptions};
+use turnbuckle_hooks::Notify;
+use turnbuckle_hooks::notify::NotifyOptions;
 
 use super::kit::built;
 
@@ -68,7 +69,7 @@ fn read(stream: &mut TcpStream) -> Got {
 }
 
 async fn a_turn(url: String, tries: u32) {
-    let options = NotifyOptions { url, tries, give_up_after: Period::millis(500), ..Default::default() };
+    let options = NotifyOptions { url, tries, give_up_after: HumanDuration::millis(500), ..Default::default() };
     let hook = Notify::new(options, "whsec_c2VjcmV0").unwrap();
     let agent = Agent::builder("a", Script::says(["fine"])).hook(hook).build().unwrap();
     let mut rig = Rig::new(agent);
@@ -112,7 +113,7 @@ async fn a_receiver_that_hangs_harms_nobody() {
     // It takes connections and never says a word.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    let options = NotifyOptions { url, queue: 1, give_up_after: Period::secs(600), ..Default::default() };
+    let options = NotifyOptions { url, queue: 1, give_up_after: HumanDuration::secs(600), ..Default::default() };
     let hook = Notify::new(options, "secret").unwrap();
     let agent = Agent::builder("a", Script::says(["fine"])).hook(hook).build().unwrap();
     let began = Instant::now();

@@ -1,19 +1,19 @@
 //! Options that are misspelt or out of range are refused when a hook is built, and the message names them.
 
 use serde_json::{Value, json};
-use turnbuckle::hooks::ReadyMade;
+use turnbuckle::hooks::ConfigHook;
 use turnbuckle_hooks::*;
 
 use super::kit::built;
 
 /// Each of these is refused with a message that names the option.
-fn refuses<H: ReadyMade>(bad: impl IntoIterator<Item = (&'static str, Value)>) {
+fn refuses<H: ConfigHook>(bad: impl IntoIterator<Item = (&'static str, Value)>) {
     for (option, value) in bad {
         let refusal = built::<H>(json!({ option: value })).err();
-        let refusal = refusal.unwrap_or_else(|| panic!("{} took {option} = {value}", H::USE));
+        let refusal = refusal.unwrap_or_else(|| panic!("{} took {option} = {value}", H::NAME));
         let misspelt = refusal.contains("unknown");
-        assert!(refusal.contains(option) || refusal.contains("duration"), "{}: {refusal}", H::USE);
-        assert!(!misspelt || option.ends_with('x') || refusal.contains("variant"), "{}: {refusal}", H::USE);
+        assert!(refusal.contains(option) || refusal.contains("duration"), "{}: {refusal}", H::NAME);
+        assert!(!misspelt || option.ends_with('x') || refusal.contains("variant"), "{}: {refusal}", H::NAME);
     }
 }
 

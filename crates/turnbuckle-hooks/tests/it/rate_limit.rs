@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use turnbuckle::Agent;
-use turnbuckle::hooks::Period;
+use turnbuckle::hooks::HumanDuration;
+use turnbuckle::hooks::WrappedCalls;
 use turnbuckle::testing::Rig;
-use turnbuckle_hooks::{Around, Per, RateLimit, RateLimitOptions};
+use turnbuckle_hooks::rate_limit::RateLimitOptions;
+use turnbuckle_hooks::{LimitPer, RateLimit};
 
 use super::kit::{Act, Puppet, add, adding, begin, end, settle, turn_of};
 
 fn two_a_minute() -> RateLimitOptions {
-    RateLimitOptions { limit: 2, max_wait: Period::secs(0), ..RateLimitOptions::default() }
+    RateLimitOptions { limit: 2, max_wait: HumanDuration::secs(0), ..RateLimitOptions::default() }
 }
 
 fn agent(options: RateLimitOptions) -> Agent {
@@ -37,7 +39,7 @@ async fn calls_beyond_the_limit_are_refused_with_the_time_until_the_next() {
 #[tokio::test]
 async fn a_call_waits_as_long_as_it_may() {
     let model = Puppet::new([Act::Says("yes")]);
-    let options = RateLimitOptions { max_wait: Period::secs(30), burst: Some(1), ..two_a_minute() };
+    let options = RateLimitOptions { max_wait: HumanDuration::secs(30), burst: Some(1), ..two_a_minute() };
     let rig = Rig::new(agent_on(model.clone(), options));
     assert!(turn_of(&rig, "ann", "1").await.is_completed());
     let waiting = begin(&rig, "talk_1", "2").await;
@@ -49,7 +51,7 @@ async fn a_call_waits_as_long_as_it_may() {
 
 #[tokio::test]
 async fn users_may_have_limits_of_their_own() {
-    let rig = Rig::new(agent(RateLimitOptions { limit: 1, per: vec![Per::User], ..two_a_minute() }));
+    let rig = Rig::new(agent(RateLimitOptions { limit: 1, per: vec![LimitPer::User], ..two_a_minute() }));
     assert!(turn_of(&rig, "ann", "1").await.is_completed());
     assert!(!turn_of(&rig, "ann", "2").await.is_completed());
     assert!(turn_of(&rig, "bob", "1").await.is_completed());
@@ -57,7 +59,7 @@ async fn users_may_have_limits_of_their_own() {
 
 #[tokio::test]
 async fn a_tool_beyond_its_limit_answers_with_an_error_result() {
-    let options = RateLimitOptions { limit: 1, around: Around::ToolCalls, ..two_a_minute() };
+    let options = RateLimitOptions { limit: 1, around: WrappedCalls::ToolCalls, ..two_a_minute() };
     let agent = Agent::builder("a", adding(1, "done")).tool(add()).hook(RateLimit::new(options).unwrap());
     let agent = agent.build().unwrap();
     let mut first = Rig::new(agent.clone());

@@ -17,7 +17,8 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder};
-use turnbuckle_hooks::{Telemetry, TelemetryOptions};
+use turnbuckle_hooks::Telemetry;
+use turnbuckle_hooks::telemetry::TelemetryOptions;
 
 use super::kit::{Act, Puppet, add, adding, begin, built, end, settle};
 

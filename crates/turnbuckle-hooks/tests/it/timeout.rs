@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use turnbuckle::hooks::Period;
+use turnbuckle::hooks::HumanDuration;
+use turnbuckle::hooks::WrappedCalls;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome};
-use turnbuckle_hooks::{Around, Timeout, TimeoutOptions};
+use turnbuckle_hooks::Timeout;
+use turnbuckle_hooks::timeout::TimeoutOptions;
 
 use super::kit::{Act, Puppet, add, adding, begin, end, pieces};
 
 fn after(secs: u64) -> TimeoutOptions {
-    TimeoutOptions { after: Period::secs(secs), ..TimeoutOptions::default() }
+    TimeoutOptions { after: HumanDuration::secs(secs), ..TimeoutOptions::default() }
 }
 
 #[tokio::test]
@@ -29,7 +31,7 @@ async fn a_model_that_hangs_is_dropped_and_its_text_taken_back() {
 
 #[tokio::test]
 async fn a_tool_that_hangs_ends_with_an_error_result_and_the_turn_goes_on() {
-    let options = TimeoutOptions { around: Around::ToolCalls, ..after(5) };
+    let options = TimeoutOptions { around: WrappedCalls::ToolCalls, ..after(5) };
     let agent = Agent::builder("a", adding(99, "never mind")).tool(add()).hook(Timeout::new(options).unwrap());
     let mut rig = Rig::new(agent.build().unwrap());
     let handle = rig.send("hi").await.unwrap();
@@ -45,7 +47,7 @@ async fn calls_it_is_not_for_take_their_time() {
     let for_others = [
         TimeoutOptions { models: vec!["gpt-*".into()], ..after(5) },
         TimeoutOptions { users: vec!["ann".into()], ..after(5) },
-        TimeoutOptions { around: Around::ToolCalls, ..after(5) },
+        TimeoutOptions { around: WrappedCalls::ToolCalls, ..after(5) },
     ];
     for options in for_others {
         let rig = Rig::new(Agent::builder("a", model.clone()).hook(Timeout::new(options).unwrap()).build().unwrap());

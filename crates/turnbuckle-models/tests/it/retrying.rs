@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use turnbuckle::feed::{Delivery, FeedItem, LiveEvent};
-use turnbuckle::hooks::{Retry, RetryOptions};
+use turnbuckle::hooks::Retry;
+use turnbuckle::hooks::retry::RetryOptions;
 use turnbuckle::{Agent, Conversations, Outcome, Scope, TurnReport, TurnStatus};
 
 use crate::kit::{anthropic, anthropic_events};

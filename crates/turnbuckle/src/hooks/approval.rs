@@ -1,4 +1,4 @@
-//! Approval: a person is asked about calls that rules single out.
+//! Approval: a person is asked about tool calls that rules select.
 //!
 //! # What it does
 //!
@@ -28,7 +28,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::{Approval, ApprovalRule};
+//! use turnbuckle::hooks::approval::{Approval, ApprovalRule};
 //!
 //! let rule = ApprovalRule::ask("shell").when("/command", "rm |sudo ").explain("{tool} wants to run: {/command}");
 //! let approval = Approval::new([rule])?;
@@ -44,16 +44,16 @@ use serde_json::Value;
 use wildmatch::WildMatch;
 
 use super::template::Template;
-use super::{OptionError, ReadyMade, Surroundings, checks};
+use super::{ConfigHook, HookBuildContext, OptionError, checks};
 use crate::BoxError;
 use crate::hook::{BeforeTool, Hook};
 use crate::message::ToolCall;
 use crate::turn::Turn;
 
-/// What an argument may fill in an explanation at most: a person has to read it.
+/// The longest argument shown in an explanation, in characters: a person has to read it.
 const MOST_SHOWN: usize = 2000;
 
-/// Asks a person about calls that rules single out.
+/// Asks a person about tool calls that rules select. See the [module](self) for rules and options.
 #[derive(Clone, Debug)]
 pub struct Approval {
     rules: Vec<Compiled>,
@@ -63,42 +63,42 @@ pub struct Approval {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalOptions {
-    /// In order.
+    /// The rules, in order; the first that fits a call decides.
     pub rules: Vec<ApprovalRule>,
 }
 
-/// Which calls, and what then.
+/// Which calls a rule is about, and what happens to them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalRule {
-    /// A glob of tool names.
+    /// A glob of tool names; `"*"` for all.
     pub tool: String,
-    /// Patterns of arguments, by JSON pointer.
+    /// Patterns that arguments must match, by JSON pointer. The key in configuration is `where`.
     #[serde(rename = "where")]
     pub arguments: BTreeMap<String, String>,
-    /// What becomes of the call.
-    pub then: Judgement,
-    /// What is read.
+    /// What happens to a call that the rule fits.
+    pub then: CallDecision,
+    /// What the person reads, or the model after a denial.
     pub explain: String,
 }
 
-/// What becomes of a call.
+/// What a rule decides about a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    /// A person decides.
+pub enum CallDecision {
+    /// A person decides whether it runs.
     #[default]
     Ask,
-    /// It does not run.
+    /// It does not run; the model reads why.
     Deny,
-    /// This hook has no objection.
+    /// It goes on, as far as this hook is concerned: the tool may still require approval.
     Allow,
 }
 
 impl Default for ApprovalRule {
     fn default() -> Self {
         let explain = "{tool} with {arguments}".to_owned();
-        Self { tool: "*".to_owned(), arguments: BTreeMap::new(), then: Judgement::Ask, explain }
+        Self { tool: "*".to_owned(), arguments: BTreeMap::new(), then: CallDecision::Ask, explain }
     }
 }
 
@@ -110,22 +110,22 @@ impl ApprovalRule {
 
     /// Calls of these tools are denied.
     pub fn deny(tool: impl Into<String>) -> Self {
-        Self { then: Judgement::Deny, ..Self::ask(tool) }
+        Self { then: CallDecision::Deny, ..Self::ask(tool) }
     }
 
-    /// There is no objection to calls of these tools.
+    /// Calls of these tools go on; later rules are not looked at.
     pub fn allow(tool: impl Into<String>) -> Self {
-        Self { then: Judgement::Allow, ..Self::ask(tool) }
+        Self { then: CallDecision::Allow, ..Self::ask(tool) }
     }
 
-    /// Only if the argument at this JSON pointer matches the pattern.
+    /// Restricts the rule to calls whose argument at this JSON pointer matches the pattern.
     #[must_use]
     pub fn when(mut self, pointer: impl Into<String>, pattern: impl Into<String>) -> Self {
         self.arguments.insert(pointer.into(), pattern.into());
         self
     }
 
-    /// What is read.
+    /// Sets what the person reads, or the model after a denial.
     #[must_use]
     pub fn explain(mut self, text: impl Into<String>) -> Self {
         self.explain = text.into();
@@ -137,7 +137,7 @@ impl ApprovalRule {
 struct Compiled {
     tool: WildMatch,
     arguments: Vec<(String, Regex)>,
-    then: Judgement,
+    then: CallDecision,
     explain: Template,
 }
 
@@ -204,19 +204,19 @@ impl Hook for Approval {
     async fn before_tool(&self, _: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let Some(rule) = self.rules.iter().find(|rule| rule.fits(call)) else { return Ok(BeforeTool::Continue) };
         Ok(match rule.then {
-            Judgement::Allow => BeforeTool::Continue,
-            Judgement::Deny => BeforeTool::Deny(rule.explained(call).into()),
-            Judgement::Ask => BeforeTool::Ask(rule.explained(call).into()),
+            CallDecision::Allow => BeforeTool::Continue,
+            CallDecision::Deny => BeforeTool::Deny(rule.explained(call).into()),
+            CallDecision::Ask => BeforeTool::Ask(rule.explained(call).into()),
         })
     }
 }
 
-impl ReadyMade for Approval {
-    const USE: &'static str = "approval";
-    const DOES: &'static str = "asks a person about tool calls that rules single out";
+impl ConfigHook for Approval {
+    const NAME: &'static str = "approval";
+    const SUMMARY: &'static str = "asks a person about tool calls that rules select";
     type Options = ApprovalOptions;
 
-    fn from_options(options: ApprovalOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: ApprovalOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options.rules)
     }
 }

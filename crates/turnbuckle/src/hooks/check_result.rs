@@ -1,8 +1,8 @@
-//! Result check: what a tool gives back fits a schema, or the model is told that it does not.
+//! Result check: the result of a tool must fit a JSON schema.
 //!
 //! # What it does
 //!
-//! Takes the text of a good result as JSON and holds it to a schema. A result that does not fit becomes an error result
+//! Parses the text of a successful result as JSON and validates it against a schema. A result that does not fit becomes an error result
 //! that says why, with the beginning of what came; with `then = "halt"` the turn ends. Error results are left alone.
 //! Name the tools it is for with the common key `tools`: without it every result has to fit.
 //!
@@ -35,42 +35,42 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::checks::{Schema, SchemaSource};
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::hook::{AfterTool, Hook};
 use crate::message::ToolCall;
 use crate::tool::Output;
 use crate::turn::Turn;
 
-/// How much of a bad result the model still reads.
+/// How much of a bad result the model still reads, in characters.
 const MOST_SHOWN: usize = 2000;
 
-/// Holds results to a schema.
+/// Validates tool results against a schema. See the [module](self) for options.
 #[derive(Clone, Debug)]
 pub struct CheckResult {
     schema: Schema,
-    then: Unfit,
+    then: OnMismatch,
 }
 
 /// Options of [`CheckResult`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckResultOptions {
-    /// What a result must fit.
+    /// The schema that results must fit.
     pub schema: SchemaSource,
-    /// What becomes of one that does not.
+    /// What happens when a result does not fit.
     #[serde(default)]
-    pub then: Unfit,
+    pub then: OnMismatch,
 }
 
-/// What becomes of a result that does not fit.
+/// What happens when a result does not fit the schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unfit {
-    /// The model reads an error.
+pub enum OnMismatch {
+    /// The model reads an error result instead.
     #[default]
     Error,
-    /// The turn ends.
+    /// The turn ends `halted`.
     Halt,
 }
 
@@ -78,13 +78,13 @@ impl CheckResult {
     /// Results must fit this schema; the model reads an error for one that does not.
     pub fn new(schema: Value) -> Result<Self, OptionError> {
         let schema = Schema::load("schema", &SchemaSource::Inline(schema), Path::new(""))?;
-        Ok(Self { schema, then: Unfit::Error })
+        Ok(Self { schema, then: OnMismatch::Error })
     }
 
     /// A result that does not fit ends the turn.
     #[must_use]
     pub fn or_halt(mut self) -> Self {
-        self.then = Unfit::Halt;
+        self.then = OnMismatch::Halt;
         self
     }
 }
@@ -97,8 +97,8 @@ impl Hook for CheckResult {
         };
         let what = format!("the result of {} does not fit its schema: {complaint}", call.name);
         Ok(match self.then {
-            Unfit::Halt => AfterTool::Halt(what.into()),
-            Unfit::Error => {
+            OnMismatch::Halt => AfterTool::Halt(what.into()),
+            OnMismatch::Error => {
                 let start: String = text.chars().take(MOST_SHOWN).collect();
                 AfterTool::Modify(Output::error(format!("[{what}]\n{start}")))
             }
@@ -106,13 +106,13 @@ impl Hook for CheckResult {
     }
 }
 
-impl ReadyMade for CheckResult {
-    const USE: &'static str = "check_result";
-    const DOES: &'static str = "holds tool results to a JSON schema";
+impl ConfigHook for CheckResult {
+    const NAME: &'static str = "check_result";
+    const SUMMARY: &'static str = "checks tool results against a JSON schema";
     type Options = CheckResultOptions;
 
-    fn from_options(options: CheckResultOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let schema = Schema::load("schema", &options.schema, around.folder)?;
+    fn from_options(options: CheckResultOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let schema = Schema::load("schema", &options.schema, context.folder)?;
         Ok(Self { schema, then: options.then })
     }
 }

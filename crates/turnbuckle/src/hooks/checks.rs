@@ -1,4 +1,4 @@
-//! What several hooks check texts and values by: patterns in linear time, JSON schemas.
+//! Checks that several hooks share: regular expressions in linear time, and JSON schemas.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use super::OptionError;
 /// The most memory that a compiled pattern may take.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// A pattern of the `regex` crate: whatever it is, looking for it takes time linear in the text.
+/// Compiles a pattern of the `regex` crate, whose matching time is linear in the text for every pattern.
 pub(super) fn pattern(option: &'static str, pattern: &str) -> Result<Regex, OptionError> {
     let built = RegexBuilder::new(pattern).size_limit(MOST_BYTES).build();
     built.map_err(|error| OptionError::new(option, "is not a pattern that can be used").because(error))
 }
 
-/// A pattern that must not match. One that the empty text matches is everywhere.
+/// A pattern that must not match. One that matches the empty text would match everywhere, and is refused.
 pub(super) fn forbidden(option: &'static str, text: &str) -> Result<Regex, OptionError> {
     let pattern = pattern(option, text)?;
     if pattern.is_match("") {
@@ -30,32 +30,32 @@ pub(super) fn forbidden(option: &'static str, text: &str) -> Result<Regex, Optio
     Ok(pattern)
 }
 
-/// A pattern that must match. One that the empty text matches, and that is tied to no end of it, is everywhere as well.
+/// A pattern that must match. One that matches every text is refused.
 pub(super) fn demanded(option: &'static str, text: &str) -> Result<Regex, OptionError> {
     let pattern = pattern(option, text)?;
-    // A text that nobody thought of: only a pattern that everything fits finds something in both.
+    // The second text is unlikely enough that only a pattern without requirements matches both.
     if pattern.is_match("") && pattern.is_match("\u{1}\n\u{10ffff}") {
         return Err(OptionError::new(option, format!("asks for `{text}`, which every text has")));
     }
     Ok(pattern)
 }
 
-/// Where a hook's JSON schema stands.
+/// Where the JSON schema in a hook's options comes from.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a table or the name of a file")]
 pub enum SchemaSource {
-    /// In a file, as JSON.
+    /// A JSON file, by its name.
     File(String),
-    /// Here.
+    /// The schema itself.
     Inline(Value),
 }
 
-/// A compiled schema. Its patterns are those of the `regex` crate, so none explodes.
+/// A compiled schema. Its patterns use the `regex` crate, so that matching takes linear time.
 #[derive(Clone, Debug)]
 pub(super) struct Schema(Validator);
 
 impl Schema {
-    /// A file is relative to `folder`.
+    /// Reads and compiles a schema; the name of a file is relative to `folder`.
     pub(super) fn load(option: &'static str, source: &SchemaSource, folder: &Path) -> Result<Self, OptionError> {
         let value = match source {
             SchemaSource::Inline(value) => value.clone(),
@@ -94,7 +94,7 @@ impl Schema {
     }
 }
 
-/// Models like to put JSON into a Markdown fence.
+/// The text without a Markdown code fence around it, whatever the info string: models like to fence JSON.
 pub(super) fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };

@@ -1,4 +1,4 @@
-//! Dry run: tools that change something do not; the model is told what would have run.
+//! Dry run: tools with effects are not run; the model reads what would have run.
 //!
 //! # What it does
 //!
@@ -28,14 +28,14 @@
 
 use serde::Deserialize;
 
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::hook::{BeforeTool, Hook};
 use crate::message::ToolCall;
 use crate::tool::{Effect, Output};
 use crate::turn::Turn;
 
-/// Answers calls with what would run.
+/// Answers tool calls with what would run. See the [module](self) for options.
 #[derive(Clone, Debug, Default)]
 pub struct DryRun {
     pure: bool,
@@ -45,12 +45,12 @@ pub struct DryRun {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DryRunOptions {
-    /// Also tools without effect.
+    /// Answers calls of tools without effect as well.
     pub pure: bool,
 }
 
 impl DryRun {
-    /// Also tools without effect.
+    /// Answers calls of tools without effect as well.
     #[must_use]
     pub fn pure(mut self) -> Self {
         self.pure = true;
@@ -69,12 +69,12 @@ impl Hook for DryRun {
     }
 }
 
-impl ReadyMade for DryRun {
-    const USE: &'static str = "dry_run";
-    const DOES: &'static str = "answers tool calls with what would run";
+impl ConfigHook for DryRun {
+    const NAME: &'static str = "dry_run";
+    const SUMMARY: &'static str = "answers tool calls with what would run";
     type Options = DryRunOptions;
 
-    fn from_options(options: DryRunOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: DryRunOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Ok(Self { pure: options.pure })
     }
 }

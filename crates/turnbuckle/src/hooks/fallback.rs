@@ -2,15 +2,17 @@
 //!
 //! # What it does
 //!
-//! Asks the agent's own model first, then others in order, until one answers. Each failure is told as a notice, and if
-//! all fail the error holds the error of every one ([`ModelError::AllFailed`]).
+//! Asks the agent's own model first, then others in order, until one answers. Each failure is announced as a notice. If
+//! none answers, the error holds the error of every model that was asked, and names those that were not
+//! ([`ModelError::ModelsFailed`]). Models are called by the names that the options give them.
 //!
 //! - Every failure counts, also one that a retry of the same model would not help: another model may take the request.
 //!   What does not count: the turn was cancelled, or its budget is used up.
-//! - Hooks further in wrap every one of the models. Put `retry` behind `fallback` and each model is tried again before
-//!   the next is asked; put it before and the whole row is tried again.
+//! - Hooks that are registered after `fallback` wrap each of the models. Register `retry` after `fallback`, and each model
+//!   is tried again before the next is asked; register it before, and the whole list is tried again.
 //! - Each model that is asked is an attempt of the turn. With `after_text = false` (the default) a reply that broke off
-//!   is not replaced by another model's: text that was told would have to be taken back.
+//!   after text was shown is not replaced by another model's, because the shown text would have to be taken back. The
+//!   remaining models are then not asked.
 //!
 //! # Points
 //!
@@ -21,7 +23,7 @@
 //! | Option | Default | |
 //! |---|---|---|
 //! | `models` | required | names of models, in order |
-//! | `after_text` | `false` | also when part of the reply was told |
+//! | `after_text` | `false` | ask the next model also when text of the reply was shown; it is taken back |
 //!
 //! # Example
 //!
@@ -45,19 +47,20 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::listening::Listening;
-use super::{OptionError, ReadyMade, Surroundings};
+use super::tracking_sink::TrackingSink;
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::feed::Level;
 use crate::hook::{Hook, HookEntry, ModelNext};
 use crate::message::{Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::turn::Turn;
 
-/// Asks other models when one fails.
+/// Asks other models when one fails. See the [module](self) for rules and options.
 #[derive(Clone)]
 pub struct Fallback {
     name: Text,
-    models: Vec<Arc<dyn Model>>,
+    /// In order, each with its name in messages.
+    models: Vec<(String, Arc<dyn Model>)>,
     after_text: bool,
 }
 
@@ -65,24 +68,33 @@ pub struct Fallback {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackOptions {
-    /// Names of models, in order.
+    /// The names of the models, in order.
     pub models: Vec<String>,
-    /// Also when part of the reply was told.
+    /// Whether the next model is asked also when text of the reply was shown; it is taken back.
     #[serde(default)]
     pub after_text: bool,
 }
 
 impl Fallback {
-    /// To these models, in order.
+    /// Falls back to these models, in order. Messages call them by [`Model::name`], numbered if several have one name.
     pub fn to(models: impl IntoIterator<Item = Arc<dyn Model>>) -> Result<Self, OptionError> {
-        let models: Vec<_> = models.into_iter().collect();
+        let models: Vec<Arc<dyn Model>> = models.into_iter().collect();
+        let named = models.iter().enumerate().map(|(index, model)| {
+            let shared = models.iter().filter(|other| other.name() == model.name()).count() > 1;
+            let name = if shared { format!("{} ({})", model.name(), index + 1) } else { model.name().to_owned() };
+            (name, model.clone())
+        });
+        Self::named(named.collect())
+    }
+
+    fn named(models: Vec<(String, Arc<dyn Model>)>) -> Result<Self, OptionError> {
         if models.is_empty() {
             return Err(OptionError::new("models", "must name at least one model"));
         }
-        Ok(Self { name: Self::USE.into(), models, after_text: false })
+        Ok(Self { name: Self::NAME.into(), models, after_text: false })
     }
 
-    /// Also when part of the reply was told; it is taken back.
+    /// Asks the next model also when text of the reply was shown; it is taken back.
     #[must_use]
     pub fn after_text(mut self) -> Self {
         self.after_text = true;
@@ -102,52 +114,50 @@ impl Hook for Fallback {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let mut out = Listening::to(out);
-        let row = std::iter::once(next.model()).chain(&self.models);
+        let mut out = TrackingSink::new(out);
+        let own = (format!("the agent's model {}", next.model().name()), next.model().clone());
+        let mut left = std::iter::once(&own).chain(&self.models);
         let mut errors: Vec<(String, ModelError)> = Vec::new();
-        for model in row {
+        for (name, model) in left.by_ref() {
             if let Some((failed, error)) = errors.last() {
-                let text = format!("{failed} failed, {} is asked instead: {error}", model.name());
-                turn.notice(Level::Warning, &self.name, text);
+                turn.notice(Level::Warning, &self.name, format!("{failed} failed, {name} is asked instead: {error}"));
             }
             match next.on(model).run(request, &mut out).await {
                 Ok(reply) => return Ok(reply),
                 Err(error @ (ModelError::Cancelled | ModelError::Exhausted { .. })) => return Err(error),
-                Err(error) => errors.push((model.name().to_owned(), error)),
+                Err(error) => errors.push((name.clone(), error)),
             }
-            if out.spoke && !self.after_text {
+            if out.has_text && !self.after_text {
                 break;
             }
         }
-        match (errors.pop(), errors.is_empty()) {
-            (Some((_, only)), true) => Err(only),
-            (last, _) => Err(ModelError::AllFailed { errors: errors.into_iter().chain(last).collect() }),
-        }
+        let not_asked = left.map(|(name, _)| name.clone()).collect();
+        Err(ModelError::ModelsFailed { errors, not_asked })
     }
 }
 
 impl fmt::Debug for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let models: Vec<_> = self.models.iter().map(|model| model.name()).collect();
+        let models: Vec<_> = self.models.iter().map(|(name, _)| name).collect();
         f.debug_struct("Fallback").field("models", &models).field("after_text", &self.after_text).finish()
     }
 }
 
-impl ReadyMade for Fallback {
-    const USE: &'static str = "fallback";
-    const DOES: &'static str = "asks other models, in order, when one fails";
+impl ConfigHook for Fallback {
+    const NAME: &'static str = "fallback";
+    const SUMMARY: &'static str = "asks other models, in order, when one fails";
     type Options = FallbackOptions;
 
-    fn from_options(options: FallbackOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let open = |(item, name): (usize, &String)| {
-            (around.open_model)(name)
-                .map_err(|cause| OptionError::new("models", format!("has {name:?}")).item(item).because(cause))
+    fn from_options(options: FallbackOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let open = |(item, name): (usize, &String)| match context.model("models", name) {
+            Ok(model) => Ok((name.clone(), model)),
+            Err(error) => Err(error.item(item)),
         };
         let models = options.models.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { after_text: options.after_text, ..Self::to(models)? })
+        Ok(Self { after_text: options.after_text, ..Self::named(models)? })
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

@@ -1,9 +1,9 @@
-//! Format: the result of a turn in the shape that its reader wants.
+//! Format: the result of a turn as JSON, as Markdown or through a template.
 //!
 //! # What it does
 //!
-//! Shows something else than the model's last words: the JSON in them, a Markdown text made of that JSON, or a template
-//! filled with them. The log keeps both. What an earlier `after_agent` hook made of the result is what this one works on.
+//! Changes the result that is shown: the JSON in the model's answer, a Markdown text made of that JSON, or a template
+//! filled with it. The log keeps both. It works on the result that earlier `after_agent` hooks have left.
 //!
 //! - `to = "json"`: the text as a JSON value, also out of a Markdown fence. A text that is none becomes `{"text": "…"}`.
 //! - `to = "markdown"`: an object becomes a list of its fields, a list a list; a text stays as it is.
@@ -41,18 +41,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::checks::unfenced;
-use super::{OptionError, ReadyMade, Surroundings, Template};
+use super::{ConfigHook, HookBuildContext, OptionError, Template};
 use crate::BoxError;
 use crate::hook::{AfterAgent, AfterAgentContext, Hook};
 
 const PLACES: &[&str] = &["text", "user", "agent", "conversation", "turn", "time", "date", "/"];
 
-/// Shows the result in another shape.
+/// Changes how the result is shown. See the [module](self) for options.
 #[derive(Clone, Debug)]
-pub struct Format(OutputSchema);
+pub struct Format(Target);
 
 #[derive(Clone, Debug)]
-enum OutputSchema {
+enum Target {
     Json,
     Markdown,
     Template(Template),
@@ -62,43 +62,43 @@ enum OutputSchema {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FormatOptions {
-    /// A shape.
+    /// A built-in format; excludes `template`.
     pub to: Option<FormatTo>,
-    /// A text with places to fill.
+    /// A template; excludes `to`.
     pub template: Option<String>,
 }
 
-/// A shape of results.
+/// A built-in format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FormatTo {
-    /// A JSON value.
+    /// The JSON value in the answer.
     Json,
-    /// A Markdown text.
+    /// A Markdown text made of the JSON value in the answer.
     Markdown,
 }
 
 impl Format {
-    /// As a JSON value.
+    /// Shows the result as a JSON value.
     pub fn json() -> Self {
-        Self(OutputSchema::Json)
+        Self(Target::Json)
     }
 
-    /// As a Markdown text.
+    /// Shows the result as a Markdown text.
     pub fn markdown() -> Self {
-        Self(OutputSchema::Markdown)
+        Self(Target::Markdown)
     }
 
-    /// Through a template.
+    /// Shows the result through a template.
     pub fn template(template: &str) -> Result<Self, OptionError> {
         if template.trim().is_empty() {
             return Err(OptionError::new("template", "is empty: every result would be, too"));
         }
-        Template::parse("template", template, PLACES).map(OutputSchema::Template).map(Self)
+        Template::parse("template", template, PLACES).map(Target::Template).map(Self)
     }
 }
 
-/// The result so far: its text, and the value that it is or that stands in it.
+/// The result so far: its text, and the JSON value that it is or contains.
 fn result(turn: &AfterAgentContext) -> (String, Option<Value>) {
     let said = || turn.assistant_message().map(|reply| reply.content.text()).unwrap_or_default();
     match turn.result() {
@@ -130,7 +130,7 @@ fn filled(template: &Template, turn: &AfterAgentContext, text: &str, value: Opti
     })
 }
 
-/// A value as lists; `depth` is how far they are indented.
+/// Writes a value as nested lists, indented by `depth`.
 fn markdown(value: &Value, depth: usize, out: &mut String) {
     let indent = "  ".repeat(depth);
     // Writing to a String cannot fail.
@@ -156,27 +156,27 @@ impl Hook for Format {
     async fn after_agent(&self, turn: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
         let (text, value) = result(turn);
         let shown = match (&self.0, value) {
-            (OutputSchema::Json, Some(value)) => value,
-            (OutputSchema::Json, None) => json!({ "text": text }),
-            (OutputSchema::Markdown, Some(value @ (Value::Object(_) | Value::Array(_)))) => {
+            (Target::Json, Some(value)) => value,
+            (Target::Json, None) => json!({ "text": text }),
+            (Target::Markdown, Some(value @ (Value::Object(_) | Value::Array(_)))) => {
                 let mut out = String::new();
                 markdown(&value, 0, &mut out);
                 Value::String(out)
             }
-            (OutputSchema::Markdown, _) => Value::String(text),
-            (OutputSchema::Template(template), value) => Value::String(filled(template, turn, &text, value.as_ref())),
+            (Target::Markdown, _) => Value::String(text),
+            (Target::Template(template), value) => Value::String(filled(template, turn, &text, value.as_ref())),
         };
         turn.set_result(shown);
         Ok(AfterAgent::Continue)
     }
 }
 
-impl ReadyMade for Format {
-    const USE: &'static str = "format";
-    const DOES: &'static str = "shows the result as JSON, as Markdown or through a template";
+impl ConfigHook for Format {
+    const NAME: &'static str = "format";
+    const SUMMARY: &'static str = "shows the result as JSON, as Markdown or through a template";
     type Options = FormatOptions;
 
-    fn from_options(options: FormatOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: FormatOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         match (options.to, options.template) {
             (Some(FormatTo::Json), None) => Ok(Self::json()),
             (Some(FormatTo::Markdown), None) => Ok(Self::markdown()),

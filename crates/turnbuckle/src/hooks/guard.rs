@@ -1,16 +1,16 @@
-//! Guard: rules that every reply of the model must keep.
+//! Guard: rules that every reply of the model must satisfy.
 //!
 //! # What it does
 //!
-//! Judges each complete reply by rules, in order; the first that is broken decides. A rule looks for something that must
-//! not be there (`forbid`, `phrases`), that must be there (`require`), at the length (`min_chars`, `max_chars`), or takes
-//! the text as JSON and holds it to a `schema`.
+//! Checks each complete reply against rules, in order; the first that is broken decides. A rule looks for something that
+//! must not be there (`forbid`, `phrases`), that must be there (`require`), at the length (`min_chars`, `max_chars`), or
+//! parses the text as JSON and validates it against a `schema`.
 //!
 //! - What then: `regenerate` asks for another reply with the `reason` as feedback, at most `max_regenerations` times,
 //!   `reject` ends the turn, `modify` takes out what must not be there or cuts what is too long.
-//! - `require`, `min_chars` and `schema` mind only replies without tool calls: an answer, not a step on the way.
-//! - Patterns are those of the `regex` crate: linear in time, whatever they are.
-//! - With the common key `release = "on_accept"` nothing of a reply is told before it was judged.
+//! - `require`, `min_chars` and `schema` apply only to replies without tool calls: final answers.
+//! - Patterns are those of the `regex` crate, which match in linear time.
+//! - With the common key `release = "on_accept"` nothing of a reply is shown before it was checked.
 //!
 //! # Points
 //!
@@ -34,7 +34,7 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! use turnbuckle::hooks::{Guard, GuardRule, Rule};
+//! use turnbuckle::hooks::guard::{Guard, GuardRule, Rule};
 //! use turnbuckle::models::Script;
 //! use turnbuckle::Agent;
 //!
@@ -52,13 +52,13 @@ use regex::Regex;
 use serde::Deserialize;
 
 use super::checks::{self, Schema, SchemaSource};
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::hook::{AfterModel, Hook};
 use crate::message::{Content, Part, Reply, Text};
 use crate::turn::Turn;
 
-/// Judges replies by rules.
+/// Checks replies against rules. See the [module](self) for rules and options.
 #[derive(Clone, Debug)]
 pub struct Guard {
     rules: Vec<Compiled>,
@@ -68,7 +68,7 @@ pub struct Guard {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuardOptions {
-    /// In order.
+    /// The rules, in order.
     pub rules: Vec<RuleOptions>,
 }
 
@@ -83,7 +83,7 @@ pub struct RuleOptions {
     pub min_chars: Option<usize>,
     pub max_chars: Option<usize>,
     pub schema: Option<SchemaSource>,
-    pub then: Then,
+    pub then: OnViolation,
     pub replace: Option<String>,
     pub reason: Option<String>,
 }
@@ -97,57 +97,57 @@ pub enum Rule {
     Phrases(Vec<String>),
     /// A pattern that must match.
     Require(String),
-    /// At least so many characters.
+    /// The least number of characters.
     MinChars(usize),
-    /// At most so many characters.
+    /// The greatest number of characters.
     MaxChars(usize),
-    /// The text is JSON that fits this.
+    /// A schema that the text, parsed as JSON, must fit.
     Schema(SchemaSource),
 }
 
-/// What becomes of a reply that breaks a rule.
+/// What happens to a reply that breaks a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
-    /// The model is asked for another.
+pub enum OnViolation {
+    /// The model is asked for another reply.
     #[default]
     Regenerate,
-    /// The turn ends.
+    /// The turn ends `rejected`.
     Reject,
-    /// The offence is taken out.
+    /// The forbidden text is replaced, or the text that is too long is cut.
     Modify,
 }
 
-/// A rule, what becomes of a reply that breaks it, and what is told.
+/// A rule, what happens to a reply that breaks it, and the reason that is given.
 #[derive(Clone, Debug)]
 pub struct GuardRule {
     rule: Rule,
-    then: Then,
+    then: OnViolation,
     replace: Option<String>,
     reason: Option<String>,
 }
 
 impl GuardRule {
-    /// A reply that breaks it is made again.
+    /// A rule whose violation makes the model try again.
     pub fn new(rule: Rule) -> Self {
-        Self { rule, then: Then::Regenerate, replace: None, reason: None }
+        Self { rule, then: OnViolation::Regenerate, replace: None, reason: None }
     }
 
-    /// Something else is done with the reply.
+    /// Sets what happens to a reply that breaks the rule.
     #[must_use]
-    pub fn then(mut self, then: Then) -> Self {
+    pub fn then(mut self, then: OnViolation) -> Self {
         self.then = then;
         self
     }
 
-    /// What [`Then::Modify`] puts in the place.
+    /// Sets the replacement that [`OnViolation::Modify`] puts in.
     #[must_use]
     pub fn replace(mut self, text: impl Into<String>) -> Self {
         self.replace = Some(text.into());
         self
     }
 
-    /// What is told.
+    /// Sets the reason that the model, or the person, reads.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
@@ -158,7 +158,7 @@ impl GuardRule {
 #[derive(Clone, Debug)]
 struct Compiled {
     test: Test,
-    then: Then,
+    then: OnViolation,
     replace: String,
     reason: Option<Text>,
 }
@@ -210,17 +210,17 @@ impl Compiled {
             Rule::Schema(source) => Test::Schema(Schema::load("rules", source, folder)?),
         };
         let modifies = matches!(test, Test::Forbid(_) | Test::MaxChars(_));
-        if rule.then == Then::Modify && !modifies {
+        if rule.then == OnViolation::Modify && !modifies {
             return refused("cannot be kept by \"modify\": what is missing cannot be taken out");
         }
-        if rule.replace.is_some() && rule.then != Then::Modify {
+        if rule.replace.is_some() && rule.then != OnViolation::Modify {
             return refused("has `replace` without `then = \"modify\"`");
         }
         let (replace, reason) = (rule.replace.unwrap_or_default(), rule.reason.map(Into::into));
         Ok(Self { test, then: rule.then, replace, reason })
     }
 
-    /// What is wrong with the reply.
+    /// Says what is wrong with the reply, if anything is.
     fn complaint(&self, reply: &Reply, text: &str) -> Option<String> {
         let answers = reply.calls.is_empty();
         match &self.test {
@@ -247,13 +247,15 @@ impl Compiled {
     fn decide(&self, reply: &Reply, complaint: String) -> AfterModel {
         let reason = self.reason.clone().unwrap_or_else(|| complaint.into());
         match self.then {
-            Then::Regenerate => AfterModel::Regenerate(reason),
-            Then::Reject => AfterModel::Reject(reason),
-            Then::Modify => AfterModel::Modify(Box::new(Reply { content: self.kept(&reply.content), ..reply.clone() })),
+            OnViolation::Regenerate => AfterModel::Regenerate(reason),
+            OnViolation::Reject => AfterModel::Reject(reason),
+            OnViolation::Modify => {
+                AfterModel::Modify(Box::new(Reply { content: self.kept(&reply.content), ..reply.clone() }))
+            }
         }
     }
 
-    /// What the rule leaves of a content.
+    /// The content with the violation removed.
     fn kept(&self, content: &Content) -> Content {
         let mut room = if let Test::MaxChars(most) = self.test { most } else { usize::MAX };
         let keep = |part: &Part| match (part, &self.test) {
@@ -288,15 +290,15 @@ impl Hook for Guard {
     }
 }
 
-impl ReadyMade for Guard {
-    const USE: &'static str = "guard";
-    const DOES: &'static str = "holds replies to rules: patterns, phrases, length, a JSON schema";
+impl ConfigHook for Guard {
+    const NAME: &'static str = "guard";
+    const SUMMARY: &'static str = "holds replies to rules: patterns, phrases, length, a JSON schema";
     type Options = GuardOptions;
 
-    fn from_options(options: GuardOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: GuardOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let rules = options.rules.into_iter().enumerate();
         let rules = rules.map(|(item, rule)| rule.rule().map_err(|error| error.item(item)));
-        Self::within(rules.collect::<Result<Vec<_>, _>>()?, around.folder)
+        Self::within(rules.collect::<Result<Vec<_>, _>>()?, context.folder)
     }
 }
 

@@ -49,7 +49,7 @@ use serde::Deserialize;
 use wildmatch::WildMatch;
 
 use super::template::Template;
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::context::tokens;
 use crate::hook::{BeforeAgent, BeforeAgentContext, Fence, Hook};
@@ -57,12 +57,12 @@ use crate::message::{Content, Part};
 
 const PLACES: &[&str] = &["time", "date", "user", "agent", "folder"];
 const MOST_FILES: usize = 50;
-/// What is read of a file; more would never fit into a share.
+/// The most that is read of one file, in bytes. More would not fit into any share.
 const MOST_BYTES: u64 = 1024 * 1024;
-/// What a fence and a note of what was left out take, in bytes.
+/// The size of a fence together with the note about what was left out, in bytes.
 const FRAME: usize = 160;
 
-/// Reads files and a text into every turn.
+/// Reads files and a text into every turn. See the [module](self) for options.
 #[derive(Clone, Debug)]
 pub struct Instructions {
     files: Vec<Vec<WildMatch>>,
@@ -75,11 +75,11 @@ pub struct Instructions {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstructionsOptions {
-    /// Paths and globs.
+    /// Paths and globs, relative to the folder.
     pub files: Vec<String>,
-    /// A template; empty for none.
+    /// A template that is filled and injected; empty for none.
     pub text: String,
-    /// Tokens.
+    /// How many tokens the text and the files may take together.
     pub share: u64,
 }
 
@@ -90,7 +90,7 @@ impl Default for InstructionsOptions {
 }
 
 impl Instructions {
-    /// Files are relative to `folder`, and stay in it.
+    /// Checks the options. Files are relative to `folder`, and paths that leave it are refused.
     pub fn new(options: InstructionsOptions, folder: impl Into<PathBuf>) -> Result<Self, OptionError> {
         if options.share < 50 {
             return Err(OptionError::new("share", "must be at least 50 tokens"));
@@ -166,7 +166,7 @@ fn find(folder: &Path, steps: &[WildMatch], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Of a file in the folder; of anything else nothing.
+/// The text of a file inside `root`; `None` for everything else.
 fn text_of(path: &Path, root: &Path) -> Option<String> {
     let real = path.canonicalize().ok()?;
     if !real.starts_with(root) || !real.is_file() {
@@ -177,7 +177,7 @@ fn text_of(path: &Path, root: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// At most so many bytes, cut at the end of a line, and what is left out is said.
+/// The text, cut at the end of a line if it is longer than `most` bytes, with a note about what was left out.
 fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
@@ -199,7 +199,7 @@ impl Hook for Instructions {
             return Err(format!("`text` takes {taken} tokens, and the share is {}", self.share).into());
         };
         let this = self.clone();
-        // Whatever the disk does, other turns go on. Four bytes are a token.
+        // On a blocking thread, so that a slow disk does not hold up other turns. Four bytes are about one token.
         let files = tokio::task::spawn_blocking(move || this.read(room.saturating_mul(4) as usize)).await?;
         let parts: Vec<Part> = text.map(Part::text).into_iter().chain(files).collect();
         if !parts.is_empty() {
@@ -209,12 +209,12 @@ impl Hook for Instructions {
     }
 }
 
-impl ReadyMade for Instructions {
-    const USE: &'static str = "instructions";
-    const DOES: &'static str = "reads AGENTS.md, CLAUDE.md and texts of yours into every turn";
+impl ConfigHook for Instructions {
+    const NAME: &'static str = "instructions";
+    const SUMMARY: &'static str = "reads AGENTS.md, CLAUDE.md and texts of yours into every turn";
     type Options = InstructionsOptions;
 
-    fn from_options(options: InstructionsOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        Self::new(options, around.folder)
+    fn from_options(options: InstructionsOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        Self::new(options, context.folder)
     }
 }

@@ -1,10 +1,10 @@
-//! Permit: who may have which tools called.
+//! Permit: which users may use which tools.
 //!
 //! # What it does
 //!
 //! Looks at the roles of the acting user, which come with the scope. A tool is permitted if a rule for one of the
-//! user's roles, or for everyone, allows it and no such rule denies it. What no rule speaks of is denied, unless
-//! `otherwise` says the contrary. The model reads why as an error result and can go on without.
+//! user's roles, or for everyone, allows it and no such rule denies it. A tool that no rule mentions is denied, unless
+//! `otherwise = "allow"`. The model reads the denial as an error result and can go on without the tool.
 //!
 //! # Points
 //!
@@ -15,14 +15,14 @@
 //! | Option | Default | |
 //! |---|---|---|
 //! | `rules` | required | a list; all that apply count, whatever their order |
-//! | `role` | everyone | whom the rule is for |
+//! | `role` | everyone | the role that the rule is for |
 //! | `allow`, `deny` | none | globs of tool names; `deny` wins over every `allow` |
-//! | `otherwise` | `"deny"` | or `"allow"`: for tools that no rule speaks of |
+//! | `otherwise` | `"deny"` | or `"allow"`: for tools that no rule mentions |
 //!
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::{Permit, PermitRule};
+//! use turnbuckle::hooks::permit::{Permit, PermitRule};
 //!
 //! let permit = Permit::new([
 //!     PermitRule::everyone().allow(["read_*", "search_*"]),
@@ -34,73 +34,73 @@
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::hook::{BeforeTool, Hook};
 use crate::message::ToolCall;
 use crate::scope::Scope;
 use crate::turn::Turn;
 
-/// Permits tools by role.
+/// Permits tools by role. See the [module](self) for rules and options.
 #[derive(Clone, Debug)]
 pub struct Permit {
     rules: Vec<PermitRule>,
-    otherwise: Otherwise,
+    otherwise: DefaultDecision,
 }
 
 /// Options of [`Permit`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PermitOptions {
-    /// All that apply count.
+    /// The rules. All that apply count, in any order.
     pub rules: Vec<PermitRule>,
-    /// For tools that no rule speaks of.
+    /// What happens to tools that no rule mentions.
     #[serde(default)]
-    pub otherwise: Otherwise,
+    pub otherwise: DefaultDecision,
 }
 
-/// What a role may have called.
+/// The tools that one role may use.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PermitRule {
-    /// Whom it is for; everyone if not given.
+    /// The role that the rule is for; `None` for everyone.
     pub role: Option<String>,
-    /// Globs of tool names.
+    /// Globs of the tools that are allowed.
     pub allow: Vec<String>,
-    /// Globs of tool names.
+    /// Globs of the tools that are denied, whatever other rules allow.
     pub deny: Vec<String>,
 }
 
-/// For tools that no rule speaks of.
+/// What happens to tools that no rule mentions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Otherwise {
-    /// They do not run.
+pub enum DefaultDecision {
+    /// They are denied.
     #[default]
     Deny,
-    /// They run.
+    /// They are allowed.
     Allow,
 }
 
 impl PermitRule {
-    /// For everyone.
+    /// A rule for everyone.
     pub fn everyone() -> Self {
         Self::default()
     }
 
-    /// For users with this role.
+    /// A rule for users with this role.
     pub fn role(role: impl Into<String>) -> Self {
         Self { role: Some(role.into()), ..Self::default() }
     }
 
-    /// These tools.
+    /// Allows tools whose name matches one of the globs.
     #[must_use]
     pub fn allow<G: Into<String>>(mut self, globs: impl IntoIterator<Item = G>) -> Self {
         self.allow.extend(globs.into_iter().map(Into::into));
         self
     }
 
-    /// Not these tools.
+    /// Denies tools whose name matches one of the globs.
     #[must_use]
     pub fn deny<G: Into<String>>(mut self, globs: impl IntoIterator<Item = G>) -> Self {
         self.deny.extend(globs.into_iter().map(Into::into));
@@ -117,7 +117,7 @@ fn any(globs: &[String], tool: &str) -> bool {
 }
 
 impl Permit {
-    /// Checks the rules. What no rule speaks of is denied.
+    /// Checks the rules. A tool that no rule mentions is denied.
     pub fn new(rules: impl IntoIterator<Item = PermitRule>) -> Result<Self, OptionError> {
         let rules: Vec<PermitRule> = rules.into_iter().collect();
         if rules.is_empty() {
@@ -135,12 +135,12 @@ impl Permit {
         if let Some(item) = idle {
             return Err(OptionError::new("rules", "has a rule that neither allows nor denies anything").item(item));
         }
-        Ok(Self { rules, otherwise: Otherwise::Deny })
+        Ok(Self { rules, otherwise: DefaultDecision::Deny })
     }
 
-    /// For tools that no rule speaks of.
+    /// Sets what happens to tools that no rule mentions.
     #[must_use]
-    pub fn otherwise(mut self, otherwise: Otherwise) -> Self {
+    pub fn otherwise(mut self, otherwise: DefaultDecision) -> Self {
         self.otherwise = otherwise;
         self
     }
@@ -149,9 +149,10 @@ impl Permit {
         let applying = || self.rules.iter().filter(|rule| rule.applies(scope));
         let denied = applying().any(|rule| any(&rule.deny, tool));
         let allowed = applying().any(|rule| any(&rule.allow, tool));
-        // A rule for others speaks of a tool, too: it is not theirs alone if everyone may have it anyway.
-        let spoken_of = self.rules.iter().any(|rule| any(&rule.allow, tool) || any(&rule.deny, tool));
-        !denied && (allowed || (!spoken_of && self.otherwise == Otherwise::Allow))
+        // Rules for other roles count here, too: a tool that only editors are allowed must not fall to everyone
+        // through `otherwise = "allow"`.
+        let mentioned = self.rules.iter().any(|rule| any(&rule.allow, tool) || any(&rule.deny, tool));
+        !denied && (allowed || (!mentioned && self.otherwise == DefaultDecision::Allow))
     }
 }
 
@@ -165,12 +166,12 @@ impl Hook for Permit {
     }
 }
 
-impl ReadyMade for Permit {
-    const USE: &'static str = "permit";
-    const DOES: &'static str = "permits tools by the roles of the acting user";
+impl ConfigHook for Permit {
+    const NAME: &'static str = "permit";
+    const SUMMARY: &'static str = "permits tools by the roles of the acting user";
     type Options = PermitOptions;
 
-    fn from_options(options: PermitOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: PermitOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Ok(Self::new(options.rules)?.otherwise(options.otherwise))
     }
 }

@@ -19,16 +19,16 @@
 //!
 //! | Option | Default | |
 //! |---|---|---|
-//! | `requests` | none | turns a user and window |
-//! | `tokens` | none | tokens a user and window |
-//! | `window` | `"1h"` | |
+//! | `requests` | none | turns per user and window |
+//! | `tokens` | none | tokens per user and window |
+//! | `window` | `"1h"` | the length of the window, from the first turn of a user |
 //! | `exempt` | none | roles that are not counted |
 //!
 //! # Example
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! use turnbuckle::hooks::{Quota, QuotaOptions};
+//! use turnbuckle::hooks::quota::{Quota, QuotaOptions};
 //! use turnbuckle::{Agent, Conversations, Outcome, Scope, models::Script};
 //!
 //! let quota = Quota::new(QuotaOptions { requests: Some(1), ..QuotaOptions::default() })?;
@@ -46,17 +46,17 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{OptionError, Period, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 use crate::BoxError;
 use crate::conversation::TurnReport;
 use crate::hook::{BeforeAgent, BeforeAgentContext, Hook};
 use crate::id::TurnId;
 use crate::message::Text;
 
-/// Whose counts are kept; when there are more, windows that are over are forgotten first, then the oldest.
+/// How many users are counted. Beyond that, finished windows are dropped first, then the oldest.
 const MOST_USERS: usize = 100_000;
 
-/// Limits what a user may ask for.
+/// Limits the turns and tokens of each user. See the [module](self) for options.
 #[derive(Debug)]
 pub struct Quota {
     options: QuotaOptions,
@@ -67,26 +67,26 @@ pub struct Quota {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QuotaOptions {
-    /// Turns a user and window.
+    /// Turns per user and window.
     pub requests: Option<u64>,
-    /// Tokens a user and window.
+    /// Tokens per user and window.
     pub tokens: Option<u64>,
-    /// How long.
-    pub window: Period,
+    /// The length of the window, from the first turn of a user.
+    pub window: HumanDuration,
     /// Roles that are not counted.
     pub exempt: Vec<String>,
 }
 
 impl Default for QuotaOptions {
     fn default() -> Self {
-        Self { requests: None, tokens: None, window: Period::secs(3600), exempt: Vec::new() }
+        Self { requests: None, tokens: None, window: HumanDuration::secs(3600), exempt: Vec::new() }
     }
 }
 
 #[derive(Debug, Default)]
 struct Books {
     users: HashMap<Text, Count>,
-    /// Whose turn it is, while it runs: what is told at its end does not say.
+    /// The user of each running turn: the report at its end does not name the user.
     turns: HashMap<TurnId, Text>,
 }
 
@@ -104,7 +104,7 @@ impl Quota {
             return Err(OptionError::new("requests", "is missing, and so is `tokens`: nothing would be limited"));
         }
         for (option, limit) in [("requests", options.requests), ("tokens", options.tokens)] {
-            // With exempt roles it says that nobody else may.
+            // With exempt roles a limit of 0 is meaningful: only these roles may use the agent.
             if limit == Some(0) && options.exempt.is_empty() {
                 return Err(OptionError::new(option, "must be at least 1; leave it out for no limit"));
             }
@@ -140,7 +140,7 @@ fn whole_seconds(time: Duration) -> Duration {
 }
 
 impl Books {
-    /// The user's count in the window that is under way.
+    /// The user's count in the current window.
     fn count(&mut self, user: &Text, now: Duration, window: Duration) -> &mut Count {
         if self.users.len() >= MOST_USERS && !self.users.contains_key(user) {
             self.users.retain(|_, count| now.saturating_sub(count.since) < window);
@@ -174,7 +174,8 @@ impl Hook for Quota {
             return Ok(BeforeAgent::Halt(complaint.into()));
         }
         count.requests += 1;
-        // A turn that another process took over never ends here; its tokens are then not counted.
+        // A turn that another process took over never ends in this one. Its tokens are not counted, and its entry
+        // must not stay for ever.
         if books.turns.len() >= MOST_USERS {
             books.turns.clear();
         }
@@ -193,12 +194,12 @@ impl Hook for Quota {
     }
 }
 
-impl ReadyMade for Quota {
-    const USE: &'static str = "quota";
-    const DOES: &'static str = "limits the turns and tokens of each user in a window of time";
+impl ConfigHook for Quota {
+    const NAME: &'static str = "quota";
+    const SUMMARY: &'static str = "limits the turns and tokens of each user in a window of time";
     type Options = QuotaOptions;
 
-    fn from_options(options: QuotaOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: QuotaOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 }

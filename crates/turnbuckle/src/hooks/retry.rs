@@ -1,24 +1,24 @@
-//! Retry: what failed for a passing reason is tried again.
+//! Retry: calls that failed for a transient reason are tried again.
 //!
 //! # What it does
 //!
-//! Tries a model call or a tool call again when trying may help, with a wait in between that doubles.
+//! Tries a model call or a tool call again when that may help, with a wait in between that doubles.
 //!
-//! - Of models: as the error advises. Rate limits, overload and broken connections are tried again, a bad request is
+//! - Model calls: as the error advises. Rate limits, overload and broken connections are tried again, a bad request is
 //!   not. A wait that the provider asks for is kept to; one longer than `max_wait` is not waited for, and the error goes on.
-//! - Of tools: a failure (an error result that the tool itself gave is an answer, unless `error_results` says otherwise).
+//! - Tool calls: after a failure (an error result that the tool itself gave is an answer, unless `error_results` says otherwise).
 //!   A repetition must be harmless: [`Effect::Pure`] and [`Effect::Idempotent`] tools are tried again,
 //!   [`Effect::Reconcile`] tools after the world was asked, [`Effect::Ask`] and [`Effect::Never`] tools only if `repeat`
 //!   names them. The common key `tools` narrows it further.
-//! - Text that was told is not taken back behind a reader's back: a reply that broke off is tried again only with
-//!   `after_text`.
+//! - A reply that broke off after text was shown is tried again only with `after_text`: the shown text is then taken
+//!   back.
 //! - Jitter: between half of the wait and all of it, derived from the ids of conversation and turn, so many turns
 //!   that failed together do not come back together, and a replay waits as long as the turn did.
-//! - Every wait is told as a notice. Each try at a model is an attempt of the turn and counts against its limits.
+//! - Every wait is announced as a notice. Each try at a model is an attempt of the turn and counts against its limits.
 //!
 //! # Points
 //!
-//! `wrap_model_call`, `wrap_tool_call`; `on` narrows them.
+//! `wrap_model_call`, `wrap_tool_call`; `around` selects one of them.
 //!
 //! # Options
 //!
@@ -27,8 +27,8 @@
 //! | `max_attempts` | 3 | tries altogether, 1 to 20 |
 //! | `backoff` | `"500ms"` | the first wait; it doubles with each |
 //! | `max_wait` | `"60s"` | no wait is longer |
-//! | `after_text` | `false` | also when part of the reply was told |
-//! | `on` | `["model", "tool"]` | around which calls |
+//! | `after_text` | `false` | also when part of the reply was shown |
+//! | `around` | `"both"` | or `"model_calls"`, `"tool_calls"` |
 //! | `repeat` | none | globs of tools that are tried again although their effect forbids it |
 //! | `error_results` | `false` | also when a tool answered with an error result |
 //!
@@ -37,7 +37,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::time::Duration;
-//! use turnbuckle::hooks::{Retry, RetryOptions};
+//! use turnbuckle::hooks::retry::{Retry, RetryOptions};
 //! use turnbuckle::models::{Script, ScriptReply};
 //! use turnbuckle::Agent;
 //!
@@ -54,17 +54,17 @@ use std::time::Duration;
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
-use super::listening::Listening;
-use super::{OptionError, Period, ReadyMade, Surroundings};
+use super::tracking_sink::TrackingSink;
+use super::{ConfigHook, HookBuildContext, HumanDuration, OptionError, WrappedCalls};
 use crate::BoxError;
 use crate::feed::Level;
-use crate::hook::{Hook, HookEntry, ModelNext, Point, Settings, ToolNext};
+use crate::hook::{Hook, HookEntry, ModelNext, Settings, ToolNext};
 use crate::message::{Reply, Text, ToolCall};
 use crate::model::{self, ModelError, Request, Sink};
 use crate::tool::{Effect, Output};
 use crate::turn::Turn;
 
-/// Tries again what failed for a passing reason.
+/// Tries calls again after transient failures. See the [module](self) for rules and options.
 #[derive(Clone, Debug)]
 pub struct Retry {
     name: Text,
@@ -76,57 +76,37 @@ pub struct Retry {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryOptions {
-    /// Tries altogether.
+    /// How many tries a call gets altogether.
     pub max_attempts: u32,
-    /// The first wait.
-    pub backoff: Period,
-    /// No wait is longer.
-    pub max_wait: Period,
-    /// Also when part of the reply was told.
+    /// The wait after the first failure; it doubles with each.
+    pub backoff: HumanDuration,
+    /// The longest wait.
+    pub max_wait: HumanDuration,
+    /// Whether a reply of which text was shown is tried again.
     pub after_text: bool,
-    /// Around which calls.
-    pub on: Vec<Around>,
+    /// Which calls are tried again.
+    pub around: WrappedCalls,
     /// Globs of tools that are tried again whatever their effect.
     pub repeat: Vec<String>,
-    /// Also when a tool answered with an error result.
+    /// Whether a tool call that ended in an error result is tried again.
     pub error_results: bool,
-}
-
-/// Around which calls a wrap stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Around {
-    /// Model calls.
-    Model,
-    /// Tool calls.
-    Tool,
-}
-
-impl Around {
-    /// The points of these.
-    pub fn points(around: &[Self]) -> impl Iterator<Item = Point> {
-        around.iter().map(|around| match around {
-            Self::Model => Point::WrapModelCall,
-            Self::Tool => Point::WrapToolCall,
-        })
-    }
 }
 
 impl Default for RetryOptions {
     fn default() -> Self {
         Self {
             max_attempts: 3,
-            backoff: Period::millis(500),
-            max_wait: Period::secs(60),
+            backoff: HumanDuration::millis(500),
+            max_wait: HumanDuration::secs(60),
             after_text: false,
-            on: vec![Around::Model, Around::Tool],
+            around: WrappedCalls::Both,
             repeat: Vec::new(),
             error_results: false,
         }
     }
 }
 
-/// Nobody waits longer, and a clock that counts in nanoseconds could not.
+/// The upper bound of `max_wait`: longer waits overflow a clock that counts nanoseconds.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Retry {
@@ -141,20 +121,20 @@ impl Retry {
         if options.max_wait.0 > LONGEST {
             return Err(OptionError::new("max_wait", "must be at most a year"));
         }
-        if options.on.is_empty() {
-            return Err(OptionError::new("on", "must name \"model\", \"tool\" or both"));
-        }
         if let Some(item) = options.repeat.iter().position(|glob| glob.trim().is_empty()) {
             return Err(OptionError::new("repeat", "has an empty name").item(item));
         }
-        if !options.repeat.is_empty() && !options.on.contains(&Around::Tool) {
-            return Err(OptionError::new("repeat", "says which tools, and `on` leaves tools out"));
+        if !options.repeat.is_empty() && !options.around.includes_tools() {
+            return Err(OptionError::new("repeat", "says which tools, and `around` leaves tool calls out"));
         }
-        if options.after_text && !options.on.contains(&Around::Model) {
-            return Err(OptionError::new("after_text", "is about what models say, and `on` leaves models out"));
+        if options.after_text && !options.around.includes_models() {
+            return Err(OptionError::new(
+                "after_text",
+                "is about replies of models, and `around` leaves model calls out",
+            ));
         }
         let repeat = options.repeat.iter().map(|glob| WildMatch::new(glob)).collect();
-        Ok(Self { name: Self::USE.into(), options, repeat })
+        Ok(Self { name: Self::NAME.into(), options, repeat })
     }
 
     /// How long to wait after the n-th failed try, if trying again is advised and there is a try left.
@@ -188,7 +168,7 @@ impl Retry {
     }
 }
 
-/// From 0 to 1: the same for the same try of the same turn, and another for every other.
+/// A number from 0 to 1, derived from the try and the turn.
 fn jitter(turn: &Turn, salt: &str, tried: u32) -> f64 {
     let mut hasher = DefaultHasher::new();
     (turn.conversation(), turn.id(), salt, tried).hash(&mut hasher);
@@ -201,7 +181,7 @@ impl Hook for Retry {
     }
 
     fn settings(&self) -> Settings {
-        Settings { only: Some(Around::points(&self.options.on).collect()), ..Settings::default() }
+        Settings { only: Some(self.options.around.points()), ..Settings::default() }
     }
 
     async fn wrap_model_call<'a>(
@@ -211,13 +191,13 @@ impl Hook for Retry {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let mut out = Listening::to(out);
+        let mut out = TrackingSink::new(out);
         let mut tried = 0;
         loop {
             tried += 1;
             let error = match next.run(request, &mut out).await {
                 Ok(reply) => return Ok(reply),
-                Err(error) if out.spoke && !self.options.after_text => return Err(error),
+                Err(error) if out.has_text && !self.options.after_text => return Err(error),
                 Err(error) => error,
             };
             let Some(wait) = self.wait(turn, "model", tried, error.retry()) else { return Err(error) };
@@ -255,16 +235,18 @@ impl Hook for Retry {
     }
 }
 
-impl ReadyMade for Retry {
-    const USE: &'static str = "retry";
-    const DOES: &'static str = "tries model and tool calls again that failed for a passing reason";
+impl ConfigHook for Retry {
+    const NAME: &'static str = "retry";
+    const SUMMARY: &'static str = "tries model and tool calls again that failed for a passing reason";
+    const RENAMED_OPTIONS: &'static [(&'static str, &'static str)] =
+        &[("on", "`around = \"model_calls\"`, `\"tool_calls\"` or `\"both\"`")];
     type Options = RetryOptions;
 
-    fn from_options(options: RetryOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: RetryOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

@@ -1,10 +1,10 @@
-//! Texts with places to fill: `{user}`, `{/path}`. Doubled braces stand for themselves.
+//! Templates with placeholders: `{user}`, `{/path}`. Double braces are literal braces.
 
 use std::borrow::Cow;
 
 use super::OptionError;
 
-/// A text with places to fill, checked when it was read.
+/// A text with placeholders, checked when it is parsed.
 ///
 /// ```
 /// use turnbuckle::hooks::Template;
@@ -22,7 +22,7 @@ enum Piece {
 }
 
 impl Template {
-    /// Every place must be one of `places`, or begin with `/` if `"/"` is among them.
+    /// Parses the text of an option. Every placeholder must be one of `places`, or begin with `/` if `"/"` is among them.
     pub fn parse(option: &'static str, text: &str, places: &[&str]) -> Result<Self, OptionError> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
@@ -56,7 +56,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// Filled. What a place is filled with is not looked at again.
+    /// Fills every placeholder. Braces in the values are not interpreted.
     pub fn fill<'v>(&self, value: impl Fn(&str) -> Cow<'v, str>) -> String {
         let mut out = String::new();
         for piece in &self.0 {

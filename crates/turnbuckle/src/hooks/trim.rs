@@ -1,4 +1,4 @@
-//! Trim: what a model call does not need is left out of it.
+//! Trim: leaves out of a model call what it does not need.
 //!
 //! # What it does
 //!
@@ -26,7 +26,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::{Trim, TrimOptions};
+//! use turnbuckle::hooks::trim::{Trim, TrimOptions};
 //!
 //! let trim = Trim::new(TrimOptions { max_result: 1000, ..TrimOptions::default() })?;
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
@@ -36,7 +36,7 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::hook::{BeforeModel, BeforeModelContext, Hook};
 use crate::message::{Content, Message, Part, Text};
@@ -44,7 +44,7 @@ use crate::message::{Content, Message, Part, Text};
 const SAME: &str = "[the same result stands further down]";
 const ATTACHMENT: &str = "[an attachment of long ago, left out]";
 
-/// Leaves out what a call does not need.
+/// Leaves out of a model call what it does not need. See the [module](self) for options.
 #[derive(Clone, Debug)]
 pub struct Trim(TrimOptions);
 
@@ -52,13 +52,13 @@ pub struct Trim(TrimOptions);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrimOptions {
-    /// Messages at the end that stay as they are.
+    /// How many messages at the end are never changed.
     pub fresh: usize,
-    /// Of equal results only the last stays.
+    /// Whether of equal results of one tool only the last stays.
     pub duplicates: bool,
-    /// So many of the last pictures and documents stay.
+    /// How many of the last pictures and documents stay.
     pub attachments: usize,
-    /// Characters of an old result.
+    /// The most characters of an old result that stay.
     pub max_result: usize,
 }
 
@@ -77,7 +77,8 @@ impl Trim {
         Ok(Self(options))
     }
 
-    /// The messages that change, by place, with what they become. From the last to the first, since the last stay.
+    /// The messages that change, by index, with their new content. Walks from the last to the first, because the last
+    /// of equal results and the last attachments stay.
     fn changes(&self, messages: &[Message]) -> Vec<(usize, Content)> {
         let old = messages.len().saturating_sub(self.0.fresh);
         let (mut seen, mut attachments) = (HashSet::<(Text, String)>::new(), 0);
@@ -150,12 +151,12 @@ impl Hook for Trim {
     }
 }
 
-impl ReadyMade for Trim {
-    const USE: &'static str = "trim";
-    const DOES: &'static str = "leaves duplicates, old pictures and long old results out of a model call";
+impl ConfigHook for Trim {
+    const NAME: &'static str = "trim";
+    const SUMMARY: &'static str = "leaves duplicates, old pictures and long old results out of a model call";
     type Options = TrimOptions;
 
-    fn from_options(options: TrimOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: TrimOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(options)
     }
 }

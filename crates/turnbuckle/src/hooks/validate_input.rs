@@ -1,4 +1,4 @@
-//! Input validation: a message that makes no sense to the agent never reaches the model.
+//! Input validation: a message that the agent cannot use never reaches the model.
 //!
 //! # What it does
 //!
@@ -26,7 +26,7 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! use turnbuckle::hooks::{ValidateInput, ValidateInputOptions};
+//! use turnbuckle::hooks::validate_input::{ValidateInput, ValidateInputOptions};
 //! use turnbuckle::{Agent, Outcome, models::Script};
 //!
 //! let options = ValidateInputOptions { max_chars: 10, ..ValidateInputOptions::default() };
@@ -43,12 +43,12 @@ use regex::Regex;
 use serde::Deserialize;
 
 use super::checks::{self, Schema, SchemaSource};
-use super::{OptionError, ReadyMade, Surroundings};
+use super::{ConfigHook, HookBuildContext, OptionError};
 use crate::BoxError;
 use crate::hook::{BeforeAgent, BeforeAgentContext, Hook};
 use crate::message::Content;
 
-/// Judges the user's message.
+/// Refuses messages that the agent cannot use. See the [module](self) for options.
 #[derive(Clone, Debug)]
 pub struct ValidateInput {
     options: ValidateInputOptions,
@@ -61,19 +61,19 @@ pub struct ValidateInput {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ValidateInputOptions {
-    /// Characters of text.
+    /// The fewest characters of text, without white space at the ends.
     pub min_chars: usize,
-    /// Characters of text.
+    /// The most characters of text.
     pub max_chars: usize,
-    /// Must match.
+    /// A pattern that the text must match.
     pub pattern: Option<String>,
-    /// Must not match.
+    /// A pattern that the text must not match.
     pub forbid: Option<String>,
-    /// The text must be JSON that fits.
+    /// A schema that the text, parsed as JSON, must fit.
     pub schema: Option<SchemaSource>,
-    /// What the person is told.
+    /// The reason that the person reads; `None`: what is wrong with the message.
     pub reason: Option<String>,
-    /// Do not keep a message that is refused.
+    /// Whether a refused message is deleted from the conversation.
     pub erase: bool,
 }
 
@@ -137,12 +137,12 @@ impl Hook for ValidateInput {
     }
 }
 
-impl ReadyMade for ValidateInput {
-    const USE: &'static str = "validate_input";
-    const DOES: &'static str = "refuses messages that are empty, too long, or not what is expected";
+impl ConfigHook for ValidateInput {
+    const NAME: &'static str = "validate_input";
+    const SUMMARY: &'static str = "refuses messages that are empty, too long, or not what is expected";
     type Options = ValidateInputOptions;
 
-    fn from_options(options: ValidateInputOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        Self::within(options, around.folder)
+    fn from_options(options: ValidateInputOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        Self::within(options, context.folder)
     }
 }

@@ -24,6 +24,7 @@ mod reply_stream;
 
 // What goes with a turn.
 mod abort;
+mod ask;
 mod budget;
 mod context;
 mod host;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use turnbuckle::hooks::{Fallback, Retry, RetryOptions};
+use turnbuckle::feed::{FeedItem, LiveEvent};
+use turnbuckle::hooks::retry::RetryOptions;
+use turnbuckle::hooks::{Fallback, Retry};
 use turnbuckle::model::{Model, ModelError, Retry as Advice};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
@@ -61,11 +63,37 @@ async fn a_reply_that_broke_off_stands_for_itself_unless_told_otherwise() {
     let (first, second) = (always(broken), always(ScriptReply::says("whole")));
     let mut rig = Rig::new(agent(&[&first, &second]).build().unwrap());
     let ended = rig.ended("hi").await.unwrap();
-    assert_eq!(ended.reason.as_deref(), Some("the connection to the model broke: scripted"));
+    let reason = ended.reason.unwrap();
+    assert!(reason.contains("the connection to the model broke: scripted"), "{reason}");
+    assert!(second.requests().is_empty());
     let second: Arc<dyn Model> = Arc::new(second);
     let hook = Fallback::to([second]).unwrap().after_text();
     let mut rig = Rig::new(Agent::builder("a", first).hook(hook).build().unwrap());
     assert_eq!(rig.ended("hi").await.unwrap().text(), "whole");
+}
+
+#[tokio::test]
+async fn a_model_that_was_not_asked_is_named_with_the_reason_and_models_of_one_name_are_told_apart() {
+    let broken = ScriptReply { fail_after_chunks: Some(1), ..ScriptReply::chunks(["half ", "way"]) };
+    let (first, second, third) = (always(ScriptReply::fails(529)), always(broken), always(ScriptReply::says("third")));
+    let mut rig = Rig::new(agent(&[&first, &second, &third]).build().unwrap());
+    let reason = rig.ended("hi").await.unwrap().reason.unwrap();
+    assert!(third.requests().is_empty());
+    assert_eq!(
+        &*reason,
+        "2 of 3 models failed: the agent's model script: the model answered with status 529: scripted; script (1): the \
+         connection to the model broke: scripted; not asked, because text had been shown (after_text = false): script (2)"
+    );
+    let notices: Vec<String> = rig.told().iter().filter_map(|told| notice(&told.item)).collect();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].starts_with("the agent's model script failed, script (1) is asked instead"), "{notices:?}");
+}
+
+fn notice(item: &FeedItem) -> Option<String> {
+    match item {
+        FeedItem::Live(LiveEvent::Notice { text, .. }) => Some(text.to_string()),
+        _ => None,
+    }
 }
 
 #[tokio::test]
@@ -80,8 +108,9 @@ async fn a_used_up_budget_is_no_reason_to_ask_another_model() {
 #[test]
 fn the_advice_of_all_errors_is_the_soonest() {
     let status = |status| ModelError::Status { status, message: String::new(), retry_after: None };
-    let all = |statuses: &[u16]| ModelError::AllFailed {
+    let all = |statuses: &[u16]| ModelError::ModelsFailed {
         errors: statuses.iter().map(|code| ("m".to_owned(), status(*code))).collect(),
+        not_asked: Vec::new(),
     };
     assert_eq!(all(&[400, 404]).retry(), Advice::Never);
     assert_eq!(all(&[400, 529]).retry(), Advice::Soon);

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use turnbuckle::hook::{Hook, HookEntry, HookExt};
-use turnbuckle::hooks::{Approval, ApprovalRule, DryRun, Otherwise, Permit, PermitRule};
+use turnbuckle::hooks::approval::ApprovalRule;
+use turnbuckle::hooks::permit::{DefaultDecision, PermitRule};
+use turnbuckle::hooks::{Approval, DryRun, Permit};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
@@ -103,7 +105,7 @@ async fn tools_are_permitted_by_role_and_denial_wins() {
     assert!(!permitted(&permit, &[]).await);
     assert!(permitted(&permit, &["editor"]).await);
     assert!(!permitted(&permit, &["editor", "guest"]).await);
-    let open = Permit::new([PermitRule::role("guest").deny(["read_*"])]).unwrap().otherwise(Otherwise::Allow);
+    let open = Permit::new([PermitRule::role("guest").deny(["read_*"])]).unwrap().otherwise(DefaultDecision::Allow);
     assert!(permitted(&open, &["guest"]).await);
     assert!(Permit::new([PermitRule::role("idle")]).is_err() && Permit::new([]).is_err());
 }

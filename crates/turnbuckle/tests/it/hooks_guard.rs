@@ -3,7 +3,8 @@
 use expect_test::expect;
 use serde_json::json;
 use turnbuckle::hook::HookExt;
-use turnbuckle::hooks::{Guard, GuardRule, Rule, SchemaSource, Then};
+use turnbuckle::hooks::guard::{GuardRule, OnViolation, Rule};
+use turnbuckle::hooks::{Guard, SchemaSource};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome};
@@ -38,7 +39,7 @@ async fn a_forbidden_reply_is_made_again_with_the_reason() {
 
 #[tokio::test]
 async fn a_rule_may_end_the_turn() {
-    let rule = GuardRule::new(Rule::Phrases(vec!["Guaranteed Returns".into()])).then(Then::Reject);
+    let rule = GuardRule::new(Rule::Phrases(vec!["Guaranteed Returns".into()])).then(OnViolation::Reject);
     let script = Script::says(["we have guaranteed returns"]);
     let mut rig = Rig::new(Agent::builder("a", script).hook(guard(rule).release_on_accept()).build().unwrap());
     let ended = rig.ended("invest?").await.unwrap();
@@ -49,8 +50,8 @@ async fn a_rule_may_end_the_turn() {
 #[tokio::test]
 async fn a_rule_may_take_the_offence_out() {
     for (rule, said, kept) in [
-        (forbid("[0-9]+").then(Then::Modify).replace("#"), "pin 12 and $1 34", "pin # and $# #"),
-        (GuardRule::new(Rule::MaxChars(3)).then(Then::Modify).replace("…"), "äöüß", "äöü…"),
+        (forbid("[0-9]+").then(OnViolation::Modify).replace("#"), "pin 12 and $1 34", "pin # and $# #"),
+        (GuardRule::new(Rule::MaxChars(3)).then(OnViolation::Modify).replace("…"), "äöüß", "äöü…"),
     ] {
         let mut rig = Rig::new(Agent::builder("a", Script::says([said])).hook(guard(rule)).build().unwrap());
         assert_eq!(rig.ended("hi").await.unwrap().text(), kept);
@@ -59,7 +60,7 @@ async fn a_rule_may_take_the_offence_out() {
 
 #[tokio::test]
 async fn all_rules_judge_also_what_an_earlier_one_left() {
-    let rules = [forbid("a").then(Then::Modify), GuardRule::new(Rule::MinChars(3)).because("too short")];
+    let rules = [forbid("a").then(OnViolation::Modify), GuardRule::new(Rule::MinChars(3)).because("too short")];
     let script = Script::says(["aaab", "bcd"]);
     let mut rig = Rig::new(Agent::builder("a", script).hook(Guard::new(rules).unwrap()).build().unwrap());
     assert_eq!(rig.ended("hi").await.unwrap().text(), "bcd");
@@ -93,7 +94,7 @@ fn rules_that_cannot_be_kept_are_refused_when_built() {
     let refused = |rule: GuardRule| Guard::new([rule]).unwrap_err().to_string();
     assert!(refused(forbid("(")).contains("`rules` is not a pattern"));
     assert!(refused(forbid("x*")).contains("which every text has"));
-    assert!(refused(GuardRule::new(Rule::Require("a".into())).then(Then::Modify)).contains("modify"));
+    assert!(refused(GuardRule::new(Rule::Require("a".into())).then(OnViolation::Modify)).contains("modify"));
     assert!(refused(forbid("a").replace("b")).contains("without `then"));
     assert!(refused(GuardRule::new(Rule::Phrases(vec![" ".into()]))).contains("phrases"));
     let none = SchemaSource::File("no-such-schema.json".into());

@@ -4,7 +4,9 @@ use std::fs;
 
 use serde_json::json;
 use turnbuckle::event::EventKind;
-use turnbuckle::hooks::{Instructions, InstructionsOptions, SchemaSource, ValidateInput, ValidateInputOptions};
+use turnbuckle::hooks::instructions::InstructionsOptions;
+use turnbuckle::hooks::validate_input::ValidateInputOptions;
+use turnbuckle::hooks::{Instructions, SchemaSource, ValidateInput};
 use turnbuckle::models::Script;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, Outcome};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use turnbuckle::hooks::{Quota, QuotaOptions};
+use turnbuckle::hooks::Quota;
+use turnbuckle::hooks::quota::QuotaOptions;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome, Scope};

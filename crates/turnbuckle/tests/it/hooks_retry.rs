@@ -9,7 +9,9 @@ use serde_json::json;
 use turnbuckle::clock::Clock;
 use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::HookExt;
-use turnbuckle::hooks::{Around, Retry, RetryOptions};
+use turnbuckle::hooks::Retry;
+use turnbuckle::hooks::WrappedCalls;
+use turnbuckle::hooks::retry::RetryOptions;
 use turnbuckle::models::{Script, ScriptFault, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::{Effect, Output, Reconcile};
@@ -159,7 +161,7 @@ async fn a_tool_that_can_ask_the_world_asks_before_it_repeats() {
 
 #[tokio::test]
 async fn it_minds_only_the_calls_and_tools_it_is_for() {
-    assert_eq!(fetched(Effect::Pure, retry(|options| options.on = vec![Around::Model])).await.0, 1);
+    assert_eq!(fetched(Effect::Pure, retry(|options| options.around = WrappedCalls::ModelCalls)).await.0, 1);
     assert_eq!(fetched(Effect::Pure, retry(|_| ()).for_tools(["f*"])).await.0, 3);
 }
 
@@ -200,6 +202,9 @@ fn options_out_of_range_are_refused() {
     };
     assert_eq!(refused(|options| options.max_attempts = 0), "`max_attempts` must be 1 to 20");
     assert_eq!(refused(|options| options.max_attempts = 21), "`max_attempts` must be 1 to 20");
-    assert!(refused(|options| options.on.clear()).contains("`on` must name"));
+    let idle = refused(|options| (options.around, options.after_text) = (WrappedCalls::ToolCalls, true));
+    assert!(idle.contains("`after_text` is about replies of models, and `around`"), "{idle}");
+    let renamed = serde_json::from_str::<RetryOptions>(r#"{"on": ["model"]}"#).unwrap_err().to_string();
+    assert!(renamed.contains("unknown field `on`") && renamed.contains("`around`"), "{renamed}");
     assert!(refused(|options| options.max_wait = Duration::ZERO.into()).starts_with("`backoff`"));
 }

@@ -1,7 +1,8 @@
 //! `trim`: a call goes without what it does not need, and the log goes without nothing.
 
 use serde_json::json;
-use turnbuckle::hooks::{Trim, TrimOptions};
+use turnbuckle::hooks::Trim;
+use turnbuckle::hooks::trim::TrimOptions;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;

@@ -1,6 +1,7 @@
 //! Promises of the runtime, one file each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+mod ask_model;
 mod asking;
 mod at_rest;
 mod attempts;
@@ -16,14 +17,11 @@ mod feed;
 mod firing;
 mod fold;
 mod hooks_after;
-mod hooks_critic;
 mod hooks_fallback;
 mod hooks_gates;
 mod hooks_guard;
 mod hooks_input;
 mod hooks_quota;
-mod hooks_redact;
-mod hooks_refine;
 mod hooks_results;
 mod hooks_retry;
 mod hooks_trim;
@@ -36,7 +34,6 @@ mod outbox;
 mod outbox_crashes;
 mod provider_parts;
 mod races;
-mod redact_stream;
 mod revival;
 mod second_looks;
 mod shapes;

@@ -69,6 +69,9 @@ const LEFTOVERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!(
 
 const HOOK_HEADINGS: &[&str] = &["//! # What it does", "//! # Points", "//! # Options", "//! # Example"];
 
+/// Folders whose doc comments must be more than one word.
+const WHERE_DOCS_ARE_SENTENCES: &[&str] = &["crates/turnbuckle/src/hooks", "crates/turnbuckle-hooks/src"];
+
 #[test]
 fn the_walk_sees_the_workspace() -> io::Result<()> {
     let seen: Vec<String> = workspace_files()?.iter().map(|file| shown(file)).collect();
@@ -178,7 +181,7 @@ fn every_ready_made_hook_tells_its_points_options_and_an_example() -> io::Result
     let mut offences = Vec::new();
     for file in rust_files_in(&root().join("crates"))? {
         let text = text_of(&file)?;
-        if !text.lines().any(|line| line.starts_with("impl ReadyMade for ")) {
+        if !text.lines().any(|line| line.starts_with("impl ConfigHook for ")) {
             continue;
         }
         for heading in HOOK_HEADINGS {
@@ -188,6 +191,62 @@ fn every_ready_made_hook_tells_its_points_options_and_an_example() -> io::Result
         }
     }
     assert_none(&offences, "all hooks are documented in the same shape");
+    Ok(())
+}
+
+/// Only then is the page with its points, options and example a part of the documentation.
+#[test]
+fn every_ready_made_hook_has_a_public_module_of_its_name() -> io::Result<()> {
+    let mut offences = Vec::new();
+    for src in folder_of_every_crate("src")? {
+        for file in rust_files_in(&src)? {
+            let text = text_of(&file)?;
+            if !text.lines().any(|line| line.starts_with("impl ConfigHook for ")) {
+                continue;
+            }
+            let name = format!("const NAME: &'static str = {:?};", stem(&file));
+            if !text.contains(&name) {
+                offences.push(format!("{} lacks `{name}`", shown(&file)));
+            }
+            offences.extend(private_modules(&src, &file)?);
+        }
+    }
+    assert_none(&offences, "`turnbuckle::hooks::retry` is public, and `use = \"retry\"` in configuration");
+    Ok(())
+}
+
+/// Declarations that are missing on the way from `lib.rs` to the module of a file.
+fn private_modules(src: &Path, file: &Path) -> io::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    let mut module = file.to_owned();
+    while let Some(folder) = module.parent().filter(|folder| folder.starts_with(src)).map(Path::to_owned) {
+        let parent = if folder == src { src.join("lib.rs") } else { folder.with_extension("rs") };
+        let declaration = format!("pub mod {};", stem(&module));
+        if !text_of(&parent)?.lines().any(|line| line.trim_end() == declaration) {
+            missing.push(format!("{} lacks `{declaration}`", shown(&parent)));
+        }
+        module = folder;
+    }
+    Ok(missing)
+}
+
+#[test]
+fn no_doc_comment_is_a_single_word() -> io::Result<()> {
+    let mut offences = Vec::new();
+    for file in WHERE_DOCS_ARE_SENTENCES.iter().map(|folder| rust_files_in(&root().join(folder))) {
+        for file in file? {
+            let text = text_of(&file)?;
+            let docs: Vec<Option<&str>> = text.lines().map(|line| line.trim_start().strip_prefix("///")).collect();
+            for (index, doc) in docs.iter().enumerate() {
+                let beside = [index.wrapping_sub(1), index + 1];
+                let alone = beside.iter().all(|line| docs.get(*line).copied().flatten().is_none());
+                if doc.is_some_and(|doc| alone && doc.split_whitespace().count() == 1) {
+                    offences.push(format!("{}:{}: {}", shown(&file), index + 1, doc.unwrap_or_default().trim()));
+                }
+            }
+        }
+    }
+    assert_none(&offences, "say what it is in a sentence that means something without the code around it");
     Ok(())
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 use turnbuckle::feed::{FeedItem, LiveEvent};
-use turnbuckle::hooks::{Refine, RefineOptions};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, Limits, TurnReport};
+use turnbuckle_hooks::Refine;
+use turnbuckle_hooks::refine::RefineOptions;
 
 use crate::kit::add;
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use turnbuckle::BoxError;
+use turnbuckle::hook::{Point, Points};
+
 use super::engine::Engine;
 use super::patterns::{self, Pattern};
 use super::{Redact, Strategy};
-use crate::BoxError;
-use crate::hook::{Point, Points};
 
 /// A shorter salt can be found by trying.
 const LEAST_SALT: usize = 8;

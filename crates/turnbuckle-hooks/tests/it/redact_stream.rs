@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
-use turnbuckle::hooks::Redact;
 use turnbuckle::message::Reply;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, AgentBuilder, BoxError, Outcome, Turn};
+use turnbuckle_hooks::Redact;
 
 /// Put together here, so that no scanner takes this file for a leak.
 fn secrets() -> [String; 3] {

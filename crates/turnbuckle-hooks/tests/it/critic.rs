@@ -6,11 +6,12 @@ use expect_test::expect;
 use serde_json::json;
 use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::{HookExt, OnFailure};
-use turnbuckle::hooks::{Consensus, Critic, CriticRules, Finally, Judge};
 use turnbuckle::message::StopReason;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, Limits, Outcome};
+use turnbuckle_hooks::Critic;
+use turnbuckle_hooks::critic::{AfterLastRound, Consensus, CriticRules, Judge};
 
 use crate::kit::add;
 
@@ -93,7 +94,7 @@ async fn a_critic_that_is_never_content_ends_after_its_rounds() {
     let ended = rig(&creator(), critic(&never(), rules.clone())).ended("write").await.unwrap();
     assert_eq!(ended.reason.as_deref(), Some("not accepted after 1 rounds: tone: no"));
     assert_eq!((ended.outcome, ended.model_calls), (Outcome::Rejected, 2));
-    let rules = CriticRules { finally: Finally::Accept, ..rules };
+    let rules = CriticRules { finally: AfterLastRound::Accept, ..rules };
     let ended = rig(&creator(), critic(&never(), rules)).ended("write").await.unwrap();
     assert_eq!((ended.outcome, ended.model_calls), (Outcome::Completed, 2));
     let rules = CriticRules { rounds: 10, ..CriticRules::default() };
@@ -147,7 +148,7 @@ async fn critics_may_have_a_budget_of_their_own() {
         Script::of([ScriptReply::says(verdict("regenerate", "again")).costing(90, 20)])
             .when_exhausted(OnExhausted::Repeat),
     );
-    let rules = CriticRules { budget: 100, finally: Finally::Accept, ..CriticRules::default() };
+    let rules = CriticRules { budget: 100, finally: AfterLastRound::Accept, ..CriticRules::default() };
     let ended = rig(&says(["one", "two"]), critic(&costly, rules)).ended("write").await.unwrap();
     assert_eq!((ended.text(), costly.requests().len()), ("two".to_owned(), 1));
 }

@@ -8,13 +8,12 @@
 use regex_automata::Anchored;
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::util::start;
-
 use sha2::{Digest as _, Sha256};
+use turnbuckle::BoxError;
+use turnbuckle::hook::TransformOutput;
 
 use super::Strategy;
 use super::engine::{Caches, Engine};
-use crate::BoxError;
-use crate::hook::TransformOutput;
 
 /// How much text is taken in at once: what is held in memory is bounded by this and the longest match.
 const PIECE: usize = 8192;

@@ -1,24 +1,25 @@
 //! How the verdicts of several critics become one decision.
 
-use super::judge::{Judge, Verdict, Vote, Word};
-use crate::BoxError;
+use turnbuckle::BoxError;
 
-/// When work is accepted.
+use super::judge::{Judge, Verdict, VerdictKind, Vote};
+
+/// When a reply is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Consensus {
-    /// When every critic approves.
+    /// Every critic must approve.
     #[default]
     All,
-    /// When more than half of those that judged approve.
+    /// More than half of the critics that gave a verdict must approve.
     Majority,
-    /// When those that approve have at least this share of the weight of those that judged.
+    /// The critics that approve must have at least this share of the weight of all that gave a verdict.
     Weighted {
-        /// Above 0, at most 1.
+        /// The share, above 0 and at most 1.
         threshold: f64,
     },
 }
 
-/// What a panel decides.
+/// The joint decision.
 #[derive(Debug, PartialEq)]
 pub(super) enum Sentence {
     Accept,
@@ -27,7 +28,7 @@ pub(super) enum Sentence {
     Reject(String),
 }
 
-/// Fails if too few judged.
+/// Combines the votes. Fails if too few critics gave a verdict.
 pub(super) fn decide(judges: &[Judge], votes: Vec<Vote>, consensus: Consensus) -> Result<Sentence, BoxError> {
     let (mut judged, mut silent) = (Vec::new(), Vec::new());
     for (judge, vote) in judges.iter().zip(votes) {
@@ -46,7 +47,7 @@ pub(super) fn decide(judges: &[Judge], votes: Vec<Vote>, consensus: Consensus) -
 }
 
 fn accepted(judged: &[(&Judge, Verdict)], consensus: Consensus) -> bool {
-    let approving = || judged.iter().filter(|(_, verdict)| verdict.verdict == Word::Approve);
+    let approving = || judged.iter().filter(|(_, verdict)| verdict.verdict == VerdictKind::Approve);
     let weight: f64 = judged.iter().map(|(judge, _)| judge.weight).sum();
     let approving_weight: f64 = approving().map(|(judge, _)| judge.weight).sum();
     match consensus {
@@ -56,10 +57,10 @@ fn accepted(judged: &[(&Judge, Verdict)], consensus: Consensus) -> bool {
     }
 }
 
-/// The objection with the most weight; of equals the one that helps the author most.
+/// The objection with the most weight; among equals regenerate before modify before reject.
 fn objection(judged: &[(&Judge, Verdict)]) -> Sentence {
-    let objecting: Vec<_> = judged.iter().filter(|(_, verdict)| verdict.verdict != Word::Approve).collect();
-    let weight = |word: Word| -> f64 {
+    let objecting: Vec<_> = judged.iter().filter(|(_, verdict)| verdict.verdict != VerdictKind::Approve).collect();
+    let weight = |word: VerdictKind| -> f64 {
         objecting.iter().filter(|(_, verdict)| verdict.verdict == word).map(|(judge, _)| judge.weight).sum()
     };
     let said = |(judge, verdict): &&(&Judge, Verdict)| match verdict.critique.trim() {
@@ -67,14 +68,14 @@ fn objection(judged: &[(&Judge, Verdict)]) -> Sentence {
         critique => format!("{}: {critique}", judge.name),
     };
     let critique = objecting.iter().map(said).collect::<Vec<_>>().join("\n");
-    // The last of equals wins.
-    let words = [Word::Reject, Word::Modify, Word::Regenerate];
+    // `max_by` returns the last of equals.
+    let words = [VerdictKind::Reject, VerdictKind::Modify, VerdictKind::Regenerate];
     let heaviest = words.into_iter().max_by(|one, two| weight(*one).total_cmp(&weight(*two)));
-    let corrected = objecting.iter().filter(|(_, verdict)| verdict.verdict == Word::Modify);
+    let corrected = objecting.iter().filter(|(_, verdict)| verdict.verdict == VerdictKind::Modify);
     let corrected = corrected.max_by(|(one, _), (two, _)| one.weight.total_cmp(&two.weight));
     match (heaviest, corrected.and_then(|(_, verdict)| verdict.text.clone())) {
-        (Some(Word::Reject), _) => Sentence::Reject(critique),
-        (Some(Word::Modify), Some(text)) => Sentence::Modify(text),
+        (Some(VerdictKind::Reject), _) => Sentence::Reject(critique),
+        (Some(VerdictKind::Modify), Some(text)) => Sentence::Modify(text),
         _ => Sentence::Regenerate(critique),
     }
 }

@@ -7,10 +7,10 @@ use regex_automata::hybrid::dfa::{Cache, Config, DFA};
 use regex_automata::nfa::thompson::{self, NFA, State, WhichCaptures};
 use regex_automata::util::primitives::StateID;
 use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir};
+use turnbuckle::BoxError;
 
 use super::patterns::Pattern;
 use super::{RedactError, Strategy, shape};
-use crate::BoxError;
 
 /// How many caches are kept for the redactors to come.
 const POOLED: usize = 8;

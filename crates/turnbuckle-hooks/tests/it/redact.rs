@@ -1,13 +1,15 @@
 //! `redact` beyond replacing on the stream: hashes, blocking, user messages and tool results.
 
+use expect_test::expect;
 use serde_json::json;
 use turnbuckle::hook::{HookEntry, Point};
-use turnbuckle::hooks::{Redact, RedactBuilder, Strategy};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Outcome};
+use turnbuckle_hooks::Redact;
+use turnbuckle_hooks::redact::{RedactBuilder, RedactError, Strategy};
 
 const ALL: [Point; 3] = [Point::BeforeAgent, Point::Stream, Point::AfterTool];
 
@@ -92,4 +94,18 @@ async fn blocking_lets_nothing_through_at_any_point() {
     assert_eq!(ended.outcome, Outcome::Failed);
     assert!(!format!("{:?}", rig.told()).contains("eve"));
     assert_eq!(block(Point::Stream).apply("x@example.com"), "[redacted]");
+}
+
+#[test]
+fn a_redaction_pattern_without_a_longest_match_is_refused() {
+    let error = Redact::builder().emails().pattern("digits", "[0-9]+").build().expect_err("unbounded");
+    assert!(matches!(&error, RedactError::Unbounded { name, pattern } if name == "digits" && pattern == "[0-9]+"));
+    expect!["pattern `digits` has no longest match; give `[0-9]+` bounds, as in `[0-9]{1,20}`"]
+        .assert_eq(&error.to_string());
+    let error = Redact::builder().pattern("long", "x{1,5000}").build().expect_err("too long");
+    assert!(matches!(&error, RedactError::TooLong { name, limit: 4096, .. } if name == "long"), "{error}");
+    let error = Redact::builder().pattern("empty", "x{0,3}").build().expect_err("matches nothing");
+    assert!(matches!(&error, RedactError::MatchesNothing { name, .. } if name == "empty"), "{error}");
+    let error = Redact::builder().pattern("broken", "(").build().expect_err("no pattern");
+    assert!(matches!(&error, RedactError::Syntax { name, .. } if name == "broken"), "{error}");
 }

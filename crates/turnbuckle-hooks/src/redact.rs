@@ -1,5 +1,5 @@
-//! Redaction: secrets and personal data, taken out of text: of what a model says while it is being said, and if you like
-//! of what the user says and of what tools give back.
+//! Redaction: takes secrets and personal data out of text: out of the model's reply while it is streamed, and optionally
+//! out of user messages and tool results.
 //!
 //! # What it does
 //!
@@ -41,7 +41,7 @@
 //! # Example
 //!
 //! ```
-//! use turnbuckle::hooks::Redact;
+//! use turnbuckle_hooks::Redact;
 //!
 //! let redact = Redact::builder().emails().cards().keys().pattern("ticket", "TCK-[0-9]{6}").build()?;
 //! assert_eq!(redact.apply("TCK-123456 is from ann@example.com."), "[ticket] is from [email].");
@@ -66,23 +66,21 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Map;
+use turnbuckle::hook::{
+    AfterTool, BeforeAgent, BeforeAgentContext, Hook, Point, Points, Settings, TransformOutput, Transformer,
+};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
+use turnbuckle::tool::Output;
+use turnbuckle::{BoxError, Content, Part, ToolCall, Turn};
 
 pub use self::build::{RedactBuilder, RedactError};
 use self::engine::{Caches, Engine};
 use self::scan::{Scan, Tools};
-use super::{OptionError, ReadyMade, Surroundings};
-use crate::BoxError;
-use crate::hook::{
-    AfterTool, BeforeAgent, BeforeAgentContext, Hook, Point, Points, Settings, TransformOutput, Transformer,
-};
-use crate::message::{Content, Part, ToolCall};
-use crate::tool::Output;
-use crate::turn::Turn;
 
 /// From how many characters on [`Strategy::Mask`] shows the last four.
 const SHOWN_FROM: usize = 8;
 
-/// Takes secrets and personal data out of text. The rules are at the top of its source file.
+/// Takes secrets and personal data out of text. See the [module](self) for rules and options.
 ///
 /// Cloning is cheap: the compiled patterns are shared.
 #[derive(Clone)]
@@ -92,12 +90,12 @@ pub struct Redact {
 }
 
 impl Redact {
-    /// Nothing is looked for until it is told what.
+    /// Starts without any pattern.
     pub fn builder() -> RedactBuilder {
         RedactBuilder::default()
     }
 
-    /// E-mail addresses, payment cards and API keys, replaced.
+    /// Replaces e-mail addresses, payment cards and API keys.
     pub fn standard() -> Result<Self, RedactError> {
         Self::builder().emails().cards().keys().build()
     }
@@ -108,12 +106,12 @@ impl Redact {
         self.engine.patterns.iter().map(|pattern| pattern.hir.to_string())
     }
 
-    /// For one stream of text.
+    /// Starts the redaction of one stream of text.
     pub fn redactor(&self) -> Redactor {
         Redactor { caches: Some(self.engine.lend()), engine: Arc::clone(&self.engine), scan: Scan::default() }
     }
 
-    /// A whole text at once: what a stream of it would come to.
+    /// Redacts a whole text; the result is the same as for a stream of it.
     ///
     /// Where the stream would be broken off, by [`Strategy::Block`] or because the automata fail (which they are built
     /// not to), nothing of the text is let through.
@@ -161,7 +159,7 @@ impl fmt::Debug for Redact {
     }
 }
 
-/// What stands in the place of a match.
+/// What replaces a match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -180,10 +178,10 @@ pub enum Strategy {
     Block,
 }
 
-/// One stream of text on its way through a [`Redact`]: what the chunks before left under way.
+/// The redaction of one stream of text, with its state between chunks.
 pub struct Redactor {
     engine: Arc<Engine>,
-    /// Gone after a failure: from then on nothing is let through.
+    /// `None` after a failure: from then on nothing is let through.
     caches: Option<Caches>,
     scan: Scan,
 }
@@ -208,12 +206,12 @@ impl Redactor {
     }
 }
 
-impl ReadyMade for Redact {
-    const USE: &'static str = "redact";
-    const DOES: &'static str = "takes secrets and personal data out of text";
+impl ConfigHook for Redact {
+    const NAME: &'static str = "redact";
+    const SUMMARY: &'static str = "takes secrets and personal data out of text";
     type Options = RedactOptions;
 
-    fn from_options(options: RedactOptions, _: &Surroundings<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: RedactOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         if !options.salt.is_empty() && options.strategy != Strategy::Hash {
             return Err(OptionError::new("salt", "is for `strategy = \"hash\"`"));
         }
@@ -250,42 +248,42 @@ impl ReadyMade for Redact {
     }
 }
 
-/// Options of [`Redact`].
+/// The options of [`Redact`].
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedactOptions {
-    /// E-mail addresses.
+    /// Whether e-mail addresses are redacted.
     pub emails: bool,
-    /// Payment card numbers.
+    /// Whether payment card numbers are redacted.
     pub cards: bool,
-    /// API keys and tokens.
+    /// Whether API keys and tokens are redacted.
     pub keys: bool,
-    /// Patterns of your own.
+    /// Further patterns.
     pub patterns: Vec<RedactPattern>,
-    /// What stands in the place of a match.
+    /// What replaces a match.
     pub strategy: Strategy,
-    /// For [`Strategy::Hash`].
+    /// The secret for [`Strategy::Hash`].
     pub salt: String,
-    /// Where it works.
+    /// The points at which text is redacted.
     pub on: Vec<RedactAt>,
 }
 
-/// Tells what is looked for, not the salt.
+/// Leaves out the salt.
 impl fmt::Debug for RedactOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedactOptions").field("strategy", &self.strategy).field("on", &self.on).finish_non_exhaustive()
     }
 }
 
-/// Where [`Redact`] can work.
+/// A point at which [`Redact`] can work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RedactAt {
-    /// The user's message.
+    /// User messages, before they are logged.
     BeforeAgent,
-    /// What the model says.
+    /// The model's text and thinking, while they are streamed.
     Stream,
-    /// What tools give back.
+    /// Tool results, before they are logged.
     AfterTool,
 }
 
@@ -299,13 +297,13 @@ impl RedactAt {
     }
 }
 
-/// A pattern of your own.
+/// A further pattern.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedactPattern {
-    /// What stands in brackets in the place of a match.
+    /// The name that replaces a match, in brackets.
     pub name: String,
-    /// In the syntax of the `regex` crate, with a longest match.
+    /// The pattern, in the syntax of the `regex` crate. Its matches must have a greatest length.
     pub pattern: String,
 }
 
@@ -325,7 +323,9 @@ impl Default for RedactOptions {
 
 impl Hook for Redact {
     fn settings(&self) -> Settings {
-        Settings { only: Some(self.on), ..Settings::default() }
+        let mut settings = Settings::default();
+        settings.only = Some(self.on);
+        settings
     }
 
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
@@ -372,7 +372,7 @@ impl Drop for Redactor {
     }
 }
 
-/// Tells how much is held back, not what.
+/// Shows how much text is held back, not the text.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redactor").field("held", &self.scan.waiting()).field("found", &self.scan.found).finish()

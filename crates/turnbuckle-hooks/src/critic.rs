@@ -1,4 +1,4 @@
-//! Critic: another model judges what the model made, before anybody sees it.
+//! Critic: another model judges a reply before it is shown.
 //!
 //! # What it does
 //!
@@ -13,7 +13,7 @@
 //! | `modify` | the critic's own text takes the place of the work |
 //! | `reject` | the turn ends `rejected` |
 //!
-//! - Nothing of a reply is told until it is accepted.
+//! - Nothing of a reply is shown until it is accepted.
 //! - Several critics judge side by side. With `consensus = "all"` every one must approve, with `"majority"` more than
 //!   half of those that judged, with `"weighted"` those with at least `threshold` of the weight that judged. If they do
 //!   not accept, the objection with the most weight is carried out, with the critiques of all that objected.
@@ -23,7 +23,7 @@
 //!   only if none judged.
 //! - What critics cost is taken from the turn's budget. A budget that is used up is the hook's failure: work that was not
 //!   judged is not shown. `budget` sets them one of their own; when that is used up `finally` decides.
-//! - Replies with tool calls are steps on the way: they are judged only with `calls = true`.
+//! - Replies with tool calls are intermediate steps: they are judged only with `calls = true`.
 //!
 //! # Points
 //!
@@ -49,8 +49,8 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::sync::Arc;
-//! use turnbuckle::hooks::{Critic, CriticRules, Judge};
 //! use turnbuckle::{Agent, models::Script};
+//! use turnbuckle_hooks::critic::{Critic, CriticRules, Judge};
 //!
 //! let creator = Script::says(["It's fine, whatever.", "Everything is in order."]);
 //! let critic = Script::says([
@@ -71,19 +71,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::join_all;
 use serde::Deserialize;
 
+use turnbuckle::feed::Level;
+use turnbuckle::hook::{AfterModel, Fence, Hook, HookEntry, Release, Settings};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
+use turnbuckle::message::Text;
+use turnbuckle::{BoxError, Part, Reply, Turn};
+
 use self::panel::Sentence;
-use super::{OptionError, ReadyMade, Surroundings};
-use crate::BoxError;
-use crate::feed::Level;
-use crate::hook::{AfterModel, Fence, Hook, HookEntry, Release, Settings};
-use crate::message::{Part, Reply, Text};
-use crate::turn::Turn;
 
 pub use judge::Judge;
-pub(super) use judge::ask_twice;
 pub use panel::Consensus;
 
-/// Has other models judge what the model made.
+/// Has other models judge a reply. See the [module](self) for rules and options.
 #[derive(Clone, Debug)]
 pub struct Critic {
     name: Text,
@@ -96,42 +95,49 @@ struct Panel {
     rules: CriticRules,
 }
 
-/// How a panel comes to its decision.
+/// How the critics decide together.
 #[derive(Clone, Debug)]
 pub struct CriticRules {
-    /// When work is accepted.
+    /// When a reply is accepted.
     pub consensus: Consensus,
-    /// Regenerations a turn.
+    /// How often a turn may regenerate because of the critics.
     pub rounds: u32,
     /// What happens after the last round.
-    pub finally: Finally,
-    /// Critics read the user's message, too.
+    pub finally: AfterLastRound,
+    /// Whether critics read the user's message as well.
     pub task: bool,
-    /// Also replies with tool calls.
+    /// Whether replies with tool calls are judged as well.
     pub calls: bool,
-    /// Tokens a turn for the critics; 0: only the turn's own budget.
+    /// The tokens that the critics may use in a turn; 0: only the turn's own budget limits them.
     pub budget: u64,
 }
 
 impl Default for CriticRules {
     fn default() -> Self {
-        Self { consensus: Consensus::All, rounds: 2, finally: Finally::Reject, task: false, calls: false, budget: 0 }
+        Self {
+            consensus: Consensus::All,
+            rounds: 2,
+            finally: AfterLastRound::Reject,
+            task: false,
+            calls: false,
+            budget: 0,
+        }
     }
 }
 
-/// What happens to work that was not accepted after the last round.
+/// What happens to a reply that is not accepted after the last round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finally {
+pub enum AfterLastRound {
     /// The turn is rejected.
     #[default]
     Reject,
-    /// It passes, with a notice.
+    /// The reply passes, with a notice.
     Accept,
 }
 
 impl Critic {
-    /// Checks the panel and its rules.
+    /// Checks the critics and the rules.
     pub fn new(judges: impl IntoIterator<Item = Judge>, rules: CriticRules) -> Result<Self, OptionError> {
         let judges: Vec<Judge> = judges.into_iter().collect();
         if judges.is_empty() || judges.len() > 16 {
@@ -157,7 +163,7 @@ impl Critic {
         {
             return Err(OptionError::new("threshold", "must be above 0 and at most 1"));
         }
-        Ok(Self { name: Self::USE.into(), panel: Arc::new(Panel { judges, rules }) })
+        Ok(Self { name: Self::NAME.into(), panel: Arc::new(Panel { judges, rules }) })
     }
 
     /// What a critic reads.
@@ -174,7 +180,7 @@ impl Critic {
         }
     }
 
-    /// What this turn's rounds and tokens came to so far, in the bag of the turn.
+    /// Changes and returns the rounds and tokens that this hook has used in this turn. They are kept with the turn.
     fn tally(&self, turn: &Turn, change: impl FnOnce(&mut Tally)) -> Tally {
         let mine = Arc::as_ptr(&self.panel) as usize;
         let tallies = turn.shared::<Tallies>().unwrap_or_else(|| {
@@ -193,8 +199,8 @@ impl Critic {
 
     fn give_up(&self, turn: &Turn, why: &str) -> AfterModel {
         match self.panel.rules.finally {
-            Finally::Reject => AfterModel::Reject(why.into()),
-            Finally::Accept => {
+            AfterLastRound::Reject => AfterModel::Reject(why.into()),
+            AfterLastRound::Accept => {
                 turn.notice(Level::Warning, &self.name, format!("passed all the same: {why}"));
                 AfterModel::Continue
             }
@@ -202,8 +208,8 @@ impl Critic {
     }
 }
 
-/// Of one turn, one entry a critic hook. Lost with the process: a revived turn begins its rounds anew, and
-/// `max_regenerations` still bounds them.
+/// What each critic hook of an agent has used in one turn, by the address of its panel. Lost with the process: a revived
+/// turn counts its rounds from 0 again, and `max_regenerations` still limits them.
 #[derive(Default)]
 struct Tallies(Mutex<Vec<(usize, Tally)>>);
 
@@ -219,7 +225,9 @@ impl Hook for Critic {
     }
 
     fn settings(&self) -> Settings {
-        Settings { release: Release::OnAccept, ..Settings::default() }
+        let mut settings = Settings::default();
+        settings.release = Release::OnAccept;
+        settings
     }
 
     async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
@@ -256,31 +264,43 @@ fn with_text(reply: &Reply, text: &str) -> Reply {
     Reply { content: others.chain([Part::text(text)]).collect(), ..reply.clone() }
 }
 
-/// Options of [`Critic`].
+/// The options of [`Critic`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[allow(missing_docs, reason = "the table of the module says what they are")]
 pub struct CriticOptions {
+    /// The model of a single critic; excludes `critics`.
     pub model: Option<String>,
+    /// What critics without a brief of their own judge by.
     pub brief: Option<String>,
+    /// Several critics; excludes `model`.
     pub critics: Vec<JudgeOptions>,
+    /// When a reply is accepted.
     pub consensus: ConsensusOption,
+    /// The share of the weight that must approve, for [`ConsensusOption::Weighted`]; 0.5 if not given.
     pub threshold: Option<f64>,
+    /// How often a turn may regenerate because of the critics; 2 if not given.
     pub rounds: Option<u32>,
-    pub finally: Finally,
+    /// What happens after the last round.
+    pub finally: AfterLastRound,
+    /// Whether critics read the user's message as well.
     pub task: bool,
+    /// Whether replies with tool calls are judged as well.
     pub calls: bool,
+    /// The tokens that the critics may use in a turn; 0: only the turn's own budget limits them.
     pub budget: u64,
 }
 
-/// One critic, as configuration writes it.
+/// One critic in the options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "the table of the module says what they are")]
 pub struct JudgeOptions {
+    /// The name that stands before its critique.
     pub name: String,
+    /// The model that judges.
     pub model: String,
+    /// What it judges by.
     pub brief: Option<String>,
+    /// The weight of its verdict, for [`ConsensusOption::Weighted`].
     #[serde(default = "one")]
     pub weight: f64,
 }
@@ -292,36 +312,34 @@ fn one() -> f64 {
 /// The name of a [`Consensus`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names of the consensus")]
 pub enum ConsensusOption {
+    /// Every critic must approve: [`Consensus::All`].
     #[default]
     All,
+    /// More than half must approve: [`Consensus::Majority`].
     Majority,
+    /// [`Consensus::Weighted`], with the `threshold` of the options.
     Weighted,
 }
 
-impl ReadyMade for Critic {
-    const USE: &'static str = "critic";
-    const DOES: &'static str = "has other models judge a reply before anybody sees it";
+impl ConfigHook for Critic {
+    const NAME: &'static str = "critic";
+    const SUMMARY: &'static str = "has other models judge a reply before it is shown";
     type Options = CriticOptions;
 
-    fn from_options(options: CriticOptions, around: &Surroundings<'_>) -> Result<Self, OptionError> {
-        let open = |option, name: &str| {
-            let refused = |cause| OptionError::new(option, format!("names {name:?}")).because(cause);
-            (around.open_model)(name).map_err(refused)
-        };
+    fn from_options(options: CriticOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let briefed = |judge: Judge, brief: Option<&Text>| match brief {
             Some(brief) => judge.brief(brief.clone()),
             None => judge,
         };
         let brief = options.brief.map(Text::from);
         let judges = match (&options.model, &*options.critics) {
-            (Some(model), []) => vec![briefed(Judge::new("critic", open("model", model)?), brief.as_ref())],
+            (Some(model), []) => vec![briefed(Judge::new("critic", context.model("model", model)?), brief.as_ref())],
             (None, []) => return Err(OptionError::new("model", "is missing, and there are no `critics` either")),
             (Some(_), _) => return Err(OptionError::new("model", "and `critics` exclude each other")),
             (None, critics) => {
                 let judge = |(item, one): (usize, &JudgeOptions)| {
-                    let model = open("critics", &one.model).map_err(|error| error.item(item))?;
+                    let model = context.model("critics", &one.model).map_err(|error| error.item(item))?;
                     let own = one.brief.as_deref().map(Text::from).or_else(|| brief.clone());
                     Ok(briefed(Judge::new(one.name.as_str(), model), own.as_ref()).weight(one.weight))
                 };
@@ -343,7 +361,7 @@ impl ReadyMade for Critic {
         Self::new(judges, CriticRules { consensus, rounds, finally, task, calls, budget })
     }
 
-    /// Its notices are in its name.
+    /// The hook posts notices under this name.
     fn entry(mut self, name: String) -> HookEntry {
         self.name = name.into();
         self.into()

@@ -1,0 +1,100 @@
+//! The trait of hooks that can be built from configuration: a name, options, and a check of the options.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::BoxError;
+use crate::hook::{HookEntry, HookExt};
+use crate::model::Model;
+
+/// A hook that can be built from configuration.
+///
+/// `use = "retry"` in `turnbuckle.toml` selects the hook by its [`NAME`](Self::NAME); the rest of the section is read
+/// as its [`Options`](Self::Options).
+pub trait ConfigHook: Into<HookEntry> + Sized {
+    /// The name that `use` selects it by.
+    const NAME: &'static str;
+    /// One line that says what the hook does, for lists of hooks.
+    const SUMMARY: &'static str;
+    /// Option names that were replaced, each with what to write instead. They are refused like every unknown name; a
+    /// program that reads configuration shows the replacement as a hint.
+    const RENAMED_OPTIONS: &'static [(&'static str, &'static str)] = &[];
+    /// The options. Unknown keys must be refused (`#[serde(deny_unknown_fields)]`), and every option that has a sensible
+    /// default should have one.
+    type Options: DeserializeOwned;
+
+    /// Checks the options and builds the hook.
+    fn from_options(options: Self::Options, context: &HookBuildContext<'_>) -> Result<Self, OptionError>;
+
+    /// The hook as an agent holds it, under this name. Override it if the hook posts notices: they carry the hook's name,
+    /// which [`HookExt::named`] does not change inside the hook.
+    fn entry(self, name: String) -> HookEntry {
+        self.named(name)
+    }
+}
+
+/// What the program that builds a hook provides to it.
+pub struct HookBuildContext<'a> {
+    /// The project's folder. Relative paths in options start here.
+    pub folder: &'a Path,
+    /// The folder for files that hooks keep between runs of the program.
+    pub data: &'a Path,
+    /// Opens a model by its name, for hooks that ask one themselves; see [`model`](Self::model).
+    pub open_model: &'a OpenModel<'a>,
+}
+
+/// Opens a model by its name, as configuration writes it.
+pub type OpenModel<'a> = dyn Fn(&str) -> Result<Arc<dyn Model>, BoxError> + 'a;
+
+impl HookBuildContext<'_> {
+    /// Opens the model that `option` names; the error says which option and which name.
+    pub fn model(&self, option: &'static str, name: &str) -> Result<Arc<dyn Model>, OptionError> {
+        (self.open_model)(name).map_err(|error| OptionError::new(option, format!("names {name:?}")).because(error))
+    }
+}
+
+impl fmt::Debug for HookBuildContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { folder, data, open_model: _ } = self;
+        f.debug_struct("HookBuildContext").field("folder", folder).field("data", data).finish_non_exhaustive()
+    }
+}
+
+/// An option with a value that the hook cannot work with.
+#[derive(Debug, thiserror::Error)]
+#[error("`{option}` {why}")]
+pub struct OptionError {
+    /// The name of the option.
+    pub option: &'static str,
+    /// The index of the bad item, from 0, if the option is a list.
+    pub item: Option<usize>,
+    /// What is wrong with the value, as the rest of a sentence that starts with the option's name: "must be at least 1".
+    pub why: String,
+    /// The error that caused this one.
+    #[source]
+    pub source: Option<BoxError>,
+}
+
+impl OptionError {
+    /// Says what is wrong with an option, as the rest of a sentence that starts with its name.
+    pub fn new(option: &'static str, why: impl Into<String>) -> Self {
+        Self { option, item: None, why: why.into(), source: None }
+    }
+
+    /// Points to one item of an option that is a list, by its index from 0.
+    #[must_use]
+    pub fn item(mut self, item: usize) -> Self {
+        self.item = Some(item);
+        self
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
