@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::BoxError;
@@ -222,6 +223,32 @@ impl<T: Into<Content>> From<T> for Output {
         Self::ok(content)
     }
 }
+/// Any value that can be serialised, as a tool's result: the model reads it as JSON.
+///
+/// ```
+/// use turnbuckle::tool::{Effect, Json};
+/// use turnbuckle::tools::function_with_schema;
+///
+/// #[derive(serde::Serialize)]
+/// struct Weather { city: String, degrees: i32 }
+///
+/// let weather = function_with_schema("weather", "The weather.", serde_json::json!({"type": "object"}), Effect::Pure, |_, _| async {
+///     Ok(Json(Weather { city: "Rome".into(), degrees: 21 }))
+/// });
+/// # let _ = weather;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Json<T>(pub T);
+
+impl<T: Serialize> From<Json<T>> for Output {
+    fn from(Json(value): Json<T>) -> Self {
+        match serde_json::to_value(value) {
+            Ok(value) => value.into(),
+            Err(error) => Self::error(format!("the result cannot be written as JSON: {error}")),
+        }
+    }
+}
+
 impl From<Value> for Output {
     fn from(value: Value) -> Self {
         match value {

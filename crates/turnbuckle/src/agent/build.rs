@@ -199,7 +199,23 @@ impl AgentBuilder {
         self
     }
 
-    /// One more hook, behind those before it.
+    /// Adds a hook behind those before it.
+    ///
+    /// # Order
+    ///
+    /// Hooks of a point run in the order in which they were added. Of two wraps the one that was added first is the outer
+    /// one: it sees the request first and the reply last.
+    ///
+    /// ```text
+    /// .hook(a).hook(b)
+    ///
+    /// before_model     a, then b
+    /// wrap_model_call  a( b( model ) )      a: before, b: before, model, b: after, a: after
+    /// after_model      a, then b
+    /// ```
+    ///
+    /// So `.hook(retry).hook(cache)` looks into the cache again with every retry, and `.hook(cache).hook(retry)` retries
+    /// only what the cache does not have. Stop hooks are the exception: they run concurrently, and all finish.
     #[doc(alias = "with_lifecycle")]
     pub fn hook(mut self, hook: impl Into<HookEntry>) -> Self {
         self.hooks.push(hook.into());

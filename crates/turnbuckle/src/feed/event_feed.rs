@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use futures_util::Stream;
 use tokio::task::coop::poll_proceed;
 
 use super::queue::{Queue, QueueReader};
@@ -298,7 +300,7 @@ impl Subscription {
         Self { last: snapshot.cursor, snapshot, tail, conversation }
     }
 
-    /// The next word, if it was told already.
+    /// The next event, if it was published already.
     pub fn try_next(&mut self) -> Option<Arc<FeedEvent>> {
         let told = match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next()?,
@@ -312,18 +314,33 @@ impl Subscription {
         Some(told)
     }
 
-    /// The next word told; `None` when the conversation is gone, or a lossless viewer let the deadline pass.
+    /// The next event; `None` when the conversation is gone, or when a lossless viewer let the deadline pass. A
+    /// subscription is also a [`Stream`] of these.
     pub async fn next(&mut self) -> Option<Arc<FeedEvent>> {
-        let told = match &mut self.tail {
-            Tail::Lossless(queue) => queue.next().await?,
-            Tail::Lossy(reader) => match poll_fn(|cx| reader.poll(cx)).await? {
-                Read::Word(told) => told,
-                Read::Lagged(missed) => self.lagged(missed),
-                Read::Nothing => return None,
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<FeedEvent>>> {
+        let event = match &mut self.tail {
+            Tail::Lossless(queue) => ready!(queue.poll_next(cx)),
+            Tail::Lossy(reader) => match ready!(reader.poll(cx)) {
+                Some(Read::Word(event)) => Some(event),
+                Some(Read::Lagged(missed)) => Some(self.lagged(missed)),
+                Some(Read::Nothing) | None => None,
             },
         };
-        self.last = told.cursor;
-        Some(told)
+        if let Some(event) = &event {
+            self.last = event.cursor;
+        }
+        Poll::Ready(event)
+    }
+}
+
+/// The tail as a stream, for adapters such as `StreamExt::filter` and servers that send events on.
+impl Stream for Subscription {
+    type Item = Arc<FeedEvent>;
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_event(cx)
     }
 }
 
