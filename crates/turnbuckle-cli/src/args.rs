@@ -66,9 +66,8 @@ pub(crate) struct Common {
     /// Read this file only [default: the user's turnbuckle.toml with ./turnbuckle.toml on top, key by key]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Which model answers: anthropic:MODEL, openai:MODEL, ollama:MODEL, openai@URL:MODEL, script:FILE or demo [default:
-    /// `model` in [agent], else one by the first key found, else demo]
-    #[arg(long, value_name = "M", global = true)]
+    // The forms of names come from the table of providers.
+    #[arg(long, value_name = "M", global = true, help = crate::model_name::help())]
     pub(crate) model: Option<String>,
     /// Where conversations are kept: sqlite:PATH, or memory: (forgotten with the process) [default: `url` in [store],
     /// else sqlite:.turnbuckle/turnbuckle.db]
