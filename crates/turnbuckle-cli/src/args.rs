@@ -281,8 +281,8 @@ const RESOLVE_HELP: &str = "\
   turnbuckle resolve fix c2 --answer '\"blue\"'
 
 The answer is written first; then the turn goes on here, and the exit code is that of `run`. If another process has the
-conversation, the answer is handed over to it: exit code 0. A call that was answered before, or that nobody answered in
-time, is stale: exit code 1.";
+conversation, the answer is handed over to it: exit code 0 once the log has it, 1 if a cancellation or another answer
+came first. A call that was answered before, or that nobody answered in time, is stale: exit code 1.";
 
 const CANCEL_HELP: &str = "\
 Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in another process is cancelled there: it is

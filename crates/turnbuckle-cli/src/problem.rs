@@ -111,8 +111,11 @@ fn indented(text: &str) -> String {
 
 /// An error and what it comes from, on one line.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+    followed_by_causes(error.to_string(), error.source())
+}
+
+/// A text, what it comes from, and what that comes from, on one line.
+pub(crate) fn followed_by_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
     while let Some(error) = cause {
         let more = error.to_string();
         if !text.ends_with(&more) {

@@ -40,9 +40,11 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
             continue;
         }
         found = true;
-        text.push_str(&format!("turn      {}, {}{}\n", first.turn, first.at, time_at_work(events)));
+        let models = models(events);
+        let (work, by) = (time_at_work(events), clean(&only_model(&models)));
+        text.push_str(&format!("turn      {}, {}{work}{by}\n", first.turn, first.at));
         stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(without_tools(line)))));
-        text.push_str(&clean(&models(events)));
+        text.push_str(&clean(&model_lines(&models)));
         if ends.get(&first.turn) != events.last().map(|last| &last.seq) {
             continue;
         }
@@ -66,19 +68,31 @@ fn time_at_work(events: &[Arc<Event>]) -> String {
     ended.map_or_else(|| ", not over".to_owned(), |work| format!(", {:.1} s at work", work.as_secs_f64()))
 }
 
-/// A line for each reply that says which model gave it, if the turn had replies of several models.
-fn models(events: &[Arc<Event>]) -> String {
-    let of_reply = |event: &Arc<Event>| match &event.kind {
-        EventKind::AssistantMessage { model, .. } => Some(model.clone()),
+/// The model that gave each reply. `None` for a reply of a wrap, a cache for instance, that asked no model.
+fn models(events: &[Arc<Event>]) -> Vec<Option<&Text>> {
+    let replies = events.iter().filter_map(|event| match &event.kind {
+        EventKind::AssistantMessage { model, .. } => Some(model.as_ref()),
         _ => None,
-    };
-    let models: Vec<Option<Text>> = events.iter().filter_map(of_reply).collect();
+    });
+    replies.collect()
+}
+
+/// The model, if one gave all replies. The log does not have the model that the agent was built with, so a fallback that
+/// answered everything is seen only here.
+fn only_model(models: &[Option<&Text>]) -> String {
+    match models.first() {
+        Some(Some(model)) if models.iter().all(|other| *other == Some(*model)) => format!(", by {model}"),
+        _ => String::new(),
+    }
+}
+
+/// A line for each reply if they are not all of one model.
+fn model_lines(models: &[Option<&Text>]) -> String {
     if models.windows(2).all(|pair| pair[0] == pair[1]) {
         return String::new();
     }
-    // A wrap that answered by itself, a cache for instance, asked no model.
-    let line = |(index, model): (usize, &Option<Text>)| {
-        format!("model     reply {}: {}\n", index + 1, model.as_deref().unwrap_or("none was asked"))
+    let line = |(index, model): (usize, &Option<&Text>)| {
+        format!("model     reply {}: {}\n", index + 1, model.map_or("no model was asked", |model| &**model))
     };
     models.iter().enumerate().map(line).collect()
 }

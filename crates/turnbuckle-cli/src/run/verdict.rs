@@ -33,12 +33,10 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
     let problem = Problem::error(with_causes(error));
     let (id, options) = (&hints.id, &hints.options);
     match error {
-        TurnError::Store(cause) if matches!(cause, StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => {
-            problem.hint(format!(
-                "another process took the conversation over while this one did not answer, and nothing more was written \
+        TurnError::Store(StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => problem.hint(format!(
+            "another process took the conversation over while this one did not answer, and nothing more was written \
                  or run here; `turnbuckle show {id}{options}` says what became of the turn"
-            ))
-        }
+        )),
         _ if hints.durable => {
             problem.hint(format!("what was written stands; `turnbuckle run -c {id}{options}` finishes the turn"))
         }
