@@ -66,9 +66,8 @@ pub(crate) struct Common {
     /// Read this file only [default: the user's turnbuckle.toml with ./turnbuckle.toml on top, key by key]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Which model answers: anthropic:MODEL, openai:MODEL, ollama:MODEL, openai@URL:MODEL, script:FILE or demo [default:
-    /// `model` in [agent], else one by the first key found, else demo]
-    #[arg(long, value_name = "M", global = true)]
+    // The forms of names come from the table of providers.
+    #[arg(long, value_name = "M", global = true, help = crate::model_name::help())]
     pub(crate) model: Option<String>,
     /// Where conversations are kept: sqlite:PATH, or memory: (forgotten with the process) [default: `url` in [store],
     /// else sqlite:.turnbuckle/turnbuckle.db]
@@ -282,8 +281,8 @@ const RESOLVE_HELP: &str = "\
   turnbuckle resolve fix c2 --answer '\"blue\"'
 
 The answer is written first; then the turn goes on here, and the exit code is that of `run`. If another process has the
-conversation, the answer is handed over to it: exit code 0. A call that was answered before, or that nobody answered in
-time, is stale: exit code 1.";
+conversation, the answer is handed over to it: exit code 0 once the log has it, 1 if a cancellation or another answer
+came first. A call that was answered before, or that nobody answered in time, is stale: exit code 1.";
 
 const CANCEL_HELP: &str = "\
 Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in another process is cancelled there: it is

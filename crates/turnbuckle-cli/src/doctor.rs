@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use turnbuckle::Message;
 use turnbuckle::model::{ModelError, Request, Retry, Sink};
-use turnbuckle_models::{Environment, ProbeError, models_at};
+use turnbuckle_models::{Environment, ProbeError, models_at, providers};
 
 use crate::Stopped;
 use crate::args::{Common, Doctor};
@@ -27,15 +27,19 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// How many models of a server are named.
 const NAMED: usize = 5;
 
-const VARIABLES: [&str; 7] = [
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "OPENROUTER_API_KEY",
-    "OLLAMA_HOST",
-];
+/// An environment variable that a provider reads.
+struct Variable {
+    name: &'static str,
+    is_secret: bool,
+}
+
+/// Those of all providers.
+fn variables() -> impl Iterator<Item = Variable> {
+    providers().iter().flat_map(|provider| {
+        let keys = provider.key_variables().iter().map(|name| Variable { name, is_secret: true });
+        keys.chain(provider.base_variable().map(|name| Variable { name, is_secret: false }))
+    })
+}
 
 /// A server on this machine, and which models it has.
 struct Server {
@@ -115,15 +119,18 @@ async fn health(name: &str) -> Health {
     let began = Instant::now();
     match tokio::time::timeout(ANSWER, model.stream(&request, &mut Nowhere)).await {
         Err(_) => Health::Fails(Problem::error(format!("{name} said nothing for {} s", ANSWER.as_secs()))),
-        // It thought, and one token was not enough to say anything: that is an answer.
+        // It thought, and one token was not enough to say anything: that is an answer. The provider has no code for this,
+        // only these words.
         Ok(Err(ModelError::Status { status: 400, message, .. })) if message.contains("output limit was reached") => {
             Health::Answers { took: began.elapsed(), input: 0, output: 0, cost: None }
         }
         Ok(Err(error)) => {
-            let hint = model_trouble::advice(&error.to_string()).unwrap_or(match error.retry() {
-                Retry::Never => "is the key right, and does the provider know the model?",
-                Retry::Soon | Retry::After(_) => "it may be worth trying again",
-            });
+            let hint = model_trouble::advice(error.status(), error.kind(), &error.to_string()).unwrap_or(
+                match error.retry() {
+                    Retry::Never => "is the key right, and does the provider know the model?",
+                    Retry::Soon | Retry::After(_) => "it may be worth trying again",
+                },
+            );
             Health::Fails(Problem::error(clean(&with_causes(&error))).hint(hint))
         }
         Ok(Ok(reply)) => {
@@ -134,9 +141,9 @@ async fn health(name: &str) -> Health {
 }
 
 /// What a variable holds, if it may be shown: an address without the user and password in it.
-fn shown(environment: &Environment, variable: &str) -> Option<String> {
-    let value = environment.get(variable)?;
-    if variable.ends_with("_KEY") || variable.ends_with("_TOKEN") {
+fn shown(environment: &Environment, variable: &Variable) -> Option<String> {
+    let value = environment.get(variable.name)?;
+    if variable.is_secret {
         return Some("set".to_owned());
     }
     let (scheme, rest) = value.split_once("://").unwrap_or(("", &value));
@@ -156,8 +163,9 @@ fn why(by: ChosenBy, name: &str) -> &'static str {
 
 fn as_text(environment: &Environment, servers: &[Server], name: &str, by: ChosenBy, health: &Health) -> String {
     let mut lines = Vec::new();
-    for variable in VARIABLES {
-        lines.push(format!("{variable:<22}{}", shown(environment, variable).unwrap_or_else(|| "not set".to_owned())));
+    for variable in variables() {
+        let value = shown(environment, &variable).unwrap_or_else(|| "not set".to_owned());
+        lines.push(format!("{:<22}{value}", variable.name));
     }
     for server in servers {
         let found = match &server.found {
@@ -191,7 +199,7 @@ fn as_text(environment: &Environment, servers: &[Server], name: &str, by: Chosen
 
 fn as_json(environment: &Environment, servers: &[Server], name: &str, by: ChosenBy, health: &Health) -> Value {
     let environment: serde_json::Map<String, Value> =
-        VARIABLES.iter().map(|variable| ((*variable).to_owned(), shown(environment, variable).into())).collect();
+        variables().map(|variable| (variable.name.to_owned(), shown(environment, &variable).into())).collect();
     let server = |server: &Server| {
         let error = server.found.as_ref().err().map(ToString::to_string);
         json!({ "name": server.name, "url": server.url, "models": server.found.as_ref().ok(), "error": error })

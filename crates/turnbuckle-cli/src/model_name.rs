@@ -7,7 +7,7 @@ use std::sync::Arc;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{BoxFuture, Reply};
-use turnbuckle_models::{Environment, Name, NameError, Prices, SetupError};
+use turnbuckle_models::{Environment, Name, NameError, Prices, SetupError, providers};
 
 use crate::config::nearest;
 use crate::problem::{Place, Problem};
@@ -22,7 +22,33 @@ pub(crate) enum ModelName {
     Provider(Name),
 }
 
-const FORMS: &str = "anthropic:MODEL, openai:MODEL, ollama:MODEL, openai@URL:MODEL, script:FILE, demo";
+/// How the models are named that need no provider.
+const OWN_FORMS: [&str; 2] = ["script:FILE", "demo"];
+
+/// Every form that a name may have, for hints.
+fn forms() -> String {
+    let forms: Vec<&str> = providers().iter().map(|provider| provider.form()).chain(OWN_FORMS).collect();
+    forms.join(", ")
+}
+
+/// The help of `--model`.
+pub(crate) fn help() -> String {
+    format!(
+        "Which model answers: {} [default: `model` in [agent], else one by the first key found, else demo]",
+        forms()
+    )
+}
+
+/// The variables of which one is enough to choose a model by its key, one for each provider that has a key.
+pub(crate) fn first_key_variables() -> String {
+    let variables: Vec<&str> =
+        providers().iter().filter_map(|provider| provider.key_variables().first().copied()).collect();
+    match variables.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
 
 impl ModelName {
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
@@ -58,14 +84,13 @@ pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<
     turnbuckle_models::open(name, &environment, &prices, max_tokens).map_err(|error| match &error {
         NameError::NoKey { variable, .. } => {
             Problem::error(error.to_string()).hint(format!(
-                "export {variable}=…, or use another model: {FORMS}; `turnbuckle doctor` says which keys and servers are there"
+                "export {variable}=…, or use another model: {}; `turnbuckle doctor` says which keys and servers are there",
+                forms()
             ))
         }
-        NameError::Variable { cause: SetupError::Key, .. } | NameError::Setup(SetupError::Key) => {
-            let variables = key_variables(name);
-            Problem::error(format!("{}: {}", variables, SetupError::Key))
-                .hint("a key is one line of letters, digits and signs: was something copied along with it?")
-        }
+        NameError::Key { variable, .. } => Problem::error(error.to_string()).hint(format!(
+            "a key is one line of letters, digits and signs: was something copied along with it? export {variable}=… again"
+        )),
         NameError::Variable { .. } | NameError::Setup(SetupError::BaseUrl) => {
             Problem::error(error.to_string()).hint("for example https://api.example.com/v1")
         }
@@ -73,15 +98,6 @@ pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<
             .hint("install the machine's certificates: apt-get install ca-certificates"),
         _ => Problem::error(error.to_string()),
     })
-}
-
-/// Where the key of a provider is looked for.
-fn key_variables(name: &Name) -> &'static str {
-    match name {
-        Name::Anthropic(_) => "ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN",
-        Name::OpenAi(_) => "OPENAI_API_KEY",
-        _ => "OPENAI_API_KEY or OPENROUTER_API_KEY",
-    }
 }
 
 /// Those that come along, with those of `TURNBUCKLE_PRICES` on top.
@@ -105,9 +121,10 @@ fn not_understood(error: &NameError, kind: &str) -> Problem {
     match error {
         NameError::Incomplete { name, form } => unfinished(name, form),
         _ => {
-            let near = nearest(kind, ["script", "demo", "anthropic", "openai", "ollama"]);
+            let prefixes = providers().iter().map(|provider| provider.prefix());
+            let near = nearest(kind, prefixes.chain(["script", "demo"]));
             let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-            Problem::error(error.to_string()).hint(format!("{near}models: {FORMS}"))
+            Problem::error(error.to_string()).hint(format!("{near}models: {}", forms()))
         }
     }
 }

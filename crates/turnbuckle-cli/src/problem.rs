@@ -84,6 +84,13 @@ impl Problem {
     pub(crate) fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
+
+    /// Place, text and hint, for output that marks errors in its own way.
+    pub(crate) fn without_severity(&self) -> String {
+        let place = self.place.as_ref().map(|place| indented(&format!("{place}: "))).unwrap_or_default();
+        let hint = self.hint.as_ref().map(|hint| format!("\nhint: {}", indented(hint))).unwrap_or_default();
+        format!("{place}{}{hint}", indented(&self.what))
+    }
 }
 
 impl fmt::Display for Problem {
@@ -94,15 +101,7 @@ impl fmt::Display for Problem {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        write!(f, "{word}: ")?;
-        if let Some(place) = &self.place {
-            f.write_str(&indented(&format!("{place}: ")))?;
-        }
-        f.write_str(&indented(&self.what))?;
-        match &self.hint {
-            Some(hint) => write!(f, "\nhint: {}", indented(hint)),
-            None => Ok(()),
-        }
+        write!(f, "{word}: {}", self.without_severity())
     }
 }
 
@@ -112,8 +111,11 @@ fn indented(text: &str) -> String {
 
 /// An error and what it comes from, on one line.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+    followed_by_causes(error.to_string(), error.source())
+}
+
+/// A text, what it comes from, and what that comes from, on one line.
+pub(crate) fn followed_by_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
     while let Some(error) = cause {
         let more = error.to_string();
         if !text.ends_with(&more) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use build::{AgentBuilder, BuildError};
+pub use build::{AgentBuilder, BuildError, NamedBy};
 
 use crate::hook::{HookEntry, Point};
 use crate::json_schema::JsonSchema;

@@ -444,6 +444,8 @@ pub enum ModelErrorKind {
     NotAsked,
     /// One or several models were asked, and none answered.
     ModelsFailed,
+    /// A model failed after text of it was shown, so the models behind it were not asked.
+    TextShown,
     /// The turn allows no further call.
     Exhausted,
     /// The turn was cancelled.

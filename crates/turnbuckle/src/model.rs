@@ -325,6 +325,7 @@ impl ModelError {
             Self::ScriptExhausted { .. } => ModelErrorKind::ScriptExhausted,
             Self::Hook { .. } => ModelErrorKind::Hook,
             Self::NotAsked { .. } => ModelErrorKind::NotAsked,
+            Self::ModelsFailed { not_asked, .. } if !not_asked.is_empty() => ModelErrorKind::TextShown,
             Self::ModelsFailed { .. } => ModelErrorKind::ModelsFailed,
             Self::Exhausted { .. } => ModelErrorKind::Exhausted,
             Self::Cancelled => ModelErrorKind::Cancelled,

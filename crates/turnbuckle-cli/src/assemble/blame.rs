@@ -3,7 +3,7 @@
 use turnbuckle::BuildError;
 
 use super::hooks;
-use crate::config::{Config, HookPart, SubAgentPart, nearest};
+use crate::config::{Config, Found, HookPart, SubAgentPart, nearest};
 use crate::problem::{Place, Problem};
 
 /// The core's complaint about the agent, or about the sub-agent `inner`, with its place and what to do.
@@ -23,12 +23,12 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
         BuildError::DuplicateTool { tool } => {
             (sub_agent(config, tool), Some("a sub-agent is offered as a tool: give it another `name`".to_owned()))
         }
-        BuildError::UnknownTool { place, tool, known } => {
-            let near = nearest(tool, known.split(", ")).map(|near| format!("did you mean `{near}`?"));
-            (named_tool(config, place, tool), near.or(Some("is it in `builtin`?".to_owned())))
+        BuildError::UnknownTool { tool, known, .. } => {
+            let near = nearest(tool, known.iter().map(|name| &**name)).map(|near| format!("did you mean `{near}`?"));
+            (unknown_tool(config, tool), near.or(Some("is it in `builtin`?".to_owned())))
         }
         BuildError::IllegalGate { tool, .. } => (
-            named_tool(config, "approve", tool),
+            config.tools.approve.as_ref().map(|names| named_tool(names, tool)),
             Some("take it out of `approve`: a person answers it anyway".to_owned()),
         ),
         BuildError::ReserveTooLarge { .. } => {
@@ -43,9 +43,7 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
             let part = last_hook(config, hook);
             let place = part.map(|part| match *setting {
                 "tools" => part.settings.tools.as_ref().map_or(&part.place, |found| &found.place),
-                release if release.starts_with("release") => {
-                    part.settings.release.as_ref().map_or(&part.place, |found| &found.place)
-                }
+                "release = on_accept" => part.settings.release.as_ref().map_or(&part.place, |found| &found.place),
                 "durable" => part.settings.durable.as_ref().map_or(&part.place, |found| &found.place),
                 "max_tokens" => part.settings.max_tokens.as_ref().map_or(&part.place, |found| &found.place),
                 _ => &part.place,
@@ -83,12 +81,16 @@ fn sub_agent<'c>(config: &'c Config, name: &str) -> Option<&'c Place> {
     Some(&part.name.place)
 }
 
-/// Where a tool is named: in `approve`, or in the `tools` of the hook that the core speaks of as `hook "name"`.
-fn named_tool<'c>(config: &'c Config, place: &str, tool: &str) -> Option<&'c Place> {
-    let names = match place.strip_prefix("hook ") {
-        None => config.tools.approve.as_ref()?,
-        Some(quoted) => last_hook(config, quoted.trim_matches('"'))?.settings.tools.as_ref()?,
-    };
+/// Where a tool that the agent lacks is named. The core judges `approve` first and then the hooks in their order, and stops at
+/// the first unknown name: so the first place that names it is the one that the core means.
+fn unknown_tool<'c>(config: &'c Config, tool: &str) -> Option<&'c Place> {
+    let of_hooks = config.hooks.iter().filter_map(|part| part.settings.tools.as_ref());
+    let mut lists = config.tools.approve.iter().chain(of_hooks);
+    let names = lists.find(|names| names.value.iter().any(|name| name.value == tool))?;
+    Some(named_tool(names, tool))
+}
+
+fn named_tool<'c>(names: &'c Found<Vec<Found<String>>>, tool: &str) -> &'c Place {
     let named = names.value.iter().find(|name| name.value == tool);
-    Some(named.map_or(&names.place, |name| &name.place))
+    named.map_or(&names.place, |name| &name.place)
 }

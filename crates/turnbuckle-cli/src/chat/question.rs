@@ -119,7 +119,13 @@ mod tests {
     use serde_json::json;
 
     fn approval(arguments: Value) -> Question {
-        Question::Approval { tool: Some("write".into()), arguments: arguments.into(), digest: "d".into(), why: None }
+        Question::Approval {
+            tool: Some("write".into()),
+            arguments: arguments.into(),
+            digest: "d".into(),
+            why: None,
+            again: false,
+        }
     }
 
     #[test]

@@ -168,14 +168,14 @@ impl Session {
     /// Asks the first question that is open and has no answer under way.
     fn ask(&mut self) {
         if let Some(asked) = &self.question {
-            if self.projection.pending.iter().any(|pending| pending.call == asked.call) {
+            if self.projection.pending.contains(&asked.call) {
                 return;
             }
             self.question = None;
             self.view.draft.take_up();
             self.view.redraw();
         }
-        let open = self.projection.pending.iter().find(|pending| !self.answered.contains(&pending.call));
+        let open = self.projection.pending.values().find(|pending| !self.answered.contains(&pending.call));
         let Some(pending) = open.filter(|_| self.leaving.is_none()).cloned() else { return };
         question::shown(&pending).iter().for_each(|line| self.view.line(line));
         self.view.draft.set_aside();
@@ -244,9 +244,7 @@ impl Session {
                 return self.view.say("notice", Tone::Hook, text);
             }
         };
-        let text = problem.to_string();
-        let text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
-        self.view.say("error", Tone::Bad, &text);
+        self.view.say("error", Tone::Bad, &problem.without_severity());
     }
 
     /// Ends the session. The caller restores the terminal.
@@ -263,7 +261,7 @@ impl Session {
         let (id, options, palette) = (&self.id, &self.hints.options, LEAVE_PASTES);
         let mut words = palette.to_owned();
         if self.hints.durable && !self.projection.events.is_empty() {
-            for pending in &self.projection.pending {
+            for pending in self.projection.pending.values() {
                 words += &format!("It waits: {}\n", self.hints.command(pending));
             }
             words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");

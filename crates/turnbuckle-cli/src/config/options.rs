@@ -1,5 +1,6 @@
 //! A ready-made hook's own options: read by serde, and every refusal put back to its line with the nearest right name.
 
+use std::error::Error as _;
 use std::ops::Range;
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use super::Found;
 use super::file::Source;
 use super::nearest::instead;
 use crate::catalogue::{Maker, Refused, Row};
-use crate::problem::{Problem, with_causes};
+use crate::problem::{Problem, followed_by_causes};
 
 /// How many unknown keys of one section are told.
 pub(super) const MOST_UNKNOWN: usize = 16;
@@ -64,8 +65,7 @@ impl Options<'_> {
         let found = self.table.get_ref().get_key_value(error.option);
         let item = found.zip(error.item).and_then(|((_, value), item)| value.get_ref().as_array()?.get(item));
         let at = item.map_or_else(|| found.map(|(key, _)| key.span()), |item| Some(item.span()));
-        let causes = with_causes(error);
-        let why = causes.strip_prefix(&format!("`{}` ", error.option)).unwrap_or(&causes);
+        let why = followed_by_causes(error.why.clone(), error.source());
         let problem = Problem::error(format!("`{}` in {} {why}", error.option, self.title));
         let hint = format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name);
         self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));

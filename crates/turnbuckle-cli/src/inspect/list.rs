@@ -23,18 +23,21 @@ use crate::store::open_read_only;
 /// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     let (store, scope) = open_read_only(common)?;
-    let mut listed = store.list().await.map_err(failed)?;
+    let found = store.list_with_errors().await.map_err(failed)?;
+    let mut unreadable: Vec<Problem> =
+        found.unreadable.iter().map(|row| not_listed(row.id.as_ref(), &row.error)).collect();
+    let mut listed = found.conversations;
     listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_sub_agent());
-    if listed.is_empty() && !args.json && io::stderr().is_terminal() {
+    if listed.is_empty() && unreadable.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }
-    let (mut text, mut unreadable) = (String::new(), Vec::new());
+    let mut text = String::new();
     let columns = Columns::of(&listed, SystemClock::default().now());
     for one in &listed {
         let message = match last_message(&store, &one.id).await {
             Ok(message) => message,
             Err(error) => {
-                unreadable.push(not_listed(&one.id, &error));
+                unreadable.push(not_listed(Some(&one.id), &error));
                 continue;
             }
         };
@@ -48,9 +51,11 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     Ok(if unreadable.is_empty() { exit } else { Exit::Failed })
 }
 
-/// One conversation that cannot be read does not hide the others.
-fn not_listed(id: &ConversationId, error: &StoreError) -> Problem {
-    Problem::error(format!("conversation {} is not listed: {}", name(id.as_str()), with_causes(error)))
+/// One conversation that cannot be read does not hide the others. Whose it is may be what cannot be read, so every reader of
+/// the database is told of it.
+fn not_listed(id: Option<&ConversationId>, error: &dyn std::error::Error) -> Problem {
+    let which = id.map_or_else(|| "whose id cannot be read".to_owned(), |id| name(id.as_str()));
+    Problem::error(format!("conversation {which} is not listed: {}", with_causes(error)))
         .hint("the others are listed; the database may be damaged, or written by a newer version")
 }
 
@@ -70,8 +75,8 @@ async fn last_message(store: &SqliteStore, id: &ConversationId) -> Result<Option
     }
 }
 
-fn state(standing: ConversationStatus) -> &'static str {
-    match standing {
+fn state(status: ConversationStatus) -> &'static str {
+    match status {
         ConversationStatus::Idle => "idle",
         ConversationStatus::Running => "running",
         ConversationStatus::Waiting { .. } => "waiting",
@@ -80,12 +85,12 @@ fn state(standing: ConversationStatus) -> &'static str {
 
 /// Whether its turn is open and no process holds it: a crash left it.
 fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
-    one.standing == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
+    one.status == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
 }
 
 fn as_json(one: &ConversationSummary, now: Timestamp, message: Option<&str>) -> serde_json::Result<String> {
-    let ConversationSummary { id, opened, written, seq, standing, .. } = one;
-    let (state, left) = (state(*standing), is_left(one, now));
+    let ConversationSummary { id, opened, written, seq, status, .. } = one;
+    let (state, left) = (state(*status), is_left(one, now));
     let mut line =
         json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
     if left {
@@ -110,7 +115,7 @@ impl Columns {
 
     fn line(&self, one: &ConversationSummary, message: &str) -> String {
         let (id, age) = (self.id, age(self.now.since(one.written)));
-        let state = if is_left(one, self.now) { "left" } else { state(one.standing) };
+        let state = if is_left(one, self.now) { "left" } else { state(one.status) };
         let head = format!("{:<id$}  {age:>10}  {state:<7}  ", one.id.as_str());
         let room = self.width.map_or(60, |width| width.saturating_sub(head.width()).clamp(10, 60));
         format!("{head}{}", opening(&clean(message), room)).trim_end().to_owned()

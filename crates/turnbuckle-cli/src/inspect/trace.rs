@@ -7,6 +7,7 @@ use std::time::Duration;
 use turnbuckle::TurnId;
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::hook::Record;
+use turnbuckle::message::Text;
 use turnbuckle::store::Store as _;
 use turnbuckle::trace::trace_with_times;
 
@@ -39,8 +40,11 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
             continue;
         }
         found = true;
-        text.push_str(&format!("turn      {}, {}{}\n", first.turn, first.at, time_at_work(events)));
+        let models = models(events);
+        let (work, by) = (time_at_work(events), clean(&only_model(&models)));
+        text.push_str(&format!("turn      {}, {}{work}{by}\n", first.turn, first.at));
         stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(without_tools(line)))));
+        text.push_str(&clean(&model_lines(&models)));
         if ends.get(&first.turn) != events.last().map(|last| &last.seq) {
             continue;
         }
@@ -64,6 +68,35 @@ fn time_at_work(events: &[Arc<Event>]) -> String {
     ended.map_or_else(|| ", not over".to_owned(), |work| format!(", {:.1} s at work", work.as_secs_f64()))
 }
 
+/// The model that gave each reply. `None` for a reply of a wrap, a cache for instance, that asked no model.
+fn models(events: &[Arc<Event>]) -> Vec<Option<&Text>> {
+    let replies = events.iter().filter_map(|event| match &event.kind {
+        EventKind::AssistantMessage { model, .. } => Some(model.as_ref()),
+        _ => None,
+    });
+    replies.collect()
+}
+
+/// The model, if one gave all replies. The log does not have the model that the agent was built with, so a fallback that
+/// answered everything is seen only here.
+fn only_model(models: &[Option<&Text>]) -> String {
+    match models.first() {
+        Some(Some(model)) if models.iter().all(|other| *other == Some(*model)) => format!(", by {model}"),
+        _ => String::new(),
+    }
+}
+
+/// A line for each reply if they are not all of one model.
+fn model_lines(models: &[Option<&Text>]) -> String {
+    if models.windows(2).all(|pair| pair[0] == pair[1]) {
+        return String::new();
+    }
+    let line = |(index, model): (usize, &Option<&Text>)| {
+        format!("model     reply {}: {}\n", index + 1, model.map_or("no model was asked", |model| &**model))
+    };
+    models.iter().enumerate().map(line).collect()
+}
+
 /// How many tools the agent had is not in the log.
 fn without_tools(line: &str) -> &str {
     if line.starts_with("build ") { line.strip_suffix(", 0 tools").unwrap_or(line) } else { line }
@@ -71,14 +104,13 @@ fn without_tools(line: &str) -> &str {
 
 /// A run of a hook, as a line.
 pub(crate) fn hook(record: &Record) -> String {
-    let Record { point, hook, decision, took, call, failure, tokens, shed } = record;
+    let Record { point, hook, decision, took, call, failure, reason, tokens, shed, .. } = record;
     let call = call.as_ref().map(|call| format!(" for {}", name(call.as_str()))).unwrap_or_default();
-    let failure = failure
-        .as_ref()
-        .map(|failure| format!(": {}", failure.trim_end().replace('\n', "\n          ")))
-        .unwrap_or_default();
+    // A hook that failed decided nothing, so it has no reason of its own.
+    let why = failure.as_ref().or(reason.as_ref());
+    let why = why.map(|why| format!(": {}", why.trim_end().replace('\n', "\n          "))).unwrap_or_default();
     let count = |tokens: u32, what: &str| if tokens > 0 { format!(", {tokens} tokens {what}") } else { String::new() };
     let (added, left_out) = (count(*tokens, "added"), count(*shed, "left out for lack of room"));
     let ms = took.as_micros() as f64 / 1000.0;
-    format!("hook      {point} {hook}{call}: {decision}, {ms:.1} ms{added}{left_out}{failure}\n")
+    format!("hook      {point} {hook}{call}: {decision}, {ms:.1} ms{added}{left_out}{why}\n")
 }

@@ -18,6 +18,7 @@ use crate::Stopped;
 use crate::args::{Common, Run};
 use crate::assemble::{Prepared, prepare};
 use crate::exit::Exit;
+use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
 use crate::store::StoreName;
 pub(crate) use cancel::cancel;
@@ -118,9 +119,11 @@ impl Ready {
 /// The note about a model that was chosen by default.
 fn unchosen(model: &str) -> String {
     match model {
-        "demo" => "note: no model was chosen and no key was found, so the demo model answers\n\
-                   hint: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or choose one with --model; `turnbuckle doctor` says what is there\n"
-            .to_owned(),
+        "demo" => format!(
+            "note: no model was chosen and no key was found, so the demo model answers\n\
+             hint: set {}, or choose one with --model; `turnbuckle doctor` says what is there\n",
+            first_key_variables()
+        ),
         model => format!("note: no model was chosen: {model} answers, by the key that was found\n"),
     }
 }

@@ -1,10 +1,12 @@
 //! `turnbuckle resolve`: answers a call that waits, and carries its turn on.
 
 use std::io::{self, Read as _};
+use std::time::Duration;
 
-use turnbuckle::conversation::ResolveError;
+use turnbuckle::conversation::{ResolveError, SendError};
+use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::store::Answer;
-use turnbuckle::{CallId, Conversations, TurnStatus};
+use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnStatus};
 
 use super::watch::{DisplayOptions, Expected, Watch};
 use super::{KNOWN, Ready, named};
@@ -12,11 +14,15 @@ use crate::Stopped;
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
-use crate::problem::Problem;
+use crate::problem::{Problem, with_causes};
+use crate::show::name;
 use crate::store::MADE_BY_RUN;
 
 /// The longest answer: it becomes part of every later request to the model.
 const LONGEST: usize = 1 << 20;
+/// How long the process that has the conversation is given to take an answer up: it looks every second.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers a call that waits, and carries the turn on, or leaves that to the process that has it.
 pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
@@ -27,15 +33,13 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let mut watch = Watch::begin(conversations, id, display, &ready, common, Expected::Existing).await?;
     watch.carry_on().await;
-    let call = CallId::from(args.call.as_str());
+    let (call, decision) = (CallId::from(args.call.as_str()), decision(&answer));
     let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, watch.scope.clone()).await {
         Ok(handle) => handle,
         Err(error) => return Ok(watch.refuse_answer(&error).await),
     };
     if handle.is_remote() {
-        let id = &watch.id;
-        watch.output.err(format!("handed over: another process has conversation {id} and carries its turn on\n"));
-        return Ok(watch.finish(Exit::Completed).await);
+        return Ok(watch.hand_over(&call, decision).await);
     }
     let rest = watch.follow(handle).await;
     Ok(watch.conclude(rest).await)
@@ -50,6 +54,45 @@ impl Watch {
             self.settle().await;
             self.view.answer(&ended, &self.output);
         }
+    }
+
+    /// The answer is stored for the process that has the conversation. A cancellation may still come before it, so the exit
+    /// code goes by what that process writes.
+    async fn hand_over(mut self, call: &CallId, decision: Resolved) -> Exit {
+        let (conversations, scope) = (self.conversations.clone(), self.scope.clone());
+        let resolution = resolution(&conversations, &self.id, call, &scope);
+        let resolved = tokio::select! {
+            biased;
+            () = self.signals.first() => return self.handed_over(Exit::Cancelled, NOT_YET).await,
+            resolved = tokio::time::timeout(PATIENCE, resolution) => resolved,
+        };
+        let (id, options) = (&self.id, &self.hints.options);
+        let problem = match resolved {
+            Err(_) => return self.handed_over(Exit::Completed, NOT_YET).await,
+            Ok(Ok(found)) if found == Some(decision) => return self.handed_over(Exit::Completed, "").await,
+            Ok(Ok(found)) => {
+                let before = match found {
+                    Some(Resolved::Cancelled) => "its turn was cancelled",
+                    Some(Resolved::Expired) => "it had expired",
+                    Some(_) => "it was answered otherwise",
+                    None => "it waits no longer",
+                };
+                Problem::error(format!("the answer to call {} came too late: {before}", name(call.as_str())))
+                    .hint(format!("`turnbuckle show {id}{options}` says what became of the turn"))
+            }
+            Ok(Err(error)) => Problem::error(format!(
+                "the answer was handed over, and what became of it cannot be read: {}",
+                with_causes(&error)
+            )),
+        };
+        self.output.problem(&problem);
+        self.finish(Exit::Failed).await
+    }
+
+    async fn handed_over(self, exit: Exit, more: &str) -> Exit {
+        let id = &self.id;
+        self.output.err(format!("handed over: another process has conversation {id} and carries its turn on{more}\n"));
+        self.finish(exit).await
     }
 
     /// The answer was not taken.
@@ -67,6 +110,35 @@ impl Watch {
         };
         self.output.problem(&Problem::error(error.to_string()).hint(hint));
         self.finish(Exit::Failed).await
+    }
+}
+
+/// Waits until the call is resolved, and says how; `None` if it ended without a resolution.
+async fn resolution(
+    conversations: &Conversations,
+    id: &ConversationId,
+    call: &CallId,
+    scope: &Scope,
+) -> Result<Option<Resolved>, SendError> {
+    while conversations.snapshot(id, scope.clone()).await?.pending.contains(call) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let log = conversations.log(id, scope.clone()).await?;
+    Ok(log.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Resolution { call: of, decision, .. } if of == call => Some(*decision),
+        _ => None,
+    }))
+}
+
+/// The end of a message about an answer that is stored and not taken up.
+const NOT_YET: &str = "; it has not taken the answer up yet";
+
+/// How the log has an answer of this kind.
+fn decision(answer: &Answer) -> Resolved {
+    match answer {
+        Answer::Approve => Resolved::Approved,
+        Answer::Deny(_) => Resolved::Denied,
+        _ => Resolved::Answered,
     }
 }
 

@@ -1,7 +1,8 @@
 //! How a turn came out, to the shell and to the person.
 
 use turnbuckle::conversation::TurnError;
-use turnbuckle::event::Question;
+use turnbuckle::event::{Cause, ModelErrorKind, Question};
+use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
@@ -32,12 +33,10 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
     let problem = Problem::error(with_causes(error));
     let (id, options) = (&hints.id, &hints.options);
     match error {
-        TurnError::Store(cause) if matches!(**cause, StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => {
-            problem.hint(format!(
-                "another process took the conversation over while this one did not answer, and nothing more was written \
+        TurnError::Store(StoreError::Fenced { .. } | StoreError::WrongSeq { .. }) => problem.hint(format!(
+            "another process took the conversation over while this one did not answer, and nothing more was written \
                  or run here; `turnbuckle show {id}{options}` says what became of the turn"
-            ))
-        }
+        )),
         _ if hints.durable => {
             problem.hint(format!("what was written stands; `turnbuckle run -c {id}{options}` finishes the turn"))
         }
@@ -120,61 +119,68 @@ impl ResolveHints {
 
 fn ended_badly(ended: &TurnReport) -> Option<Problem> {
     let reason = ended.reason.as_deref().unwrap_or("no reason given");
-    let hook = match &ended.by {
-        Some(Author::Hook(hook)) => Some(&**hook),
-        _ => None,
+    let by = match &ended.by {
+        Some(Author::Hook(hook)) => format!(" by hook {hook}"),
+        _ => String::new(),
     };
-    let by = hook.map(|hook| format!(" by hook {hook}")).unwrap_or_default();
+    let cause = ended.cause.as_ref();
     let (what, hint) = match ended.outcome {
         Outcome::Completed => return None,
-        Outcome::Halted => (format!("the turn was halted{by}: {reason}"), "change the message, or the hook"),
-        Outcome::Rejected => (format!("no reply was let through{by}: {reason}"), after_rejection(hook, reason)),
-        Outcome::Exhausted => {
-            (format!("the turn reached its limit: {reason}"), "the limits of a turn stand in [limits]")
-        }
         Outcome::Cancelled => return Some(Problem::error("the turn was cancelled")),
-        Outcome::Failed if hook.is_some() && reason.contains(" failed at stream: ") => (
-            format!("the turn failed: {reason}"),
-            "on the stream a hook's failure always blocks; `redact` blocks only with `strategy = \"block\"`: another one \
-             lets the rest of the text pass",
-        ),
-        Outcome::Failed if reason.starts_with("injection overflow") => (
-            format!("the turn failed: {reason}"),
-            "let the hook add less, give it `max_tokens` and what finds no room is left out, or raise `injection_reserve` \
-             in [limits]",
-        ),
-        Outcome::Failed if hook.is_some() => (
-            format!("the turn failed: {reason}"),
-            "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",
-        ),
-        Outcome::Failed if reason.contains("the script has") => {
-            (format!("the turn failed: {reason}"), "add replies to the script, or set its `on_exhausted`")
+        Outcome::Halted => (format!("the turn was halted{by}: {reason}"), after_halt(cause).to_owned()),
+        Outcome::Rejected => (format!("no reply was let through{by}: {reason}"), after_rejection(cause).to_owned()),
+        Outcome::Exhausted => {
+            (format!("the turn reached its limit: {reason}"), "the limits of a turn stand in [limits]".to_owned())
         }
-        Outcome::Failed if reason.contains("context_tokens") => {
-            (format!("the turn failed: {reason}"), "send less, or raise `context_tokens` in [limits]")
-        }
-        Outcome::Failed => {
-            let problem = Problem::error(format!("the turn failed: {reason}"));
-            return Some(match model_trouble::advice(reason) {
-                Some(advice) => problem.hint(format!(
-                    "{advice} (`turnbuckle doctor` says what is there and asks the model for one token)"
-                )),
-                None => problem.hint("`run --json` shows every event of a turn"),
-            });
-        }
+        Outcome::Failed => (format!("the turn failed: {reason}"), after_failure(cause, reason)),
     };
     Some(Problem::error(what).hint(hint))
 }
 
-/// What helps depends on who rejected: a shape that does not fit is asked for once more, whatever the limits say.
-fn after_rejection(hook: Option<&str>, reason: &str) -> &'static str {
-    match hook {
-        None => {
-            "the model was asked twice: say in the message what is wanted, simplify the schema, or choose another model"
-        }
-        Some(_) if reason.ends_with("regenerations)") => {
-            "change the message or the hook, or raise `max_regenerations` in [limits]"
-        }
-        Some(_) => "change the message, or the hook",
+fn after_halt(cause: Option<&Cause>) -> &'static str {
+    match cause {
+        Some(Cause::Expired) => "answer in time, or raise `approval_timeout` in [limits]",
+        _ => "change the message, or the hook",
     }
 }
+
+/// What helps depends on who rejected: a shape that does not fit is asked for once more, whatever the limits say.
+fn after_rejection(cause: Option<&Cause>) -> &'static str {
+    match cause {
+        Some(Cause::SchemaMismatch) => {
+            "the model was asked twice: say in the message what is wanted, simplify the schema, or choose another model"
+        }
+        Some(Cause::Regenerations { .. }) => "change the message or the hook, or raise `max_regenerations` in [limits]",
+        Some(Cause::NotApproved) => "change the message: a person did not approve the reply",
+        _ => "change the message, or the hook",
+    }
+}
+
+fn after_failure(cause: Option<&Cause>, reason: &str) -> String {
+    let hint = match cause {
+        Some(Cause::HookFailed { point: Point::Stream, .. }) => {
+            "on the stream a hook's failure always blocks; `redact` blocks only with `strategy = \"block\"`: another one \
+             lets the rest of the text pass"
+        }
+        Some(Cause::HookFailed { .. }) => "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",
+        Some(Cause::InjectionOverflow { .. }) => {
+            "let the hook add less, give it `max_tokens` and what finds no room is left out, or raise `injection_reserve` \
+             in [limits]"
+        }
+        Some(Cause::ContextTooLarge { .. }) => "send less, or raise `context_tokens` in [limits]",
+        Some(Cause::Model { error: ModelErrorKind::ScriptExhausted, .. }) => {
+            "add replies to the script, or set its `on_exhausted`"
+        }
+        Some(Cause::Model { status, error }) => match model_trouble::advice(*status, *error, reason) {
+            Some(advice) => {
+                return format!("{advice} (`turnbuckle doctor` says what is there and asks the model for one token)");
+            }
+            None => EVENTS,
+        },
+        _ => EVENTS,
+    };
+    hint.to_owned()
+}
+
+/// Where to look if nothing better is known.
+const EVENTS: &str = "`run --json` shows every event of a turn";

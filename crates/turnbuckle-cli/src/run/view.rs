@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use turnbuckle::TurnReport;
-use turnbuckle::event::{Event, EventKind};
+use turnbuckle::event::{Cause, Event, EventKind, Warning};
 use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
@@ -131,8 +131,11 @@ fn troubles(told: &FeedEvent) -> Vec<(Text, String)> {
         }
         FeedItem::Log(event) => match &event.kind {
             EventKind::TurnEnded(ended) => {
-                let overruled = ended.warnings.iter().filter(|warning| warning.text.starts_with("overruled"));
-                overruled.filter_map(|warning| Some((warning.hook.clone()?, format!("was {}", warning.text)))).collect()
+                let overruled = |warning: &Warning| match &warning.cause {
+                    Some(Cause::Overruled { hook }) => Some((hook.clone(), format!("was {}", warning.text))),
+                    _ => None,
+                };
+                ended.warnings.iter().filter_map(overruled).collect()
             }
             _ => Vec::new(),
         },

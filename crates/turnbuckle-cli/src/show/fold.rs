@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use turnbuckle::event::{Event, EventKind, TurnEnded};
+use turnbuckle::event::{Cause, Event, EventKind, TurnEnded};
 use turnbuckle::feed::{ConversationState, FeedEvent, FeedItem, Level, LiveEvent};
-use turnbuckle::hook::Point;
+use turnbuckle::hook::{Decision, Point};
 use turnbuckle::message::Text;
 use turnbuckle::{CallId, Outcome};
 
@@ -25,6 +25,8 @@ pub(crate) struct Fold {
     heard: Vec<Text>,
     /// A reply that turns out not to be the last when something follows it.
     said: Option<String>,
+    /// Why hooks refused the stop that is being judged. Shown with the feedback or, if they are overruled, with the warning.
+    refused: HashMap<Text, Text>,
 }
 
 impl Fold {
@@ -82,6 +84,7 @@ impl Fold {
             }
             EventKind::StopFeedback { refusals } => {
                 self.messages += 1;
+                self.refused.clear();
                 let refused = |refusal: &turnbuckle::event::Refusal| {
                     line("refuse", Tone::Refusal, format!("{}: {}", refusal.hook, few_lines(&refusal.feedback)))
                 };
@@ -114,9 +117,15 @@ impl Fold {
         let cost = if ended.cost > 0.0 { format!(", ${:.4}", ended.cost) } else { String::new() };
         let seconds = std::time::Duration::from_millis(ended.ms).as_secs_f64();
         let end = format!("{}{by}{reason} ({calls}{tokens}{cost}, {seconds:.1} s)", ended.outcome);
+        let refused = std::mem::take(&mut self.refused);
         let warned = |warning: &turnbuckle::event::Warning| {
             let hook = warning.hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
-            line("warning", Tone::Hook, format!("{hook}{}", few_lines(&warning.text)))
+            let feedback = match &warning.cause {
+                Some(Cause::Overruled { hook }) => refused.get(hook),
+                _ => None,
+            };
+            let feedback = feedback.map(|text| format!("; it refused with: {}", brief(text))).unwrap_or_default();
+            line("warning", Tone::Hook, format!("{hook}{}{feedback}", few_lines(&warning.text)))
         };
         ended.warnings.iter().map(warned).chain([line("end", tone, end)]).collect()
     }
@@ -129,10 +138,11 @@ impl Fold {
             }
             LiveEvent::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
             LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thinking(text.to_string())],
-            LiveEvent::AttemptDiscarded { attempt, by, reason } => {
+            LiveEvent::AttemptDiscarded { attempt, by, reason, replaced } => {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let reason = reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
-                let text = format!("attempt {attempt} is taken back{by}{reason}");
+                let what = if *replaced { "replaced" } else { "taken back" };
+                let text = format!("attempt {attempt} is {what}{by}{reason}");
                 vec![Shown::EndOfText, line("discard", Tone::Refusal, text)]
             }
             LiveEvent::ToolProgress { call, payload } => self.progress(call, payload),
@@ -145,11 +155,17 @@ impl Fold {
                 self.heard.push(hook.clone());
                 one("hook", Tone::Hook, format!("{hook}: {}", brief(text)))
             }
-            LiveEvent::HookFinished { hook, decision, ms, error, point, .. } => {
+            LiveEvent::HookFinished { hook, decision, reason, ms, error, point, .. } => {
                 self.heard.retain(|heard| heard != hook);
-                let (tone, why) = match error {
-                    Some(error) => (Tone::Bad, format!(": {}", few_lines(error))),
-                    None => (Tone::Hook, String::new()),
+                let (tone, why) = match (error, reason) {
+                    (Some(error), _) => (Tone::Bad, format!(": {}", few_lines(error))),
+                    // The feedback follows in full.
+                    (None, Some(reason)) if *decision == Decision::Refuse => {
+                        self.refused.insert(hook.clone(), reason.clone());
+                        (Tone::Hook, String::new())
+                    }
+                    (None, Some(reason)) => (Tone::Hook, format!(": {}", brief(reason))),
+                    (None, None) => (Tone::Hook, String::new()),
                 };
                 one("hook", tone, format!("{hook}: {decision}{why} ({point}, {ms:.0} ms)"))
             }

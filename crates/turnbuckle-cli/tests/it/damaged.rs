@@ -24,6 +24,13 @@ fn one_unreadable_conversation_does_not_hide_the_others() {
         assert!(ran.out.contains("one") && ran.out.contains("three") && !ran.out.contains("two"), "{}", ran.out);
         assert_eq!(ran.out.lines().count(), 2);
     }
+    // Neither does one of which not even the state or the owner can be read.
+    for damage in ["standing = 'flying'", "owner = 'nonsense'", "format = 99"] {
+        let damage = format!("UPDATE conversation SET {damage} WHERE id = 'three'");
+        assert_eq!(database(&folder).execute(&damage, []).unwrap(), 1);
+        let ran = folder.run(&["list"]).exits(1).says("error: conversation three is not listed: ").says("hint: ");
+        assert!(ran.out.contains("one") && !ran.out.contains("three"), "{damage}: {}", ran.out);
+    }
 }
 
 #[test]

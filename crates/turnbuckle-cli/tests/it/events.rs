@@ -99,7 +99,7 @@ fn events_have_the_shapes_of_the_design() {
     assert_eq!(ended["outcome"], "completed");
     assert_eq!(ended["model_calls"], 3);
     assert!(ended["ms"].is_u64() && ended["warnings"].is_array() && ended["usage"].is_object());
-    for key in ["reason", "by", "result"] {
+    for key in ["reason", "cause", "by", "result"] {
         assert!(ended.get(key).is_some_and(Value::is_null), "{key}");
     }
 }
@@ -114,7 +114,7 @@ fn live_events_have_the_shapes_of_the_design() {
     assert!(deltas.iter().all(|delta| delta["attempt"] == 1));
     let finished = ran.event("hook_finished");
     assert_eq!((&finished["hook"], &finished["point"]), (&json!("lint"), &json!("on_stop")));
-    assert_eq!(finished["decision"], "refuse");
+    assert_eq!((&finished["decision"], &finished["reason"]), (&json!("refuse"), &json!("fix it")));
     assert!(finished["ms"].is_f64() && finished["tokens"].is_u64() && finished["error"].is_null());
     let states: Vec<Value> = ran.events().into_iter().filter(|event| event["type"] == "state_changed").collect();
     assert_eq!(states.first().unwrap()["state"], "accept");
@@ -139,4 +139,85 @@ fn redaction_stands_between_the_model_and_everyone() {
     assert!(!folder.run(&["run", "--json", "hi"]).out.contains("ann@"));
     let masked = Folder::with_config(replies, "[[hooks]]\nuse = \"redact\"\nstrategy = \"mask\"\ncards = false\n");
     masked.run(&["run", "hi"]).exits(0).prints("mail ***********.com or TCK-123456\n");
+}
+
+/// A program need not read the English of a reason: `cause` says the same in words that do not change.
+#[test]
+fn why_a_turn_ended_is_told_to_programs_as_well() {
+    let hook = |on: &str, run: &str| {
+        format!("[[hooks]]\nuse = \"command\"\nname = \"h\"\non = \"{on}\"\nrun = \"cat >/dev/null; {run}\"\n")
+    };
+    let by_hook = |kind: &str, point: &str| json!({ "kind": kind, "hook": "h", "point": point });
+    let says = r#"{ "text": "hi" }"#;
+    for (replies, config, code, outcome, cause) in [
+        (says, hook("before_agent", "exit 2"), 3, "halted", by_hook("hook_decided", "before_agent")),
+        (says, hook("before_agent", "exit 1"), 1, "failed", by_hook("hook_failed", "before_agent")),
+        (
+            r#"{ "text": "1" }, { "text": "2" }, { "text": "3" }"#,
+            hook("after_model", "echo no >&2; exit 2"),
+            3,
+            "rejected",
+            json!({ "kind": "regenerations", "hook": "h", "limit": 2 }),
+        ),
+        (
+            r#"{ "tool_calls": [{ "id": "c", "name": "list_files", "arguments": {} }] }, { "text": "x" }"#,
+            "[limits]\nmax_model_calls = 1\n".to_owned(),
+            5,
+            "exhausted",
+            json!({ "kind": "limit", "limit": "max_model_calls" }),
+        ),
+        (
+            r#"{ "error": { "status": 401, "message": "who?" } }"#,
+            String::new(),
+            1,
+            "failed",
+            json!({ "kind": "model", "status": 401, "error": "status" }),
+        ),
+        ("", String::new(), 1, "failed", json!({ "kind": "model", "status": null, "error": "script_exhausted" })),
+    ] {
+        let folder = Folder::with_config(replies, &config);
+        let told = folder.run(&["run", "-c", "talk", "--json", "hi"]).exits(code).event("turn_ended");
+        assert_eq!((&told["outcome"], &told["cause"]), (&json!(outcome), &cause), "{told}");
+        assert!(told["reason"].is_string(), "{told}");
+        let shown = folder.run(&["show", "talk", "--json"]).exits(0).event("turn_ended");
+        assert_eq!(shown["cause"], cause);
+    }
+}
+
+#[test]
+fn a_warning_says_what_it_is_about_to_programs_as_well() {
+    let config = "[[hooks]]\nuse = \"command\"\nname = \"h\"\non = \"stop\"\nrun = \"echo again >&2; exit 2\"\n";
+    let folder = Folder::with_config(r#"{ "text": "1" }, { "text": "2" }"#, config);
+    let ended = folder.run(&["run", "--json", "hi"]).exits(0).event("turn_ended");
+    assert_eq!(ended["warnings"][0]["cause"], json!({ "kind": "overruled", "hook": "h" }), "{ended}");
+}
+
+#[test]
+fn why_a_hook_decided_is_told_also_of_a_reply_that_was_held_back() {
+    let config = "[[hooks]]\nuse = \"command\"\nname = \"h\"\non = \"after_model\"\nrelease = \"on_accept\"\n\
+                  run = \"test -e seen && exit 0; touch seen; echo too short >&2; exit 2\"\n";
+    let told = |options: &[&str]| {
+        let folder = Folder::with_config(r#"{ "text": "1" }, { "text": "longer" }"#, config);
+        let ran = folder.run(&[&["run", "-c", "talk"], options, &["hi"]].concat()).exits(0);
+        (folder, ran)
+    };
+    let (_, ran) = told(&["--json"]);
+    let finished = ran.event("hook_finished");
+    assert_eq!((&finished["decision"], &finished["reason"]), (&json!("regenerate"), &json!("too short")));
+    assert!(!ran.types().contains(&"attempt_discarded".to_owned()), "nothing of it was told");
+    let (folder, ran) = told(&[]);
+    ran.says("hook      h: regenerate: too short (after_model, ");
+    let trace = folder.run(&["trace", "talk"]).exits(0).out;
+    assert!(
+        trace
+            .lines()
+            .any(|line| line.starts_with("hook      after_model h: regenerate, ") && line.ends_with(" ms: too short")),
+        "{trace}"
+    );
+}
+
+#[test]
+fn a_reply_says_which_model_gave_it() {
+    let folder = Folder::with_script(r#"{ "text": "hi" }"#);
+    assert_eq!(folder.run(&["run", "--json", "hi"]).exits(0).event("assistant_message")["model"], "script:script.json");
 }

@@ -101,8 +101,13 @@ fn a_turn_that_a_crash_left_is_listed_as_left() {
 fn trace_has_stages_and_hooks_turn_by_turn() {
     let folder = talked();
     let ran = folder.run(&["trace", "first"]).exits(0);
-    for text in ["accept    \"do it\"\n", "build     1 message\n", "refuse    lint", "hook      on_stop lint: refuse, "]
-    {
+    for text in [
+        "accept    \"do it\"\n",
+        "build     1 message\n",
+        "refuse    lint",
+        "hook      on_stop lint: refuse, ",
+        " ms: make it nicer\n",
+    ] {
         assert!(ran.out.contains(text), "{text:?} is not in:\n{}", ran.out);
     }
     let headers: Vec<&str> = ran.out.lines().filter_map(|line| line.strip_prefix("turn      ")).collect();
@@ -111,6 +116,25 @@ fn trace_has_stages_and_hooks_turn_by_turn() {
     let one = folder.run(&["trace", "first", second]).exits(0);
     assert!(ran.out.ends_with(&one.out) && one.out.contains("accept    \"thanks\""), "{}", one.out);
     folder.run(&["trace", "first", "t_none"]).exits(1).prints("").says("has no turn t_none");
+}
+
+#[test]
+fn trace_says_which_model_answered() {
+    let call = r#"{ "tool_calls": [{ "id": "c1", "name": "list_files", "arguments": {} }] }"#;
+    let down = r#"{ "error": { "status": 503, "message": "down" } }"#;
+    let config = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:other.json\"]\n";
+    let folder = Folder::with_config(&format!(r#"{call}, {down}, {down}, {down}"#), config);
+    folder.file("other.json", r#"{ "replies": [], "on_exhausted": "echo" }"#);
+    let own = "model     reply 1: script:script.json\n";
+    folder.run(&["run", "-c", "x", "mixed"]).exits(0);
+    let trace = folder.run(&["trace", "x"]).exits(0).out;
+    assert!(trace.contains(own) && trace.contains("model     reply 2: "), "{trace}");
+    assert!(!trace.contains("model     reply 2: script:script.json"), "{trace}");
+    folder.run(&["run", "-c", "x", "only the other"]).exits(0);
+    let trace = folder.run(&["trace", "x"]).exits(0).out;
+    let headers: Vec<&str> = trace.lines().filter(|line| line.starts_with("turn      ")).collect();
+    assert!(headers[0].ends_with(" at work") && headers[1].contains(" at work, by "), "{trace}");
+    assert!(!headers[1].ends_with("script:script.json"), "{trace}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod model_servers;
 mod output;
 mod program;
 mod providers;
+mod races;
 mod ready_made;
 mod resolving;
 mod schemas;

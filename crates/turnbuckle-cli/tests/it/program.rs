@@ -7,19 +7,16 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// With a key of the person who runs the tests a turn would reach a real provider.
-const PROVIDERS: &[&str] = &[
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "ANTHROPIC_BASE_URL",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "OPENROUTER_API_KEY",
-    "OLLAMA_HOST",
-    "TURNBUCKLE_PRICES",
-    "TURNBUCKLE_LOG",
-    "TURNBUCKLE_LOG_FILE",
-];
+/// What the person who runs the tests may have set. With a key of theirs a turn would reach a real provider.
+fn foreign_variables() -> impl Iterator<Item = &'static str> {
+    let providers = turnbuckle_models::providers().iter();
+    let read = providers.flat_map(|provider| provider.key_variables().iter().copied().chain(provider.base_variable()));
+    read.chain(["TURNBUCKLE_PRICES", "TURNBUCKLE_LOG", "TURNBUCKLE_LOG_FILE"]).chain([
+        "XDG_CONFIG_HOME",
+        "CLICOLOR_FORCE",
+        "TURNBUCKLE_DEMO_PACE",
+    ])
+}
 
 pub(crate) struct Folder(TempDir);
 
@@ -68,7 +65,7 @@ impl Folder {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
         command.args(arguments).current_dir(self.path()).env("HOME", self.path().join("home"));
-        for name in ["XDG_CONFIG_HOME", "CLICOLOR_FORCE", "TURNBUCKLE_DEMO_PACE"].iter().chain(PROVIDERS) {
+        for name in foreign_variables() {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

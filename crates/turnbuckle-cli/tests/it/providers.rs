@@ -36,8 +36,27 @@ fn a_key_that_is_none_is_blamed_on_its_own_variable() {
     let variables = [("OPENAI_API_KEY", "sk-se\ncret"), ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")];
     let ran = run(&variables, &["run", "--model", "openai:m", "hi"])
         .exits(2)
-        .says("OPENAI_API_KEY: the key holds characters");
+        .says("OPENAI_API_KEY: the key holds characters")
+        .says("export OPENAI_API_KEY=… again");
     assert!(!ran.err.contains("OPENAI_BASE_URL") && !ran.err.contains("cret"), "{}", ran.err);
+}
+
+#[test]
+fn what_every_provider_reads_is_in_the_help_the_hints_and_doctor() {
+    let (help, hint) =
+        (run(&[], &["run", "--help"]).exits(0).out, run(&[], &["run", "--model", "nobody", "hi"]).exits(2).err);
+    let (help, doctor) = (help.split_whitespace().collect::<Vec<_>>().join(" "), run(&[], &["doctor"]).exits(0).out);
+    for provider in turnbuckle_models::providers() {
+        assert!(
+            help.contains(provider.form()) && hint.contains(provider.form()),
+            "{}:\n{help}\n{hint}",
+            provider.form()
+        );
+        for variable in provider.key_variables().iter().copied().chain(provider.base_variable()) {
+            assert!(doctor.lines().any(|line| line.starts_with(variable)), "{variable}:\n{doctor}");
+        }
+    }
+    run(&[], &["run", "--model", "antropic:m", "hi"]).exits(2).says("did you mean `anthropic`?");
 }
 
 #[test]

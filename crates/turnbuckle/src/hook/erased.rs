@@ -68,6 +68,7 @@ macro_rules! arg {
     ($lifetime:lifetime ref $Type:ty) => { &$lifetime $Type };
     ($lifetime:lifetime mut $Type:ty) => { &$lifetime mut $Type };
 }
+#[cfg(feature = "testing")]
 pub(crate) use arg;
 
 macro_rules! define_dyn_hook {
