@@ -6,7 +6,7 @@
 //! what the user might ask next. Each proposal becomes a `suggestion` event. No turn waits for it, and it is not logged.
 //!
 //! - The model answers with a JSON list of texts; a numbered or dashed list is understood, too. Proposals longer than 200
-//!   characters are left out, line breaks become spaces, and at most `count` are told.
+//!   characters are left out, line breaks become spaces, and at most `count` are shown.
 //! - An answer that holds no proposal is a failure: it is tried again, a bounded number of times.
 //! - What it costs is not taken from a turn's budget: the turn is over.
 //!

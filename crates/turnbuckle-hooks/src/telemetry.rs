@@ -3,9 +3,9 @@
 //! # What it does
 //!
 //! Every turn is a trace: `invoke_agent AGENT`, below it a span for each stage, and below the stages `chat MODEL` for
-//! each model call, `execute_tool TOOL` for each tool call, and `hook NAME` for each hook that was told of (one that
+//! each model call, `execute_tool TOOL` for each tool call, and `hook NAME` for each hook that was reported (one that
 //! decided something, took its time, or failed). A sub-agent's turn stands below the tool call that started it. The
-//! conversation is on every span as `gen_ai.conversation.id`: it lives for days, and a span that long helps nobody.
+//! conversation is on every span as `gen_ai.conversation.id`: it may last for days, which is too long for a span.
 //! Background hooks have spans in the trace of their turn.
 //!
 //! Metrics: `gen_ai.client.operation.duration`, `gen_ai.client.operation.time_to_first_chunk`, `gen_ai.client.token.usage`,

@@ -41,7 +41,7 @@
 //! ```
 
 mod models;
-mod spout;
+mod shared_sink;
 mod tools;
 
 use std::future::poll_fn;

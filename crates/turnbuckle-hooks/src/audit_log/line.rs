@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use turnbuckle::Timestamp;
 use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 
-/// All of the log; of what is only told, what hooks decided or said.
+/// Whether an event is written: all log events, and the live events about what hooks decided or reported.
 pub(super) fn is_decision(what: &FeedItem) -> bool {
     match what {
         FeedItem::Log(_) => true,
@@ -18,10 +18,10 @@ pub(super) fn is_decision(what: &FeedItem) -> bool {
     }
 }
 
-/// What may hold words of a user, a model or a tool. `reason` and `why` stay: they are why something was decided.
+/// Fields that may contain text of a user, a model or a tool. `reason` and `why` stay: they explain decisions.
 const SAID: &[&str] = &["content", "arguments", "object", "annotations", "result", "feedback", "question", "schema"];
 
-/// The event's JSON and a newline.
+/// The line of an event: its JSON and a newline.
 pub(super) fn of(told: &FeedEvent, content: bool) -> Vec<u8> {
     let mut value = serde_json::to_value(told).unwrap_or_else(|_| json!({"type": "unwritable", "at": told.at}));
     if !content {
@@ -30,7 +30,7 @@ pub(super) fn of(told: &FeedEvent, content: bool) -> Vec<u8> {
     ended(value)
 }
 
-/// So many events are missing before this moment.
+/// A line that says how many events were lost before this moment.
 pub(super) fn of_loss(count: u64, at: Timestamp) -> Vec<u8> {
     ended(json!({"type": "lost", "count": count, "at": at}))
 }

@@ -1,10 +1,10 @@
-//! A file that makes room for a new one when it is full.
+//! A log file that is rotated when it is full.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Opened with the first line, and again after a failure.
+/// A file that is opened with the first line, and again after a failure.
 pub(super) struct Rotating {
     path: PathBuf,
     max_bytes: u64,
@@ -21,7 +21,7 @@ impl Rotating {
         &self.path
     }
 
-    /// Appends a line, whole: a line longer than a file has one to itself.
+    /// Appends a line. Lines are never split: one that is longer than `max_bytes` gets a file of its own.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let (mut file, mut size) = match self.open.take() {
             Some(open) => open,
@@ -33,7 +33,7 @@ impl Rotating {
             self.rotate()?;
             (file, size) = self.reopen()?;
         }
-        // What failed half-way is closed: the next line begins with a look at what is there.
+        // On failure the file stays closed, so that the next line reads its real size again.
         file.write_all(line)?;
         self.open = Some((file, size + length));
         Ok(())
@@ -52,7 +52,7 @@ impl Rotating {
         Ok((file, size))
     }
 
-    /// The oldest goes, the others move up by one.
+    /// Removes the oldest file and renames the others.
     fn rotate(&self) -> io::Result<()> {
         if self.keep == 0 {
             return fs::remove_file(&self.path);

@@ -10,8 +10,8 @@ use turnbuckle::scope::Author;
 
 pub(super) type Key = [u8; 32];
 
-/// `None` if the request cannot be written down, and then it is not cached. Attempt and ordinal are left out: they say
-/// when it is sent, not what.
+/// The key of a request; `None` if it cannot be serialized, and then it is not cached. Attempt and ordinal are left out:
+/// they say when it is sent, not what.
 pub(super) fn of(model: &str, user: Option<&Author>, request: &Request) -> Option<Key> {
     let mut ink = Ink(Sha256::new());
     ink.part(&(model, user, &request.agent, &request.system, &request.schema, request.tools())).ok()?;
@@ -21,7 +21,7 @@ pub(super) fn of(model: &str, user: Option<&Author>, request: &Request) -> Optio
             Message::Note(content) => ink.part(&("note", content)),
             Message::Assistant { content, calls } => ink.part(&("assistant", content, calls)),
             Message::Result { call, name, ok, content } => ink.part(&("result", call, name, ok, content)),
-            // A kind of message that this does not know cannot be told from others.
+            // An unknown kind of message cannot be distinguished from others.
             _ => return None,
         }
         .ok()?;
@@ -32,7 +32,7 @@ pub(super) fn of(model: &str, user: Option<&Author>, request: &Request) -> Optio
 struct Ink(Sha256);
 
 impl Ink {
-    /// JSON values stand apart by themselves: no two lists of parts are written alike.
+    /// JSON values are self-delimiting, so different lists of parts never give the same bytes.
     fn part(&mut self, part: &impl Serialize) -> io::Result<()> {
         serde_json::to_writer(&mut *self, part)?;
         self.write_all(b"\n")

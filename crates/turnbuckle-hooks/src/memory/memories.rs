@@ -11,11 +11,11 @@ use turnbuckle::{Timestamp, TurnId};
 /// Something worth knowing about a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// By which it is changed.
+    /// Identifies the memory in its file.
     pub id: i64,
-    /// One line.
+    /// The text, one line.
     pub text: String,
-    /// When it was made.
+    /// When it was stored.
     pub at: Timestamp,
 }
 
@@ -23,33 +23,33 @@ pub struct Memory {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The database refused.
+    /// The database could not be read or written.
     #[error("the memories in {} cannot be used", .file.display())]
     Database {
-        /// Which file.
+        /// The database file.
         file: PathBuf,
-        /// The cause.
+        /// The error of the library or the system.
         #[source]
         source: rusqlite::Error,
     },
-    /// The file's folder could not be made.
+    /// The folder of the file could not be created.
     #[error("there is no folder for the memories in {}", .file.display())]
     Folder {
-        /// Which file.
+        /// The database file.
         file: PathBuf,
-        /// The cause.
+        /// The error of the library or the system.
         #[source]
         source: std::io::Error,
     },
-    /// It was written by a later version.
+    /// The file was written by a later version.
     #[error("the memories in {} have format {found}, and this is version {FORMAT}", .file.display())]
     Newer {
-        /// Which file.
+        /// The database file.
         file: PathBuf,
-        /// Its format.
+        /// The format number in the file.
         found: i64,
     },
-    /// The thread that worked on it is gone.
+    /// The thread that worked on the file is gone.
     #[error("the memories' thread is gone")]
     Gone,
 }
@@ -79,12 +79,12 @@ pub struct Memories {
 }
 
 impl Memories {
-    /// In this file, which is made if it is not there.
+    /// Uses this file, which is created if it does not exist.
     pub fn in_file(file: impl Into<PathBuf>) -> Self {
         Self { file: file.into().into(), open: Arc::default() }
     }
 
-    /// Keeps these for a user, and of all no more than the newest `keep`. What is known already is not kept twice.
+    /// Stores memories of a user, without duplicates, and drops all but the newest `keep`.
     pub async fn keep(&self, user: &str, texts: Vec<String>, at: Timestamp, keep: usize) -> Result<(), MemoryError> {
         let user = user.to_owned();
         self.work(move |db| {
@@ -107,7 +107,7 @@ impl Memories {
         .await
     }
 
-    /// Those of a user that share words with `words`, the best first.
+    /// The memories of a user that share words with `words`, the best first.
     pub async fn find(&self, user: &str, words: &str, most: usize) -> Result<Vec<Memory>, MemoryError> {
         let Some(query) = query(words) else { return Ok(Vec::new()) };
         let user = user.to_owned();
@@ -122,7 +122,7 @@ impl Memories {
         .await
     }
 
-    /// The oldest of a user.
+    /// The oldest memories of a user.
     pub async fn oldest(&self, user: &str, most: usize) -> Result<Vec<Memory>, MemoryError> {
         let user = user.to_owned();
         self.work(move |db| {
@@ -133,7 +133,7 @@ impl Memories {
         .await
     }
 
-    /// Takes some away and puts others in their place, all or nothing.
+    /// Replaces memories by others in one transaction.
     pub async fn replace(
         &self,
         user: &str,
@@ -159,8 +159,8 @@ impl Memories {
         .await
     }
 
-    /// Notes that a turn of the user ended, and says how long before it the one before ended; nothing for the first.
-    /// The same turn again gets the same answer, and a clock that went back gives no time.
+    /// Records that a turn of the user ended, and returns how long after the previous turn that was; `None` for the first.
+    /// The same turn gets the same answer again; if the clock went back the pause is zero.
     pub(super) async fn pause_before(
         &self,
         user: &str,
@@ -193,7 +193,7 @@ impl Memories {
         .await
     }
 
-    /// SQLite blocks: it is asked on a thread for that.
+    /// Runs on a blocking thread, because SQLite blocks.
     async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -236,8 +236,8 @@ fn memory(row: &rusqlite::Row<'_>) -> rusqlite::Result<Memory> {
     Ok(Memory { id: row.get(0)?, text: row.get(1)?, at })
 }
 
-/// The words of a text as a search for any of them: letters and digits only, so nothing of the search's own language
-/// gets through. A long text is looked at from its beginning.
+/// A full-text query for any of the words of a text. Only letters and digits are kept, so that the text cannot contain
+/// query syntax. Of a long text only the beginning is used.
 fn query(words: &str) -> Option<String> {
     const MOST: usize = 32;
     let mut query = String::new();

@@ -5,7 +5,8 @@
 //! When a turn has completed, it shows a model the user's message and the reply, fenced, and asks for facts about the
 //! user that will still hold in another conversation. What it answers is checked: a JSON list of single lines, no more
 //! and no longer than allowed. They go into a file, under the user who sent the message, each once. The turn is over by
-//! then: nobody waits for it, and an answer that makes no sense is the hook's failure, told and tried again a few times.
+//! then, so nothing waits for it. An answer that cannot be read is the hook's failure: it is reported, and tried again a
+//! few times.
 //!
 //! # Points
 //!

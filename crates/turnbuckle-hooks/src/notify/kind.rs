@@ -2,7 +2,7 @@
 
 use turnbuckle::feed::{FeedItem, LiveEvent};
 
-/// What may be chosen. Pieces of text are not: there are too many.
+/// The events that may be chosen. Text deltas are not among them: there are too many.
 pub(super) const NAMES: &[&str] = &[
     "user_message",
     "injection",
@@ -20,7 +20,7 @@ pub(super) const NAMES: &[&str] = &[
     "suggestion",
 ];
 
-/// The event's name, if it may be chosen.
+/// The type of an event, if it may be chosen.
 pub(super) fn of(what: &FeedItem) -> Option<&'static str> {
     Some(match what {
         FeedItem::Log(event) => event.kind.name(),

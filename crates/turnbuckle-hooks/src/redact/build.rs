@@ -10,10 +10,10 @@ use super::engine::Engine;
 use super::patterns::{self, Pattern};
 use super::{Redact, Strategy};
 
-/// A shorter salt can be found by trying.
+/// Shorter salts can be found by brute force.
 const LEAST_SALT: usize = 8;
 
-/// What is looked for, and what is put in its place. Made by [`Redact::builder`].
+/// Builds a [`Redact`]. Made by [`Redact::builder`].
 #[derive(Default)]
 #[must_use]
 pub struct RedactBuilder {
@@ -25,23 +25,23 @@ pub struct RedactBuilder {
 }
 
 impl RedactBuilder {
-    /// E-mail addresses.
+    /// Redacts e-mail addresses.
     pub fn emails(self) -> Self {
         self.with(patterns::emails())
     }
 
-    /// Payment card numbers: 13 to 19 digits that check out, with single spaces or dashes between them or without.
+    /// Redacts payment card numbers: 13 to 19 digits with a valid check digit, with single spaces or dashes between them or without.
     pub fn cards(self) -> Self {
         self.with(patterns::cards())
     }
 
-    /// API keys and tokens of OpenAI, Anthropic, GitHub, AWS, Slack, Stripe and Google, JSON web tokens, and private
+    /// Redacts API keys and tokens of OpenAI, Anthropic, GitHub, AWS, Slack, Stripe and Google, JSON web tokens, and private
     /// keys in PEM.
     pub fn keys(self) -> Self {
         self.with(patterns::keys())
     }
 
-    /// A pattern of your own, in the syntax of the `regex` crate, replaced by its name in brackets.
+    /// Redacts matches of a pattern, in the syntax of the `regex` crate, replaced by its name in brackets.
     ///
     /// It must have a longest match, of at most 4,096 bytes: `[0-9]{1,20}`, not `[0-9]+`. Unicode classes repeated
     /// often make it slow to begin with; `(?-u)` keeps them ASCII.
@@ -49,25 +49,25 @@ impl RedactBuilder {
         self.with(Pattern::new(name, pattern).map(|pattern| vec![pattern]))
     }
 
-    /// What stands in the place of a match.
+    /// Sets what replaces a match.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// A secret of at least 8 bytes, for [`Strategy::Hash`]: without one the hash of a card number is found by trying.
+    /// Sets a secret of at least 8 bytes for [`Strategy::Hash`]: without one, a card number can be found from its hash.
     pub fn salt(mut self, salt: impl Into<String>) -> Self {
         self.salt = salt.into();
         self
     }
 
-    /// Where it works: [`Point::Stream`], [`Point::BeforeAgent`], [`Point::AfterTool`].
+    /// Sets the points at which text is redacted: [`Point::Stream`], [`Point::BeforeAgent`], [`Point::AfterTool`].
     pub fn on(mut self, points: impl IntoIterator<Item = Point>) -> Self {
         self.on = Some(points.into_iter().collect());
         self
     }
 
-    /// Compiles the patterns, or tells the first that was refused.
+    /// Compiles the patterns. The error names the first that is refused.
     pub fn build(self) -> Result<Redact, RedactError> {
         if let Some(refused) = self.refused {
             return Err(refused);
@@ -105,10 +105,10 @@ pub enum RedactError {
     Syntax {
         /// The pattern's name.
         name: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: Box<regex_syntax::Error>,
     },
-    /// The pattern has no longest match: all that is said would have to be held back.
+    /// The pattern has no longest match: the whole stream would have to be held back.
     #[error("pattern `{name}` has no longest match; give `{pattern}` bounds, as in `[0-9]{{1,20}}`")]
     Unbounded {
         /// The pattern's name.
@@ -116,7 +116,7 @@ pub enum RedactError {
         /// The pattern.
         pattern: String,
     },
-    /// The pattern matches the empty text, or no text whatever.
+    /// The pattern matches the empty text, or no text at all.
     #[error("pattern `{name}` matches nothing: `{pattern}` must match at least one character")]
     MatchesNothing {
         /// The pattern's name.
@@ -133,7 +133,7 @@ pub enum RedactError {
         pattern: String,
         /// Its longest match, in bytes.
         longest: usize,
-        /// The most a match may have, in bytes.
+        /// The longest match that is allowed, in bytes.
         limit: usize,
     },
     /// Hashing needs a secret.
@@ -142,7 +142,7 @@ pub enum RedactError {
     /// The patterns make too large an automaton: most often a Unicode class that is repeated hundreds of times.
     #[error("the patterns are too complex; lower their bounds, or keep their classes ASCII with `(?-u)`")]
     TooComplex {
-        /// What could not be built.
+        /// The error of the compiler.
         source: BoxError,
     },
 }

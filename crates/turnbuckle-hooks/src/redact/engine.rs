@@ -12,28 +12,28 @@ use turnbuckle::BoxError;
 use super::patterns::Pattern;
 use super::{RedactError, Strategy, shape};
 
-/// How many caches are kept for the redactors to come.
+/// How many caches are kept for later redactors.
 const POOLED: usize = 8;
 
 /// The patterns, compiled.
 pub(super) struct Engine {
     pub(super) patterns: Vec<Pattern>,
     pub(super) strategy: Strategy,
-    /// What makes hashes ours.
+    /// The secret for hashes.
     pub(super) salt: String,
-    /// Finds where something like a match may be, from any place.
+    /// Finds where a match may be, starting at any place.
     pub(super) scout: DFA,
-    /// Finds the matches that begin at one place. It is given the byte before it first.
+    /// Finds the matches that begin at one place. Its input starts with the byte before that place.
     judge: DFA,
     /// The same for the beginning of the text, before which there is no byte.
     opening: DFA,
-    /// Whether the scout's first state means that nothing is under way.
+    /// Whether the scout is in its first state only when no match has begun.
     pub(super) rests: bool,
     pub(super) longest: usize,
     pool: Mutex<Vec<Caches>>,
 }
 
-/// What the automata learn as they go.
+/// The states that the lazy automata have built so far.
 pub(super) struct Caches {
     pub(super) scout: Cache,
     judge: Cache,
@@ -76,7 +76,7 @@ impl Engine {
     }
 }
 
-/// A pattern with the byte before it.
+/// The pattern, preceded by a byte that may stand before it.
 fn placed(pattern: &Pattern) -> Hir {
     let follows = (0..=u8::MAX).filter(|byte| (pattern.follows)(*byte)).map(|byte| ClassBytesRange::new(byte, byte));
     let before = Hir::class(Class::Bytes(ClassBytes::new(follows)));
@@ -96,8 +96,8 @@ fn automaton(patterns: &[Hir], starts: bool) -> Result<DFA, RedactError> {
         .map_err(|source| refused(source.into()))
 }
 
-/// Whether no state that a match begins in is come back to later, so that the first state of the automaton says that
-/// no match is under way.
+/// Whether no state in which a match begins is reached again later. Then the first state of the automaton means that no
+/// match has begun.
 fn begins_apart(nfa: &NFA) -> bool {
     let mut first = vec![false; nfa.states().len()];
     let mut later = first.clone();
@@ -112,7 +112,7 @@ fn begins_apart(nfa: &NFA) -> bool {
     !(0..first.len()).any(|at| first[at] && later[at] && consumes(at))
 }
 
-/// Marks what is reached without a byte, and tells where a byte leads from there.
+/// Marks the states that are reached without consuming a byte, and reports where the next byte leads from each.
 fn walk(nfa: &NFA, mut stack: Vec<StateID>, seen: &mut [bool], leads: &mut dyn FnMut(&[StateID])) {
     while let Some(id) = stack.pop() {
         if std::mem::replace(&mut seen[id.as_usize()], true) {

@@ -7,7 +7,7 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 use super::Redact;
 use super::patterns::Pattern;
 
-/// Every start, every end.
+/// Tries every start and every end.
 pub(super) fn oracle(redact: &Redact, text: &str) -> String {
     let (mut out, mut at) = (String::new(), 0);
     while let Some(c) = text[at..].chars().next() {

@@ -5,28 +5,28 @@ use regex_syntax::hir::Hir;
 use super::RedactError;
 use super::shape::{self, Tail};
 
-/// The longest match that a pattern may have, in bytes: what it may hold back.
+/// The longest match that a pattern may have, in bytes: as much text may be held back.
 pub(super) const LONGEST: usize = 4096;
 
-/// Whether a match counts: the match, and the byte after it.
+/// Decides whether a match counts, given the match and the byte after it.
 pub(super) type Guard = fn(&[u8], Option<u8>) -> bool;
 
-/// What is looked for.
+/// A compiled pattern.
 #[derive(Clone)]
 pub(super) struct Pattern {
     pub(super) name: String,
-    /// What stands for it.
+    /// The text that replaces a match.
     pub(super) label: String,
     pub(super) hir: Hir,
     pub(super) longest: usize,
     pub(super) tail: Tail,
-    /// Which bytes it may come after.
+    /// Whether a match may follow this byte.
     pub(super) follows: fn(u8) -> bool,
     pub(super) guard: Guard,
 }
 
 impl Pattern {
-    /// From regex syntax.
+    /// Parses a pattern in regex syntax.
     pub(super) fn new(name: &str, pattern: &str) -> Result<Self, RedactError> {
         let hir = shape::parse(pattern).map_err(|source| RedactError::Syntax { name: name.into(), source })?;
         let refused = || (name.to_owned(), pattern.to_owned());
@@ -64,7 +64,7 @@ impl Pattern {
         self
     }
 
-    /// Goes on over all that `class` has.
+    /// Extends a match over all following characters of `class`.
     fn tailed(mut self, class: &str) -> Result<Self, RedactError> {
         let class = shape::parse(class).map_err(|source| RedactError::Syntax { name: self.name.clone(), source })?;
         self.tail = Tail::all(&class);
@@ -93,7 +93,8 @@ pub(super) fn cards() -> Result<Vec<Pattern>, RedactError> {
 
 /// API keys and tokens, by the shapes their issuers gave them.
 pub(super) fn keys() -> Result<Vec<Pattern>, RedactError> {
-    /// The prefix and the least that follows it; up to the bound, a run is held back, and past it swallowed.
+    /// The prefix, and how many characters follow at least and at most. A run up to the bound is held back; what is longer
+    /// belongs to the match as its tail.
     const KEYS: [&str; 7] = [
         r"(?-u)sk-[A-Za-z0-9_-]{20,256}", // OpenAI, Anthropic and those who copied them
         r"(?-u)[prs]k_(?:live|test)_[A-Za-z0-9]{16,256}", // Stripe
@@ -120,7 +121,7 @@ fn apart(before: u8) -> bool {
     !before.is_ascii_alphanumeric()
 }
 
-/// No digit follows, and the last one checks the others (Luhn).
+/// Whether no digit follows and the check digit is right (Luhn).
 fn checks_out(found: &[u8], after: Option<u8>) -> bool {
     if after.is_some_and(|byte| byte.is_ascii_digit()) {
         return false;

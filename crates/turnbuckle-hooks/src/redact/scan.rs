@@ -15,29 +15,29 @@ use turnbuckle::hook::TransformOutput;
 use super::Strategy;
 use super::engine::{Caches, Engine};
 
-/// How much text is taken in at once: what is held in memory is bounded by this and the longest match.
+/// How much text is processed at once. This and the longest match limit what is held in memory.
 const PIECE: usize = 8192;
 /// How many steps the judge may take at the end of a chunk, to let text go that the scout would still keep.
 const SETTLE: usize = 128;
-/// A word so long is judged before it is over.
+/// A word of this length is judged before it ends.
 const WORD: usize = 64;
-/// How much decided text is kept before it is forgotten: to move what is held back for every chunk would cost as much as
-/// to look at it.
+/// How much decided text is kept before it is removed: moving the held text for every chunk would cost as much as
+/// scanning it.
 const DECIDED: usize = 1024;
 
-/// Where one stream of text stands.
+/// The state of one stream of text.
 #[derive(Default)]
 pub(super) struct Scan {
-    /// Text that is decided on and not forgotten yet, and what is not decided on.
+    /// Decided text that is not removed yet, followed by undecided text.
     pub(super) held: String,
-    /// How much of it is decided on, and passed or replaced.
+    /// How much of it is decided: passed or replaced.
     done: usize,
     /// The last byte before it.
     before: Option<u8>,
-    /// How far the scout has come, and in what state it is.
+    /// How far the scout has come, and its state.
     scouted: usize,
     state: Option<LazyStateID>,
-    /// Where nothing was under way and nothing had been seen when the scout was last there: all before it is plain.
+    /// The last place where the scout had neither begun nor seen a match: all text before it is plain.
     rest: usize,
     /// Whether the scout saw a match since.
     seen: bool,
@@ -63,16 +63,16 @@ enum Verdict {
     Undecided,
 }
 
-/// A match on its way out.
+/// A match that is being replaced.
 struct Open {
     pattern: usize,
     chars: usize,
     last: [char; 4],
-    /// Of the match so far, for [`Strategy::Hash`].
+    /// The hash of the match so far, for [`Strategy::Hash`].
     hash: Option<Sha256>,
 }
 
-/// Everything a scan needs beside itself.
+/// What a scan works with besides its own state.
 pub(super) struct Tools<'a, 'b> {
     pub(super) engine: &'a Engine,
     pub(super) caches: &'a mut Caches,
@@ -116,7 +116,7 @@ impl Scan {
             self.seen = self.done < self.scouted;
         }
         self.pass(self.rest, tools);
-        // What began further back than the longest match is decided, wherever the scout is.
+        // A match that began further back than the longest match is decided, wherever the scout is.
         if self.waiting() > longest {
             let decided = self.held.floor_char_boundary(self.held.len() - longest);
             if !self.seen {
@@ -132,7 +132,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Whether nothing is held back but a part of one word: the judge is not asked to let that go in parts.
+    /// Whether only a part of one word is held back. The judge is not asked to release a word in parts.
     fn is_part_of_a_word(&self) -> bool {
         let waiting = &self.held.as_bytes()[self.done..];
         waiting.len() < WORD && !waiting.iter().any(u8::is_ascii_whitespace)
@@ -143,7 +143,7 @@ impl Scan {
         self.held.len() - self.done
     }
 
-    /// Runs the scout on; true when it came to rest after it had seen something.
+    /// Advances the scout. Returns true when it is back in its first state after it has seen something.
     fn scout(&mut self, tools: &mut Tools<'_, '_>) -> Result<bool, BoxError> {
         let (dfa, rests) = (&tools.engine.scout, tools.engine.rests);
         let cache = &mut tools.caches.scout;
@@ -153,7 +153,7 @@ impl Scan {
             None => dfa.start_state(cache, &start::Config::new().look_behind(self.byte_before(self.scouted)))?,
         };
         for (at, byte) in bytes.iter().enumerate().skip(self.scouted) {
-            // Within a word most steps are known, from a state that means nothing to one that means nothing.
+            // Within a word most steps lead from one ordinary state to another and are cached.
             if !state.is_tagged() {
                 let next = dfa.next_state_untagged(cache, state, *byte);
                 if !next.is_tagged() {
@@ -178,7 +178,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// Decides, from left to right, on all matches that begin before `limit`, as far as the text is there for it.
+    /// Decides, from left to right, on all matches that begin before `limit`, as far as there is enough text.
     fn judge(&mut self, limit: usize, mut steps: usize, last: bool, tools: &mut Tools<'_, '_>) -> Result<(), BoxError> {
         let mut at = self.trial.as_ref().map_or(self.done, |trial| trial.start);
         while at < limit {
@@ -224,7 +224,7 @@ impl Scan {
         };
         let bytes = self.held.as_bytes();
         while !trial.state.is_dead() {
-            // The automaton tells of a match one byte after it.
+            // The automaton reports a match one byte after its end.
             let after = bytes.get(trial.at).copied();
             trial.state = match after {
                 Some(byte) if *steps > 0 => judge.next_state(cache, trial.state, byte)?,
@@ -252,14 +252,14 @@ impl Scan {
         Ok(trial.best.map_or(Verdict::Plain, |(end, pattern)| Verdict::Match { end, pattern }))
     }
 
-    /// Goes on with the match under way over its tail; false when more text could be part of it.
+    /// Extends the open match over its tail. Returns false when more text could belong to it.
     fn swallow(&mut self, last: bool, tools: &mut Tools<'_, '_>) -> bool {
         let Some(open) = &self.open else { return true };
         let (taken, more) = tools.engine.patterns[open.pattern].tail.take(&self.held[self.done..]);
         self.take(self.done + taken, tools);
         let more = more && !last;
         if more || self.done > self.scouted {
-            // The scout begins anew where the match ends.
+            // The scout starts again where the match ends.
             (self.scouted, self.rest, self.state, self.seen) = (self.done, self.done, None, false);
         }
         if !more && let Some(open) = self.open.take() {
@@ -268,7 +268,7 @@ impl Scan {
         !more
     }
 
-    /// Lets plain text through, up to here.
+    /// Passes plain text up to this place.
     fn pass(&mut self, to: usize, tools: &mut Tools<'_, '_>) {
         if to <= self.done {
             return;
@@ -281,7 +281,7 @@ impl Scan {
         }
     }
 
-    /// Takes text into the match under way, up to here.
+    /// Adds text up to this place to the open match.
     fn take(&mut self, to: usize, tools: &mut Tools<'_, '_>) {
         if let Some(open) = &mut self.open {
             open.take(&self.held[self.done..to], tools);
@@ -289,7 +289,7 @@ impl Scan {
         }
     }
 
-    /// Forgets what is decided on, when it is much or all there is.
+    /// Removes decided text, when it is much or all there is.
     fn trim(&mut self) {
         if self.done < DECIDED && self.done < self.held.len() {
             return;

@@ -3,7 +3,7 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
-/// How often the looser twin still counts.
+/// Up to which count the looser pattern keeps a repetition exact.
 const COUNTED: u32 = 32;
 
 /// Regex syntax, with captures dropped and word boundaries made ASCII (the automata know no others).
@@ -35,8 +35,8 @@ fn repeat(sub: Hir, min: u32, max: Option<u32>, greedy: bool) -> Hir {
     Hir::repetition(Repetition { min, max, greedy, sub: Box::new(sub) })
 }
 
-/// Matches, and is alive, wherever `hir` is, and in more places: long repetitions are not counted to their end. Its
-/// automaton is small however high the bounds are.
+/// A looser pattern that matches wherever `hir` does, and in more places: long repetitions are not counted to their end.
+/// Its automaton is small even for high bounds.
 pub(super) fn loosen(hir: &Hir) -> Hir {
     fresh(&uncounted(hir))
 }
@@ -54,8 +54,8 @@ fn uncounted(hir: &Hir) -> Hir {
     }
 }
 
-/// The same language, written so that what a match begins with is never come back to: `a+b` as `aa*b`, `-?a` as
-/// `-a|a`. Then an automaton that is in its first state has no match under way.
+/// The same language, written so that the states in which a match begins are not reached again: `a+b` as `aa*b`, `-?a`
+/// as `-a|a`. Then an automaton in its first state has not begun a match.
 fn fresh(hir: &Hir) -> Hir {
     match hir.kind() {
         HirKind::Repetition(r) if r.min == 0 => Hir::alternation(vec![begun(r), Hir::empty()]),
@@ -81,30 +81,30 @@ fn fresh_concat(parts: &[Hir]) -> Hir {
     }
 }
 
-/// The characters that a match may not be followed by: they are taken as more of it.
+/// The characters that extend a match when they follow it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tail {
     ascii: u128,
     wide: Vec<(char, char)>,
-    /// Taken as well, where one of the others comes after it.
+    /// A character that extends the match only if one of the others follows it.
     joint: Option<char>,
 }
 
 impl Tail {
-    /// Of the characters that the last repetition of a pattern repeats.
+    /// The characters of the last repetition in a pattern.
     pub(super) fn of(hir: &Hir) -> Self {
         let mut tail = Self::default();
         tail.add_end(hir);
         tail
     }
 
-    /// With a character that joins two runs.
+    /// Adds a character that joins two runs.
     pub(super) fn joined_by(mut self, joint: char) -> Self {
         self.joint = Some(joint);
         self
     }
 
-    /// Of all characters of a class.
+    /// All characters of a class.
     pub(super) fn all(hir: &Hir) -> Self {
         let mut tail = Self::default();
         tail.add_class(hir);
@@ -158,7 +158,7 @@ impl Tail {
         self.wide.iter().any(|(first, last)| (*first..=*last).contains(&c))
     }
 
-    /// How many bytes of `text` go on with the match, and whether more text could go on with it too.
+    /// How many bytes of `text` extend the match, and whether further text could extend it as well.
     pub(super) fn take(&self, text: &str) -> (usize, bool) {
         let mut taken = 0;
         let mut chars = text.char_indices().peekable();

@@ -7,7 +7,7 @@ use turnbuckle::model::Request;
 
 use super::calls::Call;
 
-/// `anthropic:claude` is the model `claude` of the provider `anthropic`; a name without a provider is its own.
+/// Splits `anthropic:claude` into the provider `anthropic` and the model `claude`. A name without a provider is both.
 pub(super) fn provider_and_model(name: &str) -> (String, String) {
     let (provider, model) = name.split_once(':').unwrap_or((name, name));
     // `openai@http://…:MODEL`: an address is no provider.
@@ -16,7 +16,7 @@ pub(super) fn provider_and_model(name: &str) -> (String, String) {
     (provider.to_owned(), model.to_owned())
 }
 
-/// What a measurement of a model call is counted by.
+/// The attributes of the metrics of a model call.
 pub(super) fn of_chat(call: &Call) -> Vec<KeyValue> {
     let (provider, model) = provider_and_model(&call.model);
     let mut all = vec![
@@ -30,7 +30,7 @@ pub(super) fn of_chat(call: &Call) -> Vec<KeyValue> {
     all
 }
 
-/// What else stands on its span.
+/// The attributes that only its span has.
 pub(super) fn of_chat_span(call: &Call) -> Vec<KeyValue> {
     let mut all = of_chat(call);
     let count = |name: &'static str, count: u64| KeyValue::new(name, i64::try_from(count).unwrap_or(i64::MAX));
@@ -68,7 +68,7 @@ fn finish(reason: StopReason) -> &'static str {
     }
 }
 
-/// The messages as the conventions write them.
+/// The messages in the JSON form of the semantic conventions.
 fn input(request: &Request) -> String {
     let message = |message: &Message| match message {
         Message::Assistant { content, calls } => {

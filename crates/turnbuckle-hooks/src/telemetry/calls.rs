@@ -8,7 +8,7 @@ use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::{Content, Message, Reply, Timestamp, Turn, TurnId};
 
-/// More turns, or more calls of one, are not kept: somebody stopped listening.
+/// How many turns, and how many calls of one turn, are kept. More pile up only if events are no longer delivered.
 const MOST_TURNS: usize = 10_000;
 const MOST_CALLS: usize = 1_000;
 
@@ -21,9 +21,10 @@ pub(super) struct Call {
     pub(super) first_chunk: Option<Duration>,
     pub(super) usage: Usage,
     pub(super) result: Result<StopReason, &'static str>,
-    /// What the turn's stage had assembled: the same for all calls of one stage, and kept alive so that it stays unique.
+    /// The messages of the request. All calls of one stage share the allocation, whose address identifies the stage; it
+    /// is kept alive so that the address is not reused.
     context: Option<Arc<Vec<Message>>>,
-    /// What went in and came out, if that is to be sent.
+    /// The request and the reply, if content is sent.
     pub(super) said: Option<(Request, Option<Content>)>,
 }
 
@@ -33,7 +34,7 @@ impl Call {
     }
 }
 
-/// By turn, until its events are taken up.
+/// The finished calls of each turn, until its events are processed.
 #[derive(Debug, Default)]
 pub(super) struct Calls(Mutex<HashMap<TurnId, Vec<Call>>>);
 
@@ -42,8 +43,8 @@ impl Calls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calls of the next stage that made any, if they began before it was over. What is told comes later than what
-    /// happens: calls of stages to come may be here already.
+    /// Takes the calls of the oldest stage that made any, if they began before the stage was over. Events arrive later
+    /// than calls, so calls of later stages may be here already.
     pub(super) fn of_stage(&self, turn: &TurnId, over: SystemTime) -> Vec<Call> {
         let mut turns = self.lock();
         let Some(calls) = turns.get_mut(turn) else { return Vec::new() };
@@ -53,7 +54,7 @@ impl Calls {
         calls.drain(..count).collect()
     }
 
-    /// What is left of a turn that is over.
+    /// Takes the remaining calls of a turn that is over.
     pub(super) fn rest(&self, turn: &TurnId) -> Vec<Call> {
         self.lock().remove(turn).unwrap_or_default()
     }
@@ -70,7 +71,7 @@ impl Calls {
     }
 }
 
-/// A call under way. Dropped without an end, it was cancelled.
+/// A running call. Dropped before it ended, it counts as cancelled.
 pub(super) struct Watch<'a> {
     calls: &'a Calls,
     turn: &'a Turn,
@@ -126,7 +127,7 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// `error.type`: few values, so that they can be counted.
+/// The `error.type` of an error: one of a few values, so that metrics can group by it.
 fn kind(error: &ModelError) -> &'static str {
     match error {
         ModelError::Status { status: 429, .. } => "429",
@@ -146,7 +147,7 @@ pub(super) fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(at.as_millis())
 }
 
-/// Passes everything on, and notes when the first piece came.
+/// Forwards everything and records when the first chunk came.
 pub(super) struct FirstChunk<'s, 'a> {
     out: &'s mut dyn Sink,
     watch: &'s mut Watch<'a>,

@@ -9,10 +9,10 @@ use turnbuckle::hooks::OptionError;
 
 /// How long one export may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a collector may answer, in bytes.
+/// The longest answer of a collector that is read, in bytes.
 const LONGEST_ANSWER: u64 = 64 * 1024;
 
-/// Refuses what is no HTTP address.
+/// Checks that the endpoint is an HTTP address.
 pub(super) fn check(endpoint: &str) -> Result<(), OptionError> {
     let parsed: ureq::http::Uri =
         endpoint.parse().map_err(|error| OptionError::new("endpoint", "is no address").because(error))?;
@@ -22,7 +22,7 @@ pub(super) fn check(endpoint: &str) -> Result<(), OptionError> {
     }
 }
 
-/// Blocks: the SDK calls it from threads that are there for it.
+/// A blocking HTTP client: the SDK calls it from threads of its own.
 #[derive(Debug)]
 pub(super) struct Client(ureq::Agent);
 

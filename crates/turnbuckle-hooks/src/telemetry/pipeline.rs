@@ -14,10 +14,10 @@ use super::TelemetryOptions;
 use super::http::Client;
 
 const SCOPE: &str = "turnbuckle";
-/// The end of the hook waits so long for what was not sent yet.
+/// How long dropping the hook waits for spans and metrics that are not sent yet.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// The conventions' advice for tokens.
+/// The histogram buckets that the conventions recommend for tokens.
 const TOKENS: [f64; 14] = [
     1.0,
     4.0,
@@ -34,10 +34,10 @@ const TOKENS: [f64; 14] = [
     16_777_216.0,
     67_108_864.0,
 ];
-/// The conventions' advice for seconds.
+/// The histogram buckets that the conventions recommend for seconds.
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-/// Everything that spans and measurements are given to.
+/// The tracer and the instruments.
 pub(super) struct Pipeline {
     pub(super) tracer: SdkTracer,
     pub(super) chat: Histogram<f64>,
@@ -46,12 +46,12 @@ pub(super) struct Pipeline {
     pub(super) agent: Histogram<f64>,
     pub(super) tool: Histogram<f64>,
     pub(super) hook: Histogram<f64>,
-    /// Ours to shut down.
+    /// The providers that this hook made and must shut down.
     own: Option<(SdkTracerProvider, SdkMeterProvider)>,
 }
 
 impl Pipeline {
-    /// To providers that belong to somebody else.
+    /// Uses providers that the caller owns and shuts down.
     pub(super) fn lent(traces: &SdkTracerProvider, metrics: &SdkMeterProvider) -> Self {
         let meter = metrics.meter(SCOPE);
         Self {
@@ -70,7 +70,7 @@ impl Pipeline {
         }
     }
 
-    /// To a collector, over HTTP.
+    /// Sends to a collector over HTTP.
     pub(super) fn to_collector(options: &TelemetryOptions) -> Result<Self, BoxError> {
         let base = options.endpoint.trim_end_matches('/');
         let spans = SpanExporter::builder()
@@ -108,7 +108,7 @@ fn seconds(meter: &Meter, name: &'static str) -> Histogram<f64> {
 impl Drop for Pipeline {
     fn drop(&mut self) {
         if let Some((traces, metrics)) = self.own.take() {
-            // A collector that is gone is nothing that could be helped here.
+            // Fails if the collector is unreachable; there is nobody left to report that to.
             let _ = traces.shutdown_with_timeout(LINGER);
             let _ = metrics.shutdown_with_timeout(LINGER);
         }

@@ -16,23 +16,23 @@ use super::attributes::{of_chat, of_chat_span};
 use super::calls::{Call, Calls, system_time};
 use super::pipeline::Pipeline;
 
-/// More turns at once are not traced.
+/// How many turns are traced at once; further ones are not.
 const MOST_TURNS: usize = 10_000;
-/// Of so many turns that are over it is known where their background hooks belong.
+/// For how many finished turns the span is remembered, so that background hooks are attached to it.
 const RECENT: usize = 256;
 
-/// A turn under way.
+/// A running turn.
 struct Open {
     turn: TurnId,
     span: Context,
-    /// Unknown if another process began the turn.
+    /// `None` if another process began the turn.
     agent: Option<Text>,
     began: SystemTime,
     stage: Option<(ConversationState, Context)>,
     tools: HashMap<CallId, Tool>,
 }
 
-/// A tool call under way.
+/// A running tool call.
 struct Tool {
     name: Text,
     span: Option<Context>,
@@ -45,7 +45,7 @@ impl Open {
     }
 }
 
-/// What is open, by conversation.
+/// The running turns, by conversation.
 pub(super) struct Spans {
     content: bool,
     open: HashMap<ConversationId, Open>,
@@ -126,12 +126,12 @@ impl Spans {
         }
     }
 
-    /// The turn that is told of, if it is open.
+    /// The turn that the event belongs to, if it is running.
     fn open_of(&mut self, told: &FeedEvent) -> Option<&mut Open> {
         self.open.get_mut(&told.conversation).filter(|open| Some(&open.turn) == told.turn.as_ref())
     }
 
-    /// The turn's name comes after its first stage.
+    /// Names the span of a turn. The event that names the agent comes after that of the first stage, which began the span.
     fn started(&mut self, told: &FeedEvent, agent: &Text, by: &Author, at: SystemTime, to: &Pipeline) {
         if self.open_of(told).is_none() {
             self.begin(told, at, to);
@@ -158,7 +158,7 @@ impl Spans {
         self.open.insert(told.conversation.clone(), open);
     }
 
-    /// A sub-agent's conversation is `PARENT/CALL`.
+    /// The tool call that started a sub-agent's conversation, whose id is `PARENT/CALL`.
     fn parent(&self, conversation: &ConversationId) -> Context {
         let of_call = || {
             let (parent, call) = conversation.as_str().rsplit_once('/')?;
@@ -233,7 +233,7 @@ impl Spans {
         let content = self.content;
         let Some(open) = self.open_of(told) else { return };
         let Some(tool) = open.tools.remove(call) else { return };
-        // One that was denied or answered by a hook never started.
+        // A call that a hook denied or answered was never started.
         let span = match tool.span {
             Some(span) => span,
             None => start_tool(to, told, call, &tool.name, None, open.inner(), tool.began),
@@ -288,7 +288,7 @@ impl Spans {
     }
 }
 
-/// The stage is over, and with it the model calls that were made in it.
+/// Ends the span of a stage, with spans for the model calls that were made in it.
 fn leave_stage(open: &mut Open, told: &FeedEvent, at: SystemTime, calls: &Calls, to: &Pipeline) {
     let Some((state, span)) = open.stage.take() else { return };
     if state == ConversationState::Call {
@@ -354,7 +354,7 @@ fn start(
     parent.with_span(builder.start_with_context(&to.tracer, parent))
 }
 
-/// A clock that went back gives no time, not a negative one.
+/// The time between two timestamps; zero if the clock went back.
 fn since(began: SystemTime, at: SystemTime) -> f64 {
     at.duration_since(began).unwrap_or_default().as_secs_f64()
 }

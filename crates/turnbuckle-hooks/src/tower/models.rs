@@ -9,20 +9,20 @@ use turnbuckle::model::{ModelError, Request, Sink};
 use turnbuckle::{BoxError, BoxFuture, Reply, Turn};
 
 use super::Line;
-use super::spout::Spout;
+use super::shared_sink::SharedSink;
 
 /// One call of the model, as a layer sees it. The request may be changed; clones are further attempts at the same call.
 #[derive(Clone)]
 pub struct ModelCall {
-    /// What the model is sent.
+    /// The request that the model gets.
     pub request: Request,
     turn: Turn,
     next: OwnedModelNext,
-    spout: Spout,
+    shared_sink: SharedSink,
 }
 
 impl ModelCall {
-    /// The turn it is made in.
+    /// The turn that the call belongs to.
     pub fn turn(&self) -> &Turn {
         &self.turn
     }
@@ -34,7 +34,7 @@ impl fmt::Debug for ModelCall {
     }
 }
 
-/// What a layer is put around: runs the rest of the chain, and at its end the model.
+/// The service that a layer wraps: it runs the inner hooks, and finally the model.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ModelService;
@@ -49,8 +49,8 @@ impl Service<ModelCall> for ModelService {
     }
 
     fn call(&mut self, call: ModelCall) -> Self::Future {
-        let ModelCall { request, turn: _, next, mut spout } = call;
-        Box::pin(async move { Ok(next.run(&request, &mut spout).await?) })
+        let ModelCall { request, turn: _, next, mut shared_sink } = call;
+        Box::pin(async move { Ok(next.run(&request, &mut shared_sink).await?) })
     }
 }
 
@@ -82,14 +82,14 @@ where
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let spout = Spout::default();
+        let shared_sink = SharedSink::default();
         let (request, turn) = (request.clone(), turn.clone());
-        let call = ModelCall { request, turn, next: next.to_owned(), spout: spout.clone() };
-        spout.into_while(out, self.0.call(call)).await.map_err(|error| model_error(error.into()))
+        let call = ModelCall { request, turn, next: next.to_owned(), shared_sink: shared_sink.clone() };
+        shared_sink.into_while(out, self.0.call(call)).await.map_err(|error| model_error(error.into()))
     }
 }
 
-/// A model's error is handed back as it was; a layer's own is a connection that broke.
+/// Returns an error of the model unchanged; an error of the layer becomes a transport error.
 fn model_error(error: BoxError) -> ModelError {
     match error.downcast::<ModelError>() {
         Ok(error) => *error,

@@ -13,20 +13,20 @@ use super::Line;
 /// One call of a tool, as a layer sees it. Clones are further attempts at the same call.
 #[derive(Clone, Debug)]
 pub struct ToolTask {
-    /// What is called, and with what.
+    /// The tool call with its arguments.
     pub call: ToolCall,
     turn: Turn,
     next: OwnedToolNext,
 }
 
 impl ToolTask {
-    /// The turn it is made in.
+    /// The turn that the call belongs to.
     pub fn turn(&self) -> &Turn {
         &self.turn
     }
 }
 
-/// What a layer is put around: runs the rest of the chain, and at its end the tool.
+/// The service that a layer wraps: it runs the inner hooks, and finally the tool.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct ToolService;

@@ -35,7 +35,7 @@
 //! use turnbuckle::Agent;
 //!
 //! let broken = Script::of([ScriptReply::fails(500)]);
-//! // A script's entry k answers the k-th model call of the conversation, whoever was asked before.
+//! // A script's entry k answers the k-th model call of the conversation, calls of other models included.
 //! let spare = Script::says(["", "Hello from the second."]);
 //! let agent = Agent::builder("greeter", broken).hook(Fallback::to([Arc::new(spare) as _])?).build()?;
 //! assert_eq!(agent.run("hi").await?.text(), "Hello from the second.");

@@ -22,13 +22,13 @@
 //! |---|---|---|
 //! | `rules` | required | a list; of each rule exactly one of the next six |
 //! | `forbid` | | a pattern that must not match |
-//! | `phrases` | | texts that must not be there, upper and lower case alike: claims nobody may make |
+//! | `phrases` | | texts that must not be there, upper and lower case alike: claims that must not be made |
 //! | `require` | | a pattern that must match |
 //! | `min_chars`, `max_chars` | | characters |
 //! | `schema` | | a JSON schema, or the name of a file with one |
 //! | `then` | `"regenerate"` | or `"reject"`; with `forbid`, `phrases` and `max_chars` also `"modify"` |
 //! | `replace` | `""` | what `modify` puts in the place |
-//! | `reason` | what was broken | what the model, or the person, is told |
+//! | `reason` | what was broken | the reason that the model, or the person, reads |
 //!
 //! # Example
 //!

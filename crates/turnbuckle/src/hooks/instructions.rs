@@ -27,7 +27,7 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-//! use turnbuckle::hooks::{Instructions, InstructionsOptions};
+//! use turnbuckle::hooks::instructions::{Instructions, InstructionsOptions};
 //! use turnbuckle::testing::Recorder;
 //! use turnbuckle::{Agent, models::Script};
 //!

@@ -19,7 +19,7 @@
 //! | `pattern` | none | must match |
 //! | `forbid` | none | must not match |
 //! | `schema` | none | a JSON schema, or the name of a file with one; the text must be JSON that fits |
-//! | `reason` | what is wrong | what the person is told instead |
+//! | `reason` | what is wrong | the reason that the person reads instead |
 //! | `erase` | `false` | do not keep a message that is refused |
 //!
 //! # Example

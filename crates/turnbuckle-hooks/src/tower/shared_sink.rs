@@ -1,4 +1,5 @@
-//! What a model says on its way out of a service: a call is owned and may run anywhere, the sink is borrowed.
+//! A sink for a call that runs inside a service. Such a call owns its data and may run in any task, while the sink of a
+//! model call is borrowed, so chunks are queued here and forwarded by the task that owns the borrowed sink.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -15,16 +16,16 @@ enum Piece {
 
 #[derive(Default)]
 struct Inner {
-    /// Emptied whenever the call is polled, so it holds what was said since then.
+    /// The chunks since the call was polled last; forwarded at each poll.
     pieces: Vec<Piece>,
     waker: Option<Waker>,
 }
 
-/// A sink that anybody can hold. Clones are the same one.
+/// An owned sink. Clones share one queue.
 #[derive(Clone, Default)]
-pub(super) struct Spout(Arc<Mutex<Inner>>);
+pub(super) struct SharedSink(Arc<Mutex<Inner>>);
 
-impl Spout {
+impl SharedSink {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,11 +40,11 @@ impl Spout {
         }
     }
 
-    /// Runs `call`, and passes on what is said meanwhile.
+    /// Runs `call` and forwards to `out` what is pushed meanwhile.
     pub(super) async fn into_while<T>(self, out: &mut dyn Sink, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         poll_fn(|cx| {
-            // Before the call is polled: what another task pushes from here on wakes us.
+            // Set before the call is polled, so that a push from another task after this point wakes this one.
             self.lock().waker = Some(cx.waker().clone());
             let polled = call.as_mut().poll(cx);
             let pieces = std::mem::take(&mut self.lock().pieces);
@@ -60,7 +61,7 @@ impl Spout {
     }
 }
 
-impl Sink for Spout {
+impl Sink for SharedSink {
     fn begin(&mut self, attempt: u32) {
         self.push(Piece::Begin(attempt));
     }
