@@ -114,7 +114,7 @@ async fn a_turn_beyond_the_budget_ends_exhausted() {
     let model = Puppet::new([Act::Adds(1, 1)]);
     let monitor = Monitor::new(MonitorOptions { budget: Some(3), ..options() }, None).unwrap();
     let agent = Agent::builder("a", model.clone()).tool(super::kit::add()).hook(monitor).build().unwrap();
-    let ended = agent.run("loop").await.unwrap();
+    let Err(turnbuckle::RunError::NotCompleted(ended)) = agent.run("loop").await else { panic!("it completed") };
     assert_eq!((ended.outcome, model.calls()), (Outcome::Exhausted, 3));
 }
 

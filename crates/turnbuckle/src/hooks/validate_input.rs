@@ -27,11 +27,11 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use turnbuckle::hooks::validate_input::{ValidateInput, ValidateInputOptions};
-//! use turnbuckle::{Agent, Outcome, models::Script};
+//! use turnbuckle::{Agent, Outcome, RunError, models::Script};
 //!
 //! let options = ValidateInputOptions { max_chars: 10, ..ValidateInputOptions::default() };
 //! let agent = Agent::builder("brief", Script::says(["never asked"])).hook(ValidateInput::new(options)?).build()?;
-//! let ended = agent.run("a message that is too long").await?;
+//! let Err(RunError::NotCompleted(ended)) = agent.run("a message that is too long").await else { panic!("it completed") };
 //! assert_eq!(ended.outcome, Outcome::Halted);
 //! assert_eq!(ended.reason.as_deref(), Some("the message has 26 characters, and 10 are the most"));
 //! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
