@@ -87,7 +87,7 @@ impl Agent {
         AgentBuilder::new(name.into(), Arc::new(model))
     }
 
-    /// Its name.
+    /// The agent's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }

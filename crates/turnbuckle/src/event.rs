@@ -75,18 +75,18 @@ pub enum EventKind {
     },
     /// The model asked for a tool.
     ToolCall {
-        /// Which call.
+        /// The call's id.
         call: CallId,
         /// The tool's name.
         name: Text,
         /// As the model gave them.
         arguments: Arc<Value>,
-        /// Who runs it.
+        /// Who runs the tool.
         executor: Executor,
     },
     /// A server tool is about to have its effect.
     ToolStarted {
-        /// Which call.
+        /// The call's id.
         call: CallId,
         /// The arguments it runs with.
         arguments: Arc<Value>,
@@ -97,7 +97,7 @@ pub enum EventKind {
     },
     /// The one result of a call.
     ToolResult {
-        /// Which call.
+        /// The call's id.
         call: CallId,
         /// Whether the tool did what it was asked.
         ok: bool,
@@ -116,13 +116,13 @@ pub enum EventKind {
     },
     /// A suspended call was answered.
     Resolution {
-        /// Which call.
+        /// The call's id.
         call: CallId,
         /// The answer.
         decision: Resolved,
         /// Who gave it.
         by: Author,
-        /// Why.
+        /// The reason that was given.
         reason: Option<Text>,
     },
     /// Stop hooks refused to let the turn end.
@@ -242,7 +242,7 @@ pub enum Question {
     Pause {
         /// Which hook.
         hook: Text,
-        /// Why.
+        /// The reason that was given.
         reason: Text,
     },
 }
@@ -251,9 +251,9 @@ pub enum Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolved {
-    /// Yes.
+    /// It may run, or the turn may end.
     Approved,
-    /// No.
+    /// It may not.
     Denied,
     /// With a result.
     Answered,
@@ -380,7 +380,7 @@ pub enum Cause {
     ContextTooLarge {
         /// What it would hold, in tokens.
         size: u64,
-        /// `context_tokens`.
+        /// What `context_tokens` allows.
         limit: u64,
     },
     /// A limit of the turn was reached.

@@ -24,12 +24,13 @@ use crate::point::Point;
 use crate::record::{Decision, Record};
 use crate::scope::Author;
 
-/// Where in the order of both planes something was told: `EPOCH-POSITION`. A new writer begins a new epoch.
+/// The place of an event in the order of all log and live events of a conversation: `EPOCH-POSITION`. A new writer begins
+/// a new epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cursor {
-    /// Which writer.
+    /// The writer's claim.
     pub epoch: u64,
-    /// Its how-manieth word.
+    /// The position within the epoch, from 1.
     pub position: u64,
 }
 
@@ -60,7 +61,7 @@ impl<'de> Deserialize<'de> for Cursor {
     }
 }
 
-/// What is only told: losing one loses nothing.
+/// An event that is not in the log: losing one loses nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the fields say what they are; the table in the docs has the rest")]
@@ -151,27 +152,27 @@ pub enum ConversationState {
     End,
 }
 
-/// One thing told, of either plane.
+/// One event of the feed: a log event or a live event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedEvent {
-    /// In which conversation.
+    /// The conversation it belongs to.
     pub conversation: ConversationId,
-    /// Of which turn; none between turns.
+    /// The turn it belongs to; none between turns.
     pub turn: Option<TurnId>,
-    /// Where in the order.
+    /// Its place in the order.
     pub cursor: Cursor,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// What.
+    /// The event itself.
     pub item: FeedItem,
 }
 
-/// Which plane.
+/// A log event or a live event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedItem {
-    /// It stands in the log.
+    /// It is in the log.
     Log(Arc<Event>),
-    /// It is only told.
+    /// It is not in the log.
     Live(LiveEvent),
 }
 

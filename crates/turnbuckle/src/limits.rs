@@ -72,7 +72,7 @@ pub struct RemainingBudget {
     pub model_calls: u32,
     /// Tokens, read and written.
     pub tokens: Option<u64>,
-    /// Dollars.
+    /// Money, in dollars.
     pub cost: Option<f64>,
 }
 

@@ -159,7 +159,7 @@ pub enum Message {
     },
     /// The result of one call.
     Result {
-        /// Which call.
+        /// The call's id.
         call: CallId,
         /// The tool's name.
         name: Text,

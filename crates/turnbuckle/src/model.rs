@@ -246,7 +246,7 @@ pub enum ModelError {
     /// A wrap failed.
     #[error("hook {hook} failed around the model call: {cause}")]
     Hook {
-        /// Which.
+        /// The hook's name.
         hook: Text,
         /// What it said.
         cause: crate::record::HookFailure,
@@ -254,7 +254,7 @@ pub enum ModelError {
     /// A wrap did not let the call through: a rate limit, an open circuit.
     #[error("the model was not asked: {why}")]
     NotAsked {
-        /// Why not.
+        /// What is wrong, for people.
         why: String,
         /// When it may be asked again, if that is known.
         retry_after: Option<Duration>,

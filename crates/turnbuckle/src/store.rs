@@ -1,7 +1,7 @@
 //! The store contract: one trait, one conformance suite, many implementations.
 //!
-//! A store keeps a conversation's log, what stands beside it, its inbox and its outbox. Writing needs a claim, and the
-//! store itself refuses a write under an old epoch or at a wrong seq: a zombie writer runs into it.
+//! A store keeps a conversation's log, the scratch of its open turn, its inbox and its outbox. Writing needs a claim, and
+//! the store itself refuses a write under an old epoch or at a wrong seq, so a writer that was thought dead cannot write.
 
 mod inbox;
 mod job;
@@ -30,11 +30,11 @@ use crate::scope::Actor;
 pub const LEASE: Duration = Duration::from_secs(15);
 /// How often a writer at work renews its claim.
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// How many messages an inbox holds, and how many letters of other kinds. Counted apart: a flood of messages must not keep
-/// a cancellation out.
+/// How many messages an inbox holds, and how many items of other kinds. They are counted separately, so that a flood of
+/// messages does not keep a cancellation out.
 pub const MAX_INBOX: usize = 1_000;
 
-/// What a store answers, at once or later: a store that has the answer needs no allocation to give it.
+/// What a store's methods return. A store that has the answer at once needs no allocation to give it.
 pub enum StoreFuture<'a, T> {
     /// It is there.
     Now(Ready<Result<T, StoreError>>),
@@ -88,7 +88,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::AlreadyAnswered`] if the inbox has an answer to it. So the first stored answer wins.
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()>;
 
-    /// Letters not yet taken up, oldest first: all of them, or those that somebody at work must look at again and again.
+    /// Inbox items that no write has taken up, oldest first: all of them, or only orders, which a running turn reads again
+    /// and again.
     fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>>;
 
     /// Makes `writer` the one writer; [`StoreError::InUse`] while another's lease holds.
@@ -112,7 +113,7 @@ pub trait Store: Send + Sync + 'static {
     /// Whether a tool call or a suspension of this id is anywhere in the log.
     fn has_call<'a>(&'a self, id: &'a ConversationId, call: &'a CallId) -> StoreFuture<'a, bool>;
 
-    /// What the open turn needs to go on, for those who only look.
+    /// The scratch of the open turn, for readers that do not claim the conversation.
     fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>>;
 
     /// What hooks did in a turn, in the order in which they finished.
@@ -133,10 +134,10 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a job that is done, or stores how it failed. One that is gone stays gone.
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()>;
 
-    /// Conversations in which something is to be done and nobody does it, at most `most`: a turn that a crash left, a
-    /// letter, a question that lapsed, a job. In the order of their ids, and only those behind `after`: whoever goes on
-    /// behind the last one comes to all of them, also if some stay due whatever is done. Conversations of sub-agents are
-    /// their parents' concern, and never due; their jobs make due the conversation of the main agent.
+    /// Conversations in which something is to be done and no writer is at work, at most `most`: a turn that a crash left, an
+    /// inbox item, a question that expired, a job. They come in the order of their ids, and only those behind `after`, so
+    /// that a caller who goes on behind the last one reaches all of them, even if some stay due. Conversations of sub-agents
+    /// are never due: their parents take care of them, and their jobs make the main agent's conversation due.
     fn due<'a>(
         &'a self,
         now: Timestamp,
@@ -189,7 +190,7 @@ pub struct Batch<'a> {
     pub events: &'a [Arc<Event>],
     /// The last event's seq before these.
     pub expected_seq: u64,
-    /// The letters that this write takes up.
+    /// Ids of the inbox items that this write takes up: they are removed.
     pub take: &'a [Text],
     /// What becomes of what stands beside the log.
     pub scratch: ScratchWrite<'a>,
@@ -236,7 +237,7 @@ impl<'a> Batch<'a> {
 /// What becomes of what stands beside the log.
 #[derive(Clone, Copy, Debug)]
 pub enum ScratchWrite<'a> {
-    /// Nothing.
+    /// It stays as it is.
     Keep,
     /// It is replaced.
     Put(&'a Scratch),
@@ -244,7 +245,7 @@ pub enum ScratchWrite<'a> {
     Delete,
 }
 
-/// Where a conversation stands, as far as others must know: whether somebody should take it up.
+/// What a conversation is doing, as far as other processes must know to decide whether to take it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConversationStatus {
     /// No turn is open.
@@ -264,7 +265,7 @@ pub enum ConversationStatus {
 pub struct ConversationSummary {
     /// The conversation.
     pub id: ConversationId,
-    /// Whose.
+    /// Who owns it.
     pub owner: Actor,
     /// When it was opened.
     pub opened: Timestamp,
@@ -272,9 +273,9 @@ pub struct ConversationSummary {
     pub written: Timestamp,
     /// Of the last event.
     pub seq: u64,
-    /// Where it stands.
+    /// What it is doing.
     pub status: ConversationStatus,
-    /// Until when somebody has it; `None` if nobody has, or if whoever had it is known to be gone.
+    /// Until when a writer's claim holds; `None` if there is none, or if its process is known to be gone.
     pub held: Option<Timestamp>,
 }
 
@@ -317,7 +318,7 @@ pub enum StoreError {
         /// The conversation.
         id: ConversationId,
     },
-    /// As many letters as may wait do so already.
+    /// The inbox holds as many items of this kind as it may.
     Full {
         /// The conversation.
         id: ConversationId,

@@ -32,7 +32,7 @@ pub trait Tool: Send + Sync + 'static {
 pub struct Spec {
     /// What the model is told.
     pub definition: Definition,
-    /// Who runs it.
+    /// Who runs the tool.
     pub executor: Executor,
     /// Who must allow it.
     pub approval: Approval,
@@ -72,7 +72,7 @@ impl Spec {
 /// Who must allow a call. For server and client tools only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
-    /// Nobody.
+    /// Nobody has to.
     NotRequired,
     /// A person, or a hook that approves.
     Required,

@@ -1,5 +1,6 @@
 //! A conversation as text: what each stage did, one line each.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,8 @@ struct Tracer {
     discarded: usize,
     /// A reply whose calls are still coming, and how long it took.
     reply: Option<(String, Duration)>,
-    calls: Vec<(CallId, String)>,
+    /// Calls as they are shown, with the arguments they run with.
+    calls: HashMap<CallId, String>,
     /// Whether times are shown.
     times: bool,
     /// When the event before was written.
@@ -123,7 +125,7 @@ impl Tracer {
                 if let Some((reply, _)) = &mut self.reply {
                     *reply = format!("{reply} {shown}").trim_start().to_owned();
                 }
-                self.calls.push((call.clone(), shown));
+                self.calls.insert(call.clone(), shown);
             }
             EventKind::ToolStarted { call, arguments, .. } => self.started(call, arguments),
             EventKind::ToolResult { call, ok, content } => {
@@ -152,14 +154,14 @@ impl Tracer {
 
     /// A hook may have rewritten the arguments.
     fn started(&mut self, call: &CallId, arguments: &Value) {
-        if let Some((_, shown_call)) = self.calls.iter_mut().find(|(id, _)| id == call) {
+        if let Some(shown_call) = self.calls.get_mut(call) {
             let name: Text = shown_call.split('(').next().unwrap_or_default().into();
             *shown_call = shown(&name, arguments);
         }
     }
 
     fn shown(&self, call: &CallId) -> String {
-        self.calls.iter().find(|(id, _)| id == call).map_or_else(|| call.to_string(), |(_, shown)| shown.clone())
+        self.calls.get(call).cloned().unwrap_or_else(|| call.to_string())
     }
 
     fn ended(&mut self, ended: &TurnEnded) {

@@ -12,7 +12,7 @@ const REMEMBERED: usize = 200;
 pub(super) enum Typed {
     /// It changed, or nothing did.
     Nothing,
-    /// Enter.
+    /// A whole line, ended with Enter.
     Line(String),
     /// Ctrl-D on an empty line.
     End,

@@ -30,9 +30,9 @@ pub(super) enum Key {
     EraseBehind,
     /// Ctrl-W: the word before it.
     EraseWord,
-    /// Ctrl-D.
+    /// Ctrl-D: the end of the input.
     EndOfInput,
-    /// Ctrl-L.
+    /// Ctrl-L: draws the screen again.
     Redraw,
 }
 

@@ -8,7 +8,7 @@ use super::reader::Section;
 use super::{Found, Over};
 use crate::problem::Problem;
 
-/// `[scope]`
+/// The section `[scope]`.
 #[derive(Debug, Default)]
 pub(crate) struct ScopePart {
     pub(crate) user: Option<Found<String>>,

@@ -9,7 +9,7 @@ use super::{Found, Over};
 use crate::problem::{Place, Problem};
 use crate::read_file::{CONFIGURATION, read_file};
 
-/// `[agent]`
+/// The section `[agent]`.
 #[derive(Debug, Default)]
 pub(crate) struct AgentPart {
     pub(crate) name: Option<Found<String>>,
@@ -69,7 +69,7 @@ impl Over for AgentPart {
 
 macro_rules! limits {
     ($($key:ident: $type:ty = $read:ident),+ $(,)?) => {
-        /// `[limits]`
+        /// The section `[limits]`.
         #[derive(Debug, Default)]
         pub(crate) struct LimitsPart {
             $(pub(crate) $key: Option<Found<$type>>,)+
@@ -118,7 +118,7 @@ limits! {
     approval_timeout: Duration = duration,
 }
 
-/// `[store]`
+/// The section `[store]`.
 #[derive(Debug, Default)]
 pub(crate) struct StorePart {
     pub(crate) url: Option<Found<String>>,
@@ -143,7 +143,7 @@ impl Over for StorePart {
     }
 }
 
-/// `[tools]`
+/// The section `[tools]`.
 #[derive(Debug, Default)]
 pub(crate) struct ToolsPart {
     pub(crate) builtin: Option<Found<Vec<Found<String>>>>,
@@ -168,7 +168,7 @@ impl Over for ToolsPart {
     }
 }
 
-/// `[[agents]]`
+/// One of the sections `[[agents]]`.
 #[derive(Debug)]
 pub(crate) struct SubAgentPart {
     pub(crate) name: Found<String>,

@@ -85,7 +85,7 @@ pub(crate) struct Ready {
     pub(crate) store: StoreName,
     /// Who is acting.
     pub(crate) scope: Scope,
-    /// Warnings.
+    /// Warnings that are shown before the turn.
     problems: Vec<Problem>,
     /// The model's name, as given.
     pub(crate) model: String,

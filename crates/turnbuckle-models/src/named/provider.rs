@@ -34,12 +34,12 @@ type Open = fn(&Name, &Environment, &Settings) -> Result<Arc<dyn Model>, NameErr
 /// How a name of a provider's model is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `PREFIX:MODEL`.
+    /// Written as `PREFIX:MODEL`.
     Model {
         /// For hints.
         example: &'static str,
     },
-    /// `PREFIX@URL:MODEL`.
+    /// Written as `PREFIX@URL:MODEL`.
     UrlAndModel {
         /// For hints.
         shown: &'static str,

@@ -38,15 +38,15 @@ pub enum BuildError {
     /// A name that cannot be one.
     #[error("{what} name {name:?} is not made of 1 to 64 of A-Z a-z 0-9 _ -")]
     BadName {
-        /// Of what.
+        /// What is named so: an agent or a tool.
         what: &'static str,
-        /// The name.
+        /// The name that was given.
         name: Text,
     },
     /// Two hooks, or members of groups, with one name.
     #[error("two hooks are named {hook:?}")]
     DuplicateHook {
-        /// The name.
+        /// The name that was given.
         hook: Text,
     },
     /// A hook with an empty name.
@@ -58,7 +58,7 @@ pub enum BuildError {
     /// Two tools with one name.
     #[error("two tools are named {tool:?}")]
     DuplicateTool {
-        /// The name.
+        /// The name that was given.
         tool: Text,
     },
     /// A name or a glob that means no tool of the agent.
@@ -76,9 +76,9 @@ pub enum BuildError {
         "tool {tool:?} requires approval, and is run by the {executor:?}: only server and client tools can be gated"
     )]
     IllegalGate {
-        /// Which.
+        /// The tool's name.
         tool: Text,
-        /// Who runs it.
+        /// Who runs the tool.
         executor: Executor,
     },
     /// The parameters of a tool are not the JSON schema of an object.
@@ -107,7 +107,7 @@ pub enum BuildError {
     /// A hook that may add more than all hooks together.
     #[error("hook {hook:?} may add {tokens} tokens, and injection_reserve is {reserve}")]
     HookBeyondReserve {
-        /// Which.
+        /// The hook's name.
         hook: Text,
         /// Its `max_tokens`.
         tokens: u32,
@@ -117,13 +117,13 @@ pub enum BuildError {
     /// A limit that allows nothing.
     #[error("{limit} must not be 0")]
     ZeroLimit {
-        /// Which.
+        /// The limit's name in the configuration.
         limit: &'static str,
     },
     /// A setting that would be ignored.
     #[error("hook {hook:?} has {setting}, and implements no point that it applies to")]
     IdleSetting {
-        /// Which.
+        /// The hook's name.
         hook: Text,
         /// The setting.
         setting: &'static str,
@@ -134,7 +134,7 @@ pub enum BuildError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NamedBy {
-    /// [`AgentBuilder::approve`].
+    /// The list given to [`AgentBuilder::approve`].
     Approve,
     /// The `tools` of this hook.
     Hook(Text),

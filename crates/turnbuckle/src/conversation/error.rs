@@ -78,7 +78,7 @@ pub enum SendError {
     Hook {
         /// The conversation.
         hook: Text,
-        /// How.
+        /// How it failed.
         #[source]
         cause: HookFailure,
     },
@@ -117,17 +117,17 @@ pub enum ResolveError {
     /// Unknown, answered, expired, or about other arguments than those shown.
     #[error("the answer to call {call} is stale: {why}")]
     Stale {
-        /// Which call.
+        /// The call's id.
         call: CallId,
-        /// In which way.
+        /// What makes it stale, for people.
         why: Text,
     },
     /// Not an answer to this question.
     #[error("call {call} cannot be answered like that: {why}")]
     Unfit {
-        /// Which call.
+        /// The call's id.
         call: CallId,
-        /// Why not.
+        /// What is wrong, for people.
         why: Text,
     },
     /// There is no such conversation, or it is another's.
@@ -145,11 +145,11 @@ pub enum ResolveError {
     /// It is longer than an answer may be.
     #[error("the answer to call {call} is too long: it has {size} bytes, and {most} are the most")]
     TooLong {
-        /// Which call.
+        /// The call's id.
         call: CallId,
-        /// In bytes.
+        /// Its length in bytes.
         size: usize,
-        /// In bytes.
+        /// The longest that is allowed, in bytes.
         most: usize,
     },
     /// More is asked of the conversation at once than may wait.

@@ -255,7 +255,7 @@ impl RingReader {
         }
     }
 
-    /// The next word, or how many were missed; `None` when the plane is gone.
+    /// The next event, or how many were missed; `None` when the feed is gone.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>> {
         // A viewer that always finds something lets others run, too.
         let budget = ready!(poll_proceed(cx));

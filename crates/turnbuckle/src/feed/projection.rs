@@ -49,7 +49,7 @@ pub struct Streaming {
 /// A tool under way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunningTool {
-    /// Which call.
+    /// The call's id.
     pub call: CallId,
     /// What it said last.
     pub progress: Option<Value>,
@@ -58,7 +58,7 @@ pub struct RunningTool {
 /// A call that waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pending {
-    /// Which call.
+    /// The call's id.
     pub call: CallId,
     /// What is asked.
     pub question: Question,
@@ -69,7 +69,7 @@ pub struct Pending {
 /// A hook under way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunningHook {
-    /// Its name.
+    /// The hook's name.
     pub hook: Text,
     /// Where it runs.
     pub point: Point,

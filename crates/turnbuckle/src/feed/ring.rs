@@ -1,6 +1,6 @@
 //! What lossy viewers share: the last words told, each kept until all of them have read it.
 //!
-//! It lives under the plane's lock, so telling takes one lock, and memory is as much as the slowest viewer is behind.
+//! It is protected by the feed's lock, so publishing takes one lock. It holds as much as the slowest viewer is behind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::FeedEvent;
 
 /// How many words a lossy viewer may be behind.
 const ROOM: usize = 1024;
-/// Enough for a plain turn; made by whoever subscribes, so that the turn does not make it.
+/// Enough for a plain turn. Allocated by the subscriber, so that the turn does not have to.
 const FIRST_ROOM: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Ring {
-    /// Words that somebody has not read yet, oldest first.
+    /// Events that at least one viewer has not read yet, oldest first.
     words: VecDeque<Word>,
     /// The number of the first of `words`, counted from 0.
     first: u64,

@@ -155,7 +155,7 @@ closure_hook! {
     background -> BackgroundFn, background(snapshot: &BackgroundContext => BackgroundContext) -> ()
 }
 closure_hook! {
-    /// A closure on every event of both planes.
+    /// A closure on every log and live event.
     observe -> ObserveFn, on_event(told: &Arc<FeedEvent> => Arc<FeedEvent>) -> ()
 }
 

@@ -114,7 +114,7 @@ pub enum AfterAgent {
 
 /// What a record and an event say of a decision.
 pub(crate) trait HookDecision {
-    /// Its name.
+    /// The name of the decision.
     fn decision(&self) -> Decision;
     /// Why, if the decision says so.
     fn reason(&self) -> Option<&Text> {

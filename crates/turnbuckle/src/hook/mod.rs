@@ -191,7 +191,7 @@ pub trait Hook: Send + Sync + 'static {
         Unhooked::new(Pass::<()>::new())
     }
 
-    /// Every event of both planes, in order, beside the turn. A slow observer slows the turn, to a deadline.
+    /// Every log and live event, in order, beside the turn. A slow observer slows the turn, to a deadline.
     ///
     /// Of its failures the first of a turn is told. With [`OnFailure::Block`] one ends the turn, and a turn does not
     /// complete before the observer has seen what was told of it.

@@ -171,7 +171,7 @@ impl OnStopContext {
 /// One tool call of a turn, with what came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolTrace {
-    /// Which call.
+    /// The call's id.
     pub call: CallId,
     /// The tool.
     pub name: Text,

@@ -37,7 +37,7 @@ fn system_clock() -> Arc<dyn Clock> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {
-    /// Fail.
+    /// The call fails.
     #[default]
     Error,
     /// Say the last entry again.
@@ -95,7 +95,7 @@ fn no_arguments() -> Value {
 pub struct ScriptFault {
     /// HTTP status.
     pub status: u16,
-    /// Seconds.
+    /// Seconds to wait.
     #[serde(default)]
     pub retry_after: Option<f64>,
     /// The provider's words.

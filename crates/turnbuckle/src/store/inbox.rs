@@ -1,4 +1,4 @@
-//! What lies in an inbox until the conversation's writer takes it up.
+//! What is in an inbox until the conversation's writer takes it up.
 
 use std::sync::Arc;
 
@@ -17,25 +17,25 @@ use crate::scope::Actor;
 pub struct InboxItem {
     /// Unique in the conversation. A message's is the id of the turn that it opens.
     pub id: Text,
-    /// Who wrote it. Whether they may was checked before it was delivered.
+    /// Who sent it. Whether they may was checked before it was stored.
     pub from: Actor,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// What it says.
+    /// What it asks for.
     #[serde(rename = "says")]
     pub kind: InboxKind,
 }
 
-/// Which letters of an inbox.
+/// Which items of an inbox to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboxFilter {
-    /// All.
+    /// All items.
     All,
-    /// What is asked of the writer. Messages, of which many may wait and which may be long, are left out.
+    /// Orders for the writer. Messages, of which many may wait and which may be long, are left out.
     Control,
 }
 
-/// What a [`InboxItem`] says.
+/// What an [`InboxItem`] asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -50,7 +50,7 @@ pub enum InboxKind {
     },
     /// The answer to a suspended call.
     Answer {
-        /// Which call.
+        /// The call's id.
         call: CallId,
         /// The answer.
         answer: Answer,

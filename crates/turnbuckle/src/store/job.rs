@@ -81,7 +81,7 @@ impl JobSelector {
 pub struct JobLease<'a> {
     /// By which the store knows the process.
     pub writer: &'a Text,
-    /// Now.
+    /// When the lease begins: now.
     pub from: Timestamp,
     /// From now on.
     pub lasts: Duration,

@@ -15,7 +15,7 @@ use crate::scope::{Actor, Author};
 /// What a turn needs to go on and is not history. Deleted with `turn_ended`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scratch {
-    /// Whose.
+    /// The turn it belongs to.
     pub turn: TurnId,
     /// Who sent the message, roles included.
     pub actor: Actor,

@@ -37,7 +37,7 @@ struct Spent {
 pub(crate) struct Attempt {
     /// The model's name.
     pub(crate) model: Option<Text>,
-    /// Dollars.
+    /// Money, in dollars.
     pub(crate) cost: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Promises about what is left to be done: letters, jobs, and what is due.
+//! Promises about what is left to be done: inbox items, jobs, and what is due.
 
 use futures_util::future::join_all;
 

@@ -20,7 +20,7 @@ pub struct Report {
 pub struct Broken {
     /// Where the process died; `None`: it was not kept even without a crash.
     pub at: Option<Boundary>,
-    /// Which.
+    /// The promise that was broken.
     pub promise: Promise,
     /// What was seen instead.
     pub story: String,
