@@ -11,7 +11,7 @@ use turnbuckle::message::{Part, Reply, StopReason};
 use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
-use turnbuckle::{Agent, Message, Outcome, ToolCall, Turn};
+use turnbuckle::{Agent, Conversations, Message, Outcome, Scope, ToolCall, Turn};
 use turnbuckle_models::{Anthropic, Key, OpenAi, Timeouts};
 
 use crate::kit::{Ear, ask, asking, tool};
@@ -274,7 +274,8 @@ async fn a_judge_of_clients_finds_nothing_to_object_to_whatever_it_breaks() {
             let queued = post(&format!("{base}/_llmock/scenario"), json!({ "behaviors": behaviors })).await;
             assert!(queued["queued"].as_u64().unwrap_or_default() > 0, "{queued}");
             let agent = Agent::builder("a", model).hook(AsAdvised).build().unwrap();
-            let ended = agent.run(words(index, wire)).await.unwrap();
+            let conversations = Conversations::in_memory(agent);
+            let ended = conversations.run(words(index, wire), Scope::local()).await.unwrap();
             let hopeless = [2, 3].contains(&index);
             let outcome = if hopeless { Outcome::Failed } else { Outcome::Completed };
             assert_eq!(ended.outcome, outcome, "{}: {:?}", words(index, wire), ended.reason);
