@@ -5,8 +5,6 @@
 //! cargo run --example 10_lint_before_the_end
 //! ```
 
-use std::sync::Arc;
-
 use serde_json::json;
 use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hook::{HookExt, OnFailure, observe};
@@ -33,15 +31,14 @@ async fn main() -> Result<(), BoxError> {
     let lint = Lint::new(options, folder.path())?.on_failure(OnFailure::Block);
 
     let tools = Workspace::open(folder.path())?;
-    let mut agent =
-        Agent::builder("coder", model).hook(lint).hook(observe("viewer", |told: Arc<FeedEvent>| async move {
-            match &told.item {
-                FeedItem::Live(LiveEvent::HookProgress { hook, text }) => println!("{hook}: {text}"),
-                FeedItem::Live(LiveEvent::HookFinished { hook, decision, .. }) => println!("{hook}: {decision}"),
-                _ => {}
-            }
-            Ok(())
-        }));
+    let mut agent = Agent::builder("coder", model).hook(lint).hook(observe("viewer", |told: FeedEvent| async move {
+        match &told.item {
+            FeedItem::Live(LiveEvent::HookProgress { hook, text }) => println!("{hook}: {text}"),
+            FeedItem::Live(LiveEvent::HookFinished { hook, decision, .. }) => println!("{hook}: {decision}"),
+            _ => {}
+        }
+        Ok(())
+    }));
     for tool in Workspace::NAMES.iter().filter_map(|name| tools.tool(name)) {
         agent = agent.shared_tool(tool);
     }

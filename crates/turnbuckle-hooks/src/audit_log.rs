@@ -42,7 +42,6 @@ mod line;
 mod rotating;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -88,7 +87,7 @@ pub struct AuditLog {
 
 /// A line to be written.
 struct Entry {
-    told: Arc<FeedEvent>,
+    told: FeedEvent,
     /// Receives whether the line was written.
     written: oneshot::Sender<Result<(), BoxError>>,
 }
@@ -138,7 +137,7 @@ fn write_all(queue: &WorkQueue<Entry>, file: &mut Rotating, content: bool) {
 }
 
 impl Hook for AuditLog {
-    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+    async fn on_event(&self, told: &FeedEvent) -> Result<(), BoxError> {
         if !line::is_decision(&told.item) {
             return Ok(());
         }

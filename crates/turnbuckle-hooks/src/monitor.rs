@@ -310,7 +310,7 @@ impl Hook for Monitor {
         result
     }
 
-    async fn on_event(&self, event: &Arc<FeedEvent>) -> Result<(), BoxError> {
+    async fn on_event(&self, event: &FeedEvent) -> Result<(), BoxError> {
         if let FeedItem::Log(event) = &event.item
             && let EventKind::StopFeedback { .. } = &event.kind
         {

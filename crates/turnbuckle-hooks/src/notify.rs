@@ -41,7 +41,6 @@
 mod kind;
 mod post;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -87,7 +86,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Notify {
     events: Vec<String>,
-    worker: Worker<Arc<FeedEvent>>,
+    worker: Worker<FeedEvent>,
 }
 
 impl Notify {
@@ -110,7 +109,7 @@ impl Notify {
             return Err(OptionError::new("queue", format!("must be 1 to 10000, and is {queue}")));
         }
         let post = Post::new(&url, secret, time::checked("give_up_after", give_up_after)?, tries)?;
-        let work = move |queue: &WorkQueue<Arc<FeedEvent>>| {
+        let work = move |queue: &WorkQueue<FeedEvent>| {
             while let Some(told) = queue.next() {
                 if !post.send(&told) {
                     queue.count_lost(1);
@@ -127,7 +126,7 @@ impl Notify {
 }
 
 impl Hook for Notify {
-    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+    async fn on_event(&self, told: &FeedEvent) -> Result<(), BoxError> {
         if kind::of(&told.item).is_some_and(|kind| self.events.iter().any(|event| event == kind)) {
             // An event that does not fit into the queue is counted as lost.
             let _ = self.worker.push(told.clone());

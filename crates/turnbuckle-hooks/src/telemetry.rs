@@ -49,7 +49,7 @@ mod http;
 mod pipeline;
 mod spans;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -146,7 +146,7 @@ impl Hook for Telemetry {
         result
     }
 
-    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+    async fn on_event(&self, told: &FeedEvent) -> Result<(), BoxError> {
         let Some(pipeline) = self.pipeline() else { return Err("the OpenTelemetry exporter could not be made".into()) };
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         spans.take(told, &self.calls, pipeline);

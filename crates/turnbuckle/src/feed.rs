@@ -85,7 +85,7 @@ pub enum LiveEvent {
         replaced: bool,
     },
     /// A tool says how far it is; a string is its status line.
-    ToolProgress { call: CallId, payload: Value },
+    ToolProgress { call: CallId, payload: Arc<Value> },
     /// A hook did not finish at once.
     HookStarted { hook: Text, point: Point },
     /// A hook says what it is doing.
@@ -152,7 +152,7 @@ pub enum ConversationState {
     End,
 }
 
-/// One event of the feed: a log event or a live event.
+/// One event of the feed: a log event or a live event. Cheap to clone: what is large in it is shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedEvent {
     /// The conversation it belongs to.

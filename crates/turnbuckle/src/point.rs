@@ -40,7 +40,7 @@ macro_rules! with_points {
             /// Every turn, whatever the outcome.
             OnEnded, on_ended, Ignore, (ref report: TurnReport) -> ();
             /// Every log and live event.
-            OnEvent, on_event, Ignore, (ref event: Arc<FeedEvent>) -> ();
+            OnEvent, on_event, Ignore, (ref event: FeedEvent) -> ();
         }
     };
 }

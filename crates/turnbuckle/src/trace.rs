@@ -50,7 +50,7 @@ pub fn trace_with_times(log: &[Arc<Event>]) -> String {
 }
 
 /// [`trace`] of words told.
-pub fn trace_told(told: &[Arc<FeedEvent>], tools: usize) -> String {
+pub fn trace_told(told: &[FeedEvent], tools: usize) -> String {
     trace(told.iter().map(|told| &told.item), tools)
 }
 

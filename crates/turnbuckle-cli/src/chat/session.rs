@@ -3,7 +3,6 @@
 mod input;
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::conversation::Conversations;
@@ -182,7 +181,7 @@ impl Session {
         self.question = Some(pending);
     }
 
-    async fn told(&mut self, told: Option<Arc<FeedEvent>>) {
+    async fn told(&mut self, told: Option<FeedEvent>) {
         let Some(told) = told.filter(|told| !matches!(told.item, FeedItem::Live(LiveEvent::Lagged { .. }))) else {
             return self.catch_up().await;
         };

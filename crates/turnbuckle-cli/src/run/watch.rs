@@ -169,7 +169,7 @@ impl Watch {
                     unread = true;
                     self.cancel().await;
                 }
-                told = self.tail.next(), if !self.lost => self.show(told.as_deref()),
+                told = self.tail.next(), if !self.lost => self.show(told.as_ref()),
                 rest = &mut rest => return rest,
             }
         }
@@ -210,7 +210,7 @@ impl Watch {
         let told = async {
             while !self.resting && !self.lost {
                 let told = self.tail.next().await;
-                self.show(told.as_deref());
+                self.show(told.as_ref());
             }
         };
         // Without it nothing but the last word would be missing.
@@ -237,7 +237,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 () = self.signals.first() => return,
-                told = self.tail.next(), if !self.lost => self.show(told.as_deref()),
+                told = self.tail.next(), if !self.lost => self.show(told.as_ref()),
                 () = &mut drained => break,
             }
         }

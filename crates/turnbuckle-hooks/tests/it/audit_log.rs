@@ -154,7 +154,7 @@ async fn where_it_blocks_a_turn_completes_when_its_lines_are_written() {
 struct Shared(Arc<AuditLog>);
 
 impl turnbuckle::hook::Hook for Shared {
-    async fn on_event(&self, told: &Arc<turnbuckle::feed::FeedEvent>) -> Result<(), turnbuckle::BoxError> {
+    async fn on_event(&self, told: &turnbuckle::feed::FeedEvent) -> Result<(), turnbuckle::BoxError> {
         self.0.on_event(told).await
     }
 }

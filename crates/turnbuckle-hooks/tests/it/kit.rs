@@ -139,8 +139,8 @@ pub async fn settle() {
 }
 
 /// The notices told, as text.
-pub fn notices(told: &[Arc<FeedEvent>]) -> Vec<String> {
-    let notice = |told: &Arc<FeedEvent>| match &told.item {
+pub fn notices(told: &[FeedEvent]) -> Vec<String> {
+    let notice = |told: &FeedEvent| match &told.item {
         FeedItem::Live(LiveEvent::Notice { text, hook, .. }) => {
             Some(format!("{}: {text}", hook.as_deref().unwrap_or_default()))
         }
@@ -150,8 +150,8 @@ pub fn notices(told: &[Arc<FeedEvent>]) -> Vec<String> {
 }
 
 /// The pieces of text told, in order.
-pub fn pieces(told: &[Arc<FeedEvent>]) -> Vec<String> {
-    let piece = |told: &Arc<FeedEvent>| match &told.item {
+pub fn pieces(told: &[FeedEvent]) -> Vec<String> {
+    let piece = |told: &FeedEvent| match &told.item {
         FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text.to_string()),
         _ => None,
     };

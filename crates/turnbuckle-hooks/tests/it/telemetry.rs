@@ -171,7 +171,7 @@ impl turnbuckle::hook::Hook for Shared {
     fn name(&self) -> String {
         "telemetry".into()
     }
-    async fn on_event(&self, told: &Arc<turnbuckle::feed::FeedEvent>) -> Result<(), turnbuckle::BoxError> {
+    async fn on_event(&self, told: &turnbuckle::feed::FeedEvent) -> Result<(), turnbuckle::BoxError> {
         self.0.on_event(told).await
     }
 }

@@ -11,7 +11,7 @@ use futures_util::Stream;
 use tokio::task::coop::poll_proceed;
 
 use super::queue::{Queue, QueueReader};
-use super::ring::{Read, Ring};
+use super::ring::{FIRST_ROOM, Read, Ring};
 use super::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
@@ -60,7 +60,6 @@ impl Inner {
     }
 
     fn send(&mut self, event: FeedEvent) {
-        let event = Arc::new(event);
         if !self.lossless.is_empty() {
             self.lossless.retain(|queue| queue.push(&event));
         }
@@ -83,6 +82,9 @@ impl Inner {
 
 /// Unlocks, then wakes the viewers that wait: a woken viewer locks this at once.
 fn release(mut inner: MutexGuard<'_, Inner>) {
+    if !inner.lossy.has_sleepers() {
+        return;
+    }
     let sleepers = inner.lossy.sleepers();
     drop(inner);
     for sleeper in sleepers {
@@ -165,7 +167,7 @@ impl EventFeed {
         let mut inner = self.lock();
         let place = inner.lossy.join();
         let tail =
-            Tail::Lossy(RingReader { inner: self.inner.clone(), place, taken: VecDeque::with_capacity(AT_ONCE) });
+            Tail::Lossy(RingReader { inner: self.inner.clone(), place, taken: VecDeque::with_capacity(FIRST_ROOM) });
         Subscription::new(inner.view.clone(), tail, self.conversation.clone())
     }
 
@@ -224,53 +226,43 @@ impl Drop for EventFeed {
     fn drop(&mut self) {
         let mut inner = self.lock();
         inner.closed = true;
+        let lossless = std::mem::take(&mut inner.lossless);
         release(inner);
+        // What is in a queue can still be read; then the subscription ends.
+        for queue in lossless {
+            queue.close();
+        }
     }
 }
-
-/// How many words a lossy viewer takes at once, so that it locks less often.
-const AT_ONCE: usize = 16;
 
 /// The place of one lossy viewer; dropping it ends the subscription.
 struct RingReader {
     inner: Arc<Mutex<Inner>>,
     place: usize,
     /// Taken and not given out yet.
-    taken: VecDeque<Arc<FeedEvent>>,
+    taken: VecDeque<FeedEvent>,
 }
 
 impl RingReader {
-    /// The next word; where there is none, `otherwise` looks before the lock is released.
-    fn read<T>(&mut self, found: impl FnOnce(Read) -> T, otherwise: impl FnOnce(&mut Inner) -> T) -> T {
-        if let Some(told) = self.taken.pop_front() {
-            return found(Read::Word(told));
-        }
-        let mut inner = lock(&self.inner);
-        match inner.lossy.read(self.place) {
-            Read::Nothing => otherwise(&mut inner),
-            first => {
-                inner.lossy.read_on(self.place, &mut self.taken, AT_ONCE);
-                found(first)
-            }
-        }
+    /// Takes events over from the ring. Called when those taken before were given out.
+    fn try_take(&mut self) -> Read {
+        lock(&self.inner).lossy.read(self.place, &mut self.taken)
     }
 
-    /// The next event, or how many were missed; `None` when the feed is gone.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>> {
+    /// Like [`try_take`](Self::try_take), and waits if there is nothing. [`Read::Nothing`] when the feed is gone.
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Read> {
         // A viewer that always finds something lets others run, too.
         let budget = ready!(poll_proceed(cx));
-        let place = self.place;
-        let read = self.read(
-            |read| Poll::Ready(Some(read)),
-            |inner| {
-                inner.lossy.sleep(place, cx.waker());
-                if inner.closed { Poll::Ready(None) } else { Poll::Pending }
-            },
-        );
-        if read.is_ready() {
-            budget.made_progress();
+        let mut inner = lock(&self.inner);
+        let read = inner.lossy.read(self.place, &mut self.taken);
+        if let Read::Nothing = read
+            && !inner.closed
+        {
+            inner.lossy.sleep(self.place, cx.waker());
+            return Poll::Pending;
         }
-        read
+        budget.made_progress();
+        Poll::Ready(read)
     }
 }
 
@@ -291,7 +283,7 @@ pub struct Subscription {
     pub snapshot: Projection,
     tail: Tail,
     conversation: ConversationId,
-    /// Of the last word given out: where a viewer that lagged stands.
+    /// The cursor of the last event given out: where a viewer that lagged stands.
     last: Cursor,
 }
 
@@ -301,32 +293,38 @@ impl Subscription {
     }
 
     /// The next event, if it was published already.
-    pub fn try_next(&mut self) -> Option<Arc<FeedEvent>> {
-        let told = match &mut self.tail {
+    pub fn try_next(&mut self) -> Option<FeedEvent> {
+        let event = match &mut self.tail {
             Tail::Lossless(queue) => queue.try_next()?,
-            Tail::Lossy(reader) => match reader.read(|read| read, |_| Read::Nothing) {
-                Read::Word(told) => told,
-                Read::Lagged(missed) => self.lagged(missed),
-                Read::Nothing => return None,
+            Tail::Lossy(reader) => match reader.taken.pop_front() {
+                Some(event) => event,
+                None => match reader.try_take() {
+                    Read::Taken => reader.taken.pop_front()?,
+                    Read::Lagged(missed) => self.lagged(missed),
+                    Read::Nothing => return None,
+                },
             },
         };
-        self.last = told.cursor;
-        Some(told)
+        self.last = event.cursor;
+        Some(event)
     }
 
     /// The next event; `None` when the conversation is gone, or when a lossless viewer let the deadline pass. A
     /// subscription is also a [`Stream`] of these.
-    pub async fn next(&mut self) -> Option<Arc<FeedEvent>> {
+    pub async fn next(&mut self) -> Option<FeedEvent> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<FeedEvent>>> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<FeedEvent>> {
         let event = match &mut self.tail {
             Tail::Lossless(queue) => ready!(queue.poll_next(cx)),
-            Tail::Lossy(reader) => match ready!(reader.poll(cx)) {
-                Some(Read::Word(event)) => Some(event),
-                Some(Read::Lagged(missed)) => Some(self.lagged(missed)),
-                Some(Read::Nothing) | None => None,
+            Tail::Lossy(reader) => match reader.taken.pop_front() {
+                Some(event) => Some(event),
+                None => match ready!(reader.poll_take(cx)) {
+                    Read::Taken => reader.taken.pop_front(),
+                    Read::Lagged(missed) => Some(self.lagged(missed)),
+                    Read::Nothing => None,
+                },
             },
         };
         if let Some(event) = &event {
@@ -338,21 +336,21 @@ impl Subscription {
 
 /// The tail as a stream, for adapters such as `StreamExt::filter` and servers that send events on.
 impl Stream for Subscription {
-    type Item = Arc<FeedEvent>;
+    type Item = FeedEvent;
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.get_mut().poll_event(cx)
     }
 }
 
 impl Subscription {
-    fn lagged(&self, missed: u64) -> Arc<FeedEvent> {
-        Arc::new(FeedEvent {
+    fn lagged(&self, missed: u64) -> FeedEvent {
+        FeedEvent {
             conversation: self.conversation.clone(),
             turn: None,
             cursor: self.last,
             at: Timestamp::default(),
             item: FeedItem::Live(LiveEvent::Lagged { missed }),
-        })
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub struct RunningTool {
     /// The call's id.
     pub call: CallId,
     /// What it said last.
-    pub progress: Option<Value>,
+    pub progress: Option<Arc<Value>>,
 }
 
 /// A call that waits.

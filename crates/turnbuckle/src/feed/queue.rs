@@ -26,7 +26,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    events: VecDeque<Arc<FeedEvent>>,
+    events: VecDeque<FeedEvent>,
     closed: bool,
 }
 
@@ -36,7 +36,7 @@ impl Queue {
     }
 
     /// False once nobody reads any more.
-    pub(super) fn push(&self, event: &Arc<FeedEvent>) -> bool {
+    pub(super) fn push(&self, event: &FeedEvent) -> bool {
         let mut state = self.lock();
         state.closed |= state.events.len() >= CUT_OFF;
         let open = !state.closed;
@@ -94,14 +94,14 @@ impl QueueReader {
         Self(queue)
     }
 
-    pub(super) fn try_next(&mut self) -> Option<Arc<FeedEvent>> {
+    pub(super) fn try_next(&mut self) -> Option<FeedEvent> {
         let event = self.0.lock().events.pop_front()?;
         self.0.drained.notify_one();
         Some(event)
     }
 
     /// The next event; `None` when the queue was closed and everything was read.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<FeedEvent>>> {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FeedEvent>> {
         // Registered before the look, so that an event pushed in between wakes this task.
         self.0.filled.register(cx.waker());
         let mut state = self.0.lock();

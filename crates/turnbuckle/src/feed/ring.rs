@@ -1,25 +1,30 @@
-//! What lossy viewers share: the last words told, each kept until all of them have read it.
+//! What lossy viewers share: the latest events, each kept until all of them have read it.
 //!
-//! It is protected by the feed's lock, so publishing takes one lock. It holds as much as the slowest viewer is behind.
+//! It is protected by the feed's lock, so publishing takes one lock. It holds as many events as the slowest viewer is
+//! behind.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::Waker;
 
 use smallvec::SmallVec;
 
 use super::FeedEvent;
 
-/// How many words a lossy viewer may be behind.
+/// How many events a lossy viewer may be behind.
 const ROOM: usize = 1024;
-/// Enough for a plain turn. Allocated by the subscriber, so that the turn does not have to.
-const FIRST_ROOM: usize = 32;
+/// How many events fit before the ring grows. Allocated by the subscriber, so that a plain turn does not have to.
+pub(super) const FIRST_ROOM: usize = 16;
+/// How many events a viewer takes at once if it shares them with others, so that it locks less often.
+const AT_ONCE: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Ring {
     /// Events that at least one viewer has not read yet, oldest first.
-    words: VecDeque<Word>,
-    /// The number of the first of `words`, counted from 0.
+    events: VecDeque<FeedEvent>,
+    /// For each of `events`, how many viewers have not read it. It never shrinks from one event to the next, because
+    /// viewers read in order.
+    unread: VecDeque<usize>,
+    /// The number of the first of `events`, counted from 0.
     first: u64,
     /// By place; `None` where a viewer has gone.
     viewers: Vec<Option<Viewer>>,
@@ -27,23 +32,18 @@ pub(super) struct Ring {
     asleep: usize,
 }
 
-struct Word {
-    told: Arc<FeedEvent>,
-    /// How many viewers have not read it. Never more than of a later word: viewers read in order.
-    unread: usize,
-}
-
 struct Viewer {
-    /// The number of the word that it reads next.
+    /// The number of the event that it reads next.
     next: u64,
-    /// Set while it waits for a word.
+    /// Set while it waits for an event.
     waker: Option<Waker>,
 }
 
 /// What a viewer finds.
 pub(super) enum Read {
-    Word(Arc<FeedEvent>),
-    /// It was too far behind: so many words are gone.
+    /// There are events in `taken`.
+    Taken,
+    /// It was too far behind: so many events are gone.
     Lagged(u64),
     Nothing,
 }
@@ -53,11 +53,12 @@ impl Ring {
         self.watching > 0
     }
 
-    /// A viewer that reads what is told from now on; gives back its place.
+    /// Adds a viewer that reads what is published from now on. Returns its place.
     pub(super) fn join(&mut self) -> usize {
-        self.words.reserve(FIRST_ROOM.saturating_sub(self.words.len()));
+        self.events.reserve(FIRST_ROOM.saturating_sub(self.events.len()));
+        self.unread.reserve(FIRST_ROOM.saturating_sub(self.unread.len()));
         self.watching += 1;
-        let viewer = Some(Viewer { next: self.first + self.words.len() as u64, waker: None });
+        let viewer = Some(Viewer { next: self.first + self.events.len() as u64, waker: None });
         match self.viewers.iter_mut().enumerate().find(|(_, place)| place.is_none()) {
             Some((index, place)) => {
                 *place = viewer;
@@ -75,51 +76,60 @@ impl Ring {
         self.watching -= 1;
         self.asleep -= usize::from(viewer.waker.is_some());
         let read = viewer.next.saturating_sub(self.first) as usize;
-        self.words.iter_mut().skip(read).for_each(|word| word.unread -= 1);
-        while self.words.front().is_some_and(|word| word.unread == 0) {
-            self.drop_first();
-        }
+        self.unread.iter_mut().skip(read).for_each(|unread| *unread -= 1);
+        self.drop_read();
     }
 
     /// Only for a ring that is watched.
-    pub(super) fn push(&mut self, told: Arc<FeedEvent>) {
-        if self.words.len() >= ROOM {
+    pub(super) fn push(&mut self, event: FeedEvent) {
+        if self.events.len() >= ROOM {
             self.drop_first();
         }
-        self.words.push_back(Word { told, unread: self.watching });
+        self.events.push_back(event);
+        self.unread.push_back(self.watching);
     }
 
-    fn drop_first(&mut self) -> Option<Arc<FeedEvent>> {
+    /// Drops events that every viewer has read.
+    fn drop_read(&mut self) {
+        while self.unread.front().is_some_and(|unread| *unread == 0) {
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        self.events.pop_front();
+        self.unread.pop_front();
         self.first += 1;
-        self.words.pop_front().map(|word| word.told)
     }
 
-    pub(super) fn read(&mut self, place: usize) -> Read {
+    /// Moves events that this viewer has not read to `taken`, which is empty. Otherwise says why there are none.
+    pub(super) fn read(&mut self, place: usize, taken: &mut VecDeque<FeedEvent>) -> Read {
         let Some(Some(viewer)) = self.viewers.get_mut(place) else { return Read::Nothing };
         if viewer.next < self.first {
             let missed = self.first - viewer.next;
             viewer.next = self.first;
             return Read::Lagged(missed);
         }
-        let index = (viewer.next - self.first) as usize;
-        let Some(word) = self.words.get_mut(index) else { return Read::Nothing };
-        viewer.next += 1;
-        word.unread -= 1;
-        if index > 0 || word.unread > 0 {
-            return Read::Word(word.told.clone());
+        let begin = ((viewer.next - self.first) as usize).min(self.events.len());
+        if begin == self.events.len() {
+            return Read::Nothing;
         }
-        self.drop_first().map_or(Read::Nothing, Read::Word)
+        if self.watching == 1 && begin == 0 {
+            // Nobody else reads these events: all of them are handed over without copying one.
+            viewer.next += self.events.len() as u64;
+            self.first = viewer.next;
+            self.unread.clear();
+            std::mem::swap(&mut self.events, taken);
+            return Read::Taken;
+        }
+        taken.extend(self.events.range(begin..).take(AT_ONCE).cloned());
+        viewer.next += taken.len() as u64;
+        self.unread.range_mut(begin..).take(AT_ONCE).for_each(|unread| *unread -= 1);
+        self.drop_read();
+        Read::Taken
     }
 
-    /// Reads on while there are words, so many at most.
-    pub(super) fn read_on(&mut self, place: usize, into: &mut VecDeque<Arc<FeedEvent>>, most: usize) {
-        while into.len() < most {
-            let Read::Word(told) = self.read(place) else { return };
-            into.push_back(told);
-        }
-    }
-
-    /// Wakes the viewer when something is told.
+    /// Wakes the viewer when something is published.
     pub(super) fn sleep(&mut self, place: usize, waker: &Waker) {
         let Some(Some(viewer)) = self.viewers.get_mut(place) else { return };
         match &mut viewer.waker {
@@ -131,11 +141,13 @@ impl Ring {
         }
     }
 
+    pub(super) fn has_sleepers(&self) -> bool {
+        self.asleep > 0
+    }
+
     /// Those who wait, to be woken once the lock is released.
     pub(super) fn sleepers(&mut self) -> SmallVec<[Waker; 1]> {
-        if std::mem::take(&mut self.asleep) == 0 {
-            return SmallVec::new();
-        }
+        self.asleep = 0;
         self.viewers.iter_mut().flatten().filter_map(|viewer| viewer.waker.take()).collect()
     }
 }
@@ -145,58 +157,89 @@ mod tests {
     use super::*;
     use crate::feed::{Cursor, FeedItem, LiveEvent};
 
-    fn word(position: u64) -> Arc<FeedEvent> {
+    fn event(position: u64) -> FeedEvent {
         let item = FeedItem::Live(LiveEvent::Lagged { missed: 0 });
-        Arc::new(FeedEvent {
+        FeedEvent {
             conversation: "c".into(),
             turn: None,
             cursor: Cursor { epoch: 1, position },
             at: Default::default(),
             item,
-        })
+        }
     }
 
-    fn position(read: Read) -> u64 {
-        match read {
-            Read::Word(told) => told.cursor.position,
-            Read::Lagged(missed) => panic!("lagged by {missed}"),
-            Read::Nothing => 0,
+    /// A viewer with the events it took and did not give out yet. Returns positions, 0 for nothing.
+    struct Reader {
+        place: usize,
+        taken: VecDeque<FeedEvent>,
+    }
+
+    impl Reader {
+        fn joins(ring: &mut Ring) -> Self {
+            Self { place: ring.join(), taken: VecDeque::new() }
+        }
+
+        fn read(&mut self, ring: &mut Ring) -> u64 {
+            if self.taken.is_empty()
+                && let Read::Lagged(missed) = ring.read(self.place, &mut self.taken)
+            {
+                panic!("lagged by {missed}");
+            }
+            self.taken.pop_front().map_or(0, |event| event.cursor.position)
         }
     }
 
     #[test]
-    fn a_word_is_kept_until_all_have_read_it_and_not_longer() {
+    fn an_event_is_kept_until_all_have_read_it_and_not_longer() {
         let mut ring = Ring::default();
-        let (one, two) = (ring.join(), ring.join());
-        (1..=3).for_each(|number| ring.push(word(number)));
-        assert_eq!([(); 4].map(|()| position(ring.read(one))), [1, 2, 3, 0]);
-        assert_eq!(ring.words.len(), 3);
-        assert_eq!([(); 2].map(|()| position(ring.read(two))), [1, 2]);
-        assert_eq!(ring.words.len(), 1);
-        ring.leave(two);
-        assert!(ring.words.is_empty() && ring.is_watched());
+        let (mut one, mut two) = (Reader::joins(&mut ring), Reader::joins(&mut ring));
+        (1..=3).for_each(|number| ring.push(event(number)));
+        assert_eq!([(); 4].map(|()| one.read(&mut ring)), [1, 2, 3, 0]);
+        assert_eq!(ring.events.len(), 3);
+        assert_eq!(two.read(&mut ring), 1);
+        assert!(ring.events.is_empty(), "what both have taken is gone");
+        (4..=5).for_each(|number| ring.push(event(number)));
+        assert_eq!(one.read(&mut ring), 4);
+        ring.leave(two.place);
+        assert!(ring.events.is_empty() && ring.is_watched());
+        assert_eq!([(); 2].map(|()| one.read(&mut ring)), [5, 0]);
     }
 
     #[test]
-    fn who_comes_later_reads_only_what_is_told_later() {
+    fn who_comes_later_reads_only_what_is_published_later() {
         let mut ring = Ring::default();
-        let one = ring.join();
-        ring.push(word(1));
-        let two = ring.join();
-        ring.push(word(2));
-        assert_eq!(position(ring.read(two)), 2);
-        assert_eq!([(); 3].map(|()| position(ring.read(one))), [1, 2, 0]);
-        assert!(ring.words.is_empty());
-        ring.leave(one);
-        assert_eq!(ring.join(), one, "a place that was left is taken again");
+        let mut one = Reader::joins(&mut ring);
+        ring.push(event(1));
+        let mut two = Reader::joins(&mut ring);
+        ring.push(event(2));
+        assert_eq!(two.read(&mut ring), 2);
+        assert_eq!([(); 3].map(|()| one.read(&mut ring)), [1, 2, 0]);
+        assert!(ring.events.is_empty());
+        ring.leave(one.place);
+        assert_eq!(ring.join(), one.place, "a place that was left is taken again");
     }
 
     #[test]
-    fn whoever_is_too_far_behind_is_told_by_how_much() {
+    fn a_viewer_that_is_alone_takes_everything_and_goes_on_behind_it() {
         let mut ring = Ring::default();
-        let place = ring.join();
-        (1..=ROOM as u64 + 5).for_each(|number| ring.push(word(number)));
-        assert!(matches!(ring.read(place), Read::Lagged(5)));
-        assert_eq!(position(ring.read(place)), 6);
+        let mut one = Reader::joins(&mut ring);
+        for round in 0..3 {
+            (1..=40).for_each(|number| ring.push(event(40 * round + number)));
+            let read: Vec<u64> = (0..40).map(|_| one.read(&mut ring)).collect();
+            assert_eq!(read, (40 * round + 1..=40 * round + 40).collect::<Vec<_>>());
+            assert_eq!(one.read(&mut ring), 0);
+        }
+        let mut two = Reader::joins(&mut ring);
+        ring.push(event(121));
+        assert_eq!((one.read(&mut ring), two.read(&mut ring)), (121, 121));
+    }
+
+    #[test]
+    fn a_viewer_that_is_too_far_behind_is_told_by_how_much() {
+        let mut ring = Ring::default();
+        let mut reader = Reader::joins(&mut ring);
+        (1..=ROOM as u64 + 5).for_each(|number| ring.push(event(number)));
+        assert!(matches!(ring.read(reader.place, &mut reader.taken), Read::Lagged(5)));
+        assert_eq!(reader.read(&mut ring), 6);
     }
 }

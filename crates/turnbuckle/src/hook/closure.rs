@@ -156,7 +156,7 @@ closure_hook! {
 }
 closure_hook! {
     /// A closure on every log and live event.
-    observe -> ObserveFn, on_event(told: &Arc<FeedEvent> => Arc<FeedEvent>) -> ()
+    observe -> ObserveFn, on_event(told: &FeedEvent => FeedEvent) -> ()
 }
 
 /// A closure on the stream.

@@ -195,7 +195,7 @@ pub trait Hook: Send + Sync + 'static {
     ///
     /// Of its failures the first of a turn is told. With [`OnFailure::Block`] one ends the turn, and a turn does not
     /// complete before the observer has seen what was told of it.
-    fn on_event(&self, event: &Arc<FeedEvent>) -> impl Future<Output = Result<(), BoxError>> + Send {
+    fn on_event(&self, event: &FeedEvent) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = event;
         Unhooked::new(Pass::<()>::new())
     }

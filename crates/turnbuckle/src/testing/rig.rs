@@ -68,7 +68,7 @@ pub struct Rig {
     pub clock: PausedClock,
     /// The conversation.
     pub id: ConversationId,
-    told: Vec<Arc<FeedEvent>>,
+    told: Vec<FeedEvent>,
     tail: Option<Subscription>,
 }
 
@@ -159,7 +159,7 @@ impl Rig {
     }
 
     /// Everything told so far.
-    pub fn told(&self) -> &[Arc<FeedEvent>] {
+    pub fn told(&self) -> &[FeedEvent] {
         &self.told
     }
 

@@ -102,7 +102,7 @@ async fn follow(turn: &Turn, handle: TurnHandle, mut events: Subscription) -> Re
     loop {
         tokio::select! {
             biased;
-            Some(event) = events.next() => turn.report_progress(serde_json::to_value(&*event)?),
+            Some(event) = events.next() => turn.report_progress(serde_json::to_value(&event)?),
             status = &mut status => return Ok(status?),
         }
     }

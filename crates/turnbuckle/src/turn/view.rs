@@ -163,7 +163,7 @@ impl Turn {
     /// Tells viewers how far a tool is; a string is its status line. Outside a tool it does nothing.
     pub fn report_progress(&self, payload: impl Into<Value>) {
         if let Some(tool) = &self.in_tool {
-            self.ctx.publish(LiveEvent::ToolProgress { call: tool.call.clone(), payload: payload.into() });
+            self.ctx.publish(LiveEvent::ToolProgress { call: tool.call.clone(), payload: Arc::new(payload.into()) });
         }
     }
 

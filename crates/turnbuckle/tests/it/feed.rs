@@ -28,14 +28,14 @@ fn chatty() -> Agent {
     Agent::builder("a", Script::of([ScriptReply::chunks(chunks)])).build().unwrap()
 }
 
-fn said(told: &Arc<FeedEvent>) -> Option<&str> {
+fn said(told: &FeedEvent) -> Option<&str> {
     match &told.item {
         FeedItem::Live(LiveEvent::TextDelta { text, .. }) => Some(text),
         _ => None,
     }
 }
 
-fn lagged(told: &Arc<FeedEvent>) -> Option<u64> {
+fn lagged(told: &FeedEvent) -> Option<u64> {
     match &told.item {
         FeedItem::Live(LiveEvent::Lagged { missed }) => Some(*missed),
         _ => None,
@@ -57,7 +57,7 @@ async fn snapshot(rig: &Rig) -> Projection {
 }
 
 /// What was told already, without waiting.
-fn drain(tail: &mut Subscription) -> Vec<Arc<FeedEvent>> {
+fn drain(tail: &mut Subscription) -> Vec<FeedEvent> {
     std::iter::from_fn(|| tail.try_next()).collect()
 }
 
@@ -108,6 +108,29 @@ async fn a_lossless_viewer_loses_nothing_and_the_turn_waits_for_it() {
     };
     assert_eq!(heard, MANY);
     assert!(matches!(ended, TurnStatus::Ended(ended) if ended.is_completed()));
+}
+
+#[tokio::test]
+async fn a_subscription_ends_when_the_conversation_is_closed_once_everything_was_read() {
+    for delivery in [Delivery::Lossy, Delivery::Lossless] {
+        let conversations = Conversations::in_memory(Agent::builder("a", Script::says(["hello"])).build().unwrap());
+        let id = "c_1".into();
+        let mut tail = conversations.subscribe(&id, delivery, Scope::local()).await.unwrap();
+        conversations.turn(&id, "hi", Scope::local()).await.unwrap();
+        conversations.close(&id, Scope::local()).await.unwrap();
+        let read = async {
+            let mut last = None;
+            while let Some(event) = tail.next().await {
+                last = Some(event);
+            }
+            last
+        };
+        let last = tokio::time::timeout(Duration::from_secs(20), read).await.expect("the stream ends");
+        assert!(matches!(
+            last.unwrap().item,
+            FeedItem::Live(LiveEvent::StateChanged { state: ConversationState::Idle })
+        ));
+    }
 }
 
 #[tokio::test]
@@ -184,7 +207,7 @@ enum Step {
 /// What a conversation told from its beginning, and real snapshots from its course.
 #[derive(Debug)]
 pub(crate) struct Story {
-    pub(crate) told: Vec<Arc<FeedEvent>>,
+    pub(crate) told: Vec<FeedEvent>,
     pub(crate) log: Vec<Arc<Event>>,
     snapshots: Vec<Projection>,
 }
@@ -299,7 +322,7 @@ pub(crate) static STORIES: LazyLock<Vec<Story>> = LazyLock::new(|| {
     std::thread::spawn(runtime).join().unwrap()
 });
 
-fn folded(told: &[Arc<FeedEvent>]) -> Projection {
+fn folded(told: &[FeedEvent]) -> Projection {
     let mut view = Projection::default();
     told.iter().for_each(|told| view.apply(told));
     view
@@ -324,7 +347,7 @@ fn a_real_snapshot_is_what_was_told_up_to_its_cursor() {
 fn cursors_strictly_increase_and_the_log_is_told_without_gaps() {
     for story in STORIES.iter() {
         assert!(story.told.windows(2).all(|pair| pair[0].cursor < pair[1].cursor));
-        let logged = |told: &Arc<FeedEvent>| match &told.item {
+        let logged = |told: &FeedEvent| match &told.item {
             FeedItem::Log(event) => Some(event.clone()),
             FeedItem::Live(_) => None,
         };

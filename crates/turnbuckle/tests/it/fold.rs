@@ -340,10 +340,10 @@ fn a_replayed_log_is_at_the_stage_that_the_live_turn_told() {
 }
 
 /// Whether the turn's end is written before another stage begins.
-fn ends_now(told: &[Arc<turnbuckle::feed::FeedEvent>]) -> bool {
+fn ends_now(told: &[turnbuckle::feed::FeedEvent]) -> bool {
     let stage =
-        |told: &&Arc<turnbuckle::feed::FeedEvent>| matches!(told.item, FeedItem::Live(LiveEvent::StateChanged { .. }));
-    let is_end = |told: &Arc<turnbuckle::feed::FeedEvent>| matches!(&told.item, FeedItem::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)));
+        |told: &&turnbuckle::feed::FeedEvent| matches!(told.item, FeedItem::Live(LiveEvent::StateChanged { .. }));
+    let is_end = |told: &turnbuckle::feed::FeedEvent| matches!(&told.item, FeedItem::Log(event) if matches!(event.kind, EventKind::TurnEnded(_)));
     told.iter().skip(1).take_while(|told| !stage(told)).any(is_end)
 }
 

@@ -199,7 +199,7 @@ impl Hook for Spy {
         self.at("on_ended").await;
         Ok(())
     }
-    async fn on_event(&self, _: &Arc<FeedEvent>) -> Result<(), BoxError> {
+    async fn on_event(&self, _: &FeedEvent) -> Result<(), BoxError> {
         let mut seen = self.seen.lock().unwrap();
         let mark = format!("{} on_event", self.name);
         if !seen.contains(&mark) {

@@ -1,7 +1,5 @@
 //! Observers: what their failures mean, and that telling of them has an end.
 
-use std::sync::Arc;
-
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hook::{HookEntry, HookExt, OnFailure, Point, observe};
@@ -11,7 +9,7 @@ use turnbuckle::{Agent, BoxError, Outcome};
 
 /// Fails at every event that `when` picks.
 fn failing(name: &str, when: fn(&FeedItem) -> bool) -> HookEntry {
-    let watch = move |told: Arc<FeedEvent>| async move {
+    let watch = move |told: FeedEvent| async move {
         if when(&told.item) { Err(BoxError::from("no more paper")) } else { Ok(()) }
     };
     observe(name, watch).into()
@@ -26,7 +24,7 @@ fn is_end(what: &FeedItem) -> bool {
 }
 
 fn told_failures(rig: &Rig) -> Vec<String> {
-    let failed = |told: &Arc<FeedEvent>| match &told.item {
+    let failed = |told: &FeedEvent| match &told.item {
         FeedItem::Live(LiveEvent::HookFinished { hook, point: Point::OnEvent, error: Some(error), .. }) => {
             Some(format!("{hook}: {error}"))
         }

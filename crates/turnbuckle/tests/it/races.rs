@@ -86,7 +86,7 @@ async fn an_interruption_at_once_cancels_the_turn_that_is_about_to_begin() {
 /// Sees every event, taking its time.
 struct SlowEye(Arc<Mutex<Vec<String>>>, u64);
 impl Hook for SlowEye {
-    async fn on_event(&self, told: &Arc<FeedEvent>) -> Result<(), BoxError> {
+    async fn on_event(&self, told: &FeedEvent) -> Result<(), BoxError> {
         self.0.lock().unwrap().push(told.cursor.to_string());
         tokio::time::sleep(Duration::from_millis(self.1)).await;
         Ok(())
