@@ -2,7 +2,6 @@
 
 mod build;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use serde_json::Value;
 pub use build::{AgentBuilder, BuildError, NamedBy};
 
 use crate::hook::{HookEntry, Point};
+use crate::id::NameMap;
 use crate::json_schema::JsonSchema;
 use crate::limits::Limits;
 use crate::message::Text;
@@ -42,7 +42,7 @@ struct Inner {
     definitions: Arc<[Definition]>,
     /// Tokens of system prompt and tools, which are in every context.
     fixed_tokens: u64,
-    tools: HashMap<Text, CompiledTool>,
+    tools: NameMap<Text, CompiledTool>,
     hooks: Vec<HookEntry>,
     chains: Chains,
     limits: Limits,

@@ -1,9 +1,8 @@
 //! Values by call id, in the order in which they were added.
 
-use std::collections::HashMap;
 use std::fmt;
 
-use crate::id::CallId;
+use crate::id::{CallId, NameMap};
 
 /// Up to this many slots are searched one by one: most replies have one call, and an index would cost more than it
 /// saves.
@@ -16,7 +15,7 @@ pub struct CallMap<T> {
     /// In order; `None` where a value was removed. Emptied when the last value goes.
     slots: Vec<Option<(CallId, T)>>,
     /// Where each id is in `slots`. Only kept for more than [`SEARCHED`] slots.
-    index: HashMap<CallId, usize>,
+    index: NameMap<CallId, usize>,
     len: usize,
 }
 
@@ -63,6 +62,10 @@ impl<T> CallMap<T> {
         }
         if self.slots.len() >= SEARCHED {
             self.index.insert(call.clone(), self.slots.len());
+        }
+        if self.slots.capacity() == 0 {
+            // Most replies have one call.
+            self.slots.reserve_exact(1);
         }
         self.slots.push(Some((call, value)));
         self.len += 1;
@@ -119,7 +122,7 @@ impl<T> CallMap<T> {
 
 impl<T> Default for CallMap<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), index: HashMap::new(), len: 0 }
+        Self { slots: Vec::new(), index: NameMap::default(), len: 0 }
     }
 }
 

@@ -3,16 +3,19 @@
 //! Every event and every word told has two or three of them. Short ones are stored in place: counting references to shared
 //! text was a fifth of the atomic operations of a turn.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
-use smol_str::SmolStr;
+use smol_str::{SmolStr, SmolStrBuilder};
+
+/// A map by id or by name. Its hasher is seeded at random in each process, so that ids which strangers choose cannot be made
+/// to collide, and takes a fifth of the time of the standard one.
+pub(crate) type NameMap<K, V> = HashMap<K, V, foldhash::quality::RandomState>;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -26,10 +29,6 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
-            /// The id as shared text.
-            pub fn shared(&self) -> Arc<str> {
-                self.0.as_str().into()
-            }
         }
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
@@ -39,6 +38,11 @@ macro_rules! id {
         impl From<Arc<str>> for $name {
             fn from(text: Arc<str>) -> Self {
                 Self(text.into())
+            }
+        }
+        impl From<NewId> for $name {
+            fn from(new: NewId) -> Self {
+                Self(new.0)
             }
         }
         impl From<String> for $name {
@@ -70,6 +74,24 @@ id! {
 id! {
     /// One tool call, unique in its conversation.
     CallId
+}
+id! {
+    /// One inbox item, unique in its conversation. A message's is the id of the turn that it opens.
+    ItemId
+}
+
+impl ItemId {
+    /// The id of the message that opens this turn.
+    pub fn of_turn(turn: &TurnId) -> Self {
+        Self(turn.0.clone())
+    }
+}
+
+impl From<ItemId> for TurnId {
+    /// The turn that the message of this id opens.
+    fn from(item: ItemId) -> Self {
+        Self(item.0)
+    }
 }
 
 /// A conversation id that people may not choose.
@@ -104,14 +126,30 @@ impl ConversationId {
     }
 }
 
+/// A new id, before it is decided what it is the id of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NewId(SmolStr);
+
+impl From<String> for NewId {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+impl From<NewId> for Arc<str> {
+    fn from(new: NewId) -> Self {
+        new.0.into()
+    }
+}
+
 /// Where new ids come from. Injected, so that tests and replays are exact.
 pub trait Ids: Send + Sync + 'static {
-    /// A new id that begins with `prefix`, never given out before.
-    fn mint(&self, prefix: &str) -> Arc<str>;
+    /// A new id that begins with `prefix`, never given out before. Ids of up to 23 bytes are copied without an
+    /// allocation.
+    fn mint(&self, prefix: &str) -> NewId;
 }
 
 /// Ids that sort by time and do not collide between processes, on whatever host: milliseconds, a random number of the
-/// source, counter.
+/// source, counter, each in base 36. They stay within 23 bytes for the first 60 million of a process.
 #[derive(Debug)]
 pub struct SystemIds {
     /// 24 bits: in two containers the number of a process is the same.
@@ -126,16 +164,36 @@ impl Default for SystemIds {
 }
 
 impl Ids for SystemIds {
-    fn mint(&self, prefix: &str) -> Arc<str> {
+    fn mint(&self, prefix: &str) -> NewId {
         // One for the whole process: two sources must not give out the same id in the same millisecond.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis() as u64);
-        let mut text = SmallVec::<[u8; 64]>::new();
-        // Writing to a vector cannot fail.
-        let _ = write!(text, "{prefix}{ms:x}-{:x}-{count:x}", self.source);
-        String::from_utf8_lossy(&text).into()
+        let mut text = SmolStrBuilder::new();
+        text.push_str(prefix);
+        push_digits(&mut text, ms, 36);
+        text.push('-');
+        push_digits(&mut text, self.source, 36);
+        text.push('-');
+        push_digits(&mut text, count, 36);
+        NewId(text.finish())
     }
+}
+
+/// Writes a number in base 10 or 36, without the formatter: an id is made for every turn.
+fn push_digits(text: &mut SmolStrBuilder, mut number: u64, base: u64) {
+    // 20 decimal digits hold every 64-bit number.
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b"0123456789abcdefghijklmnopqrstuvwxyz"[(number % base) as usize];
+        number /= base;
+        if number == 0 {
+            break;
+        }
+    }
+    digits[first..].iter().for_each(|digit| text.push(char::from(*digit)));
 }
 
 /// Ids that count from 1: `t_1`, `t_2`, … one series a prefix.
@@ -145,11 +203,22 @@ pub struct CountingIds {
 }
 
 impl Ids for CountingIds {
-    fn mint(&self, prefix: &str) -> Arc<str> {
+    fn mint(&self, prefix: &str) -> NewId {
         let mut counts = self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let count = counts.entry(prefix.to_owned()).or_insert(0);
-        *count += 1;
-        format!("{prefix}{count}").into()
+        let count = match counts.get_mut(prefix) {
+            Some(count) => {
+                *count += 1;
+                *count
+            }
+            None => {
+                counts.insert(prefix.to_owned(), 1);
+                1
+            }
+        };
+        let mut text = SmolStrBuilder::new();
+        text.push_str(prefix);
+        push_digits(&mut text, count, 10);
+        NewId(text.finish())
     }
 }
 
@@ -163,6 +232,20 @@ mod tests {
         for bad in ["", "a b", "a/b", "ä", "a.b", &"x".repeat(65)] {
             assert!(ConversationId::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn minted_ids_sort_by_time_and_fit_in_place() {
+        let digits = |number| {
+            let mut text = SmolStrBuilder::new();
+            push_digits(&mut text, number, 36);
+            text.finish()
+        };
+        assert_eq!([0, 35, 36, u64::MAX].map(digits), ["0", "z", "10", "3w5e11264sgsf"]);
+        // Until 2059 the milliseconds have eight digits.
+        assert_eq!([1_577_836_800_000, 2_800_000_000_000].map(|ms| digits(ms).len()), [8, 8]);
+        assert!(digits(1_577_836_800_000) < digits(1_577_836_800_001));
+        assert!(!SystemIds::default().mint("t_").0.is_heap_allocated());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use scratch::{Answer, PendingReply, Regeneration, Scratch};
 use crate::BoxFuture;
 use crate::clock::Timestamp;
 use crate::event::Event;
-use crate::id::{CallId, ConversationId, TurnId};
+use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
 use crate::scope::Actor;
@@ -191,7 +191,7 @@ pub struct Batch<'a> {
     /// The last event's seq before these.
     pub expected_seq: u64,
     /// Ids of the inbox items that this write takes up: they are removed.
-    pub take: &'a [Text],
+    pub take: &'a [ItemId],
     /// What becomes of what stands beside the log.
     pub scratch: ScratchWrite<'a>,
     /// Hook runs since the last write; `turn` is the one they are of.

@@ -38,7 +38,8 @@ impl OwnedBatch {
         let (key, written) = self.advance(db)?;
         self.add_events(db, key)?;
         for item in &self.take {
-            db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?.execute((key, &**item))?;
+            db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?
+                .execute((key, item.as_str()))?;
         }
         for call in &self.answers {
             // An answer that another process stored first wins over the one that is written now.

@@ -12,7 +12,7 @@ use crate::json::json;
 
 /// An inbox item as a row.
 pub(super) struct InboxRow {
-    pub(super) id: turnbuckle::message::Text,
+    pub(super) id: turnbuckle::id::ItemId,
     /// Whether the item is a message, which opens a turn. Messages and orders are counted apart.
     opens: bool,
     /// The call that the item answers.
@@ -60,7 +60,7 @@ pub(super) fn deliver(db: &Connection, id: &ConversationId, item: &InboxRow) -> 
         )?
         .execute((
             key,
-            &*item.id,
+            item.id.as_str(),
             item.opens,
             FORMAT,
             &item.body,

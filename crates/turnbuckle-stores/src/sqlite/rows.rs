@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use turnbuckle::context::tokens;
 use turnbuckle::event::Event;
-use turnbuckle::message::Text;
+use turnbuckle::id::ItemId;
 use turnbuckle::store::{Batch, ConversationStatus, Lease, ScratchWrite, StoreError, Totals};
 use turnbuckle::{CallId, ConversationId, TurnId};
 
@@ -20,7 +20,7 @@ pub(super) struct OwnedBatch {
     pub(super) expected_seq: u64,
     pub(super) events: Vec<EventRow>,
     /// Ids of the inbox items that this write takes up.
-    pub(super) take: Vec<Text>,
+    pub(super) take: Vec<ItemId>,
     /// Calls that people or clients answer with this write.
     pub(super) answers: Vec<CallId>,
     pub(super) scratch: ScratchRow,

@@ -54,7 +54,7 @@ async fn of_many_answers_at_once_exactly_one_is_delivered() {
     let late = |told: &Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
     assert_eq!(told.iter().filter(|(_, told)| late(told)).count(), 39);
     let inbox = stores[0].inbox(&id, InboxFilter::All).await.unwrap();
-    assert_eq!(inbox.iter().map(|item| &*item.id).collect::<Vec<_>>(), [format!("l{winner}")]);
+    assert_eq!(inbox.iter().map(|item| item.id.as_str()).collect::<Vec<_>>(), [format!("l{winner}")]);
     let other = stores[1].deliver(&id, answer("other", "c2", Answer::Approve)).await;
     other.expect("another call has an answer of its own");
 }

@@ -82,7 +82,7 @@ fn second_version(place: &Place) -> ConversationId {
         let body = serde_json::to_string(&item).unwrap();
         db.execute(
             "INSERT INTO inbox (conversation, letter, opens, format, body) VALUES (1, ?, 0, 1, ?)",
-            (&*item.id, body),
+            (item.id.as_str(), body),
         )
         .unwrap();
     }

@@ -1,6 +1,6 @@
 //! Building an agent: everything that can be wrong with a definition is an error here, naming the culprit.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use super::{Agent, Chains, CompiledTool, Inner};
 use crate::context::tokens;
 use crate::event::Executor;
 use crate::hook::{HookEntry, Point, Release};
+use crate::id::NameMap;
 use crate::json_schema::{JsonSchema, SchemaError};
 use crate::limits::Limits;
 use crate::message::Text;
@@ -277,8 +278,8 @@ impl AgentBuilder {
         Ok(())
     }
 
-    fn equip(&self) -> Result<HashMap<Text, CompiledTool>, BuildError> {
-        let mut tools = HashMap::new();
+    fn equip(&self) -> Result<NameMap<Text, CompiledTool>, BuildError> {
+        let mut tools = NameMap::default();
         for tool in &self.tools {
             let spec = tool.spec();
             let name = spec.definition.name.clone();

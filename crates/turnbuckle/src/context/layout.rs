@@ -74,7 +74,8 @@ impl ContextCache {
     ) -> (Arc<Vec<Message>>, Segments) {
         let first_seq = log.first().map_or(0, |first| first.seq);
         if self.ended.first_seq != first_seq {
-            *self = Self::default();
+            self.ended = CachedPrefix::default();
+            self.for_next.clear();
         }
         let messages = Arc::make_mut(&mut self.messages);
         messages.truncate(self.ended.messages);

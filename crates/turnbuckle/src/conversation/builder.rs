@@ -78,7 +78,7 @@ impl ConversationsBuilder {
 
     /// The conversations.
     pub fn build(self) -> Conversations {
-        let writer = self.ids.mint("w_");
+        let writer = self.ids.mint("w_").into();
         let services = Services {
             store: self.store,
             clock: self.clock,

@@ -1,5 +1,6 @@
 //! The end of a conversation: its `on_conversation` hooks are called, and each leaves a record.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::error::SendError;
@@ -18,7 +19,7 @@ pub(super) async fn call_close_hooks(ctx: &Arc<TurnContext>) -> (JobResults, Res
         let lifecycle = Lifecycle::Ended;
         let mut view = OnConversationContext { conversation, scope, lifecycle, injected: Vec::new() };
         // Nothing stops a hook after the turn, so this always has a result.
-        let Ok(mut run) = caller.run(entry, hook.on_conversation(&mut view)).await else { continue };
+        let Ok(mut run) = caller.run(entry, pin!(hook.on_conversation(&mut view))).await else { continue };
         run.tokens = cost_of(&view.injected);
         match caller.record(&entry.name, run, &mut results.records) {
             Ok(()) => {

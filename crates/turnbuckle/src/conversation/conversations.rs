@@ -21,7 +21,7 @@ use crate::agent::Agent;
 use crate::event::{Event, EventKind};
 use crate::feed::projection::Projection;
 use crate::feed::{Delivery, Subscription};
-use crate::id::{CallId, ConversationId, TurnId};
+use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
@@ -131,7 +131,7 @@ impl Conversations {
         loop {
             order = match conversation.submit(&self.runtime, Order::Message(order)) {
                 Submitted::Busy(order) => order,
-                Submitted::Drive(driver) => break drop(tokio::spawn(driver.run())),
+                Submitted::Drive(driver) => break drop(tokio::spawn(driver)),
                 Submitted::Done => break,
             };
             if while_busy == WhileBusy::Reject {
@@ -353,9 +353,9 @@ impl Conversations {
     }
 
     /// Puts an order into the inbox, for whichever process has the conversation. Returns the item's id.
-    async fn deliver(&self, id: &ConversationId, kind: InboxKind, scope: &Scope) -> Result<Text, StoreError> {
+    async fn deliver(&self, id: &ConversationId, kind: InboxKind, scope: &Scope) -> Result<ItemId, StoreError> {
         let services = &self.runtime.services;
-        let (item, at) = (services.ids.mint("l_"), services.clock.now());
+        let (item, at) = (ItemId::from(services.ids.mint("l_")), services.clock.now());
         let stored = InboxItem { id: item.clone(), from: scope.actor().clone(), at, kind };
         services.store.deliver(id, stored).await?;
         tracing::debug!(conversation = %id, %item, "stored an order");

@@ -22,8 +22,7 @@ use crate::event::{Event, EventKind, InjectionTarget};
 use crate::feed::ConversationState;
 use crate::feed::projection::Pending;
 use crate::hook::{Lifecycle, Point};
-use crate::id::{CallId, TurnId};
-use crate::message::Text;
+use crate::id::{CallId, ItemId, TurnId};
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
 use crate::store::{
@@ -40,8 +39,6 @@ pub(crate) struct Driver {
     guard: DriverGuard,
     conversation: Arc<Conversation>,
     runtime: Arc<Runtime>,
-    /// The order it was made for.
-    first: Option<Order>,
     /// What is known of the conversation. `None` until the first claim.
     loaded: Option<Loaded>,
     /// The claim's epoch, while the claim is held.
@@ -53,7 +50,7 @@ pub(crate) struct Driver {
     /// The scratch of the open turn, as of the claim or of the last time that it waited here.
     scratch: Option<Scratch>,
     /// Ids of inbox items that came to nothing. The next write removes them.
-    done_items: SmallVec<[Text; 1]>,
+    done_items: SmallVec<[ItemId; 1]>,
     /// Answers for the open turn. They are checked and written when it is started.
     answers: VecDeque<AnswerOrder>,
     /// A cancellation for a turn that does not run: it is stopped as soon as it is started.
@@ -63,12 +60,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(guard: DriverGuard, runtime: Arc<Runtime>, loaded: Option<Loaded>, first: Order) -> Self {
+    pub(super) fn new(guard: DriverGuard, runtime: Arc<Runtime>, loaded: Option<Loaded>) -> Self {
         Self {
             conversation: guard.conversation.clone(),
             guard,
             runtime,
-            first: Some(first),
             loaded,
             epoch: None,
             inbox: SmallVec::new(),
@@ -81,9 +77,9 @@ impl Driver {
         }
     }
 
-    /// Carries out orders until none is left.
-    pub(super) async fn run(mut self: Box<Self>) {
-        let mut order = self.first.take();
+    /// Carries out the order it was made for, and orders that come meanwhile, until none is left.
+    pub(super) async fn run(mut self, first: Order) {
+        let mut order = Some(first);
         while let Some(current) = order {
             if let Err(error) = self.carry_out(current).await {
                 self.give_up(error);
@@ -91,7 +87,7 @@ impl Driver {
             }
             order = self.next_order().await;
         }
-        let Self { guard, conversation, runtime, .. } = *self;
+        let Self { guard, conversation, runtime, .. } = self;
         guard.at_rest();
         runtime.forget(&conversation);
         drop(conversation);
@@ -308,7 +304,12 @@ impl Driver {
     }
 
     /// Appends notes and records outside a turn.
-    async fn write_notes(&mut self, turn: &TurnId, results: JobResults, item: Option<Text>) -> Result<(), StoreError> {
+    async fn write_notes(
+        &mut self,
+        turn: &TurnId,
+        results: JobResults,
+        item: Option<ItemId>,
+    ) -> Result<(), StoreError> {
         let JobResults { notes, records, done, failed: _ } = results;
         self.claim().await?;
         let (Some(epoch), Some(loaded)) = (self.epoch, &mut self.loaded) else { return Ok(()) };
@@ -393,7 +394,7 @@ impl Driver {
         let starting = self.conversation.current_turn();
         let is_known = |turn: &TurnId| {
             let open = state.turn.as_ref().is_some_and(|open| open.id == *turn);
-            open || starting.as_ref() == Some(turn) || self.inbox.iter().any(|item| *item.id == *turn.as_str())
+            open || starting.as_ref() == Some(turn) || self.inbox.iter().any(|item| item.id.as_str() == turn.as_str())
         };
         for turn in self.conversation.waiters.elsewhere(is_known) {
             let events = state.window.events();
@@ -517,7 +518,7 @@ impl Driver {
         let epoch = self.epoch?;
         let turn = self.open_turn()?;
         let Loaded { state, cache } = self.loaded.take()?;
-        let place = self.inbox.iter().position(|item| *item.id == *turn.as_str());
+        let place = self.inbox.iter().position(|item| item.id.as_str() == turn.as_str());
         let lifecycle = self.conversation.greets_first_turn().then_some(match state.seq {
             0 => Lifecycle::Started,
             _ => Lifecycle::Revived,

@@ -5,15 +5,14 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use super::driver::Driver;
 use crate::BoxFuture;
 
 /// Runs a driver while something else is waited for. If it is dropped before the driver is done, a new task runs the rest.
 pub(super) struct Inline(Option<BoxFuture<'static, ()>>);
 
 impl Inline {
-    pub(super) fn new(driver: Option<Box<Driver>>) -> Self {
-        Self(driver.map(|driver| -> BoxFuture<'static, ()> { Box::pin(driver.run()) }))
+    pub(super) fn new(driver: Option<BoxFuture<'static, ()>>) -> Self {
+        Self(driver)
     }
 
     /// Waits for `wanted`, and runs the driver meanwhile.

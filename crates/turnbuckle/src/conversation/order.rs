@@ -5,8 +5,7 @@ use tokio::sync::oneshot;
 
 use super::error::SendError;
 use super::input::{UserInput, WhileBusy};
-use crate::id::{CallId, ConversationId, TurnId};
-use crate::message::Text;
+use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::scope::Scope;
 use crate::store::{InboxItem, InboxKind, StoreError};
 use crate::turn::{AbortCause, AnswerError, AnswerOrder, AnswerOrigin, JobResults, Waiter};
@@ -47,7 +46,7 @@ pub(crate) struct CancelOrder {
     pub(crate) turn: TurnId,
     pub(crate) cause: AbortCause,
     /// The inbox item that says so, if it was stored.
-    pub(crate) item: Option<Text>,
+    pub(crate) item: Option<ItemId>,
     /// Told whether that turn was open; nobody is told of a stored order.
     pub(crate) reply: Option<oneshot::Sender<Result<bool, SendError>>>,
 }
@@ -57,7 +56,7 @@ pub(crate) struct JobResultsOrder {
     pub(crate) turn: TurnId,
     pub(crate) results: JobResults,
     /// The inbox item that holds it, if another process did the jobs.
-    pub(crate) item: Option<Text>,
+    pub(crate) item: Option<ItemId>,
     /// Told once it is written; dropped without a word if it could not be.
     pub(crate) written: Option<oneshot::Sender<()>>,
 }
@@ -84,7 +83,7 @@ impl Order {
     }
 
     /// The inbox item it came in.
-    pub(crate) fn item(&self) -> Option<&Text> {
+    pub(crate) fn item(&self) -> Option<&ItemId> {
         match self {
             Self::Answer(AnswerOrder { origin: AnswerOrigin::Inbox(id), .. }) => Some(id),
             Self::Cancel(order) => order.item.as_ref(),

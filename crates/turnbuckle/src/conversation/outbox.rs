@@ -265,7 +265,7 @@ async fn write_results(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>,
     }
     let services = &runtime.services;
     let kind = InboxKind::JobResults { turn, notes, records, done: done.clone() };
-    let item = InboxItem { id: services.ids.mint("l_"), from, at: services.clock.now(), kind };
+    let item = InboxItem { id: services.ids.mint("l_").into(), from, at: services.clock.now(), kind };
     if let Err(error) = services.store.deliver(&conversation.id, item).await {
         // The jobs are done again when their lease is over.
         return tracing::warn!(conversation = %conversation.id, %error, "the results of jobs could not be stored");

@@ -1,6 +1,5 @@
 //! What all conversations of a process share.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -9,7 +8,7 @@ use tokio::sync::watch;
 use super::conversations::Conversations;
 use super::shared::Conversation;
 use crate::agent::Agent;
-use crate::id::ConversationId;
+use crate::id::{ConversationId, NameMap};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
 use crate::turn::{Services, TurnContext};
@@ -33,7 +32,7 @@ pub(crate) struct Runtime {
     /// nothing: without this back-off, searching would dominate while most conversations must stay.
     pub(crate) skip_evictions: AtomicUsize,
     /// The conversations in memory. Locked before a conversation's own lock, never after it.
-    pub(crate) conversations: Mutex<HashMap<ConversationId, Arc<Conversation>>>,
+    pub(crate) conversations: Mutex<NameMap<ConversationId, Arc<Conversation>>>,
     /// The last conversation of the previous search for due ones, if there may be more behind it.
     pub(crate) due_from: Mutex<Option<ConversationId>>,
     /// How many background tasks run. [`Conversations::drain`] waits for zero.
@@ -41,7 +40,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Arc<Conversation>>> {
+    fn lock(&self) -> MutexGuard<'_, NameMap<ConversationId, Arc<Conversation>>> {
         self.conversations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -23,8 +23,7 @@ use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::context::layout::ContextCache;
 use crate::feed::EventFeed;
-use crate::id::{ConversationId, TurnId};
-use crate::message::Text;
+use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::Actor;
 use crate::store::StoreError;
 use crate::turn::{AbortCause, AbortToken, AnswerOrder, State, TurnContext, TurnError, TurnHost, Waiter};
@@ -76,7 +75,7 @@ struct Inner {
     greeted: bool,
     /// Ids of inbox items that the running turn has acted on. The turn's last write removes them from the inbox; until
     /// then this keeps the timer from acting on them again.
-    acknowledged: Vec<Text>,
+    acknowledged: Vec<ItemId>,
     /// Whether nothing is to stay in memory once the conversation is at rest.
     leaving: bool,
     /// When it last came to rest, as a count: the smallest is evicted first.
@@ -107,8 +106,8 @@ pub(crate) struct TurnSlot {
 pub(crate) enum Submitted {
     /// The driver has it, or it was refused and its sender told.
     Done,
-    /// There was no driver: here is one, which has the order and must be run.
-    Drive(Box<Driver>),
+    /// There was no driver: here is one, which has the order. It must be polled to its end.
+    Drive(BoxFuture<'static, ()>),
     /// A turn runs or is about to; here is the message back.
     Busy(MessageOrder),
 }
@@ -218,7 +217,7 @@ impl Conversation {
             DriveState::Idle(loaded) => {
                 drop(inner);
                 let guard = DriverGuard { conversation: self.clone(), at_rest: false };
-                Submitted::Drive(Box::new(Driver::new(guard, runtime.clone(), loaded, order)))
+                Submitted::Drive(Box::pin(Driver::new(guard, runtime.clone(), loaded).run(order)))
             }
         }
     }
@@ -226,7 +225,7 @@ impl Conversation {
     /// Like [`submit`](Self::submit), for orders that nobody drives in their own task.
     pub(crate) fn submit_and_spawn(self: &Arc<Self>, runtime: &Arc<Runtime>, order: Order) {
         if let Submitted::Drive(driver) = self.submit(runtime, order) {
-            tokio::spawn(driver.run());
+            tokio::spawn(driver);
         }
     }
 
@@ -309,7 +308,7 @@ impl Conversation {
     }
 
     /// Notes that the running turn has acted on an inbox item. False if that turn does not run any more.
-    pub(crate) fn acknowledge(&self, turn: &TurnId, item: Text) -> bool {
+    pub(crate) fn acknowledge(&self, turn: &TurnId, item: ItemId) -> bool {
         let mut inner = self.lock();
         let runs = inner.running.as_ref().is_some_and(|slot| slot.turn == *turn);
         if runs {
@@ -319,7 +318,7 @@ impl Conversation {
     }
 
     /// Forgets acknowledged items: the driver has just read the inbox anew.
-    pub(crate) fn take_acknowledged(&self) -> Vec<Text> {
+    pub(crate) fn take_acknowledged(&self) -> Vec<ItemId> {
         std::mem::take(&mut self.lock().acknowledged)
     }
 
@@ -433,7 +432,7 @@ impl TurnHost for Conversation {
         self.waiters.add(turn, waiter);
     }
 
-    fn take_acknowledged(&self) -> Vec<Text> {
+    fn take_acknowledged(&self) -> Vec<ItemId> {
         self.take_acknowledged()
     }
 

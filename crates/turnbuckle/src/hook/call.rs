@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -39,7 +39,6 @@ pub(crate) struct HookRun<T> {
     pub(crate) result: Result<T, HookFailure>,
     /// Tokens it added to the context. Set by the stage.
     pub(crate) tokens: u32,
-    point: Point,
     took: Duration,
     /// Whether viewers were told that it started.
     announced: bool,
@@ -61,13 +60,14 @@ impl<'a> HookCaller<'a> {
         self
     }
 
-    /// Runs a hook until it has decided or failed, or until the turn is stopped.
-    pub(crate) async fn run<T>(
+    /// Runs a hook until it has decided or failed, or until the turn is stopped. The future is given by reference, because
+    /// moving it costs more than polling it.
+    pub(crate) fn run<T>(
         &mut self,
         entry: &HookEntry,
-        future: impl Future<Output = Result<T, BoxError>> + Send,
-    ) -> Result<HookRun<T>, AbortCause> {
-        self.run_as(&entry.name, entry.time_limit(), future).await
+        future: Pin<&mut (impl Future<Output = Result<T, BoxError>> + Send)>,
+    ) -> impl Future<Output = Result<HookRun<T>, AbortCause>> {
+        self.run_as(&entry.name, entry.time_limit(), future)
     }
 
     /// Like [`run`](Self::run), under another name: members of a group have their own.
@@ -75,15 +75,14 @@ impl<'a> HookCaller<'a> {
         &mut self,
         name: &Text,
         limit: Duration,
-        future: impl Future<Output = Result<T, BoxError>> + Send,
+        mut future: Pin<&mut (impl Future<Output = Result<T, BoxError>> + Send)>,
     ) -> Result<HookRun<T>, AbortCause> {
-        let mut future = pin!(future);
         let began = self.now;
         let first = poll_fn(|cx| Poll::Ready(contained(future.as_mut(), cx))).await;
         self.now = self.ctx.clock().coarse();
         let took = self.now.saturating_sub(began);
         match first {
-            Poll::Ready(result) => Ok(HookRun { result, tokens: 0, point: self.point, took, announced: false }),
+            Poll::Ready(result) => Ok(HookRun { result, tokens: 0, took, announced: false }),
             // Boxed: most hooks never get here, and their futures need not have room for it.
             Poll::Pending => Box::pin(self.wait(name, limit, future, took)).await,
         }
@@ -113,7 +112,7 @@ impl<'a> HookCaller<'a> {
         let took = first_poll + ctx.clock().elapsed().saturating_sub(began);
         self.now = ctx.clock().coarse();
         match result {
-            Ok(result) => Ok(HookRun { result, tokens: 0, point, took, announced: true }),
+            Ok(result) => Ok(HookRun { result, tokens: 0, took, announced: true }),
             Err(cause) => {
                 let record = Record::new(point, name.clone(), Decision::Cancelled, took);
                 let record = Record { call: self.call.cloned(), ..record };
@@ -131,7 +130,7 @@ impl<'a> HookCaller<'a> {
         run: HookRun<T>,
         records: &mut Vec<Record>,
     ) -> Result<T, HookFailure> {
-        let HookRun { result, tokens, point, took, announced } = run;
+        let HookRun { result, tokens, took, announced } = run;
         let (decision, reason, failure) = match &result {
             Ok(decided) => (decided.decision(), decided.reason().cloned(), None),
             Err(failure) => (Decision::Failed, None, Some(failure.to_string().into())),
@@ -140,7 +139,8 @@ impl<'a> HookCaller<'a> {
             records.reserve(RECORDS);
         }
         let call = self.call.cloned();
-        let record = Record { point, hook: name.clone(), decision, took, tokens, shed: 0, call, failure, reason };
+        let record =
+            Record { point: self.point, hook: name.clone(), decision, took, tokens, shed: 0, call, failure, reason };
         // Viewers are not told of a hook that just let things pass.
         if announced || !decision.is_quiet() {
             self.ctx.publish(LiveEvent::hook_finished(&record));

@@ -46,6 +46,14 @@ impl<'a> ModelNext<'a> {
         }
     }
 
+    /// Like [`run`](Self::run), without a box where no wrap is left.
+    pub(crate) async fn run_in_place(self, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
+        match self.rest.is_empty() {
+            true => attempt(self.turn, self.model, request, out).await,
+            false => self.run(request, out).await,
+        }
+    }
+
     /// The model at the end of the chain, unless a wrap further in puts another there.
     pub fn model(self) -> &'a Arc<dyn Model> {
         self.model
@@ -183,6 +191,15 @@ impl<'a> ToolNext<'a> {
                     None => Self { rest, ..self }.run(call),
                 }
             }
+        }
+    }
+
+    /// Like [`run`](Self::run), without a box where no wrap is left.
+    pub(crate) async fn run_in_place(self, call: &ToolCall) -> Result<Output, BoxError> {
+        match self.rest.is_empty() && self.probe.is_none() {
+            true if self.turn.ctx.abort.is_aborted() => Err("the turn is over".into()),
+            true => call_tool(self.tool, self.turn, call).await,
+            false => self.run(call).await,
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Answer, Job};
 use crate::clock::Timestamp;
-use crate::id::{CallId, TurnId};
+use crate::id::{CallId, ItemId, TurnId};
 use crate::message::{Content, Text};
 use crate::record::Record;
 use crate::scope::Actor;
@@ -16,7 +16,7 @@ use crate::scope::Actor;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InboxItem {
     /// Unique in the conversation. A message's is the id of the turn that it opens.
-    pub id: Text,
+    pub id: ItemId,
     /// Who sent it. Whether they may was checked before it was stored.
     pub from: Actor,
     /// When it happened.
@@ -79,7 +79,7 @@ pub enum InboxKind {
 impl InboxItem {
     /// A message for the turn `turn`.
     pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
-        Self { id: turn.shared(), from, at, kind: InboxKind::Message { content, schema: None } }
+        Self { id: ItemId::of_turn(turn), from, at, kind: InboxKind::Message { content, schema: None } }
     }
 
     /// The same message, whose answer must fit `schema`.

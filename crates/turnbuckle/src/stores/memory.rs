@@ -2,13 +2,13 @@
 
 mod row;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::row::Row;
 use crate::clock::Timestamp;
 use crate::event::Event;
-use crate::id::{CallId, ConversationId, TurnId};
+use crate::id::{CallId, ConversationId, NameMap, TurnId};
 use crate::message::Text;
 use crate::record::Record;
 use crate::scope::Actor;
@@ -20,11 +20,11 @@ use crate::store::{
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
-    rows: Arc<Mutex<HashMap<ConversationId, Row>>>,
+    rows: Arc<Mutex<NameMap<ConversationId, Row>>>,
 }
 
 impl MemoryStore {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Row>> {
+    fn lock(&self) -> MutexGuard<'_, NameMap<ConversationId, Row>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! accept: the message meets the `before_agent` hooks, in order, and becomes history.
 
-use smallvec::{SmallVec, smallvec};
+use std::pin::pin;
 
 use super::active::{ActiveTurn, Interrupt};
 use super::inject::{admit, cost_of, run_group};
@@ -50,7 +50,7 @@ pub(super) async fn greet(active: &mut ActiveTurn) -> Result<(), Interrupt> {
         let Some(hook) = entry.hook() else { continue };
         let (conversation, scope) = (ctx.conversation.clone(), ctx.scope.clone());
         let mut view = OnConversationContext { conversation, scope, lifecycle, injected: Vec::new() };
-        let mut run = caller.run(entry, hook.on_conversation(&mut view)).await?;
+        let mut run = caller.run(entry, pin!(hook.on_conversation(&mut view))).await?;
         run.tokens = cost_of(&view.injected);
         if caller.unless_blocked(entry, run, &mut active.records)?.is_some() {
             let before = active.injected.len();
@@ -85,7 +85,7 @@ async fn ask(
     entry: &HookEntry,
     hook: &dyn DynHook,
 ) -> Result<(), Interrupt> {
-    let mut run = caller.run(entry, hook.before_agent(view)).await?;
+    let mut run = caller.run(entry, pin!(hook.before_agent(view))).await?;
     run.tokens = cost_of(&view.injected);
     let (injected, rewritten) = (std::mem::take(&mut view.injected), view.rewritten.take());
     let Some(decision) = caller.unless_blocked(entry, run, &mut active.records)? else { return Ok(()) };
@@ -120,15 +120,14 @@ fn inject(active: &mut ActiveTurn, entry: &HookEntry, hook: &Text, contents: Vec
 /// The message and durable injections become history; transient injections are kept in the scratch.
 async fn write(active: &mut ActiveTurn, by: Author) -> Result<(), Interrupt> {
     let content = active.turn.view.user_message.clone();
-    let mut kinds: SmallVec<[EventKind; 1]> = smallvec![EventKind::UserMessage { content, by }];
+    let mut write = active.new_write();
+    write.push(EventKind::UserMessage { content, by });
     if !active.injected.is_empty() {
-        kinds.extend(active.injected.iter().filter(|candidate| candidate.durable).map(event_of));
+        write.extend(active.injected.iter().filter(|candidate| candidate.durable).map(event_of));
         let transient = active.injected.iter().filter(|candidate| !candidate.durable);
         active.scratch.edit().injections = transient.map(|candidate| candidate.injection.clone()).collect();
     }
-    let accepted = active.write_with(kinds, |write| {
-        write.take_message = true;
-        write.status = Some(ConversationStatus::Running);
-    });
-    Ok(accepted.await?)
+    write.take_message = true;
+    write.status = Some(ConversationStatus::Running);
+    Ok(active.append(write).await?)
 }

@@ -14,13 +14,14 @@ use super::state::{Progress, Stage, State, Verdict};
 use super::view::Turn;
 use crate::BoxFuture;
 use crate::agent::Agent;
+use crate::clock::Timestamp;
 use crate::context::layout::ContextCache;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
 use crate::event::{Cause, Event, EventKind, InjectionTarget, TurnEnded, Warning};
 use crate::feed::{Level, LiveEvent};
 use crate::hook::Lifecycle;
-use crate::id::{CallId, ConversationId};
+use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::{Injection, Text};
 use crate::output_schema::OutputSchema;
 use crate::record::Record;
@@ -90,7 +91,7 @@ pub(crate) struct ActiveTurn {
     /// What the turn left to be done. Set by `end`, done by the driver.
     pub(crate) jobs: Vec<Job>,
     /// Ids of inbox items that were acted on. The next write removes them.
-    pub(crate) done_items: SmallVec<[Text; 1]>,
+    pub(crate) done_items: SmallVec<[ItemId; 1]>,
     /// Sub-agents that were cancelled because their call is over. The driver waits for them before it lets go of the
     /// conversation.
     pub(crate) stopping: Vec<BoxFuture<'static, ()>>,
@@ -98,8 +99,15 @@ pub(crate) struct ActiveTurn {
     published: Option<Stage>,
 }
 
-/// What a write does beside adding events.
+/// One write that is being prepared: the events it adds, and what it does beside adding them.
 pub(crate) struct Write {
+    events: SmallVec<[Arc<Event>; 2]>,
+    /// The turn that every event belongs to.
+    turn: TurnId,
+    /// The time that every event has.
+    at: Timestamp,
+    /// The seq of the last event, in the log or here.
+    last_seq: u64,
     /// Removes the message that opened the turn from the inbox.
     pub(crate) take_message: bool,
     /// Deletes the scratch: the turn is over.
@@ -110,6 +118,30 @@ pub(crate) struct Write {
     pub(crate) status: Option<ConversationStatus>,
     /// Whether the claim is given back with this write.
     pub(crate) lease: Lease,
+}
+
+impl Write {
+    /// Adds an event.
+    pub(crate) fn push(&mut self, kind: EventKind) {
+        self.last_seq += 1;
+        self.events.push(Arc::new(Event { seq: self.last_seq, turn: self.turn.clone(), at: self.at, kind }));
+    }
+
+    /// Whether it adds no event.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The seq of the last event.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+}
+
+impl Extend<EventKind> for Write {
+    fn extend<I: IntoIterator<Item = EventKind>>(&mut self, kinds: I) {
+        kinds.into_iter().for_each(|kind| self.push(kind));
+    }
 }
 
 impl ActiveTurn {
@@ -180,30 +212,35 @@ impl ActiveTurn {
         self.scratch.edit().warnings.push(Warning { hook, text, cause: Some(cause) });
     }
 
-    /// Appends events. They are applied and published once they are written, and not before.
-    pub(crate) async fn write(&mut self, kinds: impl IntoIterator<Item = EventKind>) -> Result<(), StoreError> {
-        self.write_with(kinds, |_| {}).await
+    /// A write with nothing in it. Add events, set what else it does, and [`append`](Self::append) it.
+    pub(crate) fn new_write(&self) -> Write {
+        Write {
+            events: SmallVec::new(),
+            turn: self.turn.ctx.id.clone(),
+            at: self.turn.ctx.clock().now(),
+            last_seq: self.state.seq,
+            take_message: false,
+            delete_scratch: false,
+            jobs: Vec::new(),
+            status: None,
+            lease: Lease::Keep,
+        }
     }
 
-    /// Like [`write`](Self::write), and does in the same step what `change` asks for.
-    pub(crate) fn write_with(
+    /// Appends events, and does nothing else.
+    pub(crate) fn write(
         &mut self,
         kinds: impl IntoIterator<Item = EventKind>,
-        change: impl FnOnce(&mut Write),
     ) -> impl Future<Output = Result<(), StoreError>> {
-        let mut write =
-            Write { take_message: false, delete_scratch: false, jobs: Vec::new(), status: None, lease: Lease::Keep };
-        change(&mut write);
-        let (ctx, at) = (&self.turn.ctx, self.turn.ctx.clock().now());
-        let stamp = |(kind, seq)| Arc::new(Event { seq, turn: ctx.id.clone(), at, kind });
-        let events = kinds.into_iter().zip(self.state.seq + 1..).map(stamp).collect();
-        self.append(events, write)
+        let mut write = self.new_write();
+        write.extend(kinds);
+        self.append(write)
     }
 
-    /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation. Apart from
-    /// `write_with`, so that it is compiled once and not for every type of list.
-    async fn append(&mut self, events: SmallVec<[Arc<Event>; 4]>, write: Write) -> Result<(), StoreError> {
-        let scratch = match write.delete_scratch {
+    /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation.
+    pub(crate) async fn append(&mut self, write: Write) -> Result<(), StoreError> {
+        let Write { events, take_message, delete_scratch, jobs, status, lease, .. } = write;
+        let scratch = match delete_scratch {
             true => ScratchWrite::Delete,
             false => {
                 self.update_scratch(&events);
@@ -215,8 +252,8 @@ impl ActiveTurn {
         };
         let ctx = &*self.turn.ctx;
         ctx.take_records(&mut self.records);
-        if write.take_message {
-            self.done_items.push(ctx.id.shared());
+        if take_message {
+            self.done_items.push(ItemId::of_turn(&ctx.id));
         }
         let totals = events.split_last().and_then(|(last, before)| match &last.kind {
             EventKind::TurnEnded(ended) => {
@@ -225,7 +262,7 @@ impl ActiveTurn {
             }
             _ => None,
         });
-        let hold = match write.jobs.is_empty() {
+        let hold = match jobs.is_empty() {
             true => Duration::ZERO,
             false => ctx.agent.time_for_jobs().saturating_add(LEASE),
         };
@@ -239,16 +276,16 @@ impl ActiveTurn {
             records: std::mem::take(&mut self.records),
             turn: Some(&ctx.id),
             hold,
-            jobs: write.jobs,
+            jobs,
             done: &[],
             totals,
-            status: write.status,
-            lease: write.lease,
+            status,
+            lease,
         };
         ctx.store().append(batch).await?;
         self.done_items.clear();
         self.scratch.mark_stored();
-        self.released |= write.lease == Lease::Release;
+        self.released |= lease == Lease::Release;
         self.progress.request_ready = false;
         for event in &events {
             self.state.apply(event);

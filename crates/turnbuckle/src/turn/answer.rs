@@ -33,7 +33,10 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
         active.done_items.push(id.clone());
     }
     // From now on the turn has something to do: after a crash it is due at once, not when the question expires.
-    let written = active.write_with(kinds, |write| write.status = Some(ConversationStatus::Running)).await;
+    let mut write = active.new_write();
+    write.extend(kinds);
+    write.status = Some(ConversationStatus::Running);
+    let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
         let answers = &mut active.scratch.edit().answers;
@@ -78,7 +81,10 @@ pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<(), StoreError> {
     if kinds.is_empty() {
         return Ok(());
     }
-    active.write_with(kinds, |write| write.status = Some(ConversationStatus::Running)).await
+    let mut write = active.new_write();
+    write.extend(kinds);
+    write.status = Some(ConversationStatus::Running);
+    active.append(write).await
 }
 
 /// Tells viewers that a reply which was asked about is not let through.

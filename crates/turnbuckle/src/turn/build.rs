@@ -1,5 +1,6 @@
 //! build: the context of the next model call is assembled, shown to the `before_model` hooks, and counted once.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::active::{ActiveTurn, Interrupt};
@@ -125,7 +126,7 @@ async fn ask(
     entry: &HookEntry,
     hook: &dyn DynHook,
 ) -> Result<(), Interrupt> {
-    let mut run = caller.run(entry, hook.before_model(view)).await?;
+    let mut run = caller.run(entry, pin!(hook.before_model(view))).await?;
     run.tokens = cost_of(&view.injected);
     let (injected, edited) = (std::mem::take(&mut view.injected), view.edited.take());
     match caller.unless_blocked(entry, run, &mut active.records)? {

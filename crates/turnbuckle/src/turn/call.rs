@@ -1,5 +1,6 @@
 //! call: the model speaks, through the wraps and the stream transformers, and the `after_model` hooks judge the reply.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use super::active::{ActiveTurn, Interrupt};
@@ -67,7 +68,7 @@ async fn speak(active: &mut ActiveTurn) -> Result<Reply, Interrupt> {
     };
     let stream = reply.insert(ReplyStream::new(ctx.clone(), attempts + 1, held));
     let next = ModelNext::new(ctx.agent.hooks_at(Point::WrapModelCall), turn, ctx.agent.model());
-    match ctx.abort.race(next.run(request, stream)).await? {
+    match ctx.abort.race(next.run_in_place(request, stream)).await? {
         Ok(reply) => Ok(reply),
         Err(error) => {
             stream.discard(None, Some(error.to_string().into()));
@@ -167,7 +168,7 @@ async fn ask(
     reply: &Arc<Reply>,
 ) -> Result<Option<AfterModel>, Interrupt> {
     let Some(hook) = entry.hook() else { return Ok(None) };
-    let run = caller.run(entry, hook.after_model(&active.turn, reply)).await?;
+    let run = caller.run(entry, pin!(hook.after_model(&active.turn, reply))).await?;
     let decided = caller.unless_blocked(entry, run, &mut active.records);
     if decided.is_err() {
         discard(active, &entry.name, &"the hook failed".into());
@@ -254,8 +255,11 @@ async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<Auth
         arguments: call.arguments.clone(),
         executor: ctx.agent.tool(&call.name).map_or(Executor::Server, |compiled| compiled.tool.spec().executor),
     });
-    let kinds = reply.hosted.iter().flat_map(hosted_events).chain([message]).chain(calls);
-    active.write(kinds).await?;
+    let mut write = active.new_write();
+    write.extend(reply.hosted.iter().flat_map(hosted_events));
+    write.push(message);
+    write.extend(calls);
+    active.append(write).await?;
     active.reply = None;
     Ok(())
 }

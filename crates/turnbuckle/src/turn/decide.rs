@@ -1,5 +1,6 @@
 //! What becomes of a call before anything runs: validate → `before_tool` → approval, or the answer to what was asked.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -282,7 +283,7 @@ impl<'a> CallReview<'a> {
         let mut caller = HookCaller::new(&turn.ctx, Point::BeforeTool).for_call(&id);
         for entry in hooks {
             let (Some(hook), true) = (entry.hook(), entry.matches_tool(&self.open.call.name)) else { continue };
-            let run = caller.run(entry, hook.before_tool(turn, &self.open.call)).await?;
+            let run = caller.run(entry, pin!(hook.before_tool(turn, &self.open.call))).await?;
             let decision = match caller.record(&entry.name, run, &mut self.records) {
                 Ok(decision) => decision,
                 Err(_) if entry.failure_policy(Point::BeforeTool) == OnFailure::Ignore => continue,

@@ -4,6 +4,7 @@
 //! halts the turn at one call stops them all. Started calls run concurrently; results are logged as they come.
 
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,13 +18,12 @@ use super::decide::{CallDecision, ReadyCall, decide};
 use super::host::AnswerOrder;
 use super::perform::{FinishedCall, perform};
 use super::state::{OpenCall, Verdict};
-use crate::BoxFuture;
 use crate::event::{EventKind, Outcome};
 use crate::hook::Point;
 use crate::store::LEASE;
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
-    let mut running = RunningCalls::None;
+    let mut running = RunningCalls { only: pin!(None), many: None };
     // Calls become ready when the stage begins and when one is answered; a result makes no other call ready.
     let mut look = true;
     loop {
@@ -32,11 +32,9 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
             return Err(verdict.into());
         }
         if std::mem::take(&mut look) {
-            let ready = ready(active, &running);
+            let ready = ready(active, !running.is_empty());
             if !ready.is_empty() {
-                for call in start(active, ready).await? {
-                    running.add(Box::pin(perform(call)));
-                }
+                running.add(start(active, ready).await?.into_iter().map(perform));
             }
         }
         if running.is_empty() {
@@ -62,88 +60,78 @@ enum Step {
     Answered(AnswerOrder),
 }
 
-type RunningCall = BoxFuture<'static, Result<FinishedCall, Interrupt>>;
-
-/// Calls whose tools run. Most replies have one call; of many only those are polled that were woken.
-enum RunningCalls {
-    None,
-    One(RunningCall),
-    Many(FuturesUnordered<RunningCall>),
+/// Calls whose tools run. Most replies have one call, which needs no allocation. Of several, only those are polled that
+/// were woken.
+struct RunningCalls<'a, F> {
+    only: Pin<&'a mut Option<F>>,
+    many: Option<FuturesUnordered<F>>,
 }
 
-impl RunningCalls {
+impl<F: Future<Output = Result<FinishedCall, Interrupt>>> RunningCalls<'_, F> {
     fn is_empty(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::One(_) => false,
-            Self::Many(calls) => calls.is_empty(),
+        self.only.is_none() && self.many.as_ref().is_none_or(FuturesUnordered::is_empty)
+    }
+
+    /// Adds calls that begin together.
+    fn add(&mut self, mut calls: impl ExactSizeIterator<Item = F>) {
+        match (self.is_empty(), calls.len()) {
+            (_, 0) => {}
+            (true, 1) => self.only.set(calls.next()),
+            _ => self.many.get_or_insert_default().extend(calls),
         }
     }
 
-    fn add(&mut self, call: RunningCall) {
-        *self = match std::mem::replace(self, Self::None) {
-            Self::None => Self::One(call),
-            Self::One(other) => Self::Many([other, call].into_iter().collect()),
-            Self::Many(calls) => {
-                calls.push(call);
-                Self::Many(calls)
-            }
-        };
-    }
-
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<FinishedCall, Interrupt>> {
-        match self {
-            Self::None => Poll::Pending,
-            Self::One(call) => {
-                let finished = call.as_mut().poll(cx);
-                if finished.is_ready() {
-                    *self = Self::None;
-                }
-                finished
-            }
-            Self::Many(calls) => match calls.poll_next_unpin(cx) {
-                Poll::Ready(Some(finished)) => Poll::Ready(finished),
-                Poll::Ready(None) | Poll::Pending => Poll::Pending,
-            },
+        if let Some(call) = self.only.as_mut().as_pin_mut()
+            && let Poll::Ready(finished) = call.poll(cx)
+        {
+            self.only.set(None);
+            return Poll::Ready(finished);
+        }
+        match self.many.as_mut().map(|many| many.poll_next_unpin(cx)) {
+            Some(Poll::Ready(Some(finished))) => Poll::Ready(finished),
+            // Nothing of `many` is left: `only` or an answer wakes the turn.
+            Some(Poll::Ready(None) | Poll::Pending) | None => Poll::Pending,
         }
     }
 }
 
 /// Calls that can go on and do not run yet. A call that runs was started and has no question.
-fn ready(active: &ActiveTurn, running: &RunningCalls) -> SmallVec<[OpenCall; 1]> {
+fn ready(active: &ActiveTurn, is_running: bool) -> SmallVec<[OpenCall; 1]> {
     let Some(turn) = &active.state.turn else { return SmallVec::new() };
-    let runs = |open: &OpenCall| !running.is_empty() && open.started && open.question.is_none();
+    let runs = |open: &OpenCall| is_running && open.started && open.question.is_none();
     turn.calls.values().filter(|open| open.can_go_on() && !runs(open)).cloned().collect()
 }
 
 /// Decides every ready call, writes what was decided, and returns those that run now.
 async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Result<SmallVec<[ReadyCall; 1]>, Interrupt> {
-    let mut kinds: SmallVec<[EventKind; 1]> = SmallVec::new();
     let (mut runs, mut over) = (SmallVec::new(), Vec::new());
-    let expires = active.ctx().question_expires();
     let (decided, interrupted) = decide(active, ready).await;
     if let Some(Interrupt::Abort(cause)) = interrupted {
         return Err(cause.into());
     }
+    let mut write = active.new_write();
     for (call, decision) in decided {
         match decision {
             // Nothing begins in a turn that is about to end.
             CallDecision::Run { .. } | CallDecision::Suspend(_) if interrupted.is_some() => {}
             CallDecision::Run { call, event } => {
-                kinds.extend(event);
+                write.extend(event);
                 runs.push(call);
             }
-            CallDecision::Suspend(question) => kinds.push(EventKind::Suspension { call, question, expires }),
+            CallDecision::Suspend(question) => {
+                write.push(EventKind::Suspension { call, question, expires: active.ctx().question_expires() });
+            }
             CallDecision::Finish(output) => {
                 over.extend(active.sub_agent_of(&call));
                 active.forget_answer(&call);
-                kinds.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
+                write.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
             }
         }
     }
-    if !kinds.is_empty() {
+    if !write.is_empty() {
         let began = active.ctx().clock().elapsed();
-        active.write(kinds).await?;
+        active.append(write).await?;
         still_ours(active.ctx(), active.epoch, began).await?;
     }
     for sub_agent in over {

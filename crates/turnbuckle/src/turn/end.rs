@@ -1,12 +1,12 @@
 //! end: stop hooks judge, `after_agent` hooks run, and the turn's end is written in one append.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use smallvec::SmallVec;
 
-use super::active::{ActiveTurn, Interrupt};
+use super::active::{ActiveTurn, Interrupt, Write};
 use super::state::{OpenTurn, Verdict};
 use crate::agent::Agent;
 use crate::event::{Cause, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
@@ -79,7 +79,7 @@ async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, I
                 tokio::task::yield_now().await;
                 hook.on_stop(view).await
             };
-            caller.run(entry, judge).await.map(|run| (caller, run))
+            caller.run(entry, pin!(judge)).await.map(|run| (caller, run))
         })
     });
     let runs = try_join_all(runs).await?;
@@ -190,7 +190,7 @@ async fn after_agent(active: &mut ActiveTurn, closing: &mut Closing) -> Result<(
     let mut view = AfterAgentContext::new(active.turn.clone());
     for entry in hooks {
         let Some(hook) = entry.hook() else { continue };
-        let run = caller.run(entry, hook.after_agent(&mut view)).await?;
+        let run = caller.run(entry, pin!(hook.after_agent(&mut view))).await?;
         let (injected, result) = (std::mem::take(&mut view.injected), view.result.take());
         let Some(decision) = caller.unless_blocked(entry, run, &mut active.records)? else { continue };
         if let Some(result) = result {
@@ -207,16 +207,16 @@ async fn after_agent(active: &mut ActiveTurn, closing: &mut Closing) -> Result<(
 
 /// Closes everything that is open and writes `turn_ended`, in one append.
 async fn write(active: &mut ActiveTurn, verdict: Verdict, closing: Closing) -> Result<(), Interrupt> {
-    let mut kinds: SmallVec<[EventKind; 2]> = SmallVec::new();
+    let mut write = active.new_write();
     let accepted = active.state.turn.as_ref().is_some_and(|turn| turn.accepted);
     if !accepted && !active.erased {
         let content = active.turn.view.user_message.clone();
-        kinds.push(EventKind::UserMessage { content, by: active.ctx().scope.by() });
+        write.push(EventKind::UserMessage { content, by: active.ctx().scope.by() });
     }
-    kinds.extend(cut_off_reply(active, &verdict));
-    close_calls(active, &verdict, &mut kinds);
+    write.extend(cut_off_reply(active, &verdict));
+    close_calls(active, &verdict, &mut write);
     let over = open_sub_agents(active);
-    kinds.extend(closing.injections.into_iter().map(|(hook, content)| EventKind::Injection {
+    write.extend(closing.injections.into_iter().map(|(hook, content)| EventKind::Injection {
         hook,
         content,
         place: InjectionTarget::NextTurn,
@@ -239,20 +239,16 @@ async fn write(active: &mut ActiveTurn, verdict: Verdict, closing: Closing) -> R
         cost: used.cost,
         ms: u64::try_from(active.stopwatch.active(ctx.clock().elapsed()).as_millis()).unwrap_or(u64::MAX),
     };
-    kinds.push(EventKind::TurnEnded(ended.clone()));
-    let jobs = jobs(active, ended.outcome, active.state.seq + kinds.len() as u64);
-    active.jobs.clone_from(&jobs);
+    write.push(EventKind::TurnEnded(ended.clone()));
+    write.jobs = jobs(active, ended.outcome, write.last_seq());
+    active.jobs.clone_from(&write.jobs);
     active.done_items.extend(ctx.host.take_acknowledged());
     // Where `on_ended` hooks follow, the claim is given back with their records; otherwise it is given back now.
-    let lease = if ctx.agent.hooks_at(Point::OnEnded).is_empty() { Lease::Release } else { Lease::Keep };
-    let write = active.write_with(kinds, |write| {
-        write.take_message = !accepted;
-        write.delete_scratch = true;
-        write.jobs = jobs;
-        write.status = Some(ConversationStatus::Idle);
-        write.lease = lease;
-    });
-    write.await?;
+    write.lease = if ctx.agent.hooks_at(Point::OnEnded).is_empty() { Lease::Release } else { Lease::Keep };
+    write.take_message = !accepted;
+    write.delete_scratch = true;
+    write.status = Some(ConversationStatus::Idle);
+    active.append(write).await?;
     active.ended = Some(ended);
     active.reply = None;
     for sub_agent in over {
@@ -297,15 +293,15 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
 }
 
 /// Resolves open questions, and gives open calls their one result.
-fn close_calls(active: &ActiveTurn, verdict: &Verdict, kinds: &mut SmallVec<[EventKind; 2]>) {
+fn close_calls(active: &ActiveTurn, verdict: &Verdict, write: &mut Write) {
     let Some(turn) = &active.state.turn else { return };
-    kinds.extend(turn.open_questions().map(|question| EventKind::Resolution {
+    write.extend(turn.open_questions().map(|question| EventKind::Resolution {
         call: question.call.clone(),
         decision: Resolved::Cancelled,
         by: verdict.by.clone().unwrap_or(Author::System(SystemAuthor::Recovery)),
         reason: None,
     }));
-    kinds.extend(turn.calls.iter().map(|(call, open)| {
+    write.extend(turn.calls.iter().map(|(call, open)| {
         let text = match (verdict.outcome, open.started) {
             (Outcome::Cancelled, _) => "[cancelled]".to_owned(),
             (Outcome::Exhausted, false) => "[not run: limit]".to_owned(),

@@ -12,7 +12,7 @@ use super::abort::AbortCause;
 use super::context::TurnContext;
 use crate::BoxFuture;
 use crate::agent::Agent;
-use crate::id::{CallId, ConversationId, TurnId};
+use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::report::TurnStatus;
 use crate::scope::Author;
@@ -46,7 +46,7 @@ pub(crate) trait TurnHost: Send + Sync {
     fn add_waiter(&self, turn: &TurnId, waiter: Waiter);
 
     /// Ids of inbox items that the running turn has acted on: its last write removes them.
-    fn take_acknowledged(&self) -> Vec<Text>;
+    fn take_acknowledged(&self) -> Vec<ItemId>;
 
     /// Ready when every observer has seen what was published so far.
     fn observers_caught_up(&self) -> BoxFuture<'_, ()>;
@@ -85,7 +85,7 @@ pub(crate) enum AnswerOrigin {
         waiter: Waiter,
     },
     /// An inbox item with this id. Whoever stored it was told then.
-    Inbox(Text),
+    Inbox(ItemId),
 }
 
 /// Why an answer was not taken.
@@ -108,7 +108,7 @@ pub(crate) enum AnswerError {
 
 impl AnswerOrder {
     /// Refuses the answer. Returns the id of the inbox item that is done with, if it came from one.
-    pub(crate) fn refuse(self, why: AnswerError) -> Option<Text> {
+    pub(crate) fn refuse(self, why: AnswerError) -> Option<ItemId> {
         match self.origin {
             AnswerOrigin::Inbox(id) => Some(id),
             AnswerOrigin::Local { written, .. } => {

@@ -1,5 +1,7 @@
 //! What hooks add to a context: groups that run side by side, and the reserve that all additions share.
 
+use std::pin::pin;
+
 use futures_util::future::join_all;
 
 use super::active::Interrupt;
@@ -40,7 +42,7 @@ pub(super) async fn run_group(
         let append = (member.append)(turn.clone());
         async move {
             let mut caller = HookCaller::new(ctx, point);
-            let run = caller.run_as(&member.name, entry.time_limit(), async { append.await.map(Appended) }).await;
+            let run = caller.run_as(&member.name, entry.time_limit(), pin!(async { append.await.map(Appended) })).await;
             (caller, run)
         }
     });

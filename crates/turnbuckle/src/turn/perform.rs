@@ -35,7 +35,7 @@ pub(super) async fn perform(ready: ReadyCall) -> Result<FinishedCall, Interrupt>
         Ok(Some(output)) => Ok(output),
         Ok(None) => {
             let next = ToolNext::new(turn.ctx.agent.hooks_at(Point::WrapToolCall), &turn, &tool);
-            within_time(&turn, &tool, next.run(&call)).await
+            within_time(&turn, &tool, next.run_in_place(&call)).await
         }
         Err(failure) => Err(failure),
     };
@@ -80,7 +80,7 @@ pub(super) async fn after_tool(
     let mut caller = HookCaller::new(&turn.ctx, Point::AfterTool).for_call(&call.call);
     for entry in hooks {
         let (Some(hook), true) = (entry.hook(), entry.matches_tool(&call.name)) else { continue };
-        let run = caller.run(entry, hook.after_tool(turn, call, &output)).await?;
+        let run = caller.run(entry, pin!(hook.after_tool(turn, call, &output))).await?;
         match caller.record(&entry.name, run, records) {
             Ok(AfterTool::Continue) => {}
             Ok(AfterTool::Modify(modified)) => output = modified.capped(),

@@ -1,5 +1,6 @@
 //! What is done after a turn: `on_ended` and background hooks, from the outbox, at least once.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -108,7 +109,7 @@ impl PostTurn {
         let Some(hook) = entry.hook() else { return Ok(()) };
         let mut caller = HookCaller::new(&self.ctx, Point::OnEnded).after_turn();
         // Nothing stops a hook after its turn, so this always has a result.
-        let Ok(run) = caller.run(entry, hook.on_ended(&self.report)).await else { return Ok(()) };
+        let Ok(run) = caller.run(entry, pin!(hook.on_ended(&self.report))).await else { return Ok(()) };
         caller.record(&entry.name, run, records)
     }
 
@@ -118,7 +119,7 @@ impl PostTurn {
         // What a try before this one left behind, and failed, does not count.
         drop(self.background.notes.take());
         let mut caller = HookCaller::new(&self.ctx, Point::Background).after_turn();
-        let Ok(run) = caller.run(entry, hook.background(&self.background)).await else { return Ok(Vec::new()) };
+        let Ok(run) = caller.run(entry, pin!(hook.background(&self.background))).await else { return Ok(Vec::new()) };
         let result = caller.record(&entry.name, run, records);
         let error = result.as_ref().err().map(|failure| failure.to_string().into());
         self.ctx.publish(LiveEvent::BackgroundFinished { hook: entry.name.clone(), error });

@@ -1,6 +1,7 @@
 //! Promises about what is written: all of it or nothing, in order, and read back as it was.
 
 use super::*;
+use crate::id::ItemId;
 
 pub(super) async fn a_write_at_a_wrong_seq_is_refused(store: Shelf) {
     let (id, epoch) = opened(&store).await;
@@ -117,7 +118,7 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     let events = [said("t1", 1), said("t1", 3)];
     for (epoch, expected_seq) in [(epoch + 1, 0), (epoch, 7), (epoch, 0)] {
         let everything = Batch {
-            take: &[turn.shared()],
+            take: &[ItemId::of_turn(&turn)],
             scratch: ScratchWrite::Put(&put),
             records: vec![record("a")],
             turn: Some(&turn),
