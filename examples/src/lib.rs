@@ -1,1 +1,9 @@
 //! The examples are the files beside this folder: `cargo run --example 01_hello`.
+
+/// The programs of the guide run as tests. They are all here, in one crate, because the doctests of a crate are compiled
+/// and linked together.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../docs/guide/first-agent.md")]
+    struct FirstAgent;
+}
