@@ -6,4 +6,6 @@
 mod guide {
     #[doc = include_str!("../../docs/guide/first-agent.md")]
     struct FirstAgent;
+    #[doc = include_str!("../../docs/guide/tools.md")]
+    struct Tools;
 }
