@@ -8,4 +8,6 @@ mod guide {
     struct FirstAgent;
     #[doc = include_str!("../../docs/guide/tools.md")]
     struct Tools;
+    #[doc = include_str!("../../docs/guide/hooks.md")]
+    struct Hooks;
 }
