@@ -10,4 +10,6 @@ mod guide {
     struct Tools;
     #[doc = include_str!("../../docs/guide/hooks.md")]
     struct Hooks;
+    #[doc = include_str!("../../docs/guide/stores.md")]
+    struct Stores;
 }
