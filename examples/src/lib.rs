@@ -12,4 +12,6 @@ mod guide {
     struct Hooks;
     #[doc = include_str!("../../docs/guide/stores.md")]
     struct Stores;
+    #[doc = include_str!("../../docs/guide/sub-agents.md")]
+    struct SubAgents;
 }
