@@ -14,4 +14,6 @@ mod guide {
     struct Stores;
     #[doc = include_str!("../../docs/guide/sub-agents.md")]
     struct SubAgents;
+    #[doc = include_str!("../../docs/guide/client-and-human-tools.md")]
+    struct ClientAndHumanTools;
 }
