@@ -16,4 +16,6 @@ mod guide {
     struct SubAgents;
     #[doc = include_str!("../../docs/guide/client-and-human-tools.md")]
     struct ClientAndHumanTools;
+    #[doc = include_str!("../../docs/guide/approvals.md")]
+    struct Approvals;
 }
