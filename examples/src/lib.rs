@@ -18,4 +18,6 @@ mod guide {
     struct ClientAndHumanTools;
     #[doc = include_str!("../../docs/guide/approvals.md")]
     struct Approvals;
+    #[doc = include_str!("../../docs/guide/subscribing.md")]
+    struct Subscribing;
 }
