@@ -20,4 +20,6 @@ mod guide {
     struct Approvals;
     #[doc = include_str!("../../docs/guide/subscribing.md")]
     struct Subscribing;
+    #[doc = include_str!("../../docs/guide/testing.md")]
+    struct Testing;
 }
