@@ -22,4 +22,6 @@ mod guide {
     struct Subscribing;
     #[doc = include_str!("../../docs/guide/testing.md")]
     struct Testing;
+    #[doc = include_str!("../../docs/guide/deploying.md")]
+    struct Deploying;
 }
