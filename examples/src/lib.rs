@@ -4,6 +4,8 @@
 /// and linked together.
 #[cfg(doctest)]
 mod guide {
+    #[doc = include_str!("../../docs/guide/README.md")]
+    struct Contents;
     #[doc = include_str!("../../docs/guide/first-agent.md")]
     struct FirstAgent;
     #[doc = include_str!("../../docs/guide/tools.md")]
