@@ -18,6 +18,9 @@
 //! # Ok::<(), turnbuckle::BoxError>(()) }).unwrap();
 //! ```
 //!
+//! The guide in `docs/guide/` of the repository shows how to put an agent into a program: tools, hooks, stores, approvals,
+//! subscribing, testing and deploying.
+//!
 //! Read the modules in this order: [`agent`] says what an agent is, [`conversation`] is the door, `turn` is the loop,
 //! [`hook`] the contract, [`hooks`] the ready-made ones.
 

@@ -162,6 +162,24 @@ fn no_example_is_forgotten() -> io::Result<()> {
 }
 
 #[test]
+fn no_page_of_the_guide_is_forgotten() -> io::Result<()> {
+    let tested = text_of(&root().join("examples/src/lib.rs"))?;
+    let contents = text_of(&root().join("docs/guide/README.md"))?;
+    let mut offences = Vec::new();
+    for page in entries(&root().join("docs/guide"))? {
+        let name = format!("{}.md", stem(&page));
+        if !tested.contains(&format!("include_str!(\"../../docs/guide/{name}\")")) {
+            offences.push(format!("{}: examples/src/lib.rs does not include it", shown(&page)));
+        }
+        if name != "README.md" && !contents.contains(&format!("]({name})")) {
+            offences.push(format!("{}: docs/guide/README.md does not list it", shown(&page)));
+        }
+    }
+    assert_none(&offences, "the programs of a page that is not included are neither compiled nor run");
+    Ok(())
+}
+
+#[test]
 fn no_file_names_a_path_of_one_machine() -> io::Result<()> {
     let offences = lines_with(&workspace_files()?, MACHINE_PATHS, is_any_line)?;
     assert_none(&offences, "paths are relative to the repository or come from the environment");
