@@ -203,8 +203,8 @@ impl Agent {
         self.remade(hooks, self.model().clone(), Arc::clone)
     }
 
-    /// The same definition with other hooks, another model and tools in place of tools. The digest stays: it is the same
-    /// agent to whoever revives a turn of it.
+    /// The same definition with other hooks, another model and tools in place of tools. The digest stays: a
+    /// turn of one can be revived with the other.
     pub(crate) fn remade(
         &self,
         hooks: Vec<HookEntry>,

@@ -275,7 +275,7 @@ pub enum Outcome {
     Rejected,
     /// A limit of the turn was reached.
     Exhausted,
-    /// Somebody stopped it.
+    /// It was cancelled.
     Cancelled,
     /// The runtime, the model or a blocking hook could not go on.
     Failed,

@@ -1,7 +1,7 @@
 //! Ids: newtypes over short text, and the injected source of new ones.
 //!
-//! Every event and every word told has two or three of them. Short ones are stored in place: counting references to shared
-//! text was a fifth of the atomic operations of a turn.
+//! Every event has two or three of them. Ids of up to 23 bytes are stored in place and copied, which is cheaper than
+//! counting references to shared text.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -100,7 +100,7 @@ impl From<ItemId> for TurnId {
 pub struct BadConversationId(pub String);
 
 impl ConversationId {
-    /// Whether it is `PARENT/CALL`: whoever has the parent takes care of it.
+    /// Whether it is `PARENT/CALL`. The process that has the parent takes care of it.
     pub fn is_sub_agent(&self) -> bool {
         self.0.contains('/')
     }

@@ -67,8 +67,8 @@ impl<T> Future for StoreFuture<'_, T> {
 impl<T> std::fmt::Debug for StoreFuture<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Now(_) => "Stored::Now",
-            Self::Later(_) => "Stored::Later",
+            Self::Now(_) => "StoreFuture::Now",
+            Self::Later(_) => "StoreFuture::Later",
         })
     }
 }

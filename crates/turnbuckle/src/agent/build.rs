@@ -175,8 +175,8 @@ impl AgentBuilder {
         self
     }
 
-    /// The name by which people choose the model, if it is not the model's own. It is kept with an open turn, for whoever
-    /// carries the turn on; so there must be no secret in it.
+    /// The name by which people choose the model, if it is not the model's own. It is stored with an open
+    /// turn, for the process that carries it on, so there must be no secret in it.
     pub fn model_choice(mut self, name: impl Into<Text>) -> Self {
         self.model_choice = Some(name.into());
         self

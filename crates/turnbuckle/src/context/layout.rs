@@ -11,7 +11,7 @@ use crate::message::{Content, Message, Part, Text, ToolCall};
 use crate::model::{SegmentEnd, Segments};
 use crate::store::Regeneration;
 
-/// What the next turn's model sees of a turn that somebody stopped.
+/// What the next turn's model sees of a turn that was cancelled.
 const INTERRUPTED: &str = "[interrupted]";
 
 /// Messages that a new cache has room for.
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_kept_from_call_to_call_shows_what_a_new_one_would() {
+    fn a_cache_kept_from_call_to_call_gives_what_a_new_one_would() {
         let (mut cache, mut log) = (ContextCache::default(), Vec::new());
         for number in 1..=4 {
             let (id, open) = (TurnId::from(format!("t_{number}")), log.len());

@@ -9,12 +9,12 @@ const ATTACHMENT: u64 = 1500;
 /// What a message costs beyond its words.
 const FRAME: u64 = 4;
 
-/// Of a text.
+/// Tokens of a text.
 pub fn of_text(text: &str) -> u64 {
     text.len().div_ceil(4) as u64
 }
 
-/// Of content.
+/// Tokens of content.
 pub fn of_content(content: &Content) -> u64 {
     of_content_by(content, &of_text)
 }
@@ -32,17 +32,17 @@ fn of_call(call: &ToolCall) -> u64 {
     of_text(&call.name) + of_json(&call.arguments) + FRAME
 }
 
-/// Of a tool as a model is told of it.
+/// Tokens of a tool as a model is told of it.
 pub fn of_definition(tool: &Definition) -> u64 {
     of_text(&tool.name) + of_text(&tool.description) + of_json(&tool.parameters) + FRAME
 }
 
-/// Of a tool, its texts counted by somebody who knows better.
+/// Tokens of a tool definition, its texts counted by `of_text`.
 pub fn of_definition_by(tool: &Definition, of_text: &dyn Fn(&str) -> u64) -> u64 {
     of_text(&tool.name) + of_text(&tool.description) + of_text(&tool.parameters.to_string()) + FRAME
 }
 
-/// Of a JSON value, without writing it out.
+/// Tokens of a JSON value, without writing it out.
 pub(crate) fn of_json(value: &serde_json::Value) -> u64 {
     fn bytes(value: &serde_json::Value) -> usize {
         use serde_json::Value::{Array, Bool, Null, Number, Object, String};
@@ -56,7 +56,7 @@ pub(crate) fn of_json(value: &serde_json::Value) -> u64 {
     bytes(value).div_ceil(4) as u64
 }
 
-/// Of a message.
+/// Tokens of a message.
 pub fn of_message(message: &Message) -> u64 {
     of_message_by(message, &of_text)
 }
@@ -69,17 +69,17 @@ fn of_message_by(message: &Message, of_text: &dyn Fn(&str) -> u64) -> u64 {
     of_content_by(message.content(), of_text) + calls + FRAME
 }
 
-/// Of messages.
+/// Tokens of messages.
 pub fn of_messages(messages: &[Message]) -> u64 {
     messages.iter().map(of_message).sum()
 }
 
-/// Of messages, their texts counted by somebody who knows better.
+/// Tokens of messages, their texts counted by `of_text`.
 pub fn of_messages_by(messages: &[Message], of_text: &dyn Fn(&str) -> u64) -> u64 {
     messages.iter().map(|message| of_message_by(message, of_text)).sum()
 }
 
-/// Of what an event adds to later contexts.
+/// Tokens of what an event adds to later contexts.
 pub fn of_event(event: &Event) -> u64 {
     match &event.kind {
         EventKind::UserMessage { content, .. } | EventKind::Injection { content, .. } => of_content(content) + FRAME,

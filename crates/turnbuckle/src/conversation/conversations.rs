@@ -272,7 +272,7 @@ impl Conversations {
         match stored {
             Ok(_) => {}
             Err(StoreError::AlreadyAnswered { .. }) => {
-                return Err(ResolveError::Stale { call: call.clone(), why: "somebody has answered it already".into() });
+                return Err(ResolveError::Stale { call: call.clone(), why: "it has an answer already".into() });
             }
             Err(StoreError::NotAsked { .. }) => return Err(ResolveError::nothing_asked(call)),
             Err(error) => return Err(error.into()),
@@ -322,7 +322,7 @@ impl Conversations {
         match on_reply.await.map_err(|_| SendError::Gone)? {
             Ok(true) => Ok(Cancelled::Local { turn }),
             Ok(false) => Ok(Cancelled::NotRunning),
-            // Whoever has the conversation finds the stored order.
+            // The process that has the conversation finds the stored order.
             Err(SendError::Store(StoreError::InUse { .. }) | SendError::Full { .. }) if is_stored => {
                 Ok(Cancelled::Remote { turn })
             }

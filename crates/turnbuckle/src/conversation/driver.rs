@@ -133,7 +133,7 @@ impl Driver {
     }
 
     /// Whether another process has stored something that can be taken up now. Asked after the claim was given back:
-    /// whoever stored something before that found the conversation claimed, and relies on this look.
+    /// a process that stored something before that found the conversation claimed, and relies on this look.
     async fn has_stored_work(&self) -> bool {
         if !self.runtime.services.store.is_durable() || self.conversation.id.is_sub_agent() {
             return false;
@@ -296,7 +296,7 @@ impl Driver {
     async fn write_job_results(&mut self, order: JobResultsOrder) -> Result<(), StoreError> {
         let JobResultsOrder { turn, results, item, written } = order;
         self.write_notes(&turn, results, item).await?;
-        // Whoever did the jobs waits for this; for a stored order nobody does.
+        // The task that did the jobs waits for this; for a stored order there is none.
         if let Some(written) = written {
             let _ = written.send(());
         }

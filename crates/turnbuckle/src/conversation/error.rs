@@ -76,7 +76,7 @@ pub enum SendError {
     /// A hook failed whose failure blocks: the conversation was not closed.
     #[error("hook {hook} failed at {}: {cause}", Point::OnConversation)]
     Hook {
-        /// The conversation.
+        /// The hook's name.
         hook: Text,
         /// How it failed.
         #[source]
@@ -218,12 +218,12 @@ impl From<SendError> for ResolveError {
 pub enum Cancelled {
     /// This process has the turn, and ends it.
     Local {
-        /// The conversation.
+        /// The turn that ends.
         turn: TurnId,
     },
     /// Another process has the turn, and finds the order in its inbox.
     Remote {
-        /// The conversation.
+        /// The turn that ends.
         turn: TurnId,
     },
     /// No turn was open.

@@ -92,7 +92,7 @@ impl Order {
         }
     }
 
-    /// Tells whoever sent the order that it is not carried out. They may have gone away.
+    /// Tells the sender that the order is not carried out. The sender may have gone away.
     pub(crate) fn refuse(self, why: &Refusal) {
         match self {
             Self::Message(message) => drop(message.accepted.send(Err(why.to_sender()))),

@@ -52,7 +52,7 @@ pub(crate) struct Conversation {
 
 /// Everything here is protected by [`Conversation::inner`].
 struct Inner {
-    /// Who works on the conversation. Set to `Driving` by whoever submits the first order, back to `Idle` by the driver.
+    /// Who works on the conversation. Set to `Driving` by the caller who submits the first order, back to `Idle` by the driver.
     drive: DriveState,
     /// Orders for the driver, oldest first, at most [`MAX_ORDERS`]. Written by callers, read by the driver and, for
     /// answers, by the running turn.
@@ -125,7 +125,7 @@ impl Inner {
     }
 
     /// The driver goes. Returns orders that nobody took; only a driver that died leaves some. They must be dropped
-    /// after the lock is released: dropping one closes its reply channel, and whoever is woken by that may lock this.
+    /// after the lock is released: dropping one closes its reply channel, and the task that is woken by that may lock this.
     #[must_use]
     fn rest(&mut self, loaded: Option<Loaded>) -> VecDeque<Order> {
         static RESTS: AtomicU64 = AtomicU64::new(0);

@@ -13,7 +13,7 @@ use crate::turn::{TurnError, Waiter};
 /// Who waits for turns, and with which scope those turns run. Callers add themselves, the driver tells them.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Never held while a waiter is told: whoever wakes up may lock it.
+    /// Never held while a waiter is told: a task that wakes up may lock it.
     inner: Mutex<Inner>,
 }
 

@@ -184,8 +184,8 @@ impl Script {
         self
     }
     /// What a sub-agent of this name says, as a script of its own: its entry under `agents`, or nothing at all. A request
-    /// does not tell whether a sub-agent asks, and without an entry it would be given the main agent's replies: so whoever
-    /// has one script for several agents gives each sub-agent this one.
+    /// does not tell whether a sub-agent asks, and without an entry it would be given the main agent's replies: so if
+    /// one script serves several agents, give each sub-agent this one.
     pub fn for_sub_agent(&self, name: &str) -> Self {
         Self { replies: self.agents.get(name).cloned().unwrap_or_default(), ..self.clone() }
     }

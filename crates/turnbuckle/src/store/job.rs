@@ -25,7 +25,7 @@ pub struct Job {
     pub kind: JobKind,
     /// Who sent the message.
     pub actor: Actor,
-    /// How often it was begun. Whoever writes a job has begun it; after that the store counts.
+    /// How often it was begun. The writer of a job begins it at once and counts that; after that the store counts.
     pub tries: u32,
     /// How it failed last.
     pub error: Option<String>,
@@ -60,7 +60,7 @@ impl JobKind {
     }
 }
 
-/// What does jobs of one kind. A job of a hook that nobody here has waits for somebody who has it.
+/// Selects the jobs that one hook does. A job of a hook that no agent of this process has waits for a process that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSelector {
     /// The hook's name.

@@ -38,7 +38,7 @@ impl PausedClock {
         inner.sleepers = later;
         drop(inner);
         for (_, sleeper) in due {
-            // Whoever slept may have been dropped.
+            // The sleeping future may have been dropped.
             let _ = sleeper.send(());
         }
     }
@@ -57,7 +57,7 @@ impl PausedClock {
         open.map(|(at, _)| at.saturating_sub(inner.now)).min()
     }
 
-    /// Lets other tasks run until somebody sleeps for at most `within`, then moves time on by it. For one-thread runtimes.
+    /// Lets other tasks run until one sleeps for at most `within`, then moves time on by it. For one-thread runtimes.
     pub async fn pass(&self, within: Duration) {
         for _ in 0..10_000 {
             let due = self.lock().now + within;

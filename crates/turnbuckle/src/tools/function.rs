@@ -113,7 +113,7 @@ impl fmt::Debug for FunctionTool {
     }
 }
 
-/// A tool that somebody else runs: a person or a client. The call suspends until it is answered.
+/// A tool that a person or a client runs. The call suspends until it is answered.
 #[derive(Debug)]
 pub struct Ask {
     spec: Spec,

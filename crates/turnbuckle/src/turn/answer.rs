@@ -42,7 +42,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
         let answers = &mut active.scratch.edit().answers;
         answers.retain(|(answered, _)| *answered != order.call);
         answers.extend(before);
-        return refuse(active, order, AnswerError::Stale("somebody has answered it already".into()));
+        return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
     }
     let turn = active.ctx().id.clone();
     if let AnswerOrigin::Local { written: reply, waiter } = order.origin {

@@ -145,7 +145,7 @@ impl<'a> CallReview<'a> {
         Ok(self.proceed(compiled, self.approved.clone()))
     }
 
-    /// Everyone who must allow the call has: run it, or ask whoever runs it for its result.
+    /// Nothing stands in the way of the call: run it, or ask the person or client that runs it for its result.
     fn proceed(&self, compiled: &CompiledTool, approved_by: Option<Author>) -> CallDecision {
         let (tool, arguments) = (self.open.call.name.clone(), self.open.call.arguments.clone());
         match compiled.tool.spec().executor {

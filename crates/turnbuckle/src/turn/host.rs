@@ -21,7 +21,7 @@ use crate::store::{Answer, StoreError};
 /// Told when a turn ends or waits.
 pub(crate) type Waiter = oneshot::Sender<Result<TurnStatus, TurnError>>;
 
-/// Why a turn that somebody waits for stopped without a status. What was written stands, and the turn can be revived.
+/// Why a turn stopped without a status, told to those who wait for it. What was written stands, and the turn can be revived.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnError {
@@ -84,7 +84,7 @@ pub(crate) enum AnswerOrigin {
         /// Told when that turn ends or waits again.
         waiter: Waiter,
     },
-    /// An inbox item with this id. Whoever stored it was told then.
+    /// An inbox item with this id. Its sender was told when it was stored.
     Inbox(ItemId),
 }
 

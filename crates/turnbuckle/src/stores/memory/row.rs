@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) written: Timestamp,
 }
 
-/// A job, and until when somebody works on it.
+/// A job, and until when a process holds it.
 pub(super) struct HeldJob {
     pub(super) job: Job,
     held: Option<Timestamp>,
@@ -188,7 +188,7 @@ impl Row {
         self.jobs.iter().any(|held| held.is_due(now))
     }
 
-    /// Whether somebody should take the conversation up.
+    /// Whether a process should take the conversation up: something is to be done, and no writer is at work.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         if self.has_due_job(now) {
             return true;

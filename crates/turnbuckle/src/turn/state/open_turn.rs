@@ -145,7 +145,7 @@ impl OpenTurn {
 }
 
 impl OpenTurn {
-    /// Whether nothing can be done before somebody answers.
+    /// Whether nothing can be done before a question is answered.
     fn is_waiting(&self) -> bool {
         self.questions.iter().any(|question| question.answer.is_none())
             || (!self.calls.is_empty() && !self.has_ready_call())
