@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::context::layout::{self, Overlay};
+use crate::context::layout::{ContextCache, Overlay};
 use crate::event::{Event, EventKind, Question, TurnEnded};
 use crate::feed::{FeedEvent, FeedItem, LiveEvent};
 use crate::id::CallId;
@@ -26,7 +26,7 @@ use crate::message::Text;
 /// end       completed
 /// ```
 pub fn trace<'a>(told: impl IntoIterator<Item = &'a FeedItem>, tools: usize) -> String {
-    let mut tracer = Tracer { tools, ..Tracer::default() };
+    let mut tracer = Tracer { tools: Some(tools), ..Tracer::default() };
     for telling in told {
         match telling {
             FeedItem::Log(event) => tracer.event(event),
@@ -37,7 +37,8 @@ pub fn trace<'a>(told: impl IntoIterator<Item = &'a FeedItem>, tools: usize) -> 
     tracer.lines
 }
 
-/// [`trace`] of a log, with the time that each stage took where it took any: from the event before it to its own.
+/// [`trace`] of a log, with the time that each stage took where it took any: from the event before it to its own. How many
+/// tools the agent had is not in the log.
 ///
 /// ```text
 /// call      "4" (1.2 s)
@@ -49,7 +50,7 @@ pub fn trace_with_times(log: &[Arc<Event>]) -> String {
     tracer.lines
 }
 
-/// [`trace`] of words told.
+/// [`trace`] of feed events.
 pub fn trace_told(told: &[FeedEvent], tools: usize) -> String {
     trace(told.iter().map(|told| &told.item), tools)
 }
@@ -57,8 +58,13 @@ pub fn trace_told(told: &[FeedEvent], tools: usize) -> String {
 #[derive(Default)]
 struct Tracer {
     lines: String,
-    tools: usize,
+    /// How many tools the agent has, if that is known.
+    tools: Option<usize>,
     log: Vec<Arc<Event>>,
+    /// Where the last turn begins in `log`.
+    turn: usize,
+    /// The messages of `log`. Those of ended turns are kept from one model call to the next.
+    cache: ContextCache,
     discarded: usize,
     /// A reply whose calls are still coming, and how long it took.
     reply: Option<(String, Duration)>,
@@ -87,8 +93,10 @@ impl Tracer {
     }
 
     fn build(&mut self) {
-        let messages = layout::messages(&self.log, &Overlay::default()).len() + 2 * self.discarded.min(1);
-        self.line("build", format!("{}, {}", count(messages, "message"), count(self.tools, "tool")));
+        let (messages, _) = self.cache.show(&self.log, self.turn, &Overlay::default());
+        let messages = count(messages.len() + 2 * self.discarded.min(1), "message");
+        let tools = self.tools.map(|tools| format!(", {}", count(tools, "tool"))).unwrap_or_default();
+        self.line("build", messages + &tools);
     }
 
     fn finish_reply(&mut self) {
@@ -105,8 +113,9 @@ impl Tracer {
         self.took = self.before.replace(event.at).map_or(Duration::ZERO, |before| event.at.since(before));
         match &event.kind {
             EventKind::UserMessage { content, .. } => {
-                // What lies between two turns is nobody's time.
+                // The time between two turns belongs to neither.
                 self.took = Duration::ZERO;
+                self.turn = self.log.len();
                 self.line("accept", quoted(&content.text()));
             }
             EventKind::Injection { hook, content, .. } => {
@@ -255,7 +264,7 @@ mod tests {
             annotations: None,
         };
         let log = [event(1, 0, user("2+2?")), event(2, 1240, reply), event(3, 9000, user("thanks"))];
-        let lines = "accept    \"2+2?\"\nbuild     1 message, 0 tools\ncall      \"4\" (1.2 s)\naccept    \"thanks\"\n";
+        let lines = "accept    \"2+2?\"\nbuild     1 message\ncall      \"4\" (1.2 s)\naccept    \"thanks\"\n";
         assert_eq!(trace_with_times(&log), lines);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
         let models = models(events);
         let (work, by) = (time_at_work(events), clean(&only_model(&models)));
         text.push_str(&format!("turn      {}, {}{work}{by}\n", first.turn, first.at));
-        stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(without_tools(line)))));
+        stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(line))));
         text.push_str(&clean(&model_lines(&models)));
         if ends.get(&first.turn) != events.last().map(|last| &last.seq) {
             continue;
@@ -95,11 +95,6 @@ fn model_lines(models: &[Option<&Text>]) -> String {
         format!("model     reply {}: {}\n", index + 1, model.map_or("no model was asked", |model| &**model))
     };
     models.iter().enumerate().map(line).collect()
-}
-
-/// How many tools the agent had is not in the log.
-fn without_tools(line: &str) -> &str {
-    if line.starts_with("build ") { line.strip_suffix(", 0 tools").unwrap_or(line) } else { line }
 }
 
 /// A run of a hook, as a line.
