@@ -1,7 +1,7 @@
-//! Turns of a given size, to see how work grows with it: calls in a reply, bytes of a text, hooks, viewers, events before it.
+//! Turns of a given size, to see how the work of a turn grows: with the calls in a reply, the bytes of a message or a reply,
+//! the hooks, the viewers, or the events that are in the log already.
 //!
-//! Each scenario is one turn. `bench/instructions` counts it at N, 2 N and 4 N: work that grows with the size has twice the
-//! increment in the second step, work with the square of it four times.
+//! Each scenario is one turn. `bench/instructions` counts its instructions at N, 2 N and 4 N and compares the increments.
 
 use std::sync::Arc;
 
@@ -10,30 +10,32 @@ use turnbuckle::message::StopReason;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{Agent, BoxFuture, Message, Reply, ToolCall};
+use turnbuckle_hooks::Redact;
 
 use crate::BoxError;
 use crate::agents::{calculator, speaker};
 use crate::batch::{Batch, Source, Viewers};
-use crate::chunks::CHUNK;
+use crate::chunks::{CHUNK, Chunks};
 use crate::hooks::interested;
 use crate::long::Template;
 use crate::model::{ANSWER, Instant};
 use crate::tool::Add;
 
-/// Long enough that the turns of a thousand events fill the window, so that more events do not change what a model is sent.
+/// Long enough that a thousand events fill the window, so that the model is sent the same however many more there are.
 const LOGGED_MESSAGE: usize = 2_400;
 const KILOBYTE: usize = 1_000;
 
-/// One conversation that is ready for the turn `name` of this size. A size is a number of calls, kilobytes, hooks, viewers or
-/// events.
+/// One conversation, ready for the turn of scenario `name`. What `size` counts depends on the scenario: calls, kilobytes,
+/// hooks, viewers or events.
 pub async fn prepare(name: &str, size: usize) -> Result<Batch, BoxError> {
     let one = Viewers::Lossy(1);
     let model = Instant::default();
     let (agent, viewers) = match name {
-        // One write tells more events than a lossy viewer may be behind.
+        // Lossless, because one write publishes more events than a lossy viewer may be behind.
         "calls" => (Agent::builder("caller", Calls(size)).tool(Add::default()).build()?, Viewers::Lossless(1)),
         "reply" => (speaker(size * KILOBYTE / CHUNK, 0)?, one),
         "redacted" => (speaker(size * KILOBYTE / CHUNK, 1)?, one),
+        "redacted_word" => (redacted_word(size * KILOBYTE)?, one),
         "hooks" => (calculator(&model, interested(size))?, one),
         "viewers" => (calculator(&model, Vec::new())?, Viewers::Lossy(size)),
         "message" => return message(size * KILOBYTE).await,
@@ -43,7 +45,13 @@ pub async fn prepare(name: &str, size: usize) -> Result<Batch, BoxError> {
     Batch::new(&agent, 1, viewers, Source::Exact).await
 }
 
-/// A message of so many bytes, without an end of line, in a window that it fits in.
+/// A reply that is one word of so many bytes, redacted: redaction has no space at which a secret could end.
+fn redacted_word(bytes: usize) -> Result<Agent, BoxError> {
+    let word = ('a'..='z').cycle().take(bytes).collect();
+    Ok(Agent::builder("speaker", Chunks::of(word)).hook(Redact::standard()?).build()?)
+}
+
+/// A message that is one line of so many bytes, with a window that is large enough for it.
 async fn message(bytes: usize) -> Result<Batch, BoxError> {
     let limits = turnbuckle::Limits { context_tokens: bytes as u64, ..Default::default() };
     let agent = Agent::builder("calculator", Instant::default()).tool(Add::default()).limits(limits).build()?;
@@ -51,14 +59,14 @@ async fn message(bytes: usize) -> Result<Batch, BoxError> {
     Ok(batch.saying("lorem ipsum ".repeat(bytes / 12)))
 }
 
-/// A conversation whose log has so many events, of which the window shows the last.
+/// A conversation whose log has so many events; the window holds the last of them.
 async fn logged(agent: &Agent, events: usize) -> Result<Batch, BoxError> {
     let (store, id) = (MemoryStore::default(), "c_0".into());
     Template::of(agent, LOGGED_MESSAGE).await?.fill(&store, &id, events).await?;
     Batch::of(agent, store, vec![id], Viewers::None, Source::Exact).await
 }
 
-/// Answers with so many calls of `add`, then, once there is a result, with text.
+/// Answers with so many calls of `add`, and once there is a result, with text.
 struct Calls(usize);
 
 impl Model for Calls {

@@ -1,5 +1,5 @@
-//! One scenario, so many times, in steps that are the same in every run: `scenario NAME COUNT`; or one turn of that size:
-//! `scenario growth/NAME SIZE`.
+//! `scenario NAME COUNT` runs that many turns of a scenario, `scenario growth/NAME SIZE` one turn of that size. Every run
+//! takes the same steps.
 //!
 //! `bench/instructions` runs it under callgrind, which counts only inside [`measured`].
 
@@ -23,7 +23,7 @@ const CHUNKS: usize = 1_000;
 fn main() -> Result<(), BoxError> {
     let mut arguments = std::env::args().skip(1);
     let (Some(name), Some(count)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: scenario NAME COUNT".into());
+        return Err("usage: scenario NAME COUNT | growth/NAME SIZE".into());
     };
     let count: usize = count.parse()?;
     let runtime = runtime()?;
