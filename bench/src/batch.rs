@@ -40,6 +40,7 @@ pub enum Viewers {
 pub struct Batch {
     conversations: Conversations,
     ids: Vec<ConversationId>,
+    message: String,
     readers: Vec<(Arc<Count>, JoinHandle<()>)>,
 }
 
@@ -65,14 +66,25 @@ pub struct Seen {
 impl Batch {
     /// `count` new conversations of `agent` in a memory store, each with its viewers; every viewer is a task that reads.
     pub async fn new(agent: &Agent, count: usize, viewers: Viewers, source: Source) -> Result<Self, BoxError> {
-        let builder = Conversations::builder(agent.clone(), MemoryStore::default());
+        let ids = (0..count).map(|number| format!("c_{number}").into()).collect();
+        Self::of(agent, MemoryStore::default(), ids, viewers, source).await
+    }
+
+    /// Conversations of `agent` that are in `store` already, or are made by their first turn.
+    pub async fn of(
+        agent: &Agent,
+        store: MemoryStore,
+        ids: Vec<ConversationId>,
+        viewers: Viewers,
+        source: Source,
+    ) -> Result<Self, BoxError> {
+        let builder = Conversations::builder(agent.clone(), store);
         let conversations = match source {
             Source::System => builder.build(),
             Source::Exact => {
                 builder.clock(Arc::new(PausedClock::default())).ids(Arc::new(CountingIds::default())).build()
             }
         };
-        let ids: Vec<ConversationId> = (0..count).map(|number| format!("c_{number}").into()).collect();
         let mut readers = Vec::new();
         let (each, delivery) = match viewers {
             Viewers::None => (0, Delivery::Lossy),
@@ -86,9 +98,15 @@ impl Batch {
                 readers.push((count.clone(), tokio::spawn(read(tail, count))));
             }
         }
-        let batch = Self { conversations, ids, readers };
+        let batch = Self { conversations, ids, message: MESSAGE.to_owned(), readers };
         batch.settle().await;
         Ok(batch)
+    }
+
+    /// The same with another message in each turn.
+    pub fn saying(mut self, message: String) -> Self {
+        self.message = message;
+        self
     }
 
     /// One turn in each conversation, read to the end by its viewers.
@@ -111,7 +129,7 @@ impl Batch {
     }
 
     async fn turn(&self, id: &ConversationId) -> Result<(), BoxError> {
-        match self.conversations.turn(id, MESSAGE, Scope::local()).await? {
+        match self.conversations.turn(id, self.message.as_str(), Scope::local()).await? {
             TurnStatus::Ended(ended) if ended.is_completed() => Ok(()),
             other => Err(format!("the turn did not complete: {other:?}").into()),
         }

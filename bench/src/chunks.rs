@@ -25,9 +25,13 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// So many.
+    /// So many chunks of prose.
     pub fn new(count: usize) -> Self {
-        let text = PROSE.bytes().cycle().take(count * CHUNK).map(char::from).collect();
+        Self::of(PROSE.bytes().cycle().take(count * CHUNK).map(char::from).collect())
+    }
+
+    /// Chunks of this text, which is ASCII.
+    pub fn of(text: String) -> Self {
         Self { text, pushing: Arc::default() }
     }
 

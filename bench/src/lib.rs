@@ -6,6 +6,7 @@
 pub mod agents;
 pub mod batch;
 pub mod chunks;
+pub mod growth;
 pub mod hand;
 pub mod hooks;
 pub mod long;

@@ -1,4 +1,5 @@
-//! One scenario, so many times, in steps that are the same in every run: `scenario NAME COUNT`.
+//! `scenario NAME COUNT` runs that many turns of a scenario, `scenario growth/NAME SIZE` one turn of that size. Every run
+//! takes the same steps.
 //!
 //! `bench/instructions` runs it under callgrind, which counts only inside [`measured`].
 
@@ -9,6 +10,7 @@ use tokio::runtime::Runtime;
 use turnbuckle_bench::BoxError;
 use turnbuckle_bench::agents::{calculator, speaker};
 use turnbuckle_bench::batch::{Batch, MESSAGE, Source, Viewers};
+use turnbuckle_bench::growth;
 use turnbuckle_bench::hand::Loop;
 use turnbuckle_bench::hooks::interested;
 use turnbuckle_bench::measure::runtime;
@@ -21,10 +23,15 @@ const CHUNKS: usize = 1_000;
 fn main() -> Result<(), BoxError> {
     let mut arguments = std::env::args().skip(1);
     let (Some(name), Some(count)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: scenario NAME COUNT".into());
+        return Err("usage: scenario NAME COUNT | growth/NAME SIZE".into());
     };
     let count: usize = count.parse()?;
     let runtime = runtime()?;
+    if let Some(name) = name.strip_prefix("growth/") {
+        let batch = runtime.block_on(growth::prepare(name, count))?;
+        measured(&runtime, batch.fresh_turns())?;
+        return all_read(batch);
+    }
     let model = Instant::default();
     if name == "hand" {
         let hand = runtime.block_on(Loop::new(Arc::new(model), Add::default()))?;
@@ -51,6 +58,11 @@ fn main() -> Result<(), BoxError> {
     measured(&runtime, batch.fresh_turns())?;
     // Only now: maps are dropped in an order that differs from run to run, and the allocator would remember it.
     warm.finish();
+    all_read(batch)
+}
+
+/// Whether every viewer saw the turn to its end.
+fn all_read(batch: Batch) -> Result<(), BoxError> {
     let all_read = batch.finish().iter().all(|seen| seen.turns == 1 && seen.missed == 0);
     if all_read { Ok(()) } else { Err("a viewer missed something".into()) }
 }
