@@ -130,6 +130,18 @@ impl ConversationId {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NewId(SmolStr);
 
+impl NewId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 impl From<String> for NewId {
     fn from(text: String) -> Self {
         Self(text.into())
@@ -149,7 +161,8 @@ pub trait Ids: Send + Sync + 'static {
 }
 
 /// Ids that sort by time and do not collide between processes, on whatever host: milliseconds, a random number of the
-/// source, counter, each in base 36. They stay within 23 bytes for the first 60 million of a process.
+/// source, counter, each in base 36. Those of turns stay within 23 bytes for the first
+/// two billion of a process.
 #[derive(Debug)]
 pub struct SystemIds {
     /// 24 bits: in two containers the number of a process is the same.

@@ -60,7 +60,7 @@ impl Window {
     }
 
     /// A turn ended whose events begin at `first`. One that was halted or rejected leaves only what it left for the
-    /// next turn. Returns how many events have left the front.
+    /// next turn.
     pub(crate) fn end_turn(&mut self, event: &Arc<Event>, ended: &TurnEnded, first: usize) {
         self.totals = self.totals_after(ended, first, &[]);
         if ended.outcome.joins_history() {

@@ -46,7 +46,7 @@ impl ConversationsBuilder {
         self
     }
 
-    /// Another source of ids. Default: random ids.
+    /// Another source of ids. Default: [`SystemIds`].
     pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
         self.ids = ids;
         self

@@ -240,8 +240,8 @@ impl Conversations {
         let (waiter, status) = oneshot::channel();
         let origin = AnswerOrigin::Local { written, waiter };
         let (order_answer, order_digest) = (answer.clone(), digest.clone());
-        let order =
-            AnswerOrder { call: call.clone(), answer: order_answer, digest: order_digest, by: scope.by(), origin };
+        let (by, at) = (scope.by(), self.runtime.services.clock.now());
+        let order = AnswerOrder { call: call.clone(), answer: order_answer, digest: order_digest, by, at, origin };
         conversation.submit_and_spawn(&self.runtime, Order::Answer(order));
         match on_written.await {
             Ok(Ok(turn)) => Ok(TurnHandle::new(turn, status)),

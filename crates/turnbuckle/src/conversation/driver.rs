@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tracing::Instrument;
 
 use super::close::call_close_hooks;
 use super::error::SendError;
@@ -102,11 +103,18 @@ impl Driver {
         }
         self.handle(order).await?;
         loop {
-            while let Some(order) = self.stored.pop_front() {
+            // Orders that came during a turn are carried out before the next one: an answer to a turn that is over must not
+            // wait for the end of the one behind it.
+            while let Some(order) = self.stored.pop_front().or_else(|| self.conversation.order_about_a_turn()) {
                 self.handle(order).await?;
             }
             if !self.can_run_turn() {
                 break;
+            }
+            if self.epoch.is_none() {
+                // A turn has given the claim back. What other processes stored meanwhile comes before the next turn.
+                self.claim().await?;
+                continue;
             }
             self.run_turn().await?;
         }
@@ -237,15 +245,19 @@ impl Driver {
                 Ok(())
             }
             Order::Close(scope, reply) => {
-                let closed = match self.stage() {
-                    Stage::Idle => self.close(scope).await?,
+                let (closed, done) = match self.stage() {
+                    Stage::Idle if self.inbox.is_empty() => match self.close(scope).await {
+                        Ok(closed) => (closed, Ok(())),
+                        Err(error) => (Err(SendError::Store(error.clone())), Err(error)),
+                    },
                     _ => {
                         let (id, pending) = (self.conversation.id.clone(), self.pending_calls());
-                        Err(SendError::Busy { id, pending })
+                        (Err(SendError::Busy { id, pending }), Ok(()))
                     }
                 };
+                // The caller may have gone away.
                 drop(reply.send(closed));
-                Ok(())
+                done
             }
             Order::Wake => Ok(()),
         }
@@ -365,11 +377,10 @@ impl Driver {
         tracing::debug!(conversation = %id, epoch = claim.epoch, seq = claim.seq, "claimed");
         let current = self.state().is_some_and(|state| state.seq == claim.seq);
         if current && self.conversation.shows_log() {
-            self.conversation.feed.begin_epoch(claim.epoch, None);
+            self.conversation.begin_epoch(claim.epoch, None);
         } else {
             let (state, log) = revive(&*services.store, &id, &self.conversation.agent, &claim).await?;
-            self.conversation.set_shows_log();
-            self.conversation.feed.begin_epoch(claim.epoch, Some(&log));
+            self.conversation.begin_epoch(claim.epoch, Some(&log));
             self.loaded = Some(Loaded { state, cache: ContextCache::default() });
         }
         (self.epoch, self.scratch) = (Some(claim.epoch), claim.scratch);
@@ -381,8 +392,7 @@ impl Driver {
                 _ => self.stored.extend(Order::stored(item)),
             }
         }
-        // The inbox was read anew, so whatever is still in it is handled from there.
-        drop(self.conversation.take_acknowledged());
+        self.conversation.inbox_was_read();
         self.tell_of_turns_elsewhere();
         self.look_for_jobs();
         Ok(())
@@ -477,7 +487,6 @@ impl Driver {
 
     /// Runs the open turn, or the turn of the next message, until it ends or waits.
     async fn run_turn(&mut self) -> Result<(), StoreError> {
-        self.claim().await?;
         let Some(mut active) = self.start_turn() else { return Ok(()) };
         if self.observers.is_none() {
             self.observers = Observers::of(&self.conversation, &self.runtime);
@@ -485,7 +494,10 @@ impl Driver {
         if let Some(observers) = &self.observers {
             observers.follow(active.ctx());
         }
-        let done = self.drive(&mut active).await;
+        let span = tracing::debug_span!("turn", id = %active.ctx().id, agent = %active.ctx().agent_name());
+        let done = self.drive(&mut active).instrument(span).await;
+        // If the claim was lost, another process carries the turn on, and with it sub-agents: those must not be cancelled from
+        // here.
         if done.is_ok() {
             // Nothing more is done in the name of this turn by what it started.
             active.ctx().abort.abort(AbortCause::TurnOver);
@@ -504,10 +516,11 @@ impl Driver {
         match active.ctx().abort.check() {
             Err(cause) => active.settle(cause.verdict()),
             Ok(()) => {
-                answer::expire(active).await?;
+                // Answers first: one that was given in time counts, however late it is taken up.
                 for order in std::mem::take(&mut self.answers) {
                     answer::take(active, order).await?;
                 }
+                answer::expire(active).await?;
             }
         }
         supervise(active, &self.conversation, &self.runtime).await

@@ -22,9 +22,10 @@ impl Inline {
             if let Poll::Ready(output) = wanted.as_mut().poll(cx) {
                 return Poll::Ready(output);
             }
-            let Some(driver) = &mut self.0 else { return Poll::Pending };
-            if driver.as_mut().poll(cx).is_ready() {
-                self.0 = None;
+            // Taken out while it is polled: a driver that panics must not be run again when this is dropped.
+            let Some(mut driver) = self.0.take() else { return Poll::Pending };
+            if driver.as_mut().poll(cx).is_pending() {
+                self.0 = Some(driver);
             }
             wanted.as_mut().poll(cx)
         })

@@ -42,6 +42,7 @@ impl<C: Into<Content>> From<C> for UserInput {
 
 /// What to do with a message while a turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WhileBusy {
     /// Refuse it: [`SendError::Busy`](super::SendError::Busy).
     #[default]

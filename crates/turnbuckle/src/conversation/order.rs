@@ -64,12 +64,12 @@ pub(crate) struct JobResultsOrder {
 impl Order {
     /// The order that another process stored. A message is none: the driver takes it from the inbox when no turn is open.
     pub(crate) fn stored(item: InboxItem) -> Option<Self> {
-        let InboxItem { id, from, kind, .. } = item;
+        let InboxItem { id, from, at, kind } = item;
         let by = Scope::of(from).by();
         match kind {
             InboxKind::Message { .. } => None,
             InboxKind::Answer { call, answer, digest } => {
-                Some(Self::Answer(AnswerOrder { call, answer, digest, by, origin: AnswerOrigin::Inbox(id) }))
+                Some(Self::Answer(AnswerOrder { call, answer, digest, by, at, origin: AnswerOrigin::Inbox(id) }))
             }
             InboxKind::Cancel { turn } => {
                 let cause = AbortCause::Cancelled(by);
@@ -85,7 +85,7 @@ impl Order {
     /// The inbox item it came in.
     pub(crate) fn item(&self) -> Option<&ItemId> {
         match self {
-            Self::Answer(AnswerOrder { origin: AnswerOrigin::Inbox(id), .. }) => Some(id),
+            Self::Answer(order) => order.item(),
             Self::Cancel(order) => order.item.as_ref(),
             Self::JobResults(order) => order.item.as_ref(),
             _ => None,

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use tracing::Instrument;
+
 use super::observers::Observers;
 use super::order::{JobResultsOrder, Order};
 use super::read_back::log_of_job;
@@ -67,11 +69,13 @@ impl JobsInFlight {
 /// Takes up the due jobs of a conversation, and of its sub-agents, in the background.
 pub(super) fn take_up_jobs(conversation: Arc<Conversation>, runtime: Arc<Runtime>) {
     let guard = runtime.begin_task();
-    tokio::spawn(async move {
+    let span = tracing::debug_span!("jobs", conversation = %conversation.id);
+    let work = async move {
         take_up(&conversation, &runtime).await;
         take_up_of_sub_agents(&conversation, &runtime).await;
         drop(guard);
-    });
+    };
+    tokio::spawn(work.instrument(span));
 }
 
 /// Jobs that sub-agents left. Their conversations are over, so nothing else comes to them.
@@ -107,14 +111,16 @@ pub(super) fn run_in_background(
     jobs: Vec<Job>,
 ) {
     let guard = runtime.begin_task();
-    tokio::spawn(async move {
+    let span = tracing::debug_span!("jobs", conversation = %conversation.id);
+    let work = async move {
         if let Some(due) = attempt(&conversation, &runtime, &post, jobs).await {
             let clock = &runtime.services.clock;
             clock.sleep(due.since(clock.now())).await;
             take_up(&conversation, &runtime).await;
         }
         drop(guard);
-    });
+    };
+    tokio::spawn(work.instrument(span));
 }
 
 /// Round by round, until no job is left that failed and may be tried again. One task at a time does this for a

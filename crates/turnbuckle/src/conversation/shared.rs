@@ -3,16 +3,18 @@
 //! A conversation at rest is data, not a task. An order that finds no driver makes one; an order that finds one is
 //! queued for it. Both happen under one lock, so there is never a second driver and no order is lost between two.
 
-use std::any::Any;
+mod turn_host;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use super::driver::Driver;
+use super::error::SendError;
 use super::observers::Observers;
 use super::order::{CancelOrder, MessageOrder, Order, Refusal};
 use super::outbox::JobsInFlight;
@@ -22,11 +24,12 @@ use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::context::layout::ContextCache;
+use crate::event::Event;
 use crate::feed::EventFeed;
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::Actor;
 use crate::store::StoreError;
-use crate::turn::{AbortCause, AbortToken, AnswerOrder, State, TurnContext, TurnError, TurnHost, Waiter};
+use crate::turn::{AbortCause, AbortToken, State, TurnContext, TurnError};
 
 /// How many orders may wait for a driver.
 const MAX_ORDERS: usize = 64;
@@ -62,23 +65,27 @@ struct Inner {
     /// The turn of a message that was accepted and has not started: its driver is still claiming the conversation, or
     /// finishes another turn first. Written by callers, moved to `running` by the driver.
     starting: Option<TurnSlot>,
-    /// The turn of the parent agent that this conversation works for, if it is a sub-agent's. It changes each time the
-    /// parent's turn goes on after a wait.
+    /// The turn of the parent agent that this conversation works for, if it is a sub-agent's. Written when the parent's tool
+    /// asks for the conversation, anew each time the parent's turn goes on after a wait; read when a turn starts.
     parent: Option<Arc<TurnContext>>,
-    /// The observers at work, as long as someone holds them.
+    /// The observers at work, as long as a driver holds them. Written by the driver that starts them, read by the next one
+    /// and by a turn that waits for them.
     observers: Weak<Observers>,
-    /// Whose conversation it is, once it was read from the store.
+    /// Whose conversation it is. Written by the first caller, who reads it from the store; read by every later one, to spare
+    /// the store.
     owner: Option<Actor>,
-    /// Whether the feed shows the log. False until the log was read for a driver or a viewer.
+    /// Whether the feed shows the log. Set by the first driver or viewer, who reads the log; read by viewers and drivers,
+    /// which otherwise read it.
     shows_log: bool,
-    /// Whether the `on_conversation` hooks were called in this process.
+    /// Whether the `on_conversation` hooks were called in this process. Written and read by the driver when a turn starts.
     greeted: bool,
     /// Ids of inbox items that the running turn has acted on. The turn's last write removes them from the inbox; until
     /// then this keeps the timer from acting on them again.
     acknowledged: Vec<ItemId>,
-    /// Whether nothing is to stay in memory once the conversation is at rest.
+    /// Whether nothing is to stay in memory once the conversation is at rest. Set when it is closed, reset by a new message,
+    /// read by the runtime when the driver goes.
     leaving: bool,
-    /// When it last came to rest, as a count: the smallest is evicted first.
+    /// When it last came to rest, as a count: the smallest is evicted first. Written by the driver, read by the runtime.
     idle_since: u64,
 }
 
@@ -173,18 +180,19 @@ impl Conversation {
     /// Hands an order in, from a caller of this process or from the inbox. This is the one way in for all of them.
     pub(crate) fn submit(self: &Arc<Self>, runtime: &Arc<Runtime>, order: Order) -> Submitted {
         let mut inner = self.lock();
-        if let Some(id) = order.item() {
-            if inner.acknowledged.contains(id) {
-                return Submitted::Done;
+        if order.item().is_some_and(|id| inner.acknowledged.contains(id)) {
+            drop(inner);
+            // The running turn has acted on it already. Only a caller who cancels still waits for a reply.
+            if let Order::Cancel(CancelOrder { reply: Some(reply), .. }) = order {
+                drop(reply.send(Ok(true)));
             }
-            if inner.is_driving() {
-                inner.acknowledged.push(id.clone());
-            }
+            return Submitted::Done;
         }
         let order = match order {
             // A cancellation takes effect at once, whatever the turn is doing.
             Order::Cancel(CancelOrder { turn, cause, reply, item }) => {
                 if inner.is_driving() && inner.abort(&turn, &cause) {
+                    inner.acknowledged.extend(item);
                     drop(inner);
                     self.order_arrived.wake();
                     // The caller may have gone away; the turn is stopped all the same.
@@ -195,6 +203,12 @@ impl Conversation {
             }
             Order::Message(message) if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) => {
                 return Submitted::Busy(message);
+            }
+            Order::Close(_, reply) if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) => {
+                drop(inner);
+                // The caller may have gone away.
+                drop(reply.send(Err(SendError::Busy { id: self.id.clone(), pending: Vec::new() })));
+                return Submitted::Done;
             }
             order => order,
         };
@@ -209,6 +223,7 @@ impl Conversation {
         }
         match std::mem::replace(&mut inner.drive, DriveState::Driving) {
             DriveState::Driving => {
+                inner.acknowledged.extend(order.item().cloned());
                 inner.orders.push_back(order);
                 drop(inner);
                 self.order_arrived.wake();
@@ -217,7 +232,8 @@ impl Conversation {
             DriveState::Idle(loaded) => {
                 drop(inner);
                 let guard = DriverGuard { conversation: self.clone(), at_rest: false };
-                Submitted::Drive(Box::pin(Driver::new(guard, runtime.clone(), loaded).run(order)))
+                let span = tracing::debug_span!("conversation", id = %self.id);
+                Submitted::Drive(Box::pin(Driver::new(guard, runtime.clone(), loaded).run(order).instrument(span)))
             }
         }
     }
@@ -232,6 +248,15 @@ impl Conversation {
     /// What a turn that starts now is stopped with: also when the parent's turn is.
     fn new_token(&self, inner: &Inner) -> AbortToken {
         inner.parent.as_ref().map_or_else(AbortToken::new, |parent| parent.abort.child())
+    }
+
+    /// An order about a turn that came while another turn ran: it must not wait for the end of the next one. Other orders
+    /// begin with a look into the inbox, and wait for [`next_order_or_rest`](Self::next_order_or_rest).
+    pub(crate) fn order_about_a_turn(&self) -> Option<Order> {
+        let mut inner = self.lock();
+        let about = |order: &Order| matches!(order, Order::Answer(_) | Order::Cancel(_) | Order::Resume(..));
+        let place = inner.orders.iter().position(about)?;
+        inner.orders.remove(place)
     }
 
     /// The next order for the driver, or `None`: then the driver is dismissed in the same step, and the next order makes
@@ -317,29 +342,36 @@ impl Conversation {
         runs
     }
 
-    /// Forgets acknowledged items: the driver has just read the inbox anew.
-    pub(crate) fn take_acknowledged(&self) -> Vec<ItemId> {
-        std::mem::take(&mut self.lock().acknowledged)
+    /// The driver has just read the inbox. An answer that a turn before took in from there and did not get to is in it
+    /// again, so the copy here is forgotten: an answer must not count twice.
+    pub(crate) fn inbox_was_read(&self) {
+        let mut inner = self.lock();
+        inner.acknowledged.clear();
+        let is_copy = |order: &Order| matches!(order, Order::Answer(answer) if answer.item().is_some());
+        inner.orders.retain(|order| !is_copy(order));
     }
 
     // What viewers see.
 
     /// Brings the feed up to what is stored, unless a driver does that.
     pub(crate) async fn show_log(&self, runtime: &Runtime) -> Result<(), StoreError> {
-        if self.lock().is_driving() {
-            return Ok(());
+        {
+            let inner = self.lock();
+            if inner.is_driving() && inner.shows_log {
+                return Ok(());
+            }
         }
         let store = &runtime.services.store;
         let log = match self.shows_log() {
             true => store.log(&self.id, self.feed.last_seq() + 1, usize::MAX).await?,
             false => store.tail(&self.id, u64::MAX, self.agent.history_capacity(self.agent.limits())).await?,
         };
-        // Checked again under the lock: a driver that started meanwhile shows newer events than these.
+        // Checked again under the lock: a driver that has claimed the conversation meanwhile shows newer events than these.
         let mut inner = self.lock();
         match (inner.is_driving(), inner.shows_log) {
-            (true, _) => {}
+            (true, true) => {}
             (false, true) => self.feed.catch_up(&log),
-            (false, false) => {
+            (_, false) => {
                 inner.shows_log = true;
                 self.feed.begin_epoch(0, Some(&log));
             }
@@ -351,8 +383,12 @@ impl Conversation {
         self.lock().shows_log
     }
 
-    pub(crate) fn set_shows_log(&self) {
-        self.lock().shows_log = true;
+    /// A driver has claimed the conversation: from now on the feed shows what the driver writes. `log` replaces what the
+    /// feed showed before, if that is not current. Under one lock, so that `show_log` sees all of it or nothing.
+    pub(crate) fn begin_epoch(&self, epoch: u64, log: Option<&[Arc<Event>]>) {
+        let mut inner = self.lock();
+        inner.shows_log = true;
+        self.feed.begin_epoch(epoch, log);
     }
 
     /// The observers at work, or new ones.
@@ -414,53 +450,6 @@ impl Conversation {
 
     pub(crate) fn idle_since(&self) -> u64 {
         self.lock().idle_since
-    }
-}
-
-impl TurnHost for Conversation {
-    fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder> {
-        self.order_arrived.register(cx.waker());
-        let mut inner = self.lock();
-        let answer = inner.orders.iter().position(|order| matches!(order, Order::Answer(_)));
-        match answer.and_then(|place| inner.orders.remove(place)) {
-            Some(Order::Answer(order)) => Poll::Ready(order),
-            _ => Poll::Pending,
-        }
-    }
-
-    fn add_waiter(&self, turn: &TurnId, waiter: Waiter) {
-        self.waiters.add(turn, waiter);
-    }
-
-    fn take_acknowledged(&self) -> Vec<ItemId> {
-        self.take_acknowledged()
-    }
-
-    fn observers_caught_up(&self) -> BoxFuture<'_, ()> {
-        let observers = self.lock().observers.upgrade();
-        Box::pin(async move {
-            if let Some(observers) = observers {
-                observers.caught_up(self.feed.cursor()).await;
-            }
-        })
-    }
-
-    fn cancel_sub_agent<'a>(
-        &'a self,
-        parent: &'a Arc<TurnContext>,
-        id: ConversationId,
-        agent: Agent,
-        cause: AbortCause,
-    ) -> BoxFuture<'a, Option<BoxFuture<'static, ()>>> {
-        Box::pin(async move {
-            let conversations = self.runtime.upgrade()?.sub_agent(parent, agent);
-            conversations.cancel_for_parent(&id, cause).await
-        })
-    }
-
-    fn runtime(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        let runtime: Arc<dyn Any + Send + Sync> = self.runtime.upgrade()?;
-        Some(runtime)
     }
 }
 

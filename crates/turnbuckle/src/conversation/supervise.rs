@@ -106,48 +106,70 @@ impl<'a> Timers<'a> {
             ctx.abort.abort(AbortCause::TimedOut);
             return Poll::Ready(Ok(()));
         }
-        while self.renewal.is_none() && self.next_renewal.as_mut().poll(cx).is_ready() {
-            self.next_renewal = ctx.clock().sleep(RENEW_EVERY);
-            self.renewal = Some(ctx.store().renew(&ctx.conversation, self.epoch, ctx.clock().now()));
-        }
-        if let Some(renewal) = &mut self.renewal
-            && let Poll::Ready(renewed) = Pin::new(renewal).poll(cx)
-        {
-            self.renewal = None;
-            match renewed {
-                Ok(()) => tracing::trace!(conversation = %ctx.conversation, epoch = self.epoch, "renewed the claim"),
-                Err(error @ StoreError::Fenced { .. }) => {
-                    tracing::warn!(conversation = %ctx.conversation, epoch = self.epoch, "lost the claim");
-                    return Poll::Ready(Err(error));
-                }
-                // Tried again at the next renewal; the claim holds a while longer.
-                Err(error) => {
-                    tracing::warn!(conversation = %ctx.conversation, %error, "the claim could not be renewed");
-                }
-            }
+        if let Poll::Ready(error) = self.poll_renewal(cx) {
+            return Poll::Ready(Err(error));
         }
         self.poll_inbox(cx).map(Ok)
     }
 
-    fn poll_inbox(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(next_look) = &mut self.next_look else { return Poll::Pending };
-        while self.look.is_none() && next_look.as_mut().poll(cx).is_ready() {
-            *next_look = self.ctx.clock().sleep(LOOK_EVERY);
-            self.look = Some(self.ctx.store().inbox(&self.ctx.conversation, InboxFilter::Control));
-        }
-        let Some(look) = &mut self.look else { return Poll::Pending };
-        let Poll::Ready(items) = Pin::new(look).poll(cx) else { return Poll::Pending };
-        self.look = None;
-        match items {
-            Ok(items) => match items.into_iter().filter(|item| self.take_in(item)).count() {
-                0 => Poll::Pending,
-                _ => Poll::Ready(()),
-            },
-            Err(error) => {
-                // Read again at the next look.
-                tracing::warn!(conversation = %self.ctx.conversation, %error, "the inbox could not be read");
-                Poll::Pending
+    /// Renews the claim when it is time to. Ready if the claim is lost.
+    ///
+    /// The renewal under way is polled before its timer: a timer that is replaced must be polled once more, or nothing
+    /// wakes this task when the new one is due.
+    fn poll_renewal(&mut self, cx: &mut Context<'_>) -> Poll<StoreError> {
+        let ctx = self.ctx;
+        loop {
+            if let Some(renewal) = &mut self.renewal {
+                let Poll::Ready(renewed) = Pin::new(renewal).poll(cx) else { return Poll::Pending };
+                self.renewal = None;
+                match renewed {
+                    Ok(()) => {
+                        tracing::trace!(conversation = %ctx.conversation, epoch = self.epoch, "renewed the claim");
+                    }
+                    Err(error @ StoreError::Fenced { .. }) => {
+                        tracing::warn!(conversation = %ctx.conversation, epoch = self.epoch, "lost the claim");
+                        return Poll::Ready(error);
+                    }
+                    // Tried again at the next renewal; the claim holds a while longer.
+                    Err(error) => {
+                        tracing::warn!(conversation = %ctx.conversation, %error, "the claim could not be renewed");
+                    }
+                }
             }
+            if self.next_renewal.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.next_renewal = ctx.clock().sleep(RENEW_EVERY);
+            self.renewal = Some(ctx.store().renew(&ctx.conversation, self.epoch, ctx.clock().now()));
+        }
+    }
+
+    /// Looks into the inbox when it is time to, in the same order as [`poll_renewal`](Self::poll_renewal). Ready when an
+    /// order was taken in.
+    fn poll_inbox(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let ctx = self.ctx;
+        loop {
+            if let Some(look) = &mut self.look {
+                let Poll::Ready(items) = Pin::new(look).poll(cx) else { return Poll::Pending };
+                self.look = None;
+                match items {
+                    Ok(items) => {
+                        if items.into_iter().filter(|item| self.take_in(item)).count() > 0 {
+                            return Poll::Ready(());
+                        }
+                    }
+                    // Read again at the next look.
+                    Err(error) => {
+                        tracing::warn!(conversation = %ctx.conversation, %error, "the inbox could not be read");
+                    }
+                }
+            }
+            let Some(next_look) = &mut self.next_look else { return Poll::Pending };
+            if next_look.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            *next_look = ctx.clock().sleep(LOOK_EVERY);
+            self.look = Some(ctx.store().inbox(&ctx.conversation, InboxFilter::Control));
         }
     }
 

@@ -1,4 +1,5 @@
-//! The event feed of one conversation: viewers that keep up lose nothing, and nobody waits for the others.
+//! The event feed of one conversation. Viewers that keep up lose nothing. A lossy viewer that does not is told so; for a
+//! lossless one the turn waits, to a deadline.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -55,8 +56,9 @@ impl Inner {
         self.cursor
     }
 
+    /// Queues that were closed stay in the list until the next event; nobody reads them.
     fn is_watched(&self) -> bool {
-        self.lossy.is_watched() || !self.lossless.is_empty()
+        self.lossy.is_watched() || self.lossless.iter().any(|queue| !queue.is_closed())
     }
 
     fn send(&mut self, event: FeedEvent) {
@@ -258,7 +260,9 @@ impl RingReader {
         if let Read::Nothing = read
             && !inner.closed
         {
-            inner.lossy.sleep(self.place, cx.waker());
+            let before = inner.lossy.sleep(self.place, cx.waker());
+            drop(inner);
+            drop(before);
             return Poll::Pending;
         }
         budget.made_progress();
@@ -268,7 +272,9 @@ impl RingReader {
 
 impl Drop for RingReader {
     fn drop(&mut self) {
-        lock(&self.inner).lossy.leave(self.place);
+        let waker = lock(&self.inner).lossy.leave(self.place);
+        // Dropped after unlocking: the last waker of a task drops the task, which may hold another subscription.
+        drop(waker);
     }
 }
 

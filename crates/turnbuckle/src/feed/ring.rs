@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use super::FeedEvent;
 
-/// How many events a lossy viewer may be behind.
+/// How many events the ring holds for a lossy viewer that is behind. A viewer that is alone takes all of them at once, so it
+/// may have as many again in its hands.
 const ROOM: usize = 1024;
 /// How many events fit before the ring grows. Allocated by the subscriber, so that a plain turn does not have to.
 pub(super) const FIRST_ROOM: usize = 16;
@@ -28,7 +29,9 @@ pub(super) struct Ring {
     first: u64,
     /// By place; `None` where a viewer has gone.
     viewers: Vec<Option<Viewer>>,
+    /// How many viewers there are.
     watching: usize,
+    /// How many of them wait for an event.
     asleep: usize,
 }
 
@@ -71,13 +74,21 @@ impl Ring {
         }
     }
 
-    pub(super) fn leave(&mut self, place: usize) {
-        let Some(viewer) = self.viewers.get_mut(place).and_then(Option::take) else { return };
+    /// Removes a viewer. Returns its waker, to be dropped once the lock is released.
+    pub(super) fn leave(&mut self, place: usize) -> Option<Waker> {
+        let viewer = self.viewers.get_mut(place).and_then(Option::take)?;
         self.watching -= 1;
         self.asleep -= usize::from(viewer.waker.is_some());
+        if self.watching == 0 {
+            // Gives the memory back: a conversation at rest may stay long after its last viewer.
+            self.first += self.events.len() as u64;
+            (self.events, self.unread) = (VecDeque::new(), VecDeque::new());
+            return viewer.waker;
+        }
         let read = viewer.next.saturating_sub(self.first) as usize;
         self.unread.iter_mut().skip(read).for_each(|unread| *unread -= 1);
         self.drop_read();
+        viewer.waker
     }
 
     /// Only for a ring that is watched.
@@ -129,16 +140,16 @@ impl Ring {
         Read::Taken
     }
 
-    /// Wakes the viewer when something is published.
-    pub(super) fn sleep(&mut self, place: usize, waker: &Waker) {
-        let Some(Some(viewer)) = self.viewers.get_mut(place) else { return };
-        match &mut viewer.waker {
-            Some(old) => old.clone_from(waker),
-            None => {
-                viewer.waker = Some(waker.clone());
-                self.asleep += 1;
-            }
+    /// Wakes the viewer when something is published. Returns the waker it had before, to be dropped once the lock is
+    /// released.
+    pub(super) fn sleep(&mut self, place: usize, waker: &Waker) -> Option<Waker> {
+        let viewer = self.viewers.get_mut(place)?.as_mut()?;
+        match &viewer.waker {
+            Some(before) if before.will_wake(waker) => return None,
+            Some(_) => {}
+            None => self.asleep += 1,
         }
+        viewer.waker.replace(waker.clone())
     }
 
     pub(super) fn has_sleepers(&self) -> bool {

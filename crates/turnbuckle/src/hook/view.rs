@@ -242,6 +242,7 @@ impl BackgroundContext {
 
 /// What happened to a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Lifecycle {
     /// Its first turn is about to begin.
     Started,

@@ -240,6 +240,7 @@ impl ActiveTurn {
     /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation.
     pub(crate) async fn append(&mut self, write: Write) -> Result<(), StoreError> {
         let Write { events, take_message, delete_scratch, jobs, status, lease, .. } = write;
+        self.all_records();
         let scratch = match delete_scratch {
             true => ScratchWrite::Delete,
             false => {
@@ -251,7 +252,6 @@ impl ActiveTurn {
             }
         };
         let ctx = &*self.turn.ctx;
-        ctx.take_records(&mut self.records);
         if take_message {
             self.done_items.push(ItemId::of_turn(&ctx.id));
         }
@@ -292,6 +292,12 @@ impl ActiveTurn {
         }
         self.turn.ctx.feed.publish_log(&events);
         Ok(())
+    }
+
+    /// Hook runs since the last write, those of wraps included.
+    pub(crate) fn all_records(&mut self) -> &Vec<Record> {
+        self.turn.ctx.take_records(&mut self.records);
+        &self.records
     }
 
     /// Brings the scratch up to date with what the turn has used, as far as the log does not tell it.

@@ -17,7 +17,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
         return refuse(active, order, AnswerError::Stale("nothing is asked under this id".into()));
     };
-    let checked = match question.expires > active.ctx().clock().now() {
+    let checked = match question.expires > order.at {
         true => check(&question.question, &order.answer, order.digest.as_ref()),
         false => Err(AnswerError::Stale("nobody answered in time".into())),
     };
@@ -36,12 +36,15 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     let mut write = active.new_write();
     write.extend(kinds);
     write.status = Some(ConversationStatus::Running);
+    // The write may be refused, and the turn goes on all the same: what it would have recorded is not lost.
+    let records = active.all_records().clone();
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
         let answers = &mut active.scratch.edit().answers;
         answers.retain(|(answered, _)| *answered != order.call);
         answers.extend(before);
+        active.records = records;
         return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
     }
     let turn = active.ctx().id.clone();

@@ -12,6 +12,7 @@ use super::abort::AbortCause;
 use super::context::TurnContext;
 use crate::BoxFuture;
 use crate::agent::Agent;
+use crate::clock::Timestamp;
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::report::TurnStatus;
@@ -72,6 +73,8 @@ pub(crate) struct AnswerOrder {
     /// The digest of what the person was shown, if they say so.
     pub(crate) digest: Option<Text>,
     pub(crate) by: Author,
+    /// When it was given. It counts if the question was open then, even if it is taken up later.
+    pub(crate) at: Timestamp,
     pub(crate) origin: AnswerOrigin,
 }
 
@@ -107,6 +110,14 @@ pub(crate) enum AnswerError {
 }
 
 impl AnswerOrder {
+    /// The inbox item it came in, if it came from one.
+    pub(crate) fn item(&self) -> Option<&ItemId> {
+        match &self.origin {
+            AnswerOrigin::Inbox(id) => Some(id),
+            AnswerOrigin::Local { .. } => None,
+        }
+    }
+
     /// Refuses the answer. Returns the id of the inbox item that is done with, if it came from one.
     pub(crate) fn refuse(self, why: AnswerError) -> Option<ItemId> {
         match self.origin {

@@ -28,7 +28,9 @@ pub(super) async fn perform(ready: ReadyCall) -> Result<FinishedCall, Interrupt>
     let ReadyCall { turn, call, tool, reconcile } = ready;
     let mut records = Vec::new();
     let happened = match (reconcile, &tool.spec().effect) {
-        (true, Effect::Reconcile(world)) => within_time(&turn, &tool, world.reconcile(&turn, &call)).await,
+        (true, Effect::Reconcile(world)) => {
+            within_time(&turn, &tool, async { world.reconcile(&turn, &call).await }).await
+        }
         _ => Ok(None),
     };
     let result = match happened {

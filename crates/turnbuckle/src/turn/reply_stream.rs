@@ -86,8 +86,13 @@ impl ReplyStream {
     fn block(&mut self, channel: Channel) -> usize {
         if self.blocks.last().is_none_or(|last| last.channel != channel || last.finished) {
             self.finish_last();
-            let make = |entry: &HookEntry| Some((entry.name.clone(), entry.hook()?.transformer()?));
-            let transformers = Self::hooks(&self.ctx).iter().filter_map(make).collect();
+            let mut transformers = Vec::new();
+            for entry in Self::hooks(&self.ctx) {
+                match catch_unwind(AssertUnwindSafe(|| entry.hook()?.transformer())) {
+                    Ok(made) => transformers.extend(made.map(|made| (entry.name.clone(), made))),
+                    Err(_) => self.failure = Some((entry.name.clone(), "it panicked".to_owned())),
+                }
+            }
             let (raw, passed) = (String::new(), String::new());
             self.blocks.push(Block { channel, raw, passed, transformers, finished: false });
         }
@@ -99,6 +104,9 @@ impl ReplyStream {
             return;
         }
         let index = self.block(channel);
+        if self.failure.is_some() {
+            return;
+        }
         let block = &mut self.blocks[index];
         block.raw.push_str(text);
         if block.transformers.is_empty() {

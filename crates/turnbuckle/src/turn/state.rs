@@ -51,7 +51,7 @@ impl From<Stage> for ConversationState {
 /// its request again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
-    /// The request of the next model call is ready. Set by `build`, reset by every event.
+    /// The request of the next model call is ready. Set by `build`, reset by every write.
     pub(crate) request_ready: bool,
     /// A stage decided how the turn ends, and `end` has not written it yet.
     pub(crate) verdict: Option<Verdict>,
@@ -148,7 +148,8 @@ impl State {
         complete.then_some(state)
     }
 
-    /// Takes up an inbox message: the turn exists from now on.
+    /// Takes up an inbox message: the turn exists from now on, before its first event. This is the one thing that a fold of
+    /// the log does not give; the inbox has it.
     pub(crate) fn begin(&mut self, id: TurnId) {
         self.turn = Some(OpenTurn::new(id, self.window.len()));
     }

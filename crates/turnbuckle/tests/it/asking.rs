@@ -13,7 +13,7 @@ use turnbuckle::event::EventKind;
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
-use turnbuckle::store::{Answer, InboxFilter, Store};
+use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Store};
 use turnbuckle::testing::PausedClock;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
@@ -310,4 +310,91 @@ async fn an_approval_that_could_not_be_used_in_time_is_none() {
     assert!(!log.iter().any(|event| matches!(event.kind, EventKind::ToolStarted { .. })), "it ran: {log:#?}");
     let text = serde_json::to_string(&log).unwrap();
     assert!(text.contains("[expired] the approval lapsed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_claim_is_renewed_and_the_inbox_is_read_as_long_as_the_turn_runs() {
+    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (here, there) = (process(gated(&go), &store, &clock), process(gated(&go), &store, &clock));
+    let turn = here.send(&id(), "go", Scope::local()).await.unwrap();
+    settle().await;
+    // Longer than a lease that was renewed once. Nothing but the timers wakes the turn.
+    for _ in 0..25 {
+        clock.advance(Duration::from_secs(1));
+        settle().await;
+    }
+    assert_eq!(there.recover_due().await.unwrap(), 0, "the turn still has its claim");
+    assert!(matches!(there.cancel(&id(), Scope::local()).await.unwrap(), Cancelled::Remote { .. }));
+    clock.advance(Duration::from_secs(1));
+    soon(turn.wait()).await.unwrap();
+    assert_eq!(outcome(&here).await, Some(Outcome::Cancelled));
+}
+
+#[tokio::test]
+async fn an_answer_to_a_turn_that_was_interrupted_does_not_wait_for_the_next_one() {
+    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let hold = go.clone();
+    let first = Arc::new(AtomicBool::new(true));
+    let gate = pre("gate", move |turn: BeforeAgentContext| {
+        let (hold, first) = (hold.clone(), first.swap(false, Ordering::Relaxed));
+        async move {
+            if !first {
+                hold.notified().await;
+            }
+            turn.proceed()
+        }
+    });
+    let call = ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2}));
+    let script = Script::of([call, ScriptReply::says("4")]).when_exhausted(OnExhausted::Repeat);
+    let agent = Agent::builder("a", script).tool(add()).approve(["add"]).hook(gate).build().unwrap();
+    let door = process(agent, &store.slow_to_claim(), &clock);
+    waiting(&door).await;
+    let (c, call) = (id(), "c1".into());
+    let next = door.send_while(&c, "something else", Scope::local(), WhileBusy::Interrupt);
+    let answer = door.resolve(&c, &call, Answer::Approve, None, Scope::local());
+    let (next, answered) = soon(async { tokio::join!(next, answer) }).await;
+    // Whichever came first: the answer is taken or refused while the next turn is held up.
+    assert!(matches!(answered, Ok(_) | Err(ResolveError::Stale { .. })), "{answered:?}");
+    go.notify_one();
+    soon(next.unwrap().wait()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_was_stored_in_time_counts_however_late_it_is_taken_up() {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let ask = ScriptReply::calls("c1", "ask", json!({"question": "How many?"}));
+    let script = Script::of([ask, ScriptReply::says("thanks")]);
+    let ask = turnbuckle::tools::human("ask", "Asks a person.");
+    let limits = Limits { approval_timeout: Duration::from_secs(60), ..Limits::default() };
+    let agent = Agent::builder("a", script).tool(ask).limits(limits).build().unwrap();
+    let door = process(agent.clone(), &store, &clock);
+    waiting(&door).await;
+    clock.advance(Duration::from_secs(59));
+    let answer = InboxKind::Answer { call: "c1".into(), answer: Answer::Result(json!("three")), digest: None };
+    let from = Scope::local().actor().clone();
+    let item = InboxItem { id: "l_1".into(), from, at: turnbuckle::clock::Clock::now(&clock), kind: answer };
+    store.deliver(&id(), item).await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    let other = process(agent, &store, &clock);
+    assert_eq!(other.recover_due().await.unwrap(), 1);
+    settle().await;
+    assert_eq!(outcome(&other).await, Some(Outcome::Completed));
+    let log = other.log(&id(), Scope::local()).await.unwrap();
+    let result = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolResult { ok, content, .. } => Some((*ok, content.text())),
+        _ => None,
+    });
+    assert_eq!(result, Some((true, "three".to_owned())));
+}
+
+#[tokio::test]
+async fn a_conversation_in_which_a_turn_runs_cannot_be_closed() {
+    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let door = process(gated(&go), &store, &clock);
+    let turn = door.send(&id(), "go", Scope::local()).await.unwrap();
+    let closed = soon(door.close(&id(), Scope::local())).await;
+    assert!(matches!(closed, Err(SendError::Busy { .. })), "{closed:?}");
+    go.notify_one();
+    soon(turn.wait()).await.unwrap();
+    soon(door.close(&id(), Scope::local())).await.unwrap();
 }

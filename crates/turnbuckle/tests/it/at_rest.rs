@@ -48,12 +48,33 @@ async fn a_conversation_that_somebody_watches_or_that_waits_with_a_scope_of_its_
 
 #[tokio::test]
 async fn conversations_that_had_to_stay_are_let_go_when_they_need_not() {
+    for delivery in [Delivery::Lossy, Delivery::Lossless] {
+        watched_conversations_are_let_go(delivery).await;
+    }
+}
+
+#[tokio::test]
+async fn observers_do_not_keep_conversations_in_memory() {
+    let seen = turnbuckle::hook::observe("seen", |_: turnbuckle::feed::FeedEvent| async { Ok(()) });
+    let agent = Agent::builder("a", echo()).hook(seen).build().unwrap();
+    let door = Conversations::builder(agent, MemoryStore::default()).max_idle(4).build();
+    for name in 0..40 {
+        door.turn(&format!("c_{name}").into(), "hi", Scope::local()).await.unwrap();
+        // The observers' task ends by itself.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(door.resident_count() <= 5, "{} are still there", door.resident_count());
+}
+
+async fn watched_conversations_are_let_go(delivery: Delivery) {
     let agent = Agent::builder("a", echo()).build().unwrap();
     let door = Conversations::builder(agent, MemoryStore::default()).max_idle(4).build();
     let mut watched = Vec::new();
     for name in 0..40 {
         let id = format!("c_{name}").into();
-        watched.push(door.subscribe(&id, Delivery::Lossy, Scope::local()).await.unwrap());
+        watched.push(door.subscribe(&id, delivery, Scope::local()).await.unwrap());
         door.turn(&id, "hi", Scope::local()).await.unwrap();
     }
     assert_eq!(door.resident_count(), 40, "somebody watches them");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use turnbuckle::BoxFuture;
 use turnbuckle::clock::Clock;
-use turnbuckle::event::EventKind;
+use turnbuckle::event::{Cause, EventKind};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::message::Reply;
@@ -272,4 +272,29 @@ async fn jobs_of_two_turns_are_retried_each_as_often_as_promised() {
         rig.settle().await;
     }
     assert_eq!(runs.load(Relaxed), 6, "three tries of each");
+}
+
+#[tokio::test]
+async fn a_transformer_that_cannot_be_made_is_a_failure_of_its_hook() {
+    struct Broken;
+    impl Hook for Broken {
+        fn transformer(&self) -> Option<Box<dyn Transformer>> {
+            // The hook's points are found before anything runs.
+            match std::thread::current().name() {
+                Some("building") => Some(Box::new(Never)),
+                _ => panic!("no transformer today"),
+            }
+        }
+    }
+    struct Never;
+    impl Transformer for Never {
+        fn chunk(&mut self, _: &str, _: &mut TransformOutput<'_>) -> Result<(), BoxError> {
+            Ok(())
+        }
+    }
+    let build = || Agent::builder("a", Script::says(["hello"])).hook(Broken.named("broken")).build().unwrap();
+    let agent = std::thread::Builder::new().name("building".into()).spawn(build).unwrap().join().unwrap();
+    let ended = Rig::new(agent).ended("hi").await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Failed);
+    assert!(matches!(&ended.cause, Some(Cause::HookFailed { hook, .. }) if &**hook == "broken"), "{ended:?}");
 }

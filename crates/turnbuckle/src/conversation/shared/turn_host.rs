@@ -1,0 +1,58 @@
+//! What a running turn asks of its conversation.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{Conversation, Order};
+use crate::BoxFuture;
+use crate::agent::Agent;
+use crate::id::{ConversationId, ItemId, TurnId};
+use crate::turn::{AbortCause, AnswerOrder, TurnContext, TurnHost, Waiter};
+
+impl TurnHost for Conversation {
+    fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder> {
+        self.order_arrived.register(cx.waker());
+        let mut inner = self.lock();
+        let answer = inner.orders.iter().position(|order| matches!(order, Order::Answer(_)));
+        match answer.and_then(|place| inner.orders.remove(place)) {
+            Some(Order::Answer(order)) => Poll::Ready(order),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn add_waiter(&self, turn: &TurnId, waiter: Waiter) {
+        self.waiters.add(turn, waiter);
+    }
+
+    fn take_acknowledged(&self) -> Vec<ItemId> {
+        std::mem::take(&mut self.lock().acknowledged)
+    }
+
+    fn observers_caught_up(&self) -> BoxFuture<'_, ()> {
+        let observers = self.lock().observers.upgrade();
+        Box::pin(async move {
+            if let Some(observers) = observers {
+                observers.caught_up(self.feed.cursor()).await;
+            }
+        })
+    }
+
+    fn cancel_sub_agent<'a>(
+        &'a self,
+        parent: &'a Arc<TurnContext>,
+        id: ConversationId,
+        agent: Agent,
+        cause: AbortCause,
+    ) -> BoxFuture<'a, Option<BoxFuture<'static, ()>>> {
+        Box::pin(async move {
+            let conversations = self.runtime.upgrade()?.sub_agent(parent, agent);
+            conversations.cancel_for_parent(&id, cause).await
+        })
+    }
+
+    fn runtime(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let runtime: Arc<dyn Any + Send + Sync> = self.runtime.upgrade()?;
+        Some(runtime)
+    }
+}
