@@ -144,9 +144,11 @@ pub enum CommandPoint {
     AfterTool,
     /// On each reply of the model.
     AfterModel,
-    /// When the model says it is done.
+    /// When the model says it is done. `on_stop`, the name of the point, is read as well.
+    #[serde(alias = "on_stop")]
     Stop,
-    /// When the turn is over, whatever the outcome.
+    /// When the turn is over, whatever the outcome. `on_ended`, the name of the point, is read as well.
+    #[serde(alias = "on_ended")]
     Ended,
 }
 
@@ -192,7 +194,12 @@ impl fmt::Display for CommandPoint {
 impl FromStr for CommandPoint {
     type Err = UnknownPoint;
     fn from_str(name: &str) -> Result<Self, UnknownPoint> {
-        Self::ALL.into_iter().find(|point| point.name() == name).ok_or_else(|| UnknownPoint(name.to_owned()))
+        // `turnbuckle hooks` prints the names of points; those of two differ from the names in the configuration.
+        match name {
+            "on_stop" => Ok(Self::Stop),
+            "on_ended" => Ok(Self::Ended),
+            _ => Self::ALL.into_iter().find(|point| point.name() == name).ok_or_else(|| UnknownPoint(name.to_owned())),
+        }
     }
 }
 
@@ -274,8 +281,16 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_the_point_is_read_as_well() {
+        for (name, point) in [("on_stop", CommandPoint::Stop), ("on_ended", CommandPoint::Ended)] {
+            assert_eq!(name.parse(), Ok(point));
+            assert_eq!(serde_json::from_value::<CommandPoint>(name.into()).ok(), Some(point));
+        }
+    }
+
+    #[test]
     fn an_unknown_point_is_answered_with_the_known_ones() {
-        let error = "on_stop".parse::<CommandPoint>().unwrap_err().to_string();
-        assert!(error.contains("\"on_stop\"") && error.contains("after_model, stop, ended"), "{error}");
+        let error = "on_tool".parse::<CommandPoint>().unwrap_err().to_string();
+        assert!(error.contains("\"on_tool\"") && error.contains("after_model, stop, ended"), "{error}");
     }
 }

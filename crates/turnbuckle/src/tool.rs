@@ -223,6 +223,27 @@ impl<T: Into<Content>> From<T> for Output {
         Self::ok(content)
     }
 }
+
+/// What the function of a tool may return: everything that is `Into<Output>`. It is a trait of its own so that the compiler
+/// can say what to do about a type that is not.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the result of a tool",
+    label = "neither text, nor JSON, nor an `Output`",
+    note = "wrap a type that implements `Serialize` in `turnbuckle::tool::Json(…)`, or return a `String`, a `serde_json::Value` or an `Output`"
+)]
+pub trait IntoOutput {
+    /// The result that the model reads.
+    fn into_output(self) -> Output;
+}
+
+// Without this the compiler would report that `Content: From<T>` is missing, which says nothing about tools.
+#[diagnostic::do_not_recommend]
+impl<T: Into<Output>> IntoOutput for T {
+    fn into_output(self) -> Output {
+        self.into()
+    }
+}
+
 /// Any value that can be serialised, as a tool's result: the model reads it as JSON.
 ///
 /// ```

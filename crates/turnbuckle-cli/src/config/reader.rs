@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Found;
 use super::file::Source;
-use super::nearest::instead;
+use super::nearest::{instead, nearest};
 use super::options::{MOST_UNKNOWN, Options};
 use crate::problem::{Place, Problem};
 
@@ -203,7 +203,12 @@ impl<'s> Section<'s> {
         for key in self.table.keys().take(MOST_UNKNOWN) {
             let place = self.source.place(key.span().start);
             let problem = Problem::error(format!("unknown key {}", self.named(key.get_ref()))).at(&place);
-            self.source.tell(problem.hint(instead(key.get_ref(), &self.known)));
+            self.source.tell(problem.hint(match belongs_in(key.get_ref()) {
+                Some(section) if nearest(key.get_ref(), self.known.iter().copied()).is_none() => {
+                    format!("`{}` belongs in {section}", key.get_ref())
+                }
+                _ => instead(key.get_ref(), &self.known),
+            }));
         }
         if let Some(key) = self.table.keys().nth(MOST_UNKNOWN) {
             let more = self.table.len() - MOST_UNKNOWN;
@@ -216,6 +221,17 @@ impl<'s> Section<'s> {
 fn whole(value: &DeValue<'_>) -> Option<u64> {
     let DeValue::Integer(number) = value else { return None };
     u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix()).ok()
+}
+
+/// The one section that has this key, for keys that are easily put into another one.
+fn belongs_in(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "approve" | "builtin" => "[tools]",
+        "user" | "roles" => "[scope]",
+        "url" => "[store]",
+        "context_tokens" | "max_model_calls" | "max_cost" | "turn_timeout" | "approval_timeout" => "[limits]",
+        _ => return None,
+    })
 }
 
 /// What a value is, to a person.

@@ -3,6 +3,7 @@
 //! The hooks are real, and so are their programs. Model, tools and store are not: a scripted turn leads to the point, every
 //! other point is left out, and nothing is kept.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -57,7 +58,11 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
                 .hint("`turnbuckle hooks` shows which run where"),
         ));
     }
-    let (records, trace) = play(args.event, event, &tool, hooks)
+    let agent = prepared.agent.as_ref();
+    let tools = agent.iter().flat_map(|agent| agent.tools().iter()).map(|tool| tool.name.to_string());
+    // A hook may name tools in its settings, and an agent that lacks one of them is refused.
+    let tools: BTreeSet<String> = tools.chain([tool.clone()]).collect();
+    let (records, trace) = play(args.event, event, &tool, tools, hooks)
         .await
         .map_err(|failure| Stopped::failed(Problem::error(format!("the test turn could not be run: {failure}"))))?;
     super::print(&match json {
@@ -103,6 +108,7 @@ async fn play(
     on: CommandPoint,
     event: Event,
     tool: &str,
+    tools: BTreeSet<String>,
     hooks: Vec<HookEntry>,
 ) -> Result<(Vec<Record>, String), BoxError> {
     let calls = matches!(on, CommandPoint::BeforeTool | CommandPoint::AfterTool) || !event.touched.is_empty();
@@ -116,7 +122,9 @@ async fn play(
     // The first refusal and the first critique are what is to be seen.
     let limits = Limits { max_regenerations: 0, max_stop_refusals: 1, ..Limits::default() };
     let message = event.prompt.clone().filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "(a test)".into());
-    let builder = Agent::builder("hooks-test", script).limits(limits).tool(stand_in(tool, event));
+    let builder = Agent::builder("hooks-test", script).limits(limits);
+    let event = Arc::new(event);
+    let builder = tools.iter().fold(builder, |builder, name| builder.tool(stand_in(name, event.clone())));
     let agent = hooks.into_iter().fold(builder, turnbuckle::AgentBuilder::hook).build()?;
     let conversations = Conversations::builder(agent, MemoryStore::default()).build();
     let id = ConversationId::from("hooks-test");
@@ -136,9 +144,8 @@ async fn play(
     Ok((records, turnbuckle::trace::trace(&log, 1)))
 }
 
-/// Answers in the place of the event's tool, and touches what it touched.
-fn stand_in(name: &str, event: Event) -> FunctionTool {
-    let event = Arc::new(event);
+/// Answers in the place of a tool with what the event says: the script calls only the tool of the event.
+fn stand_in(name: &str, event: Arc<Event>) -> FunctionTool {
     let schema = json!({"type": "object"});
     // Of its effects nothing is known here: the worst is assumed.
     function_with_schema(name, "Stands in for the tool of the event.", schema, Effect::Never, move |turn, _| {

@@ -16,24 +16,28 @@ pub(crate) use show::show;
 pub(crate) use trace::{hook, trace};
 
 use crate::Stopped;
+use crate::args::Common;
 use crate::exit::Exit;
 use crate::problem::{Problem, with_causes};
-use crate::run::{KNOWN, named};
+use crate::run::{how_to_find, named};
 
 /// A conversation, or a sub-agent's in it.
-fn parse_id(given: &str) -> Result<ConversationId, Stopped> {
+fn parse_id(given: &str, common: &Common) -> Result<ConversationId, Stopped> {
     match given.split_once('/') {
-        Some((parent, call)) if !call.is_empty() => named(parent).map(|_| given.into()),
-        _ => named(given),
+        Some((parent, call)) if !call.is_empty() => named(parent, common).map(|_| given.into()),
+        _ => named(given, common),
     }
 }
 
 /// To others than its owner a conversation does not exist.
-async fn check_owner(store: &SqliteStore, id: &ConversationId, scope: &Scope) -> Result<(), Stopped> {
+async fn check_owner(store: &SqliteStore, id: &ConversationId, scope: &Scope, common: &Common) -> Result<(), Stopped> {
     let owner = store.owner(id).await.map_err(failed)?;
     match owner.is_some_and(|owner| is_of(&owner, scope)) {
         true => Ok(()),
-        false => Err(failed(StoreError::NotFound { id: id.clone() })),
+        false => {
+            let problem = Problem::error(StoreError::NotFound { id: id.clone() }.to_string());
+            Err(Stopped::failed(problem.hint(how_to_find(&common.same_store()))))
+        }
     }
 }
 
@@ -43,8 +47,7 @@ fn is_of(owner: &Actor, scope: &Scope) -> bool {
 }
 
 fn failed(error: StoreError) -> Stopped {
-    let problem = Problem::error(with_causes(&error));
-    Stopped::failed(if matches!(error, StoreError::NotFound { .. }) { problem.hint(KNOWN) } else { problem })
+    Stopped::failed(Problem::error(with_causes(&error)))
 }
 
 pub(crate) fn unprintable(error: serde_json::Error) -> Stopped {

@@ -24,9 +24,9 @@ const PAGE: usize = 1_000;
 
 /// Prints it page by page.
 pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
-    let id = parse_id(&args.id)?;
+    let id = parse_id(&args.id, common)?;
     let (store, scope) = open_read_only(common)?;
-    check_owner(&store, &id, &scope).await?;
+    check_owner(&store, &id, &scope, common).await?;
     let begun_with = store.scratch(&id).await.map_err(failed)?.map(|scratch| scratch.model);
     let mut reading = Reading::new(ResolveHints::for_turn_of(id.clone(), common, begun_with.as_deref()));
     let mut from = 1;

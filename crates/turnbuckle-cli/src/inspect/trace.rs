@@ -21,9 +21,9 @@ use crate::store::open_read_only;
 
 /// All turns, or one.
 pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped> {
-    let id = parse_id(&args.id)?;
+    let id = parse_id(&args.id, common)?;
     let (store, scope) = open_read_only(common)?;
-    check_owner(&store, &id, &scope).await?;
+    check_owner(&store, &id, &scope, common).await?;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.
     let whole = trace_with_times(&log);
@@ -54,7 +54,9 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
     }
     if let (Some(turn), false) = (&args.turn, found) {
         let problem = Problem::error(format!("conversation {id} has no turn {turn}"));
-        return Err(Stopped::failed(problem.hint(format!("`turnbuckle trace {id}` shows all turns"))));
+        return Err(Stopped::failed(
+            problem.hint(format!("`turnbuckle trace {id}{}` shows all turns", common.same_store())),
+        ));
     }
     print_all(&text)
 }

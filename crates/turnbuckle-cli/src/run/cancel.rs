@@ -22,7 +22,7 @@ const BY_ANOTHER: &str = " by the process that has it";
 
 /// Cancels the open turn, if there is one, and says who did it.
 pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stopped> {
-    let id = named(&args.id)?;
+    let id = named(&args.id, common)?;
     let refuse = |error| refused(error, common);
     let ready = Ready::of(prepare(common))?;
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?).build();

@@ -137,12 +137,15 @@ pub(crate) fn conversation(given: Option<&str>) -> Result<ConversationId, Stoppe
 }
 
 /// The id of a conversation that should be there.
-pub(crate) fn named(given: &str) -> Result<ConversationId, Stopped> {
-    ConversationId::parse(given).map_err(|error| Stopped::usage(Problem::error(error.to_string()).hint(KNOWN)))
+pub(crate) fn named(given: &str, common: &Common) -> Result<ConversationId, Stopped> {
+    ConversationId::parse(given)
+        .map_err(|error| Stopped::usage(Problem::error(error.to_string()).hint(how_to_find(&common.same_store()))))
 }
 
-/// How to find an id.
-pub(crate) const KNOWN: &str = "`turnbuckle list` says which there are";
+/// How to find an id in the store that `options` lead to.
+pub(crate) fn how_to_find(options: &str) -> String {
+    format!("`turnbuckle list{options}` says which there are")
+}
 
 /// A message was not taken, and why.
 pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
@@ -155,7 +158,7 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
         SendError::Busy { id, .. } => Stopped::failed(
             problem.hint(format!("`turnbuckle show {id}{options}` says how to answer what it waits for")),
         ),
-        SendError::NotFound { .. } => Stopped::failed(problem.hint(KNOWN)),
+        SendError::NotFound { .. } => Stopped::failed(problem.hint(how_to_find(&options))),
         SendError::Full { .. } => Stopped::failed(problem.hint("try again in a moment")),
         _ => Stopped::failed(problem),
     }

@@ -9,7 +9,7 @@ use turnbuckle::store::Answer;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnStatus};
 
 use super::watch::{DisplayOptions, Expected, Watch};
-use super::{KNOWN, Ready, named};
+use super::{Ready, how_to_find, named};
 use crate::Stopped;
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers a call that waits, and carries the turn on, or leaves that to the process that has it.
 pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
-    let id = named(&args.id)?;
+    let id = named(&args.id, common)?;
     let answer = answer(&args)?;
     let ready = Ready::of(prepare(common))?;
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?);
@@ -103,7 +103,7 @@ impl Watch {
         let hint = match error {
             ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
             ResolveError::Unfit { .. } => "`turnbuckle resolve --help` has the kinds of answers".to_owned(),
-            ResolveError::NotFound { .. } => KNOWN.to_owned(),
+            ResolveError::NotFound { .. } => how_to_find(options),
             ResolveError::TooLong { .. } => "put it into a file, and answer with its path".to_owned(),
             ResolveError::Full { .. } => "nothing was answered: try again in a moment".to_owned(),
             _ => format!("nothing was answered: try again; `turnbuckle show {id}{options}` says where it stands"),

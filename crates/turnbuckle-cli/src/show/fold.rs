@@ -157,6 +157,9 @@ impl Fold {
             }
             LiveEvent::HookFinished { hook, decision, reason, ms, error, point, .. } => {
                 self.heard.retain(|heard| heard != hook);
+                // A stop that is refused shows that the reply before it was not the last: it stands above the refusal.
+                let refused = *decision == Decision::Refuse && *point == Point::OnStop;
+                let said = if refused { self.said.take() } else { None };
                 let (tone, why) = match (error, reason) {
                     (Some(error), _) => (Tone::Bad, format!(": {}", few_lines(error))),
                     // The feedback follows in full.
@@ -167,7 +170,8 @@ impl Fold {
                     (None, Some(reason)) => (Tone::Hook, format!(": {}", brief(reason))),
                     (None, None) => (Tone::Hook, String::new()),
                 };
-                one("hook", tone, format!("{hook}: {decision}{why} ({point}, {ms:.0} ms)"))
+                let finished = line("hook", tone, format!("{hook}: {decision}{why} ({point}, {ms:.0} ms)"));
+                said.map(Shown::Message).into_iter().chain([finished]).collect()
             }
             LiveEvent::BackgroundStarted { hook } => one("after", Tone::Dim, format!("{hook} works in the background")),
             LiveEvent::BackgroundFinished { hook, error: None } => one("after", Tone::Dim, format!("{hook} is done")),

@@ -21,6 +21,9 @@ fn unknown_keys_are_errors_with_the_nearest_right_name() {
     refused("[limit]\n", "error: turnbuckle.toml:1: unknown key `limit`", "`limits`");
     refused("[limits]\nmax_token = 1\n", "turnbuckle.toml:2: unknown key `max_token` in [limits]", "`max_tokens`");
     refused("[store]\npath = \"x\"\n", "turnbuckle.toml:2: unknown key `path` in [store]", "url");
+    refused("[agent]\napprove = []\n", ":2: unknown key `approve` in [agent]", "`approve` belongs in [tools]");
+    refused("approve = []\n", ":1: unknown key `approve`", "`approve` belongs in [tools]");
+    refused("[agent]\nmax_cost = 1\n", ":2: unknown key `max_cost` in [agent]", "`max_cost` belongs in [limits]");
     refused("[tools]\naprove = []\n", "turnbuckle.toml:2: unknown key `aprove` in [tools]", "`approve`");
     refused(
         "[[hooks]]\nuse = \"command\"\non = \"stop\"\nrun = \"true\"\ntimout = \"1s\"\n",

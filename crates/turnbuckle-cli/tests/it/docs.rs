@@ -7,6 +7,7 @@ use crate::program::{Folder, Ran};
 const README: &str = include_str!("../../../../README.md");
 const CATALOGUE: &str = include_str!("../../../../docs/catalogue.md");
 const SERVICES: &str = include_str!("../../../../docs/catalogue-services.md");
+const APPROVALS: &str = include_str!("../../../../docs/guide/approvals.md");
 const PROGRAM: &str = include_str!("../../../../docs/program.md");
 
 fn blocks(text: &str, language: &str) -> Vec<String> {
@@ -117,15 +118,45 @@ fn every_section_of_the_catalogue_has_one_shape() {
     }
 }
 
+/// Runs a block of a page in a shell, in this folder, with the program on the path.
+fn shell(folder: &Folder, block: &str) -> Ran {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_turnbuckle"));
+    let path = std::env::join_paths([program.parent().unwrap(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", block]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.path());
+    Ran::of(shell)
+}
+
+#[test]
+fn the_hook_shown_before_tools_can_be_tried_with_the_command_shown() {
+    let hook = blocks(PROGRAM, "toml").into_iter().find(|block| block.contains("hands-off")).unwrap();
+    let command = blocks(PROGRAM, "sh").into_iter().find(|block| block.contains("hooks test before_tool")).unwrap();
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", &hook);
+    let ran = shell(&folder, &command).exits(0);
+    assert!(ran.out.starts_with("hook      before_tool hands-off for c1: deny, "), "{}", ran.out);
+    assert!(ran.out.contains("the configuration is not yours"), "{}", ran.out);
+}
+
+#[test]
+fn what_the_guide_and_the_program_page_show_of_approvals_can_be_followed() {
+    let script = blocks(README, "sh").into_iter().find(|block| block.contains("pay.json <<")).unwrap();
+    let script = script.split("turnbuckle run").next().unwrap().to_owned();
+    for page in [PROGRAM, APPROVALS] {
+        let shown = blocks(page, "sh").into_iter().find(|block| block.contains("--approve")).unwrap();
+        let folder = Folder::new();
+        let ran = shell(&folder, &(script.clone() + &shown)).exits(0).says("error: the turn waits for c1");
+        assert!(ran.out.contains("open      c1 (approval of write_file(paid.txt"), "{}", ran.out);
+        assert!(ran.out.ends_with("\nPaid.\n"), "{}", ran.out);
+        assert_eq!(folder.read("paid.txt"), "12 EUR");
+    }
+}
+
 #[test]
 fn what_the_readme_shows_of_approvals_can_be_followed() {
     let shown = blocks(README, "sh").into_iter().find(|block| block.contains("--approve")).unwrap();
     let folder = Folder::new();
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_turnbuckle"));
-    let path = std::env::join_paths([program.parent().unwrap(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &shown]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.path());
-    let ran = Ran::of(shell).exits(0);
+    let ran = shell(&folder, &shown).exits(0);
     assert_eq!(folder.read("paid.txt"), "12 EUR");
     for text in
         ["waiting  Pay it back.", "open      c1 (approval of write_file(paid.txt", "\nPaid.\n", "end       completed"]

@@ -151,5 +151,19 @@ run = "exit 1"
     test("before_agent", "{}").exits(2).says("no hook runs at before_agent");
     test("before_tool", "nonsense").exits(2).says("the event on stdin makes no sense");
     test("before_tool", "[]").exits(2).says("the event on stdin makes no sense");
-    test("on_stop", "{}").exits(2).says("after_model, stop, ended");
+    test("on_tool", "{}").exits(2).says("after_model, stop, ended");
+}
+
+#[test]
+fn a_point_is_named_as_it_is_printed_or_as_in_the_configuration() {
+    let refuses = |on: &str| format!("[[hooks]]\nuse = \"command\"\nname = \"no\"\non = \"{on}\"\nrun = \"exit 2\"\n");
+    for (on, point) in [("stop", "on_stop"), ("on_stop", "on_stop"), ("ended", "on_ended"), ("on_ended", "on_ended")] {
+        let folder = Folder::with_config(r#"{ "text": "x" }"#, &refuses(on));
+        let listed = folder.run(&["hooks"]).exits(0);
+        assert!(listed.out.starts_with(&format!("{point}\n")), "{}", listed.out);
+        for event in [point, point.trim_start_matches("on_")] {
+            let ran = folder.run_with_stdin(&["hooks", "test", event], b"{}").exits(0);
+            assert!(ran.out.contains(&format!("{point} no")), "{}", ran.out);
+        }
+    }
 }

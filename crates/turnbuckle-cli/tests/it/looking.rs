@@ -182,6 +182,15 @@ fn looking_makes_nothing() {
     assert_eq!(folder.read("empty.db"), "");
     let talked = talked();
     talked.run(&["show", "nobody"]).exits(1).prints("").says("there is no conversation nobody");
+    for command in [
+        &["show", "nobody"][..],
+        &["trace", "nobody"],
+        &["cancel", "nobody"],
+        &["resolve", "nobody", "c1", "--approve"],
+    ] {
+        let ran = talked.run(&[command, &["--store", "sqlite:./t.db"]].concat()).exits(1).prints("");
+        ran.says("hint: `turnbuckle list --store sqlite:./t.db` says which there are");
+    }
     assert_eq!(talked.run(&["list"]).exits(0).out.lines().count(), 1, "nobody was made by being looked for");
     for bad in ["a b", "ä", "../x", &"x".repeat(65)] {
         for look in ["show", "trace", "cancel"] {

@@ -72,7 +72,7 @@ pub enum BuildError {
         /// The tools that the agent has.
         known: Vec<Text>,
     },
-    /// A gate on a tool that a person or the provider runs.
+    /// Approval is required for a tool that a person or the provider runs.
     #[error(
         "tool {tool:?} requires approval, and is run by the {executor:?}: only server and client tools can be gated"
     )]

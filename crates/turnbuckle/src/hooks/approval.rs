@@ -3,7 +3,7 @@
 //! # What it does
 //!
 //! Looks at each tool call: the first rule that fits decides whether a person is asked, the call is denied, or this hook
-//! has no objection (a gate of the tool still asks). A call that no rule fits goes on.
+//! has no objection (a tool that requires approval still asks). A call that no rule fits goes on.
 //!
 //! - A rule fits if its `tool` glob matches the tool's name and every pattern of `where` matches the argument that its
 //!   JSON pointer leads to. An argument that is no string is matched as JSON; one that is not there does not fit.

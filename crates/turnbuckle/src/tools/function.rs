@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::message::{Text, ToolCall};
-use crate::tool::{Approval, Effect, Executor, Output, Retention, Spec, Tool};
+use crate::tool::{Approval, Effect, Executor, IntoOutput, Output, Retention, Spec, Tool};
 use crate::turn::Turn;
 
 type Run = dyn Fn(Turn, Value) -> BoxFuture<'static, Result<Output, BoxError>> + Send + Sync;
@@ -40,7 +40,7 @@ pub fn function<A, O, F, Fut>(
 ) -> FunctionTool
 where
     A: serde::de::DeserializeOwned + schemars::JsonSchema,
-    O: Into<Output>,
+    O: IntoOutput,
     F: Fn(Turn, A) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, BoxError>> + Send + 'static,
 {
@@ -64,13 +64,13 @@ pub fn function_with_schema<O, F, Fut>(
     run: F,
 ) -> FunctionTool
 where
-    O: Into<Output>,
+    O: IntoOutput,
     F: Fn(Turn, Value) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, BoxError>> + Send + 'static,
 {
     let boxed = move |turn, arguments| -> BoxFuture<'static, Result<Output, BoxError>> {
         let future = run(turn, arguments);
-        Box::pin(async move { future.await.map(Into::into) })
+        Box::pin(async move { future.await.map(IntoOutput::into_output) })
     };
     FunctionTool { spec: Spec::server(name, description, schema, effect), run: Box::new(boxed) }
 }

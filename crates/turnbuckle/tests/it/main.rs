@@ -16,6 +16,7 @@ mod failure;
 mod feed;
 mod firing;
 mod fold;
+mod guide;
 mod hooks_after;
 mod hooks_fallback;
 mod hooks_gates;
