@@ -1,16 +1,30 @@
 //! JSON schemas: compiled in one place, with the same bounds everywhere.
 
+mod expansion;
+
 use serde_json::Value;
 
 /// How many complaints about one value are told at once.
 const MAX_COMPLAINTS: usize = 5;
+/// The longest complaint, in bytes. It may quote the value.
+const MAX_COMPLAINT: usize = 4 << 10;
+/// How many subschemas a schema may have once every `$ref` is written out. Sixteen definitions that name each other twice
+/// are 65,536: checking a value takes as many steps.
+const MAX_EXPANDED: u64 = 100_000;
+/// With more subschemas than this a complaint has no details: for `anyOf` they are collected for every branch.
+const MAX_EXPLAINED: u64 = 4_096;
 
 /// A compiled JSON schema.
 ///
 /// Schemas come from configuration, from tools and from models, so their patterns are compiled with an engine that
-/// takes linear time, and `$ref` never leaves the document.
+/// takes linear time, `$ref` never leaves the document, and a schema that is small only because it repeats itself by `$ref`
+/// is refused.
 #[derive(Clone, Debug)]
-pub struct JsonSchema(jsonschema::Validator);
+pub struct JsonSchema {
+    validator: jsonschema::Validator,
+    /// How many subschemas it has once every `$ref` is written out.
+    expanded: u64,
+}
 
 /// A value that is not a JSON schema.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -33,8 +47,14 @@ impl SchemaError {
 impl JsonSchema {
     /// Compiles a schema.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
+        let expanded = expansion::of(schema)?;
+        if expanded > MAX_EXPANDED {
+            let problem = format!("with every $ref written out it has more than {MAX_EXPANDED} subschemas");
+            return Err(SchemaError::new(problem));
+        }
         let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
-        options.build(schema).map(Self).map_err(|error| SchemaError::new(error.to_string()))
+        let validator = options.build(schema).map_err(|error| SchemaError::new(error.to_string()))?;
+        Ok(Self { validator, expanded })
     }
 
     /// Compiles the schema of an object, such as the parameters of a tool.
@@ -47,18 +67,26 @@ impl JsonSchema {
 
     /// Whether the value fits.
     pub fn accepts(&self, value: &Value) -> bool {
-        self.0.is_valid(value)
+        self.validator.is_valid(value)
     }
 
     /// What is wrong with the value, in words for a model or a person; `None` if it fits.
     pub fn complaint(&self, value: &Value) -> Option<String> {
-        if self.0.is_valid(value) {
+        if self.validator.is_valid(value) {
             return None;
         }
-        let errors = self.0.iter_errors(value).take(MAX_COMPLAINTS);
+        if self.expanded > MAX_EXPLAINED {
+            return Some("it does not fit the schema".to_owned());
+        }
+        let errors = self.validator.iter_errors(value).take(MAX_COMPLAINTS);
         let lines: Vec<String> =
             errors.map(|error| format!("{} (at {:?})", error, error.instance_path().as_str())).collect();
-        Some(lines.join("; "))
+        let mut complaint = lines.join("; ");
+        if complaint.len() > MAX_COMPLAINT {
+            complaint.truncate(complaint.floor_char_boundary(MAX_COMPLAINT));
+            complaint.push('…');
+        }
+        Some(complaint)
     }
 }
 
@@ -77,6 +105,14 @@ pub fn unfenced(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_complaint_about_a_long_value_is_short() {
+        let schema = JsonSchema::compile(&json!({"type": "string"})).unwrap();
+        let complaint = schema.complaint(&json!(["é".repeat(1 << 20)])).unwrap();
+        assert!(complaint.len() < MAX_COMPLAINT + 10, "{}", complaint.len());
+    }
 
     #[test]
     fn a_fence_of_any_language_is_taken_off() {

@@ -17,14 +17,14 @@ use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
 /// The longest line.
 const LONGEST: u64 = 1 << 20;
 
-/// The exit code is that of the last turn.
+/// The exit code is that of the last turn, and a failure if a line was refused.
 pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> Result<Exit, Stopped> {
     let watch =
         Watch::begin(conversations(ready)?, id, DisplayOptions::default(), ready, common, Expected::MaybeNew).await?;
     let conversations = watch.conversations.clone();
     // It ends with the program. Store errors are not reported here: the turns report them.
     tokio::spawn(async move { conversations.run_maintenance().await });
-    let mut piped = Piped { watch, exit: Exit::Completed, pending: Vec::new(), over: false };
+    let mut piped = Piped { watch, exit: Exit::Completed, lost_line: false, pending: Vec::new(), over: false };
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
         piped.follow(handle).await;
@@ -50,12 +50,15 @@ pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> 
         }
     }
     piped.watch.wait_for_leftovers().await;
-    Ok(piped.watch.finish(piped.exit).await)
+    let exit = if piped.lost_line && piped.exit == Exit::Completed { Exit::Failed } else { piped.exit };
+    Ok(piped.watch.finish(exit).await)
 }
 
 struct Piped {
     watch: Watch,
     exit: Exit,
+    /// A line came to nothing: no turn has it, and no call.
+    lost_line: bool,
     /// What the last turn asks; the next line answers the first of them.
     pending: Vec<Pending>,
     /// Nothing more is read.
@@ -75,7 +78,10 @@ impl Piped {
                     let digest = question::digest(&asked.question);
                     match self.watch.conversations.resolve(&id, &asked.call, answer, digest, scope).await {
                         Ok(handle) => self.follow(handle).await,
-                        Err(error) => self.refused(&Problem::error(error.to_string())),
+                        Err(error) => {
+                            self.refused(&Problem::error(error.to_string()));
+                            self.look_what_is_asked().await;
+                        }
                     }
                 }
             },
@@ -91,6 +97,15 @@ impl Piped {
     fn refused(&mut self, problem: &Problem) {
         self.watch.output.problem(problem);
         self.exit = Exit::Failed;
+        self.lost_line = true;
+    }
+
+    /// Another process may have answered what was asked here: the next line must not answer it again.
+    async fn look_what_is_asked(&mut self) {
+        match self.watch.conversations.snapshot(&self.watch.id, self.watch.scope.clone()).await {
+            Ok(view) => self.pending = view.pending.values().cloned().collect(),
+            Err(error) => self.refused(&Problem::error(error.to_string())),
+        }
     }
 
     async fn follow(&mut self, handle: turnbuckle::conversation::TurnHandle) {

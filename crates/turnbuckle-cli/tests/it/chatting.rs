@@ -35,6 +35,26 @@ fn from_a_pipe_the_next_line_answers_what_is_asked() {
 }
 
 #[test]
+fn from_a_pipe_a_question_that_another_process_answered_is_not_asked_again() {
+    let folder = Folder::with_script(&format!(r#"{WRITE}, {{ "text": "and more" }}"#));
+    let mut chat = folder.command(&["chat", "-c", "w"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut say = chat.stdin.take().unwrap();
+    say.write_all(b"write it\n").unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while folder.run(&["resolve", "w", "c1", "--deny", "not here"]).code != 0 {
+        assert!(Instant::now() < patience, "nothing was asked");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The first line answers what is no longer asked; the second is a message again.
+    say.write_all(b"y\nhello\n").unwrap();
+    drop(say);
+    let ended = chat.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(ended.stdout).unwrap(), "and more\n");
+    assert_eq!(ended.status.code(), Some(1), "a line was lost");
+    assert_eq!(folder.read("a.txt"), "");
+}
+
+#[test]
 fn rubbish_from_a_pipe_is_an_error() {
     let folder = Folder::with_script(r#"{ "text": "one" }"#);
     folder.run_with_stdin(&["chat"], b"\xff\xfe\n").exits(1).prints("").says("not UTF-8");

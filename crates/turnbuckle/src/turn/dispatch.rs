@@ -123,6 +123,8 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
                 write.push(EventKind::Suspension { call, question, expires: active.ctx().question_expires() });
             }
             CallDecision::Finish(output) => {
+                // A refusal may quote what the model sent.
+                let output = output.capped();
                 over.extend(active.sub_agent_of(&call));
                 active.forget_answer(&call);
                 write.push(EventKind::ToolResult { call, ok: output.ok, content: output.content });
