@@ -356,7 +356,8 @@ pub(super) fn context_after(
         abort: AbortToken::new(),
     };
     let limits = conversation.agent.limits().clone();
-    TurnContext::new(new, limits, Budget::new(0, Default::default(), None), Vec::new())
+    let budget = Budget::new(conversation.id.clone(), 0, Default::default(), Vec::new(), None);
+    TurnContext::new(new, limits, budget, Vec::new())
 }
 
 /// What background hooks see of their turn.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::Warning;
-use crate::id::{CallId, TurnId};
+use crate::id::{CallId, ConversationId, TurnId};
 use crate::limits::{Limits, UsedBudget};
 use crate::message::{Content, Injection, Reply, Text};
 use crate::scope::{Actor, Author};
@@ -52,6 +52,9 @@ pub struct Scratch {
     /// Model calls, tokens and money that the log does not tell: of discarded attempts, and of models that hooks asked.
     #[serde(default)]
     pub unlogged: UsedBudget,
+    /// What each sub-agent of the turn has used, of what is in `unlogged`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sub_agents: Vec<(ConversationId, UsedBudget)>,
     /// What stop hooks left to be said when the turn ends after a pause, by hook.
     pub advice: Vec<(Text, Content)>,
     /// What `turn_ended` will say went wrong.

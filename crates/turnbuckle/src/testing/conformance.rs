@@ -148,6 +148,7 @@ fn scratch(turn: &str) -> Scratch {
         active: Duration::from_millis(1234),
         worked: Duration::from_millis(5),
         unlogged: crate::limits::UsedBudget { calls: 2, cost: 0.5, ..Default::default() },
+        sub_agents: vec![("c/call_1".into(), crate::limits::UsedBudget { cost: 0.25, ..Default::default() })],
         advice: vec![("coach".into(), "shorter".into())],
         warnings: Vec::new(),
     }

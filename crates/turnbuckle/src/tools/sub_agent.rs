@@ -10,6 +10,7 @@ use crate::conversation::{Conversations, Runtime, TurnHandle, TurnReport, TurnSt
 use crate::event::{EventKind, Outcome};
 use crate::feed::{Delivery, Subscription};
 use crate::id::ConversationId;
+use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall};
 use crate::store::Answer;
 use crate::tool::{Effect, Output, Spec, Tool};
@@ -56,6 +57,9 @@ impl SubAgent {
                 Some(handle) => handle,
                 None => match conversations.ended(&id, turn.scope().actor()).await? {
                     Some(report) => {
+                        // It ended just before a crash, and what it used may not have been stored with this turn.
+                        let used = UsedBudget { calls: 0, usage: report.usage, cost: report.cost };
+                        turn.ctx.budget.sub_agent_used(&id, &used);
                         conversations.forget(&id);
                         return Ok(result(&report));
                     }

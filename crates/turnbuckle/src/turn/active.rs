@@ -305,6 +305,9 @@ impl ActiveTurn {
         let ctx = &*self.turn.ctx;
         let logged = self.state.turn.as_ref().map_or_else(Default::default, |turn| turn.used_after(events));
         self.scratch.update(ctx.budget.used(), logged);
+        if let Some(sub_agents) = ctx.budget.sub_agents_unlike(&self.scratch.sub_agents) {
+            self.scratch.edit().sub_agents = sub_agents;
+        }
         if self.scratch.touched.len() != ctx.touched_count() {
             self.scratch.edit().touched = ctx.touched();
         }
@@ -379,6 +382,7 @@ pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Act
         active: Duration::ZERO,
         worked: Duration::ZERO,
         unlogged: Default::default(),
+        sub_agents: Vec::new(),
         advice: Vec::new(),
         warnings: Vec::new(),
     }

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::context::TurnContext;
+use super::scratch::SAME_COST;
 use super::state::Verdict;
+use crate::id::ConversationId;
 use crate::limits::{Limits, RemainingBudget, UsedBudget};
 use crate::message::{Text, Usage};
 use crate::model::ModelError;
@@ -13,6 +15,8 @@ use crate::model::ModelError;
 /// Counts for one turn. Wraps may use it from other tasks.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// The conversation of the turn. A parent's budget knows its sub-agents by it.
+    conversation: ConversationId,
     /// Model calls of earlier turns: a script goes on where they stopped.
     earlier_calls: u64,
     /// Attempts of this turn that reached a model.
@@ -30,6 +34,9 @@ struct Spent {
     cost: f64,
     /// Who gave the last reply, and what it cost.
     last: Option<Attempt>,
+    /// What each sub-agent of the turn has used. It is in `usage` and `cost` as well; kept apart, so that after a crash only
+    /// what is missing there is added.
+    sub_agents: Vec<(ConversationId, UsedBudget)>,
 }
 
 /// The attempt that gave a reply.
@@ -42,11 +49,19 @@ pub(crate) struct Attempt {
 }
 
 impl Budget {
-    /// `earlier_calls`: model calls of earlier turns. `used`: what this turn used before a crash.
-    pub(crate) fn new(earlier_calls: u64, used: UsedBudget, parent: Option<Arc<TurnContext>>) -> Self {
+    /// `earlier_calls`: model calls of earlier turns. `used` and `sub_agents`: what this turn and its sub-agents used
+    /// before a crash, as far as it is stored.
+    pub(crate) fn new(
+        conversation: ConversationId,
+        earlier_calls: u64,
+        used: UsedBudget,
+        sub_agents: Vec<(ConversationId, UsedBudget)>,
+        parent: Option<Arc<TurnContext>>,
+    ) -> Self {
         let UsedBudget { calls, usage, cost } = used;
-        let spent = Mutex::new(Spent { usage, cost, last: None });
-        Self { earlier_calls, calls: AtomicU32::new(calls), reply_from: AtomicU32::new(calls), spent, parent }
+        let spent = Mutex::new(Spent { usage, cost, last: None, sub_agents });
+        let (calls, reply_from) = (AtomicU32::new(calls), AtomicU32::new(calls));
+        Self { conversation, earlier_calls, calls, reply_from, spent, parent }
     }
 
     fn lock(&self) -> MutexGuard<'_, Spent> {
@@ -70,13 +85,45 @@ impl Budget {
 
     /// Counts what a reply cost, here and for the parents.
     pub(crate) fn spend(&self, usage: Usage, cost: Option<f64>) {
+        self.count(usage, cost.unwrap_or(0.0), None);
+    }
+
+    /// `of`: the sub-agent that used it, if one did.
+    fn count(&self, usage: Usage, cost: f64, of: Option<&ConversationId>) {
         let mut spent = self.lock();
         spent.usage += usage;
-        spent.cost += cost.unwrap_or(0.0);
+        spent.cost += cost;
+        if let Some(id) = of {
+            let place = spent.sub_agents.iter().position(|(known, _)| known == id);
+            let used = UsedBudget { calls: 0, usage, cost };
+            match place.and_then(|place| spent.sub_agents.get_mut(place)) {
+                Some((_, before)) => *before = before.plus(&used),
+                None => spent.sub_agents.push((id.clone(), used)),
+            }
+        }
         drop(spent);
         if let Some(parent) = &self.parent {
-            parent.budget.spend(usage, cost);
+            parent.budget.count(usage, cost, Some(&self.conversation));
         }
+    }
+
+    /// A sub-agent has used this much in all, as its own log and scratch say. What was lost of it here in a crash is counted
+    /// now.
+    pub(crate) fn sub_agent_used(&self, id: &ConversationId, used: &UsedBudget) {
+        let known = self.lock().sub_agents.iter().find(|(known, _)| known == id).map(|(_, used)| *used);
+        let missing = used.beyond(&known.unwrap_or_default());
+        if missing.usage != Usage::default() || missing.cost > SAME_COST {
+            self.count(missing.usage, missing.cost.max(0.0), Some(id));
+        }
+    }
+
+    /// What each sub-agent has used, if that is not what `stored` says.
+    pub(crate) fn sub_agents_unlike(
+        &self,
+        stored: &[(ConversationId, UsedBudget)],
+    ) -> Option<Vec<(ConversationId, UsedBudget)>> {
+        let spent = self.lock();
+        (spent.sub_agents != stored).then(|| spent.sub_agents.clone())
     }
 
     /// Notes who gave the present reply.

@@ -7,7 +7,7 @@ use crate::limits::UsedBudget;
 use crate::store::Scratch;
 
 /// Costs closer than this are the same: sums of floating-point numbers differ in the last digits.
-const SAME_COST: f64 = 1e-9;
+pub(super) const SAME_COST: f64 = 1e-9;
 
 /// A scratch that knows whether it differs from what is stored.
 #[derive(Clone, Debug)]

@@ -60,7 +60,11 @@ pub(crate) fn start(
     let user_message = content.or_else(opening).unwrap_or_default();
     let logged = state.turn.as_ref().map_or_else(Default::default, |turn| turn.used_after(&[]));
     let used = logged.plus(&scratch.unlogged);
-    let budget = Budget::new(state.window.totals().model_calls, used, new.parent.clone());
+    if let Some(parent) = &new.parent {
+        parent.budget.sub_agent_used(&new.conversation, &used);
+    }
+    let (earlier_calls, sub_agents) = (state.window.totals().model_calls, scratch.sub_agents.clone());
+    let budget = Budget::new(new.conversation.clone(), earlier_calls, used, sub_agents, new.parent.clone());
     let changed = scratch.digest != *new.agent.digest();
     let ctx = TurnContext::new(new, scratch.limits.clone(), budget, scratch.touched.clone());
     if changed {

@@ -118,3 +118,37 @@ fn spending_is_kept_wherever_the_process_dies() {
     .run();
     report.assert_kept();
 }
+
+/// A sub-agent whose process dies after its first reply: what that cost is the parent's as well, exactly once.
+#[test]
+fn what_a_sub_agent_cost_before_a_crash_is_its_parents_cost() {
+    let (store, clock) = (MemoryStore::default(), PausedClock::default());
+    let process = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let rig = |dies| {
+        let helper = agent(dies).build().unwrap();
+        let delegate = ScriptReply::calls("d1", "a", json!({"task": "help"}));
+        let boss = Agent::builder("boss", Priced(Script::of([delegate, ScriptReply::says("all done")])));
+        let boss = boss.tool(turnbuckle::tools::SubAgent::new(helper, "Helps.")).build().unwrap();
+        Rig::with(boss, store.clone(), |builder| builder.clock(Arc::new(clock.clone())))
+    };
+    let first = process();
+    first.block_on(async {
+        let mut rig = rig(true);
+        let turn = rig.send("go").await.unwrap();
+        rig.settle().await;
+        drop(turn);
+    });
+    drop(first);
+    clock.advance(Duration::from_secs(3600));
+    let report = process().block_on(async {
+        let mut rig = rig(false);
+        rig.listen().await.unwrap();
+        let turn = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().expect("no turn is open");
+        let TurnStatus::Ended(report) = rig.follow(turn).await.unwrap() else { panic!("it waits") };
+        *report
+    });
+    assert_eq!(report.outcome, Outcome::Completed, "{report:?}");
+    // Two replies of the parent and three of the sub-agent, of which one was given before the crash.
+    assert!((report.cost - 5.0).abs() < 1e-9, "{report:?}");
+    assert_eq!(report.usage.total(), 75);
+}
