@@ -32,6 +32,7 @@ async fn everything_is_kept() {
         active: Duration::from_millis(1234),
         worked: Default::default(),
         unlogged: Default::default(),
+        sub_agents: Vec::new(),
         advice: Vec::new(),
         warnings: Vec::new(),
     };
