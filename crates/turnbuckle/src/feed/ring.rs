@@ -14,7 +14,7 @@ use super::FeedEvent;
 /// may have as many again in its hands.
 const ROOM: usize = 1024;
 /// How many events fit before the ring grows. Allocated by the subscriber, so that a plain turn does not have to.
-pub(super) const FIRST_ROOM: usize = 16;
+pub(super) const FIRST_ROOM: usize = 24;
 /// How many events a viewer takes at once if it shares them with others, so that it locks less often.
 const AT_ONCE: usize = 16;
 
