@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use crate::agent_parts::{AgentParts, HookPart, MissingPart};
 pub use build::{AgentBuilder, BuildError, NamedBy};
 
-use crate::hook::{HookEntry, Point};
+use crate::hook::{HookEntry, OnFailure, Point};
 use crate::id::NameMap;
 use crate::json_schema::JsonSchema;
 use crate::limits::Limits;
-use crate::message::Text;
-use crate::model::Model;
+use crate::message::{Reply, Text};
+use crate::model::{Model, ModelError, Request, Sink};
 use crate::output_schema::OutputSchema;
 use crate::store::{JobKind, JobSelector};
 use crate::tool::{Approval, Definition, Spec, Tool};
@@ -50,6 +51,10 @@ struct Inner {
     schema: Option<OutputSchema>,
     /// Of everything that shapes a turn: says whether a revived turn meets the configuration it began under.
     digest: Text,
+    /// What is recorded with each turn, so that another process knows whether it may carry the turn on.
+    parts: Arc<AgentParts>,
+    /// Whether it is only a name in the place of an agent that this process does not have.
+    is_stand_in: bool,
 }
 
 /// A tool with its compiled schema.
@@ -194,6 +199,42 @@ impl Agent {
         &self.0.digest
     }
 
+    /// What it is made of, as it is recorded with each turn.
+    pub fn parts(&self) -> &Arc<AgentParts> {
+        &self.0.parts
+    }
+
+    /// Stands in for an agent that this process does not have: it can end a turn of that agent and write down answers, and
+    /// nothing else. It has no tools and no hooks.
+    pub(crate) fn stand_in(name: Text, parts: Arc<AgentParts>) -> Self {
+        Self(Arc::new(Inner {
+            name,
+            model_choice: NoModel.name().into(),
+            model: Arc::new(NoModel),
+            system: "".into(),
+            definitions: Arc::new([]),
+            fixed_tokens: 0,
+            tools: NameMap::default(),
+            hooks: Vec::new(),
+            chains: Chains::of(&[]),
+            limits: Limits::default(),
+            schema: None,
+            digest: "".into(),
+            parts,
+            is_stand_in: true,
+        }))
+    }
+
+    /// No agent at all, for those who only look and answer. No turn has this name.
+    pub(crate) fn nobody() -> Self {
+        Self::stand_in("".into(), Arc::default())
+    }
+
+    /// See [`stand_in`](Self::stand_in).
+    pub(crate) fn is_stand_in(&self) -> bool {
+        self.0.is_stand_in
+    }
+
     /// As a sub-agent: without the hooks that are for the main agent only.
     pub(crate) fn as_sub_agent(&self) -> Self {
         let hooks: Vec<_> = self.hooks().iter().filter(|entry| !entry.settings().main_agent_only).cloned().collect();
@@ -217,6 +258,8 @@ impl Agent {
             schema: compiled.schema.clone(),
             approval: compiled.approval,
         };
+        let AgentParts { tools, sub_agents, started_with, .. } = (*inner.parts).clone();
+        let parts = Arc::new(AgentParts { tools, hooks: hook_parts(&hooks), sub_agents, started_with });
         Self(Arc::new(Inner {
             name: inner.name.clone(),
             model,
@@ -230,7 +273,33 @@ impl Agent {
             limits: inner.limits.clone(),
             schema: inner.schema.clone(),
             digest: inner.digest.clone(),
+            parts,
+            is_stand_in: inner.is_stand_in,
         }))
+    }
+}
+
+/// Hooks as they are recorded with a turn.
+fn hook_parts(hooks: &[HookEntry]) -> Vec<HookPart> {
+    let part = |entry: &HookEntry| HookPart {
+        name: entry.name.clone(),
+        used: entry.used(),
+        blocks: entry.points().iter().any(|point| entry.failure_policy(point) == OnFailure::Block),
+        options: entry.options_digest().cloned(),
+        on_ended: entry.points().contains(Point::OnEnded),
+    };
+    hooks.iter().map(part).collect()
+}
+
+/// The model of an agent that stands in for another. It is never asked: no turn runs with it.
+struct NoModel;
+
+impl Model for NoModel {
+    fn name(&self) -> &str {
+        "none"
+    }
+    fn stream<'a>(&'a self, _: &'a Request, _: &'a mut dyn Sink) -> crate::BoxFuture<'a, Result<Reply, ModelError>> {
+        Box::pin(std::future::ready(Err(ModelError::Cancelled)))
     }
 }
 

@@ -419,6 +419,8 @@ pub enum Cause {
     Truncated,
     /// The call that a sub-agent worked for is over.
     CallOver,
+    /// The agent has changed since the turn began.
+    AgentChanged,
 }
 
 /// In which way a model call failed: the kinds of [`ModelError`](crate::model::ModelError).

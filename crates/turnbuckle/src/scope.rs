@@ -23,6 +23,34 @@ pub enum Actor {
     System,
 }
 
+impl Actor {
+    /// As the log names it.
+    pub fn author(&self) -> Author {
+        match self {
+            Self::User { id, .. } => Author::User(id.clone()),
+            Self::System => Author::System(SystemAuthor::Program),
+        }
+    }
+
+    /// Its id, if it is a user.
+    pub fn user_id(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::User { id, .. } => Some(id),
+            Self::System => None,
+        }
+    }
+
+    /// Whether it is a user with this role.
+    pub fn has_role(&self, role: &str) -> bool {
+        matches!(self, Self::User { roles, .. } if roles.iter().any(|own| &**own == role))
+    }
+
+    /// Whether both are the same user, whatever their roles: roles come and go.
+    pub fn is_same_user(&self, other: &Self) -> bool {
+        self.user_id().is_some_and(|id| Some(id) == other.user_id())
+    }
+}
+
 /// Who did it, as the log says it: `{"user":"ann"}`, `{"hook":"lint"}`, `{"system":"expiry"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,6 +73,8 @@ pub enum SystemAuthor {
     Recovery,
     /// A limit of the turn was reached.
     Limit,
+    /// The runtime, or the program that it is part of ([`Scope::system`]), acted by itself for none of the reasons above.
+    Program,
 }
 
 impl Author {
@@ -154,23 +184,17 @@ impl Scope {
 
     /// The acting user's id, if it is a user.
     pub fn user_id(&self) -> Option<&Arc<str>> {
-        match &self.actor {
-            Actor::User { id, .. } => Some(id),
-            Actor::System => None,
-        }
+        self.actor.user_id()
     }
 
     /// Whether the acting user has this role.
     pub fn has_role(&self, role: &str) -> bool {
-        matches!(&self.actor, Actor::User { roles, .. } if roles.iter().any(|own| &**own == role))
+        self.actor.has_role(role)
     }
 
     /// The actor as the log names it.
     pub fn by(&self) -> Author {
-        match &self.actor {
-            Actor::User { id, .. } => Author::User(id.clone()),
-            Actor::System => Author::System(SystemAuthor::Recovery),
-        }
+        self.actor.author()
     }
 }
 

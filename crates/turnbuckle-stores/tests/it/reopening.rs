@@ -21,6 +21,7 @@ async fn everything_is_kept() {
         agent: "a".into(),
         schema: None,
         model: "demo".into(),
+        parts: None,
         digest: "d".into(),
         limits: Limits::default(),
         injections: Vec::new(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Agent, Chains, CompiledTool, Inner};
+use super::{Agent, AgentParts, Chains, CompiledTool, Inner, hook_parts};
 use crate::context::tokens;
 use crate::event::Executor;
 use crate::hook::{HookEntry, Point, Release};
@@ -30,6 +30,7 @@ pub struct AgentBuilder {
     limits: Limits,
     schema: Option<Value>,
     model_choice: Option<Text>,
+    started_with: Vec<String>,
 }
 
 /// What is wrong with a definition.
@@ -166,6 +167,7 @@ impl AgentBuilder {
             limits: Limits::default(),
             schema: None,
             model_choice: None,
+            started_with: Vec::new(),
         }
     }
 
@@ -179,6 +181,13 @@ impl AgentBuilder {
     /// turn, for the process that carries it on, so there must be no secret in it.
     pub fn model_choice(mut self, name: impl Into<Text>) -> Self {
         self.model_choice = Some(name.into());
+        self
+    }
+
+    /// The options of the command line that lead to this agent. They are stored with an open turn and shown to people
+    /// who carry it on, so there must be no secret among them.
+    pub fn started_with<O: Into<String>>(mut self, options: impl IntoIterator<Item = O>) -> Self {
+        self.started_with = options.into_iter().map(Into::into).collect();
         self
     }
 
@@ -247,6 +256,8 @@ impl AgentBuilder {
         let offered: u64 = definitions.iter().map(tokens::of_definition).sum();
         Ok(Agent(Arc::new(Inner {
             digest: self.digest(&definitions),
+            parts: Arc::new(self.parts(&definitions)),
+            is_stand_in: false,
             fixed_tokens: tokens::of_text(&self.system) + offered,
             chains: Chains::of(&self.hooks),
             name: self.name,
@@ -358,14 +369,23 @@ impl AgentBuilder {
         BuildError::UnknownTool { named_by, tool: tool.to_owned(), known }
     }
 
+    /// What is recorded with each turn.
+    fn parts(&self, definitions: &[Definition]) -> AgentParts {
+        let tools = definitions.iter().map(|tool| tool.name.clone()).collect();
+        let inside = self.tools.iter().filter_map(|tool| tool.spec().sub_agent.as_ref());
+        let sub_agents = inside.map(|agent| (agent.shared_name().clone(), agent.parts().clone())).collect();
+        AgentParts { tools, hooks: hook_parts(&self.hooks), sub_agents, started_with: self.started_with.clone() }
+    }
+
+    /// Of the configuration as it is written, by stable names: another version of the program has the same.
     fn digest(&self, definitions: &[Definition]) -> Text {
-        let hooks: Vec<String> = self.hooks.iter().map(|entry| format!("{entry:?}{:?}", entry.settings)).collect();
         let parts = serde_json::json!([
             self.name,
-            self.model.name(),
+            self.model_choice.as_deref().unwrap_or(self.model.name()),
             self.system,
             definitions,
-            hooks,
+            self.parts(definitions).hooks,
+            self.hooks.iter().map(|entry| entry.settings().stable()).collect::<Vec<_>>(),
             self.limits,
             self.schema
         ]);

@@ -11,7 +11,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::id::{Ids, SystemIds};
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::Store;
-use crate::turn::Services;
+use crate::turn::{ChangedAgentPolicy, LeftTurn, OnChangedAgent, Services};
 
 /// Settings of a [`Conversations`].
 #[must_use = "settings do nothing until `build` is called"]
@@ -24,6 +24,7 @@ pub struct ConversationsBuilder {
     background_hooks: bool,
     scope_source: Option<Arc<ScopeSource>>,
     max_idle: usize,
+    on_changed_agent: Arc<ChangedAgentPolicy>,
 }
 
 impl ConversationsBuilder {
@@ -37,6 +38,7 @@ impl ConversationsBuilder {
             background_hooks: true,
             scope_source: None,
             max_idle: 1024,
+            on_changed_agent: Arc::new(|_| OnChangedAgent::Leave),
         }
     }
 
@@ -76,6 +78,14 @@ impl ConversationsBuilder {
         self
     }
 
+    /// What becomes of an open turn that began with tools or blocking hooks which the agent lacks by now. Asked for turns
+    /// of an agent of the same name only: a turn of another agent is always left. Default: it is left, and
+    /// [`Conversations::accept_changes`] can insist.
+    pub fn on_changed_agent(mut self, decide: impl Fn(&LeftTurn) -> OnChangedAgent + Send + Sync + 'static) -> Self {
+        self.on_changed_agent = Arc::new(decide);
+        self
+    }
+
     /// The conversations.
     pub fn build(self) -> Conversations {
         let writer = self.ids.mint("w_").into();
@@ -85,6 +95,7 @@ impl ConversationsBuilder {
             ids: self.ids,
             permission_mode: self.permission_mode,
             background_hooks: self.background_hooks,
+            on_changed_agent: self.on_changed_agent,
         };
         let runtime = Runtime {
             services: Arc::new(services),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::builder::ConversationsBuilder;
-use super::error::{Cancelled, ResolveError, RunError, SendError, TurnHandle};
+use super::error::{Cancelled, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 use super::inline::Inline;
 use super::input::{UserInput, WhileBusy};
 use super::order::{CancelOrder, MessageOrder, Order};
@@ -18,17 +18,21 @@ use super::shared::{Conversation, Submitted};
 use super::waiters::Storing;
 use crate::BoxFuture;
 use crate::agent::Agent;
+use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
 use crate::feed::projection::Projection;
-use crate::feed::{Delivery, Subscription};
+use crate::feed::{Delivery, Level, LiveEvent, Subscription};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
-use crate::store::{Answer, InboxItem, InboxKind, Job, Store, StoreError};
+use crate::store::{Answer, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
 use crate::stores::MemoryStore;
-use crate::turn::{AbortCause, AnswerError, AnswerOrder, AnswerOrigin, TurnContext, TurnError, answer};
+use crate::turn::{
+    AbortCause, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, OnChangedAgent, RecordedAnswer, TurnContext,
+    TurnError, answer,
+};
 
 /// How often [`Conversations::run_maintenance`] looks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -58,6 +62,12 @@ impl Conversations {
     /// Conversations of `agent` in `store`.
     pub fn builder(agent: Agent, store: impl Store) -> ConversationsBuilder {
         ConversationsBuilder::new(agent, Arc::new(store))
+    }
+
+    /// Conversations of any agents in `store`, for those who look, answer, cancel and delete: no turn is carried on, and
+    /// nothing can be sent.
+    pub fn without_agent(store: impl Store) -> ConversationsBuilder {
+        ConversationsBuilder::new(Agent::nobody(), Arc::new(store))
     }
 
     /// Conversations that are forgotten with the process.
@@ -162,6 +172,9 @@ impl Conversations {
         scope: Scope,
         while_busy: WhileBusy,
     ) -> Result<(MessageOrder, Accepted, Status), SendError> {
+        if self.agent.is_stand_in() {
+            return Err(SendError::NoAgent);
+        }
         if input.content.is_blank() {
             return Err(SendError::Empty);
         }
@@ -179,7 +192,7 @@ impl Conversations {
         order: MessageOrder,
     ) -> Result<(), SendError> {
         let MessageOrder { turn, input, scope, while_busy, waiter, .. } = order;
-        let (item, by) = (input.item(&turn, &scope, self.runtime.services.clock.now()), scope.by());
+        let (item, by) = (input.item(&turn, &self.agent, &scope, self.runtime.services.clock.now()), scope.by());
         // Which turn to interrupt is decided now: once the message is stored another one, even its own, may run.
         let interrupted = conversation.running_turn().filter(|_| while_busy == WhileBusy::Interrupt);
         let (conversation, runtime) = (conversation.clone(), self.runtime.clone());
@@ -206,7 +219,7 @@ impl Conversations {
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
         let open = open_turn(self.store(), id).await?;
-        let item = input.item(&turn, &scope, self.runtime.services.clock.now());
+        let item = input.item(&turn, &self.agent, &scope, self.runtime.services.clock.now());
         self.store().deliver(id, item).await?;
         if let (WhileBusy::Interrupt, Some(turn)) = (while_busy, open) {
             self.deliver(id, InboxKind::Cancel { turn }, &scope).await?;
@@ -231,23 +244,70 @@ impl Conversations {
         digest: Option<Text>,
         scope: Scope,
     ) -> Result<TurnHandle, ResolveError> {
-        check_size(call, &answer)?;
-        let conversation = self.existing(id, &scope).await?;
+        let given = GivenAnswer { call, answer, digest, scope };
+        match self.write_answer(id, &given, AfterAnswer::CarryOn).await? {
+            Some(handle) => Ok(handle),
+            None => self.store_answer(id, given).await,
+        }
+    }
+
+    /// Only records the answer to a suspended call. It needs neither the agent of the turn nor its tools or keys, so it
+    /// also works on conversations [`without an agent`](Self::without_agent). The turn is left as it is until its agent
+    /// takes it up: by [`resume`](Self::resume), or by [`run_maintenance`](Self::run_maintenance). If a process has the
+    /// conversation, the answer is stored for it.
+    ///
+    /// The same answers are refused as by [`resolve`](Self::resolve).
+    pub async fn answer(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        answer: Answer,
+        digest: Option<Text>,
+        scope: Scope,
+    ) -> Result<RecordedFor, ResolveError> {
+        let given = GivenAnswer { call, answer, digest, scope };
+        let begun = self.store().scratch(id).await?;
+        let agent = begun.map_or_else(|| self.agent.shared_name().clone(), |scratch| scratch.agent);
+        match self.write_answer(id, &given, AfterAnswer::Leave).await? {
+            Some(handle) => Ok(RecordedFor { turn: handle.turn().clone(), agent, is_stored_for_owner: false }),
+            None => {
+                let turn = self.deliver_answer(id, &given).await?;
+                // The owner may have left meanwhile: then the answer is written here.
+                self.conversation(id).submit_and_spawn(&self.runtime, Order::Wake);
+                Ok(RecordedFor { turn, agent, is_stored_for_owner: true })
+            }
+        }
+    }
+
+    /// Writes an answer into the log. `None` if another process has the conversation.
+    async fn write_answer(
+        &self,
+        id: &ConversationId,
+        given: &GivenAnswer<'_>,
+        after: AfterAnswer,
+    ) -> Result<Option<TurnHandle>, ResolveError> {
+        let GivenAnswer { call, answer, digest, scope } = given;
+        check_size(call, answer)?;
+        let conversation = self.existing(id, scope).await?;
         if conversation.running_turn().is_some() && !conversation.feed.is_pending(call) {
             return Err(ResolveError::nothing_asked(call));
         }
         let (written, on_written) = oneshot::channel();
         let (waiter, status) = oneshot::channel();
-        let origin = AnswerOrigin::Local { written, waiter };
-        let (order_answer, order_digest) = (answer.clone(), digest.clone());
-        let (by, at) = (scope.by(), self.runtime.services.clock.now());
-        let order = AnswerOrder { call: call.clone(), answer: order_answer, digest: order_digest, by, at, origin };
+        let order = AnswerOrder {
+            call: (*call).clone(),
+            answer: answer.clone(),
+            digest: digest.clone(),
+            from: scope.actor().clone(),
+            record_only: after == AfterAnswer::Leave,
+            at: self.runtime.services.clock.now(),
+            origin: AnswerOrigin::Local { written, waiter },
+        };
         conversation.submit_and_spawn(&self.runtime, Order::Answer(order));
         match on_written.await {
-            Ok(Ok(turn)) => Ok(TurnHandle::new(turn, status)),
-            Ok(Err(AnswerError::Store(StoreError::InUse { .. }))) => {
-                self.store_answer(id, call, answer, digest, scope).await
-            }
+            Ok(Ok(RecordedAnswer { left: Some(left), .. })) => Ok(Some(TurnHandle::left_behind(left))),
+            Ok(Ok(RecordedAnswer { turn, left: None })) => Ok(Some(TurnHandle::new(turn, status))),
+            Ok(Err(AnswerError::Store(StoreError::InUse { .. }))) => Ok(None),
             Ok(Err(error)) => Err(ResolveError::of(id, call, error)),
             Err(_) => Err(ResolveError::Gone),
         }
@@ -255,39 +315,34 @@ impl Conversations {
 
     /// Another process carries the turn on: the answer is stored for it. If that process has left meanwhile, the turn is
     /// carried on here after all.
-    async fn store_answer(
-        &self,
-        id: &ConversationId,
-        call: &CallId,
-        answer: Answer,
-        digest: Option<Text>,
-        scope: Scope,
-    ) -> Result<TurnHandle, ResolveError> {
+    async fn store_answer(&self, id: &ConversationId, given: GivenAnswer<'_>) -> Result<TurnHandle, ResolveError> {
+        let turn = self.deliver_answer(id, &given).await?;
+        match self.resume(id, given.scope).await {
+            Ok(Some(handle)) => Ok(handle),
+            Ok(None) | Err(SendError::Store(StoreError::InUse { .. })) => Ok(TurnHandle::remote(turn)),
+            Err(SendError::Left { left, .. }) => Ok(TurnHandle::left_behind(left)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts an answer into the inbox of a conversation that another process has. Returns the turn that it is for.
+    async fn deliver_answer(&self, id: &ConversationId, given: &GivenAnswer<'_>) -> Result<TurnId, ResolveError> {
+        let GivenAnswer { call, answer, digest, scope } = given;
         let snapshot = self.snapshot(id, scope.clone()).await?;
         let Some(pending) = snapshot.pending.get(call) else { return Err(ResolveError::nothing_asked(call)) };
-        answer::check(&pending.question, &answer, digest.as_ref())
-            .map_err(|error| ResolveError::of(id, call, error))?;
+        answer::check(&pending.question, answer, digest.as_ref()).map_err(|error| ResolveError::of(id, call, error))?;
         let turn = open_turn(self.store(), id).await?;
-        let stored = self.deliver(id, InboxKind::Answer { call: call.clone(), answer, digest }, &scope).await;
-        match stored {
+        let kind = InboxKind::Answer { call: (*call).clone(), answer: answer.clone(), digest: digest.clone() };
+        match self.deliver(id, kind, scope).await {
             Ok(_) => {}
             Err(StoreError::AlreadyAnswered { .. }) => {
-                return Err(ResolveError::Stale { call: call.clone(), why: "it has an answer already".into() });
+                return Err(ResolveError::Stale { call: (*call).clone(), why: "it has an answer already".into() });
             }
             Err(StoreError::NotAsked { .. }) => return Err(ResolveError::nothing_asked(call)),
             Err(error) => return Err(error.into()),
         }
-        let here = match self.resume(id, scope).await {
-            Ok(here) => here,
-            Err(SendError::Store(StoreError::InUse { .. })) => None,
-            Err(error) => return Err(error.into()),
-        };
-        match (here, turn) {
-            (Some(handle), _) => Ok(handle),
-            (None, Some(turn)) => Ok(TurnHandle::remote(turn)),
-            // The turn ended between the look at the call and the look at the log.
-            (None, None) => Err(ResolveError::nothing_asked(call)),
-        }
+        // Without one, the turn ended between the look at the call and the look at the log.
+        turn.ok_or_else(|| ResolveError::nothing_asked(call))
     }
 
     /// Cancels the turn under way, from whatever stage, at once, and says who does. The order is stored before this
@@ -330,7 +385,41 @@ impl Conversations {
         }
     }
 
-    /// Finishes a turn that a crash left open; `None` if there is none.
+    /// Why the open turn is not carried on here, if it is not: it is of another agent, or its agent has changed. Nothing is
+    /// claimed or written.
+    pub async fn left_turn(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
+        self.check_readable(id, &scope).await?;
+        Ok(self.stored_left_turn(id).await?)
+    }
+
+    /// Insists that the open turn is carried on here although its agent has changed since it began. Returns what it is
+    /// carried on without; `None` if the turn needs no insisting. A turn of another agent stays left, whoever insists:
+    /// [`SendError::Left`]. The end of the turn says who insisted.
+    ///
+    /// Nothing is done yet: [`resume`](Self::resume) or [`resolve`](Self::resolve) carries the turn on.
+    pub async fn accept_changes(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
+        let conversation = self.existing(id, &scope).await?;
+        match self.stored_left_turn(id).await? {
+            Some(left) if left.can_insist() => {
+                tracing::info!(conversation = %id, turn = %left.turn, by = %scope.by(), %left, "a person insists");
+                conversation.insist(left.turn.clone(), scope.by());
+                Ok(Some(left))
+            }
+            Some(left) => Err(SendError::Left { id: id.clone(), left }),
+            None => Ok(None),
+        }
+    }
+
+    async fn stored_left_turn(&self, id: &ConversationId) -> Result<Option<LeftTurn>, StoreError> {
+        if let Some(scratch) = self.store().scratch(id).await? {
+            return Ok(LeftTurn::of_scratch(&scratch, &self.agent));
+        }
+        let waiting = self.store().inbox(id, InboxFilter::All).await?;
+        let message = waiting.iter().find(|item| item.opens().is_some());
+        Ok(message.and_then(|item| LeftTurn::of_message(item, &self.agent)))
+    }
+
+    /// Finishes a turn that a crash left open; `None` if there is none, [`SendError::Left`] if this agent must not.
     pub async fn resume(&self, id: &ConversationId, scope: Scope) -> Result<Option<TurnHandle>, SendError> {
         let conversation = self.existing(id, &scope).await?;
         let (reply, on_reply) = oneshot::channel();
@@ -416,15 +505,51 @@ impl Conversations {
             due.extend(from_the_start.into_iter().take_while(|id| id <= last));
         }
         *due_from() = due.last().filter(|_| due.len() == MAX_TAKEN_UP).cloned();
+        let mut taken_up = 0;
         for id in &due {
-            tracing::debug!(conversation = %id, "taking up a due conversation");
             let conversation = self.conversation(id);
             if self.runtime.services.background_hooks {
                 outbox::take_up_jobs(conversation.clone(), self.runtime.clone());
             }
-            conversation.submit_and_spawn(&self.runtime, Order::Wake);
+            if self.has_work_on(id, now).await? {
+                tracing::debug!(conversation = %id, "taking up a due conversation");
+                conversation.submit_and_spawn(&self.runtime, Order::Wake);
+                taken_up += 1;
+            }
         }
-        Ok(due.len())
+        Ok(taken_up)
+    }
+
+    /// Whether there is something to do in a due conversation beside its jobs. Of a turn that is left only orders and expired
+    /// questions are taken care of here. It is found out without a claim, which would keep the right agent out meanwhile.
+    async fn has_work_on(&self, id: &ConversationId, now: Timestamp) -> Result<bool, StoreError> {
+        let Some(left) = self.stored_left_turn(id).await? else { return Ok(true) };
+        let may_go_on = || {
+            let insisted = self.runtime.resident(id).and_then(|conversation| conversation.insisted_on(&left.turn));
+            let policy = &self.runtime.services.on_changed_agent;
+            left.can_insist() && (insisted.is_some() || policy(&left) == OnChangedAgent::CarryOn)
+        };
+        if may_go_on() || !self.store().inbox(id, InboxFilter::Control).await?.is_empty() {
+            return Ok(true);
+        }
+        let conversation = self.conversation(id);
+        conversation.show_log(&self.runtime).await?;
+        let expired = conversation.feed.snapshot().pending.values().any(|pending| pending.expires <= now);
+        if !expired {
+            self.report_left(&conversation, &left);
+        }
+        Ok(expired)
+    }
+
+    /// Tells of a turn that is left: in the program's log, and those who watch the conversation. Once for each turn.
+    fn report_left(&self, conversation: &Conversation, left: &LeftTurn) {
+        if conversation.reports_left(&left.turn) {
+            tracing::warn!(conversation = %conversation.id, turn = %left.turn, %left, "a turn is left");
+            let text = format!("the turn is left: {left}").into();
+            conversation
+                .feed
+                .publish_live(Some(&left.turn), LiveEvent::Notice { level: Level::Warning, text, hook: None });
+        }
     }
 
     /// Calls [`recover_due`](Self::recover_due) again and again, until it is dropped or the store has failed for a minute.
@@ -563,6 +688,24 @@ impl Conversations {
             None => Err(SendError::NotFound { id: id.clone() }),
         }
     }
+}
+
+/// An answer on its way to the log.
+struct GivenAnswer<'a> {
+    call: &'a CallId,
+    answer: Answer,
+    /// The digest of what the person was shown, if they say so.
+    digest: Option<Text>,
+    scope: Scope,
+}
+
+/// What becomes of the turn once an answer is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterAnswer {
+    /// This process carries it on.
+    CarryOn,
+    /// It is left to its agent.
+    Leave,
 }
 
 type Accepted = oneshot::Receiver<Result<(), SendError>>;

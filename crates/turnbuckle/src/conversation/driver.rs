@@ -18,6 +18,7 @@ use super::read_back::revive;
 use super::runtime::Runtime;
 use super::shared::{Conversation, DriverGuard, Loaded};
 use super::supervise::supervise;
+use crate::agent::Agent;
 use crate::context::layout::{self, ContextCache, Overlay};
 use crate::event::{Event, EventKind, InjectionTarget};
 use crate::feed::ConversationState;
@@ -30,8 +31,8 @@ use crate::store::{
     Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch, StoreError,
 };
 use crate::turn::{
-    AbortCause, ActiveTurn, AnswerError, AnswerOrder, JobResults, NewTurn, PostTurn, Progress, Stage, State,
-    StoredTurn, TurnError, answer, next, start,
+    AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, JobResults, LeftTurn, NewTurn, OnChangedAgent,
+    PostTurn, Progress, Stage, State, StoredTurn, TurnError, answer, next, start,
 };
 
 /// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
@@ -56,6 +57,8 @@ pub(crate) struct Driver {
     answers: VecDeque<AnswerOrder>,
     /// A cancellation for a turn that does not run: it is stopped as soon as it is started.
     cancel: Option<(TurnId, AbortCause)>,
+    /// The turn whose answers are only written down here: it is not carried on before the next order.
+    record_only: Option<TurnId>,
     /// Keeps the observers at work.
     observers: Option<Arc<Observers>>,
 }
@@ -74,6 +77,7 @@ impl Driver {
             done_items: SmallVec::new(),
             answers: VecDeque::new(),
             cancel: None,
+            record_only: None,
             observers: None,
         }
     }
@@ -128,9 +132,19 @@ impl Driver {
             return Some(Order::Wake);
         }
         // Told last: a caller may end the process as soon as it hears that the turn waits.
-        if let (Stage::Waiting, Some(turn)) = (self.stage(), self.open_turn()) {
-            self.conversation.waiters.tell(&turn, Ok(TurnStatus::Waiting(self.pending())));
+        match (self.stage(), self.open_turn()) {
+            (Stage::Waiting, Some(turn)) => {
+                self.conversation.waiters.tell(&turn, Ok(TurnStatus::Waiting(self.pending())));
+            }
+            (_, Some(turn)) => {
+                if let Some(left) = self.left() {
+                    tracing::info!(conversation = %self.conversation.id, %turn, %left, "a turn is left");
+                    self.conversation.waiters.tell(&turn, Err(TurnError::Left(left)));
+                }
+            }
+            (_, None) => {}
         }
+        self.record_only = None;
         let state = match self.stage() {
             Stage::Waiting => ConversationState::Waiting,
             _ => ConversationState::Idle,
@@ -146,8 +160,9 @@ impl Driver {
         if !self.runtime.services.store.is_durable() || self.conversation.id.is_sub_agent() {
             return false;
         }
-        // A message behind a turn that waits must wait as well.
-        let which = if self.stage() == Stage::Waiting { InboxFilter::Control } else { InboxFilter::All };
+        // A message behind a turn that waits, or that is not carried on here, must wait as well.
+        let waits = self.stage() == Stage::Waiting || !self.carries_on();
+        let which = if waits { InboxFilter::Control } else { InboxFilter::All };
         match self.runtime.services.store.inbox(&self.conversation.id, which).await {
             Ok(items) => !items.is_empty(),
             Err(error) => {
@@ -207,11 +222,40 @@ impl Driver {
                 for order in std::mem::take(&mut self.answers) {
                     self.done_items.extend(order.refuse(AnswerError::Stale("no turn is open".into())));
                 }
-                !self.inbox.is_empty()
+                !self.inbox.is_empty() && (self.cancel.is_some() || self.left().is_none())
             }
-            Stage::Waiting => !self.answers.is_empty() || self.cancel.is_some() || self.has_expired_question(),
-            _ => true,
+            Stage::Waiting => self.has_order_for_turn() || self.has_expired_question(),
+            _ => self.has_order_for_turn() || self.has_expired_question() || self.carries_on(),
         }
+    }
+
+    /// Whether there is an answer or a cancellation for the turn that is open.
+    fn has_order_for_turn(&self) -> bool {
+        !self.answers.is_empty() || self.cancel.is_some()
+    }
+
+    /// Whether the open turn is carried on here, beyond writing down answers to it.
+    fn carries_on(&self) -> bool {
+        self.left().is_none() && (self.record_only.is_none() || self.record_only != self.open_turn())
+    }
+
+    /// Why the turn that is open, or that the next message opens, is not carried on here; `None` if it is.
+    fn left(&self) -> Option<LeftTurn> {
+        // A sub-agent's turn goes on with its parent's, which was asked.
+        if self.conversation.id.is_sub_agent() {
+            return None;
+        }
+        let (agent, open) = (&self.conversation.agent, self.state().and_then(|state| state.turn.as_ref()));
+        let left = match open {
+            Some(open) => {
+                let scratch = self.scratch.as_ref().filter(|scratch| scratch.turn == open.id)?;
+                LeftTurn::of_scratch(scratch, agent)?
+            }
+            None => LeftTurn::of_message(self.inbox.first()?, agent)?,
+        };
+        let insisted = || self.conversation.insisted_on(&left.turn).is_some();
+        let policy = || (self.runtime.services.on_changed_agent)(&left) == OnChangedAgent::CarryOn;
+        (!left.can_insist() || !(insisted() || policy())).then_some(left)
     }
 
     fn has_expired_question(&self) -> bool {
@@ -228,7 +272,7 @@ impl Driver {
         match order {
             Order::Message(message) => self.accept_message(message).await,
             Order::Answer(order) => {
-                self.answers.push_back(order);
+                self.take_answer(order);
                 Ok(())
             }
             Order::Cancel(order) => {
@@ -238,10 +282,12 @@ impl Driver {
             Order::JobResults(order) => self.write_job_results(order).await,
             Order::Resume(reply, waiter) => {
                 let open = self.open_turn();
-                if let Some(turn) = &open {
+                // A turn that waits is what it is, whoever carries it on later.
+                let left = if self.stage() == Stage::Waiting { None } else { self.left() };
+                if let (Some(turn), None) = (&open, &left) {
                     self.conversation.waiters.add(turn, waiter);
                 }
-                drop(reply.send(Ok(open)));
+                drop(reply.send(left.map_or(Ok(open), |left| Err(self.left_error(left)))));
                 Ok(())
             }
             Order::Close(scope, reply) => {
@@ -263,8 +309,36 @@ impl Driver {
         }
     }
 
-    /// Stores a message, unless a turn waits and the sender does not want to queue behind it.
+    fn left_error(&self, left: LeftTurn) -> SendError {
+        SendError::Left { id: self.conversation.id.clone(), left }
+    }
+
+    /// Keeps an answer for the open turn. It is refused at once if its sender expects this agent to carry the turn on, and
+    /// the agent has changed: an approval must not be used up by an agent that lacks the tool.
+    fn take_answer(&mut self, order: AnswerOrder) {
+        let is_local = matches!(order.origin, AnswerOrigin::Local { .. });
+        match self.left().filter(|left| left.can_insist() && is_local && !order.record_only) {
+            Some(left) => self.done_items.extend(order.refuse(AnswerError::Left(left))),
+            None => {
+                if order.record_only {
+                    self.record_only = self.open_turn();
+                }
+                self.answers.push_back(order);
+            }
+        }
+    }
+
+    /// Stores a message, unless a turn waits and the sender does not want to queue behind it, or the open turn is left.
     async fn accept_message(&mut self, message: MessageOrder) -> Result<(), StoreError> {
+        if message.while_busy != WhileBusy::Interrupt
+            && self.stage() != Stage::Waiting
+            && let Some(left) = self.left()
+        {
+            self.conversation.forget_starting(&message.turn);
+            // The sender may have gone away.
+            drop(message.accepted.send(Err(self.left_error(left))));
+            return Ok(());
+        }
         if self.stage() == Stage::Waiting && message.while_busy == WhileBusy::Reject {
             let pending = self.pending_calls();
             self.conversation.forget_starting(&message.turn);
@@ -273,7 +347,7 @@ impl Driver {
         }
         let MessageOrder { turn, input, scope, while_busy, accepted, waiter } = message;
         let services = &self.runtime.services;
-        let item = input.item(&turn, &scope, services.clock.now());
+        let item = input.item(&turn, &self.conversation.agent, &scope, services.clock.now());
         if let Err(error) = services.store.deliver(&self.conversation.id, item.clone()).await {
             self.conversation.forget_starting(&turn);
             drop(accepted.send(Err(error.into())));
@@ -488,11 +562,13 @@ impl Driver {
     /// Runs the open turn, or the turn of the next message, until it ends or waits.
     async fn run_turn(&mut self) -> Result<(), StoreError> {
         let Some(mut active) = self.start_turn() else { return Ok(()) };
-        if self.observers.is_none() {
-            self.observers = Observers::of(&self.conversation, &self.runtime);
-        }
-        if let Some(observers) = &self.observers {
-            observers.follow(active.ctx());
+        if active.left.is_none() {
+            if self.observers.is_none() {
+                self.observers = Observers::of(&self.conversation, &self.runtime);
+            }
+            if let Some(observers) = &self.observers {
+                observers.follow(active.ctx());
+            }
         }
         let span = tracing::debug_span!("turn", id = %active.ctx().id, agent = %active.ctx().agent_name());
         let done = self.drive(&mut active).instrument(span).await;
@@ -521,6 +597,9 @@ impl Driver {
                     answer::take(active, order).await?;
                 }
                 answer::expire(active).await?;
+                if active.left.is_some() || self.record_only.as_ref() == Some(&active.ctx().id) {
+                    return Ok(next(&active.state, &active.progress));
+                }
             }
         }
         supervise(active, &self.conversation, &self.runtime).await
@@ -529,14 +608,23 @@ impl Driver {
     /// Makes the open turn, or that of the next message, ready to run. `None` if there is neither.
     fn start_turn(&mut self) -> Option<Box<ActiveTurn>> {
         let epoch = self.epoch?;
-        let turn = self.open_turn()?;
+        let (turn, left) = (self.open_turn()?, self.left());
         let Loaded { state, cache } = self.loaded.take()?;
         let place = self.inbox.iter().position(|item| item.id.as_str() == turn.as_str());
-        let lifecycle = self.conversation.greets_first_turn().then_some(match state.seq {
-            0 => Lifecycle::Started,
-            _ => Lifecycle::Revived,
-        });
+        let greets = left.is_none() && self.conversation.greets_first_turn();
+        let lifecycle = greets.then_some(if state.seq == 0 { Lifecycle::Started } else { Lifecycle::Revived });
+        // Hooks and tools of this agent have no part in a turn of another one.
+        let agent = match (&left, &self.scratch) {
+            (Some(left), Some(scratch)) => {
+                Agent::stand_in(left.agent.clone(), scratch.parts.clone().unwrap_or_default())
+            }
+            (Some(left), None) => Agent::stand_in(left.agent.clone(), Arc::default()),
+            (None, _) => self.conversation.agent.clone(),
+        };
+        let insisted = self.conversation.insisted_on(&turn);
         let stored = StoredTurn {
+            left,
+            insisted,
             message: place.map(|index| self.inbox.remove(index)),
             scratch: self.scratch.take().filter(|scratch| scratch.turn == turn),
             state,
@@ -547,7 +635,7 @@ impl Driver {
         Some(start(stored, lifecycle, |actor| NewTurn {
             conversation: self.conversation.id.clone(),
             scope: scope.unwrap_or_else(|| (self.runtime.scope_source)(actor)),
-            agent: self.conversation.agent.clone(),
+            agent,
             parent: self.conversation.parent(),
             services: self.runtime.services.clone(),
             feed: self.conversation.feed.clone(),

@@ -8,28 +8,39 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::report::{TurnReport, TurnStatus};
 use crate::store::StoreError;
-use crate::turn::{AnswerError, TurnError};
+use crate::turn::{AnswerError, LeftTurn, TurnError};
 
 /// A turn that was taken up. Dropping the handle does not cancel it.
 #[derive(Debug)]
 pub struct TurnHandle {
     turn: TurnId,
-    /// `None` if another process carries the turn on.
+    /// `None` if this process does not carry the turn on.
     status: Option<oneshot::Receiver<Result<TurnStatus, TurnError>>>,
+    /// Why no process carries the turn on for now.
+    left: Option<LeftTurn>,
 }
 
 impl TurnHandle {
     pub(crate) fn new(turn: TurnId, status: oneshot::Receiver<Result<TurnStatus, TurnError>>) -> Self {
-        Self { turn, status: Some(status) }
+        Self { turn, status: Some(status), left: None }
     }
 
     pub(crate) fn remote(turn: TurnId) -> Self {
-        Self { turn, status: None }
+        Self { turn, status: None, left: None }
+    }
+
+    pub(crate) fn left_behind(left: LeftTurn) -> Self {
+        Self { turn: left.turn.clone(), status: None, left: Some(left) }
     }
 
     /// Whether another process carries the turn on: it was handed over.
     pub fn is_remote(&self) -> bool {
-        self.status.is_none()
+        self.status.is_none() && self.left.is_none()
+    }
+
+    /// Why the turn is left, if it is: what was asked is written, and another agent must carry the turn on.
+    pub fn left(&self) -> Option<&LeftTurn> {
+        self.left.as_ref()
     }
 
     /// The turn's id.
@@ -41,9 +52,21 @@ impl TurnHandle {
     pub async fn wait(self) -> Result<TurnStatus, TurnError> {
         match self.status {
             Some(status) => status.await.unwrap_or(Err(TurnError::Gone)),
-            None => Err(TurnError::Remote),
+            None => Err(self.left.map_or(TurnError::Remote, TurnError::Left)),
         }
     }
+}
+
+/// An answer that is recorded for the agent of its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordedFor {
+    /// The turn.
+    pub turn: TurnId,
+    /// The name of the agent that carries it on.
+    pub agent: Text,
+    /// Whether a process has the conversation and was left the answer in its inbox. Otherwise the answer is in the log.
+    pub is_stored_for_owner: bool,
 }
 
 /// Why a message was not taken.
@@ -67,6 +90,17 @@ pub enum SendError {
         /// The conversation.
         id: ConversationId,
     },
+    /// A turn is open that this process does not carry on: it is of another agent, or its agent has changed.
+    #[error("the open turn of conversation {id} is left: {left}")]
+    Left {
+        /// The conversation.
+        id: ConversationId,
+        /// The turn, and why.
+        left: LeftTurn,
+    },
+    /// These conversations have no agent, so nothing can be said in them.
+    #[error("there is no agent to take a message")]
+    NoAgent,
     /// More is asked of the conversation at once than may wait.
     #[error("too much is asked of conversation {id} at once")]
     Full {
@@ -136,6 +170,15 @@ pub enum ResolveError {
         /// The conversation.
         id: ConversationId,
     },
+    /// The agent has changed since the turn began, and would carry it on without something it began with. Nothing was
+    /// written. [`Conversations::answer`](super::Conversations::answer) records the answer and leaves the turn.
+    #[error("call {call} was not answered: {left}")]
+    Changed {
+        /// The call's id.
+        call: CallId,
+        /// The turn, and what is missing.
+        left: LeftTurn,
+    },
     /// Another process has the conversation, and nobody can hand the answer over.
     #[error("conversation {id} is in use by another process")]
     InUse {
@@ -185,6 +228,7 @@ impl ResolveError {
         match error {
             AnswerError::Stale(why) => Self::Stale { call, why },
             AnswerError::Unfit(why) => Self::Unfit { call, why },
+            AnswerError::Left(left) => Self::Changed { call, left },
             AnswerError::Store(error) => error.into(),
             AnswerError::Full => Self::Full { id: id.clone() },
         }
@@ -208,7 +252,12 @@ impl From<SendError> for ResolveError {
             SendError::Full { id } => Self::Full { id },
             SendError::Store(error) => error.into(),
             // Nothing is said here that could be empty or meet a turn, and nothing is closed.
-            SendError::Gone | SendError::Empty | SendError::Busy { .. } | SendError::Hook { .. } => Self::Gone,
+            SendError::Gone
+            | SendError::Empty
+            | SendError::NoAgent
+            | SendError::Left { .. }
+            | SendError::Busy { .. }
+            | SendError::Hook { .. } => Self::Gone,
         }
     }
 }

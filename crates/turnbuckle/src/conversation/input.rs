@@ -1,5 +1,6 @@
 //! What a user sends.
 
+use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::id::TurnId;
 use crate::message::Content;
@@ -28,9 +29,10 @@ impl UserInput {
     }
 
     /// The inbox item for a turn of its own.
-    pub(super) fn item(&self, turn: &TurnId, scope: &Scope, at: Timestamp) -> InboxItem {
+    pub(super) fn item(&self, turn: &TurnId, agent: &Agent, scope: &Scope, at: Timestamp) -> InboxItem {
         let schema = self.schema.as_ref().map(|schema| schema.schema().clone());
-        InboxItem::message(turn, self.content.clone(), scope.actor().clone(), at).with_schema(schema)
+        let item = InboxItem::message(turn, self.content.clone(), scope.actor().clone(), at);
+        item.with_schema(schema).for_agent(agent.shared_name().clone())
     }
 }
 

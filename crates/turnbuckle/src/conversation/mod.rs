@@ -26,10 +26,10 @@ mod waiters;
 
 pub use builder::ConversationsBuilder;
 pub use conversations::Conversations;
-pub use error::{Cancelled, ResolveError, RunError, SendError, TurnHandle};
+pub use error::{Cancelled, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 pub use input::{UserInput, WhileBusy};
 pub(crate) use runtime::Runtime;
 pub use runtime::ScopeSource;
 
 pub use crate::report::{TurnReport, TurnStatus};
-pub use crate::turn::TurnError;
+pub use crate::turn::{LeftReason, LeftTurn, OnChangedAgent, TurnError};

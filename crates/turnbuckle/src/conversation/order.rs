@@ -65,14 +65,14 @@ impl Order {
     /// The order that another process stored. A message is none: the driver takes it from the inbox when no turn is open.
     pub(crate) fn stored(item: InboxItem) -> Option<Self> {
         let InboxItem { id, from, at, kind } = item;
-        let by = Scope::of(from).by();
         match kind {
             InboxKind::Message { .. } => None,
             InboxKind::Answer { call, answer, digest } => {
-                Some(Self::Answer(AnswerOrder { call, answer, digest, by, at, origin: AnswerOrigin::Inbox(id) }))
+                let origin = AnswerOrigin::Inbox(id);
+                Some(Self::Answer(AnswerOrder { call, answer, digest, from, record_only: false, at, origin }))
             }
             InboxKind::Cancel { turn } => {
-                let cause = AbortCause::Cancelled(by);
+                let cause = AbortCause::Cancelled(from.author());
                 Some(Self::Cancel(CancelOrder { turn, cause, item: Some(id), reply: None }))
             }
             InboxKind::JobResults { turn, notes, records, done } => {

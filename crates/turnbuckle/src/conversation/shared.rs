@@ -27,7 +27,7 @@ use crate::context::layout::ContextCache;
 use crate::event::Event;
 use crate::feed::EventFeed;
 use crate::id::{ConversationId, ItemId, TurnId};
-use crate::scope::Actor;
+use crate::scope::{Actor, Author};
 use crate::store::StoreError;
 use crate::turn::{AbortCause, AbortToken, State, TurnContext, TurnError};
 
@@ -85,6 +85,10 @@ struct Inner {
     /// Whether nothing is to stay in memory once the conversation is at rest. Set when it is closed, reset by a new message,
     /// read by the runtime when the driver goes.
     leaving: bool,
+    /// The turn that a person insists on carrying on here, and who. Written by callers, read by the driver.
+    insisted: Option<(TurnId, Author)>,
+    /// The turn of which was told that it is left. Written and read by maintenance.
+    reported_left: Option<TurnId>,
     /// When it last came to rest, as a count: the smallest is evicted first. Written by the driver, read by the runtime.
     idle_since: u64,
 }
@@ -164,6 +168,8 @@ impl Conversation {
             greeted: false,
             acknowledged: Vec::new(),
             leaving: false,
+            insisted: None,
+            reported_left: None,
             idle_since: 0,
         };
         let (order_arrived, turn_started) = (AtomicWaker::new(), Notify::new());
@@ -182,7 +188,7 @@ impl Conversation {
         let mut inner = self.lock();
         if order.item().is_some_and(|id| inner.acknowledged.contains(id)) {
             drop(inner);
-            // The running turn has acted on it already. Only a caller who cancels still waits for a reply.
+            // The running turn has acted on it. Only a caller who cancels still waits for a reply.
             if let Order::Cancel(CancelOrder { reply: Some(reply), .. }) = order {
                 drop(reply.send(Ok(true)));
             }
@@ -349,6 +355,21 @@ impl Conversation {
         inner.acknowledged.clear();
         let is_copy = |order: &Order| matches!(order, Order::Answer(answer) if answer.item().is_some());
         inner.orders.retain(|order| !is_copy(order));
+    }
+
+    /// A person insists that this turn is carried on here although its agent has changed.
+    pub(crate) fn insist(&self, turn: TurnId, by: Author) {
+        self.lock().insisted = Some((turn, by));
+    }
+
+    /// Who insists that this turn is carried on.
+    pub(crate) fn insisted_on(&self, turn: &TurnId) -> Option<Author> {
+        self.lock().insisted.as_ref().filter(|(insisted, _)| insisted == turn).map(|(_, by)| by.clone())
+    }
+
+    /// True the first time for each turn: it is to be told that the turn is left.
+    pub(crate) fn reports_left(&self, turn: &TurnId) -> bool {
+        self.lock().reported_left.replace(turn.clone()).as_ref() != Some(turn)
     }
 
     // What viewers see.

@@ -59,6 +59,23 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// By stable names, for a digest.
+    pub(crate) fn stable(&self) -> serde_json::Value {
+        serde_json::json!({
+            "on_failure": self.on_failure.map(|policy| policy == OnFailure::Block),
+            "timeout": self.timeout,
+            "tools": self.tools,
+            "main_agent_only": self.main_agent_only,
+            "durable": self.durable,
+            "max_tokens": self.max_tokens,
+            "priority": self.priority,
+            "on_accept": self.release == Release::OnAccept,
+            "only": self.only.map(|points| points.iter().map(Point::name).collect::<Vec<_>>()),
+        })
+    }
+}
+
 pub(crate) enum Code {
     Hook(Arc<dyn DynHook>),
     Group(Parallel),
@@ -73,6 +90,8 @@ pub struct HookEntry {
     points: Points,
     /// `settings.tools`, compiled.
     tools: Arc<[wildmatch::WildMatch]>,
+    /// Where it comes from, if a configuration made it: its `use`, and the digest of its options.
+    configured: Option<Arc<(Text, Text)>>,
 }
 
 impl HookEntry {
@@ -81,7 +100,14 @@ impl HookEntry {
 
     pub(crate) fn of_group(name: Text, group: Parallel, point: Point) -> Self {
         let points = Points::default().set(point, true);
-        Self { name, settings: Arc::default(), code: Arc::new(Code::Group(group)), points, tools: Arc::new([]) }
+        Self {
+            name,
+            settings: Arc::default(),
+            code: Arc::new(Code::Group(group)),
+            points,
+            tools: Arc::new([]),
+            configured: None,
+        }
     }
 
     /// Unique in an agent.
@@ -97,6 +123,24 @@ impl HookEntry {
     /// The points it runs at: of those that it implements, all or the ones it was narrowed to.
     pub fn points(&self) -> Points {
         self.points
+    }
+
+    /// Says that a configuration made this hook: `used` is what its `use` says, `options` the digest of its options. Both are
+    /// recorded with each turn, and a turn is carried on only by an agent that has its blocking hooks under the same name
+    /// and `use`.
+    pub fn configured(mut self, used: impl Into<Text>, options: impl Into<Text>) -> Self {
+        self.configured = Some(Arc::new((used.into(), options.into())));
+        self
+    }
+
+    /// What `use` says of it in a configuration; `code` for a hook that a program made.
+    pub(crate) fn used(&self) -> Text {
+        self.configured.as_ref().map_or_else(|| "code".into(), |configured| configured.0.clone())
+    }
+
+    /// The digest of its options, if a configuration made it.
+    pub(crate) fn options_digest(&self) -> Option<&Text> {
+        self.configured.as_ref().map(|configured| &configured.1)
     }
 
     /// What its failure means at `point`. Transformers always block: what they did not let through is not told.
@@ -136,7 +180,7 @@ impl<H: Hook> From<H> for HookEntry {
         let (name, settings) = (hook.name().into(), Arc::new(hook.settings()));
         let points = narrowed(DynHook::points(&hook), &settings);
         let tools = compiled(&settings);
-        Self { name, settings, points, tools, code: Arc::new(Code::Hook(Arc::new(hook))) }
+        Self { name, settings, points, tools, code: Arc::new(Code::Hook(Arc::new(hook))), configured: None }
     }
 }
 

@@ -47,6 +47,9 @@ pub enum InboxKind {
         /// What the answer must look like.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<Arc<Value>>,
+        /// The name of the agent that it was sent to: no other takes it up. `None` if an older program stored it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<Text>,
     },
     /// The answer to a suspended call.
     Answer {
@@ -79,7 +82,7 @@ pub enum InboxKind {
 impl InboxItem {
     /// A message for the turn `turn`.
     pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
-        Self { id: ItemId::of_turn(turn), from, at, kind: InboxKind::Message { content, schema: None } }
+        Self { id: ItemId::of_turn(turn), from, at, kind: InboxKind::Message { content, schema: None, agent: None } }
     }
 
     /// The same message, whose answer must fit `schema`.
@@ -87,6 +90,15 @@ impl InboxItem {
     pub fn with_schema(mut self, wanted: Option<Arc<Value>>) -> Self {
         if let InboxKind::Message { schema, .. } = &mut self.kind {
             *schema = wanted;
+        }
+        self
+    }
+
+    /// The same message, for the agent of this name.
+    #[must_use]
+    pub fn for_agent(mut self, name: Text) -> Self {
+        if let InboxKind::Message { agent, .. } = &mut self.kind {
+            *agent = Some(name);
         }
         self
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::agent_parts::AgentParts;
 use crate::event::Warning;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::limits::{Limits, UsedBudget};
@@ -26,6 +27,10 @@ pub struct Scratch {
     pub model: Text,
     /// Of its configuration.
     pub digest: Text,
+    /// What it was made of: an agent that lacks a tool or a blocking hook of it leaves the turn. `None` if an older
+    /// program began the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Arc<AgentParts>>,
     /// What the answer must look like, if the message said so.
     #[serde(default)]
     pub schema: Option<Arc<Value>>,

@@ -136,6 +136,7 @@ fn scratch(turn: &str) -> Scratch {
         actor: ann(),
         agent: "a".into(),
         model: "demo".into(),
+        parts: None,
         digest: "d".into(),
         schema: Some(Arc::new(serde_json::json!({"type": "object"}))),
         limits: Limits { max_cost: 0.5, ..Limits::default() },

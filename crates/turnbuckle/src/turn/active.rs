@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::abort::AbortCause;
 use super::budget::Stopwatch;
 use super::context::TurnContext;
+use super::left::LeftTurn;
 use super::reply_stream::ReplyStream;
 use super::scratch::TrackedScratch;
 use super::state::{Progress, Stage, State, Verdict};
@@ -95,6 +96,8 @@ pub(crate) struct ActiveTurn {
     /// Sub-agents that were cancelled because their call is over. The driver waits for them before it lets go of the
     /// conversation.
     pub(crate) stopping: Vec<BoxFuture<'static, ()>>,
+    /// Why the turn is not carried on here, if it is not: then only answers, expiries and its cancellation are written.
+    pub(crate) left: Option<LeftTurn>,
     /// The stage that viewers were told last.
     published: Option<Stage>,
 }
@@ -167,6 +170,7 @@ impl ActiveTurn {
             jobs: Vec::new(),
             done_items: SmallVec::new(),
             stopping: Vec::new(),
+            left: None,
             published: None,
         }
     }
@@ -210,6 +214,13 @@ impl ActiveTurn {
         let text = text.into();
         self.ctx().publish(LiveEvent::Notice { level: Level::Warning, text: text.clone(), hook: hook.clone() });
         self.scratch.edit().warnings.push(Warning { hook, text, cause: Some(cause) });
+    }
+
+    /// Like [`warn`](Self::warn), unless the turn was warned of the same before: it may be taken up several times.
+    pub(crate) fn warn_once(&mut self, text: String, cause: Cause) {
+        if !self.scratch.warnings.iter().any(|warning| *warning.text == *text) {
+            self.warn(None, text, cause);
+        }
     }
 
     /// A write with nothing in it. Add events, set what else it does, and [`append`](Self::append) it.
@@ -263,8 +274,8 @@ impl ActiveTurn {
             _ => None,
         });
         let hold = match jobs.is_empty() {
-            true => Duration::ZERO,
-            false => ctx.agent.time_for_jobs().saturating_add(LEASE),
+            false if !ctx.agent.is_stand_in() => ctx.agent.time_for_jobs().saturating_add(LEASE),
+            _ => Duration::ZERO,
         };
         let batch = Batch {
             conversation: &ctx.conversation,
@@ -322,8 +333,13 @@ impl ActiveTurn {
     /// The sub-agent that this call started, and its conversation.
     pub(crate) fn sub_agent_of(&self, call: &CallId) -> Option<(ConversationId, Agent)> {
         let open = self.state.turn.as_ref()?.calls.get(call).filter(|open| open.started)?;
-        let agent = self.ctx().agent.tool(&open.call.name)?.tool.spec().sub_agent.as_ref()?;
-        Some((self.ctx().conversation.child(call), agent.clone()))
+        let (agent, name) = (&self.ctx().agent, &open.call.name);
+        let agent = match agent.tool(name) {
+            Some(compiled) => compiled.tool.spec().sub_agent.clone()?,
+            // An agent that stands in for another knows only the names.
+            None => Agent::stand_in(name.clone(), agent.parts().sub_agent(name)?.clone()),
+        };
+        Some((self.ctx().conversation.child(call), agent))
     }
 
     /// Drops the answer to a call that has its result, or that asks again.
@@ -371,6 +387,7 @@ pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Act
         agent: agent.shared_name().clone(),
         model: agent.model_choice().clone(),
         digest: agent.digest().clone(),
+        parts: Some(agent.parts().clone()),
         limits: agent.limits().clone(),
         schema: None,
         injections: Vec::new(),

@@ -1,7 +1,7 @@
 //! Answers to suspended calls: checked, written, and only then acknowledged. The turn goes on afterwards.
 
 use super::active::ActiveTurn;
-use super::host::{AnswerError, AnswerOrder, AnswerOrigin};
+use super::host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer};
 use super::state::OpenQuestion;
 use crate::event::{EventKind, Question, Refusal, Resolved};
 use crate::feed::LiveEvent;
@@ -25,7 +25,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
         Ok(decision) => decision,
         Err(error) => return refuse(active, order, error),
     };
-    let kinds = events(active, &question, decision, &order.answer, &order.by);
+    let kinds = events(active, &question, decision, &order.answer, &order.from.author());
     let answers = &mut active.scratch.edit().answers;
     let before = answers.iter().position(|(answered, _)| *answered == order.call).map(|at| answers.swap_remove(at));
     answers.push((order.call.clone(), order.answer.clone()));
@@ -49,11 +49,12 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     }
     let turn = active.ctx().id.clone();
     if let AnswerOrigin::Local { written: reply, waiter } = order.origin {
-        if written.is_ok() {
+        let left = active.left.clone();
+        if written.is_ok() && left.is_none() {
             active.ctx().host.add_waiter(&turn, waiter);
         }
         // The caller may have gone away; the answer stands all the same.
-        drop(reply.send(written.clone().map(|()| turn).map_err(AnswerError::Store)));
+        drop(reply.send(written.clone().map(|()| RecordedAnswer { turn, left }).map_err(AnswerError::Store)));
     }
     written
 }

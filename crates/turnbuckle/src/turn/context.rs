@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::abort::AbortToken;
 use super::budget::Budget;
 use super::host::TurnHost;
+use super::left::ChangedAgentPolicy;
 use crate::agent::Agent;
 use crate::clock::{Clock, Timestamp};
 use crate::feed::{EventFeed, LiveEvent};
@@ -27,6 +28,8 @@ pub(crate) struct Services {
     pub(crate) permission_mode: PermissionMode,
     /// False if background hooks are not to be enqueued.
     pub(crate) background_hooks: bool,
+    /// What becomes of an open turn whose agent has changed since it began.
+    pub(crate) on_changed_agent: Arc<ChangedAgentPolicy>,
 }
 
 /// Found again by type, like a request's extensions.

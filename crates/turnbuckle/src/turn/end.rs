@@ -241,7 +241,10 @@ async fn write(active: &mut ActiveTurn, verdict: Verdict, closing: Closing) -> R
     };
     write.push(EventKind::TurnEnded(ended.clone()));
     write.jobs = jobs(active, ended.outcome, write.last_seq());
-    active.jobs.clone_from(&write.jobs);
+    // An agent that stands in for another cannot do them: they wait for the one that has the hooks.
+    if !ctx.agent.is_stand_in() {
+        active.jobs.clone_from(&write.jobs);
+    }
     active.done_items.extend(ctx.host.take_acknowledged());
     // Where `on_ended` hooks follow, the claim is given back with their records; otherwise it is given back now.
     write.lease = if ctx.agent.hooks_at(Point::OnEnded).is_empty() { Lease::Release } else { Lease::Keep };
@@ -298,7 +301,7 @@ fn close_calls(active: &ActiveTurn, verdict: &Verdict, write: &mut Write) {
     write.extend(turn.open_questions().map(|question| EventKind::Resolution {
         call: question.call.clone(),
         decision: Resolved::Cancelled,
-        by: verdict.by.clone().unwrap_or(Author::System(SystemAuthor::Recovery)),
+        by: verdict.by.clone().unwrap_or(Author::System(SystemAuthor::Program)),
         reason: None,
     }));
     write.extend(turn.calls.iter().map(|(call, open)| {
@@ -317,23 +320,27 @@ fn close_calls(active: &ActiveTurn, verdict: &Verdict, write: &mut Write) {
 fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
     let ctx = active.ctx();
     let (on_ended, background) = (ctx.agent.hooks_at(Point::OnEnded), ctx.agent.hooks_at(Point::Background));
-    if on_ended.is_empty() && background.is_empty() {
+    // Hooks of the agent that the turn began with, where another one stands in for it.
+    let of_another = if ctx.agent.is_stand_in() { &ctx.agent.parts().hooks[..] } else { &[] };
+    if on_ended.is_empty() && background.is_empty() && of_another.is_empty() {
         return Vec::new();
     }
     let now = ctx.clock().now();
-    let job = |entry: &HookEntry, kind: JobKind| Job {
+    let job = |hook: &Text, kind: JobKind, tries: u32| Job {
         turn: ctx.id.clone(),
         seq,
         agent: ctx.agent_name().clone(),
-        hook: entry.name.clone(),
+        hook: hook.clone(),
         kind,
         actor: ctx.scope.actor().clone(),
-        // This process begins it at once, so the first try is counted now: if it takes the process down, it counts.
-        tries: 1,
+        tries,
         error: None,
         due: Some(now),
     };
     let run_background = outcome == Outcome::Completed && ctx.services.background_hooks;
-    let background = background.iter().filter(|_| run_background).map(|entry| job(entry, JobKind::Background));
-    on_ended.iter().map(|entry| job(entry, JobKind::Ended)).chain(background).collect()
+    // This process begins them at once, so the first try is counted now: if it takes the process down, it counts.
+    let background = background.iter().filter(|_| run_background).map(|entry| job(&entry.name, JobKind::Background, 1));
+    let on_ended = on_ended.iter().map(|entry| job(&entry.name, JobKind::Ended, 1));
+    let of_another = of_another.iter().filter(|hook| hook.on_ended).map(|hook| job(&hook.name, JobKind::Ended, 0));
+    on_ended.chain(background).chain(of_another).collect()
 }

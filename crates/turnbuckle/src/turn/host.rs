@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 
 use super::abort::AbortCause;
 use super::context::TurnContext;
+use super::left::LeftTurn;
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::report::TurnStatus;
-use crate::scope::Author;
+use crate::scope::Actor;
 use crate::store::{Answer, StoreError};
 
 /// Told when a turn ends or waits.
@@ -35,6 +36,9 @@ pub enum TurnError {
     /// Another process has the conversation.
     #[error("another process carries the turn on")]
     Remote,
+    /// The turn is open, and this process does not carry it on.
+    #[error("the turn is left: {0}")]
+    Left(LeftTurn),
 }
 
 /// The conversation, as a running turn sees it.
@@ -72,7 +76,10 @@ pub(crate) struct AnswerOrder {
     pub(crate) answer: Answer,
     /// The digest of what the person was shown, if they say so.
     pub(crate) digest: Option<Text>,
-    pub(crate) by: Author,
+    /// Who gives it.
+    pub(crate) from: Actor,
+    /// Whether it is only written down: then the turn is not carried on here, unless it runs already.
+    pub(crate) record_only: bool,
     /// When it was given. It counts if the question was open then, even if it is taken up later.
     pub(crate) at: Timestamp,
     pub(crate) origin: AnswerOrigin,
@@ -82,13 +89,21 @@ pub(crate) struct AnswerOrder {
 pub(crate) enum AnswerOrigin {
     /// A caller of this process.
     Local {
-        /// Told the turn's id once the answer is written, before the turn goes on; or why it was not taken.
-        written: oneshot::Sender<Result<TurnId, AnswerError>>,
+        /// Told once the answer is written, before the turn goes on; or why it was not taken.
+        written: oneshot::Sender<Result<RecordedAnswer, AnswerError>>,
         /// Told when that turn ends or waits again.
         waiter: Waiter,
     },
     /// An inbox item with this id. Its sender was told when it was stored.
     Inbox(ItemId),
+}
+
+/// An answer that is written.
+#[derive(Debug)]
+pub(crate) struct RecordedAnswer {
+    pub(crate) turn: TurnId,
+    /// Why the turn is not carried on here, if it is not.
+    pub(crate) left: Option<LeftTurn>,
 }
 
 /// Why an answer was not taken.
@@ -101,6 +116,9 @@ pub(crate) enum AnswerError {
     /// It is not an answer to this kind of question.
     #[error("{0}")]
     Unfit(Text),
+    /// The agent has changed since the turn began, and would carry it on without something it began with.
+    #[error("{0}")]
+    Left(LeftTurn),
     /// The answer could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -28,6 +28,7 @@ mod ask;
 mod budget;
 mod context;
 mod host;
+mod left;
 mod post_turn;
 mod scratch;
 mod start;
@@ -37,13 +38,15 @@ pub(crate) use abort::{AbortCause, AbortToken};
 pub(crate) use active::{ActiveTurn, Interrupt};
 pub(crate) use budget::{Attempt, Budget};
 pub(crate) use context::{NewTurn, Services, TurnContext};
-pub(crate) use host::{AnswerError, AnswerOrder, AnswerOrigin, TurnHost, Waiter};
+pub(crate) use host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer, TurnHost, Waiter};
 pub(crate) use inject::cost_of;
 pub(crate) use post_turn::{JobResults, NoteBuffer, PostTurn, after_failure, given_up};
 pub(crate) use start::{StoredTurn, start};
 pub(crate) use state::{Progress, Stage, State, Verdict, next};
 
 pub use host::TurnError;
+pub(crate) use left::ChangedAgentPolicy;
+pub use left::{LeftReason, LeftTurn, OnChangedAgent};
 pub use view::Turn;
 
 use crate::store::StoreError;

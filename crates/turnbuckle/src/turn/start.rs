@@ -4,16 +4,17 @@ use super::active::{ActiveTurn, new_scratch};
 use super::budget::Budget;
 use super::build::restore_context;
 use super::context::{NewTurn, TurnContext};
+use super::left::LeftTurn;
 use super::scratch::TrackedScratch;
 use super::state::State;
 use super::view::Turn;
+use crate::agent::Agent;
 use crate::context::layout::ContextCache;
-use crate::event::EventKind;
-use crate::feed::{Level, LiveEvent};
+use crate::event::{Cause, EventKind};
 use crate::hook::Lifecycle;
 use crate::output_schema::OutputSchema;
 use crate::report::last_reply;
-use crate::scope::Actor;
+use crate::scope::{Actor, Author};
 use crate::store::{InboxItem, InboxKind, Scratch};
 
 /// What is stored of a turn that is to run.
@@ -25,6 +26,10 @@ pub(crate) struct StoredTurn {
     pub(crate) state: Box<State>,
     pub(crate) cache: ContextCache,
     pub(crate) epoch: u64,
+    /// Why it is not carried on, if it is not.
+    pub(crate) left: Option<LeftTurn>,
+    /// Who insists that it is carried on although its agent has changed.
+    pub(crate) insisted: Option<Author>,
 }
 
 /// Makes a turn ready to run. `context` makes what it runs with, for the actor who sent the message.
@@ -33,7 +38,7 @@ pub(crate) fn start(
     lifecycle: Option<Lifecycle>,
     context: impl FnOnce(&Actor) -> NewTurn,
 ) -> Box<ActiveTurn> {
-    let StoredTurn { message, scratch, mut state, cache, epoch } = stored;
+    let StoredTurn { message, scratch, mut state, cache, epoch, left, insisted } = stored;
     let actor = message.as_ref().map(|item| item.from.clone());
     let actor = actor.or_else(|| scratch.as_ref().map(|scratch| scratch.actor.clone())).unwrap_or(Actor::System);
     let new = context(&actor);
@@ -42,7 +47,7 @@ pub(crate) fn start(
     }
     let mut scratch = scratch.unwrap_or_else(|| new_scratch(&new.agent, &new.id, actor));
     let content = message.and_then(|item| match item.kind {
-        InboxKind::Message { content, schema } => {
+        InboxKind::Message { content, schema, .. } => {
             scratch.schema = schema;
             Some(content)
         }
@@ -65,13 +70,11 @@ pub(crate) fn start(
     }
     let (earlier_calls, sub_agents) = (state.window.totals().model_calls, scratch.sub_agents.clone());
     let budget = Budget::new(new.conversation.clone(), earlier_calls, used, sub_agents, new.parent.clone());
-    let changed = scratch.digest != *new.agent.digest();
+    let changes = match &left {
+        None if scratch.digest != *new.agent.digest() => Some(changes(&scratch, &new.agent, insisted.as_ref())),
+        _ => None,
+    };
     let ctx = TurnContext::new(new, scratch.limits.clone(), budget, scratch.touched.clone());
-    if changed {
-        let text =
-            "the configuration changed since this turn began: its limits stay, hooks and tools are the present ones";
-        ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
-    }
     let mut turn = Turn::new(ctx, user_message);
     let is_new = state.turn_events().is_empty();
     if !is_new {
@@ -82,9 +85,37 @@ pub(crate) fn start(
     }
     let mut active = Box::new(ActiveTurn::new(turn, state, cache, TrackedScratch::new(scratch), epoch));
     (active.lifecycle, active.schema) = (lifecycle, schema);
-    if !is_new {
+    if let Some(text) = changes {
+        active.warn_once(text, Cause::AgentChanged);
+    }
+    active.left = left;
+    if !is_new && active.left.is_none() {
         active.restore_injections();
         restore_context(&mut active);
     }
     active
+}
+
+/// What is different from the agent that the turn began with, for people.
+fn changes(scratch: &Scratch, agent: &Agent, insisted: Option<&Author>) -> String {
+    let (mut changes, mut missing) = match &scratch.parts {
+        Some(before) => (agent.parts().changes_since(before), agent.parts().missing_of(before)),
+        None => (Vec::new(), Vec::new()),
+    };
+    if scratch.model != *agent.model_choice() {
+        changes.push(format!("the model is {} instead of {}", agent.model_choice(), scratch.model));
+    }
+    let mut text = match changes.is_empty() {
+        true => "the configuration changed since this turn began".to_owned(),
+        false => format!("the configuration changed since this turn began: {}", changes.join(", ")),
+    };
+    text += "; its limits stay, hooks and tools are the present ones";
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.drain(..).map(|part| part.to_string()).collect();
+        text += &format!("; it is carried on without {}", missing.join(", "));
+        if let Some(by) = insisted {
+            text += &format!(", because {by} insisted");
+        }
+    }
+    text
 }

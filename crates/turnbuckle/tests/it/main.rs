@@ -29,6 +29,7 @@ mod hooks_trim;
 mod inbox;
 mod injection;
 mod kit;
+mod left_turns;
 mod meddled;
 mod observers;
 mod outbox;

@@ -212,8 +212,7 @@ async fn the_tool_runs_with_the_requesters_scope_and_can_read_who_approved() {
     let script = Script::of([ScriptReply::calls("c1", "who", json!({})), ScriptReply::says("ok")]);
     let mut rig = Rig::new(Agent::builder("a", script).tool(who.requires_approval()).build().unwrap());
     waits(&mut rig, "go").await;
-    let handle =
-        rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::system()).await.unwrap();
+    let handle = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
     rig.follow(handle).await.unwrap();
-    assert!(all(&rig).contains(r#"who() = Some("local") by Some(System(Recovery))"#), "{}", all(&rig));
+    assert!(all(&rig).contains(r#"who() = Some("local") by Some(User("local"))"#), "{}", all(&rig));
 }

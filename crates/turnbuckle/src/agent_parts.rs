@@ -1,0 +1,132 @@
+//! What an agent is made of, as it is recorded with each turn: the names by which another process decides whether it may
+//! carry the turn on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::Text;
+
+/// What an agent is made of. It is stored with an open turn. Everything in it is as the configuration says it, by stable
+/// names: neither what was discovered at run time nor the version of the program is part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AgentParts {
+    /// The names of its tools.
+    pub tools: Vec<Text>,
+    /// Its hooks, in order.
+    #[serde(default)]
+    pub hooks: Vec<HookPart>,
+    /// The agents that it offers to its model as tools, and what those are made of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sub_agents: Vec<(Text, Arc<AgentParts>)>,
+    /// The options of the command line that the turn was started with, for people who carry it on. No secret is in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub started_with: Vec<String>,
+}
+
+/// A hook of an agent, as it is recorded with a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HookPart {
+    /// Unique in its agent.
+    pub name: Text,
+    /// Which kind of hook it is: what `use` says in a configuration, `code` for a hook that a program adds by itself.
+    #[serde(rename = "use")]
+    pub used: Text,
+    /// Whether its failure blocks at any of its points. A turn that began with such a hook is not carried on without it.
+    pub blocks: bool,
+    /// Of its options; `None` if a program made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Text>,
+    /// Whether it is called when a turn is over. If an agent without this hook ends the turn, the call is left for one
+    /// that has it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub on_ended: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Something that a turn began with and that an agent lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum MissingPart {
+    /// A tool, by name.
+    Tool(Text),
+    /// A hook whose failure blocks, by name and `use`.
+    Hook {
+        /// Its name.
+        name: Text,
+        /// Its `use`.
+        used: Text,
+    },
+    /// Something of a sub-agent.
+    OfSubAgent {
+        /// The sub-agent's name.
+        agent: Text,
+        /// What it lacks.
+        missing: Box<MissingPart>,
+    },
+}
+
+impl fmt::Display for MissingPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tool(name) => write!(f, "tool {name}"),
+            Self::Hook { name, used } if name == used => write!(f, "hook {name}"),
+            Self::Hook { name, used } => write!(f, "hook {name} (use = {used:?})"),
+            Self::OfSubAgent { agent, missing } => write!(f, "{missing} of sub-agent {agent}"),
+        }
+    }
+}
+
+impl HookPart {
+    fn is_same_hook(&self, other: &Self) -> bool {
+        self.name == other.name && self.used == other.used
+    }
+}
+
+impl AgentParts {
+    /// What a turn that began with `before` needs and these parts lack.
+    pub(crate) fn missing_of(&self, before: &Self) -> Vec<MissingPart> {
+        let tools = before.tools.iter().filter(|tool| !self.tools.contains(tool));
+        let lacks = |hook: &&HookPart| hook.blocks && !self.hooks.iter().any(|own| own.is_same_hook(hook));
+        let hooks = before.hooks.iter().filter(lacks);
+        let mut missing: Vec<_> = tools.cloned().map(MissingPart::Tool).collect();
+        missing.extend(hooks.map(|hook| MissingPart::Hook { name: hook.name.clone(), used: hook.used.clone() }));
+        for (agent, parts) in &before.sub_agents {
+            let Some(own) = self.sub_agent(agent) else { continue };
+            let of = |missing| MissingPart::OfSubAgent { agent: agent.clone(), missing: Box::new(missing) };
+            missing.extend(own.missing_of(parts).into_iter().map(of));
+        }
+        missing
+    }
+
+    /// What is different from `before` without keeping a turn from being carried on, for people to read.
+    pub(crate) fn changes_since(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let mut tell = |what: &str, name: &Text, how: &str| changes.push(format!("{what} {name} {how}"));
+        for tool in self.tools.iter().filter(|tool| !before.tools.contains(tool)) {
+            tell("tool", tool, "was added");
+        }
+        for hook in &self.hooks {
+            match before.hooks.iter().find(|old| old.is_same_hook(hook)) {
+                None => tell("hook", &hook.name, "was added"),
+                Some(old) if old.options != hook.options => tell("hook", &hook.name, "has other options"),
+                Some(old) if old.blocks != hook.blocks => tell("hook", &hook.name, "has another on_failure"),
+                Some(_) => {}
+            }
+        }
+        for hook in before.hooks.iter().filter(|old| !self.hooks.iter().any(|hook| hook.is_same_hook(old))) {
+            tell("hook", &hook.name, "was removed");
+        }
+        changes
+    }
+
+    pub(crate) fn sub_agent(&self, name: &str) -> Option<&Arc<Self>> {
+        self.sub_agents.iter().find(|(own, _)| **own == *name).map(|(_, parts)| parts)
+    }
+}
