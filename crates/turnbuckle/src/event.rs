@@ -1,10 +1,14 @@
 //! The log: what happened, in order. Events are the truth; everything else is told or derived.
 
+mod question;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::question::{Evidence, Question, Resolved};
+use crate::access::AnswerRule;
 use crate::clock::Timestamp;
 pub use crate::digest::CallDigest;
 use crate::id::{CallId, TurnId};
@@ -92,8 +96,11 @@ pub enum EventKind {
         arguments: Arc<Value>,
         /// The digest of tool, effective arguments and conversation.
         digest: CallDigest,
-        /// Whose approval let it run.
+        /// Whose approval let it run: the last one that was needed.
         approved_by: Option<Author>,
+        /// Everyone who approved it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvals: Vec<Author>,
     },
     /// The one result of a call.
     ToolResult {
@@ -113,6 +120,9 @@ pub enum EventKind {
         question: Question,
         /// When the question lapses.
         expires: Timestamp,
+        /// Who may answer, if the agent that asks has a rule for it.
+        #[serde(default, rename = "answer_by", skip_serializing_if = "Option::is_none")]
+        rule: Option<Arc<AnswerRule>>,
     },
     /// A suspended call was answered.
     Resolution {
@@ -124,6 +134,9 @@ pub enum EventKind {
         by: Author,
         /// The reason that was given.
         reason: Option<Text>,
+        /// What the answer was about, and how it came.
+        #[serde(flatten)]
+        evidence: Evidence,
     },
     /// Stop hooks refused to let the turn end.
     StopFeedback {
@@ -151,10 +164,11 @@ impl EventKind {
         }
     }
 
-    /// The call that a person or a client answers with this event. What the system resolves by itself, because nobody
+    /// The call that a person or a client answers with this event, so that no further answer can be given. What the system resolves by itself, because nobody
     /// answered in time or the turn is over, is no answer.
     pub fn answers(&self) -> Option<&CallId> {
         match self {
+            Self::Resolution { evidence, .. } if evidence.open || evidence.standing.is_some() => None,
             Self::Resolution { call, decision: Resolved::Approved | Resolved::Denied | Resolved::Answered, .. } => {
                 Some(call)
             }
@@ -202,65 +216,6 @@ pub struct Refusal {
     pub hook: Text,
     /// What the model must do about it.
     pub feedback: Text,
-}
-
-/// What a suspension asks, and of whom.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", content = "prompt", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Question {
-    /// May this run? For a whole reply `tool` is null and `arguments` hold the reply.
-    Approval {
-        /// The tool.
-        tool: Option<Text>,
-        /// The arguments it would run with.
-        arguments: Arc<Value>,
-        /// What an approval is bound to.
-        digest: Text,
-        /// Why it is asked.
-        why: Option<Text>,
-        /// Whether the call was started before and left no result: approved, it runs again.
-        #[serde(default, skip_serializing_if = "is_false")]
-        again: bool,
-    },
-    /// A person's answer is the result.
-    Elicitation {
-        /// What the person is asked.
-        question: Text,
-        /// What the answer must look like.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        schema: Option<Arc<Value>>,
-    },
-    /// A browser or an editor runs it.
-    ClientExec {
-        /// The tool.
-        tool: Text,
-        /// The arguments to run it with.
-        arguments: Arc<Value>,
-    },
-    /// A stop hook wants a person to look. Approve ends the turn, deny refuses the stop.
-    Pause {
-        /// Which hook.
-        hook: Text,
-        /// The reason that was given.
-        reason: Text,
-    },
-}
-
-/// How a suspension ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resolved {
-    /// It may run, or the turn may end.
-    Approved,
-    /// It may not.
-    Denied,
-    /// With a result.
-    Answered,
-    /// Nobody answered in time.
-    Expired,
-    /// The turn was cancelled.
-    Cancelled,
 }
 
 /// How a turn came out.

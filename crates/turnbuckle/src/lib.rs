@@ -48,6 +48,7 @@ pub mod report;
 pub mod trace;
 
 // What everything above is made of.
+pub mod access;
 mod agent_parts;
 pub mod call_map;
 pub mod clock;

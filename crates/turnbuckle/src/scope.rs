@@ -130,6 +130,8 @@ pub struct Scope {
     actor: Actor,
     /// Written by the entry call, read by hooks and tools; never stored.
     bag: Option<Arc<Things>>,
+    /// How the actor came, if not through a program of Turnbuckle. Stored with an answer.
+    via: Option<Arc<str>>,
 }
 
 impl Scope {
@@ -153,7 +155,7 @@ impl Scope {
 
     /// An actor with an empty bag.
     pub fn of(actor: Actor) -> Self {
-        Self { actor, bag: None }
+        Self { actor, bag: None, via: None }
     }
 
     /// With one more role. Nothing for the system, which has none.
@@ -170,6 +172,18 @@ impl Scope {
         things.insert(TypeId::of::<T>(), Arc::new(thing));
         self.bag = Some(Arc::new(things));
         self
+    }
+
+    /// Says how the actor came, if not through a program of Turnbuckle: `link` for a signed link, `mcp` for an MCP client.
+    /// The log has it with every answer.
+    pub fn via(mut self, via: impl Into<Arc<str>>) -> Self {
+        self.via = Some(via.into());
+        self
+    }
+
+    /// How the actor came; see [`via`](Self::via).
+    pub fn came_via(&self) -> Option<&Arc<str>> {
+        self.via.as_ref()
     }
 
     /// The `T` in the bag.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::context::layout::{ContextCache, Overlay};
-use crate::event::{Event, EventKind, Question, TurnEnded};
+use crate::event::{Event, EventKind, Evidence, Question, TurnEnded};
 use crate::feed::{FeedEvent, FeedItem, LiveEvent};
 use crate::id::CallId;
 use crate::message::Text;
@@ -146,10 +146,10 @@ impl Tracer {
                 let line = format!("{call}: {}", asked(question));
                 self.line("wait", line);
             }
-            EventKind::Resolution { call, decision, by, reason } => {
+            EventKind::Resolution { call, decision, by, reason, evidence } => {
                 let why = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
                 let word = format!("{decision:?}").to_lowercase();
-                self.line("resolve", format!("{call}: {word} by {by}{why}"));
+                self.line("resolve", format!("{call}: {word} by {by}{}{why}", how(evidence)));
             }
             EventKind::StopFeedback { refusals } => {
                 for refusal in refusals {
@@ -200,6 +200,24 @@ impl Tracer {
 
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// What stands behind an answer, beyond who gave it.
+fn how(evidence: &Evidence) -> String {
+    let mut how = String::new();
+    if let Some(via) = &evidence.via {
+        how += &format!(" via {via}");
+    }
+    if let Some(standing) = &evidence.standing {
+        how += &format!(" (standing approval {standing})");
+    }
+    if let Some(arguments) = &evidence.arguments {
+        how += &format!(" with {}", short(&arguments.to_string()));
+    }
+    if evidence.open {
+        how += " (more approvals are needed)";
+    }
+    how
 }
 
 fn quoted(text: &str) -> String {

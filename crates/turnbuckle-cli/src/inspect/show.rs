@@ -110,8 +110,11 @@ impl Reading {
     fn note_pending(&mut self, event: &Event) {
         match &event.kind {
             EventKind::UserMessage { .. } => self.open = true,
-            EventKind::Suspension { call, question, expires } => {
-                self.pending.push(Pending { call: call.clone(), question: question.clone(), expires: *expires });
+            EventKind::Suspension { .. } => self.pending.extend(Pending::of_event(&event.kind)),
+            EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
+                for pending in self.pending.iter_mut().filter(|pending| pending.call == *call) {
+                    pending.note_approval(by, evidence);
+                }
             }
             EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
             EventKind::TurnEnded(_) => {

@@ -11,7 +11,7 @@ use turnbuckle_stores::SqliteStore;
 use crate::kit::{NOW, Place, batch, claim, said};
 
 fn answer(item: &str, call: &str, answer: Answer) -> InboxItem {
-    let kind = InboxKind::Answer { call: call.into(), answer, digest: None };
+    let kind = InboxKind::Answer { call: call.into(), answer, digest: None, via: None };
     InboxItem { id: item.into(), from: Actor::System, at: NOW, kind }
 }
 
@@ -21,12 +21,21 @@ fn event(seq: u64, kind: EventKind) -> Arc<Event> {
 
 fn asked(seq: u64, call: &str) -> Arc<Event> {
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
-    event(seq, EventKind::Suspension { call: call.into(), question, expires: NOW })
+    event(seq, EventKind::Suspension { call: call.into(), question, expires: NOW, rule: None })
 }
 
 fn resolved(seq: u64, call: &str) -> Arc<Event> {
     let by = Author::User("ann".into());
-    event(seq, EventKind::Resolution { call: call.into(), decision: Resolved::Approved, by, reason: None })
+    event(
+        seq,
+        EventKind::Resolution {
+            call: call.into(),
+            decision: Resolved::Approved,
+            by,
+            reason: None,
+            evidence: Default::default(),
+        },
+    )
 }
 
 /// A conversation whose log has these events.

@@ -62,6 +62,7 @@ fn kinds() -> Vec<EventKind> {
             arguments: awkward(),
             digest: CallDigest::from(Text::from("d")),
             approved_by: None,
+            approvals: Vec::new(),
         },
         EventKind::ToolResult { call: "c1".into(), ok: true, content: content.clone() },
         EventKind::ToolResult { call: "c1".into(), ok: false, content: "".into() },
@@ -76,9 +77,10 @@ fn kinds() -> Vec<EventKind> {
             arguments,
             digest: CallDigest::from(Text::from("d")),
             approved_by,
+            approvals: Vec::new(),
         });
         let (reason, decision) = (Some("so".into()), Resolved::Denied);
-        kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason });
+        kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason, evidence: Default::default() });
     }
     for stop_reason in
         [StopReason::End, StopReason::ToolCalls, StopReason::Length, StopReason::Refusal, StopReason::Cancelled]
@@ -105,10 +107,17 @@ fn kinds() -> Vec<EventKind> {
         call: "c2".into(),
         question,
         expires: NOW,
+        rule: None,
     }));
     for decision in [Resolved::Approved, Resolved::Answered, Resolved::Expired, Resolved::Cancelled] {
         let by = Author::User("ann".into());
-        kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason: None });
+        kinds.push(EventKind::Resolution {
+            call: "c1".into(),
+            decision,
+            by,
+            reason: None,
+            evidence: Default::default(),
+        });
     }
     use Outcome::{Cancelled, Completed, Exhausted, Failed, Halted, Rejected};
     for outcome in [Completed, Halted, Rejected, Exhausted, Cancelled, Failed] {
@@ -189,6 +198,7 @@ async fn what_events_have_in_common_is_shared_when_they_come_back() {
         arguments: Arc::new(arguments),
         digest: CallDigest::from(Text::from("d")),
         approved_by: None,
+        approvals: Vec::new(),
     };
     let kinds = vec![call(json!({"a": 1})), started(json!({"a": 1})), started(json!({"a": 2}))];
     let (events, back) = there_and_back(kinds).await;

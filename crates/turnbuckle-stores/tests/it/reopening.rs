@@ -28,6 +28,7 @@ async fn everything_is_kept() {
         regeneration: None,
         asked: None,
         approved: None,
+        answered_by: Vec::new(),
         answers: Vec::new(),
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),

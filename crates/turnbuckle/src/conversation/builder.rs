@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::conversations::Conversations;
 use super::runtime::{Runtime, ScopeSource};
+use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
 use crate::clock::{Clock, SystemClock};
 use crate::id::{Ids, SystemIds};
@@ -24,6 +25,7 @@ pub struct ConversationsBuilder {
     background_hooks: bool,
     scope_source: Option<Arc<ScopeSource>>,
     max_idle: usize,
+    access: Arc<dyn Access>,
     on_changed_agent: Arc<ChangedAgentPolicy>,
 }
 
@@ -38,6 +40,7 @@ impl ConversationsBuilder {
             background_hooks: true,
             scope_source: None,
             max_idle: 1024,
+            access: Arc::new(OwnerOnly),
             on_changed_agent: Arc::new(|_| OnChangedAgent::Leave),
         }
     }
@@ -78,6 +81,13 @@ impl ConversationsBuilder {
         self
     }
 
+    /// Who may do what with which conversation: a [`RoleAccess`](crate::access::RoleAccess), a closure, or an
+    /// [`Access`] of your own. Default: the owner, who is the one that opened it.
+    pub fn access(mut self, access: impl Access) -> Self {
+        self.access = Arc::new(access);
+        self
+    }
+
     /// What becomes of an open turn that began with tools or blocking hooks which the agent lacks by now. Asked for turns
     /// of an agent of the same name only: a turn of another agent is always left. Default: it is left, and
     /// [`Conversations::accept_changes`] can insist.
@@ -95,6 +105,7 @@ impl ConversationsBuilder {
             ids: self.ids,
             permission_mode: self.permission_mode,
             background_hooks: self.background_hooks,
+            access: self.access,
             on_changed_agent: self.on_changed_agent,
         };
         let runtime = Runtime {

@@ -7,16 +7,17 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::builder::ConversationsBuilder;
-use super::error::{Cancelled, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
+use super::error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 use super::inline::Inline;
 use super::input::{UserInput, WhileBusy};
 use super::order::{CancelOrder, MessageOrder, Order};
 use super::outbox;
-use super::read_back::open_turn;
+use super::read_back::{open_turn, pending_of};
 use super::runtime::Runtime;
 use super::shared::{Conversation, Submitted};
 use super::waiters::Storing;
 use crate::BoxFuture;
+use crate::access::{AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
@@ -27,7 +28,9 @@ use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
-use crate::store::{Answer, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
+use crate::store::{
+    Answer, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError,
+};
 use crate::stores::MemoryStore;
 use crate::turn::{
     AbortCause, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, OnChangedAgent, RecordedAnswer, TurnContext,
@@ -105,7 +108,7 @@ impl Conversations {
         message: impl Into<UserInput>,
         scope: Scope,
     ) -> Result<TurnStatus, RunError> {
-        let conversation = self.open(id, &scope).await?;
+        let conversation = self.open(id, &scope, Action::Say).await?;
         let (order, accepted, status) = self.message(message.into(), scope, WhileBusy::Reject)?;
         let mut inline = match conversation.submit(&self.runtime, Order::Message(order)) {
             Submitted::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
@@ -135,7 +138,10 @@ impl Conversations {
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
         let (input, sender) = (message.into(), scope.clone());
-        let conversation = self.open(id, &scope).await?;
+        let conversation = self.open(id, &scope, Action::Say).await?;
+        if while_busy == WhileBusy::Interrupt {
+            self.check(id, &scope, Action::Cancel).await?;
+        }
         let (mut order, accepted, status) = self.message(input.clone(), scope, while_busy)?;
         let turn = order.turn.clone();
         loop {
@@ -288,7 +294,7 @@ impl Conversations {
     ) -> Result<Option<TurnHandle>, ResolveError> {
         let GivenAnswer { call, answer, digest, scope } = given;
         check_size(call, answer)?;
-        let conversation = self.existing(id, scope).await?;
+        let conversation = self.answerable(id, call, scope).await?;
         if conversation.running_turn().is_some() && !conversation.feed.is_pending(call) {
             return Err(ResolveError::nothing_asked(call));
         }
@@ -299,6 +305,7 @@ impl Conversations {
             answer: answer.clone(),
             digest: digest.clone(),
             from: scope.actor().clone(),
+            via: scope.came_via().map(|via| Text::from(&**via)),
             record_only: after == AfterAnswer::Leave,
             at: self.runtime.services.clock.now(),
             origin: AnswerOrigin::Local { written, waiter },
@@ -317,7 +324,7 @@ impl Conversations {
     /// carried on here after all.
     async fn store_answer(&self, id: &ConversationId, given: GivenAnswer<'_>) -> Result<TurnHandle, ResolveError> {
         let turn = self.deliver_answer(id, &given).await?;
-        match self.resume(id, given.scope).await {
+        match self.resume_turn(&self.conversation(id)).await {
             Ok(Some(handle)) => Ok(handle),
             Ok(None) | Err(SendError::Store(StoreError::InUse { .. })) => Ok(TurnHandle::remote(turn)),
             Err(SendError::Left { left, .. }) => Ok(TurnHandle::left_behind(left)),
@@ -328,11 +335,17 @@ impl Conversations {
     /// Puts an answer into the inbox of a conversation that another process has. Returns the turn that it is for.
     async fn deliver_answer(&self, id: &ConversationId, given: &GivenAnswer<'_>) -> Result<TurnId, ResolveError> {
         let GivenAnswer { call, answer, digest, scope } = given;
-        let snapshot = self.snapshot(id, scope.clone()).await?;
-        let Some(pending) = snapshot.pending.get(call) else { return Err(ResolveError::nothing_asked(call)) };
+        let conversation = self.conversation(id);
+        conversation.show_log(&self.runtime).await?;
+        let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
         answer::check(&pending.question, answer, digest.as_ref()).map_err(|error| ResolveError::of(id, call, error))?;
         let turn = open_turn(self.store(), id).await?;
-        let kind = InboxKind::Answer { call: (*call).clone(), answer: answer.clone(), digest: digest.clone() };
+        let kind = InboxKind::Answer {
+            call: (*call).clone(),
+            answer: answer.clone(),
+            digest: digest.clone(),
+            via: scope.came_via().map(|via| Text::from(&**via)),
+        };
         match self.deliver(id, kind, scope).await {
             Ok(_) => {}
             Err(StoreError::AlreadyAnswered { .. }) => {
@@ -349,7 +362,7 @@ impl Conversations {
     /// returns, where the store is durable, so that a turn which a crash revives stays cancelled. If another process has
     /// the conversation, it finds the order in the inbox.
     pub async fn cancel(&self, id: &ConversationId, scope: Scope) -> Result<Cancelled, SendError> {
-        let conversation = self.existing(id, &scope).await?;
+        let conversation = self.existing(id, &scope, Action::Cancel).await?;
         let turn = match conversation.current_turn() {
             Some(turn) => turn,
             None => match open_turn(self.store(), id).await? {
@@ -388,7 +401,7 @@ impl Conversations {
     /// Why the open turn is not carried on here, if it is not: it is of another agent, or its agent has changed. Nothing is
     /// claimed or written.
     pub async fn left_turn(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
-        self.check_readable(id, &scope).await?;
+        self.check(id, &scope, Action::Read).await?;
         Ok(self.stored_left_turn(id).await?)
     }
 
@@ -398,7 +411,7 @@ impl Conversations {
     ///
     /// Nothing is done yet: [`resume`](Self::resume) or [`resolve`](Self::resolve) carries the turn on.
     pub async fn accept_changes(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
-        let conversation = self.existing(id, &scope).await?;
+        let conversation = self.existing(id, &scope, Action::Say).await?;
         match self.stored_left_turn(id).await? {
             Some(left) if left.can_insist() => {
                 tracing::info!(conversation = %id, turn = %left.turn, by = %scope.by(), %left, "a person insists");
@@ -421,7 +434,11 @@ impl Conversations {
 
     /// Finishes a turn that a crash left open; `None` if there is none, [`SendError::Left`] if this agent must not.
     pub async fn resume(&self, id: &ConversationId, scope: Scope) -> Result<Option<TurnHandle>, SendError> {
-        let conversation = self.existing(id, &scope).await?;
+        let conversation = self.existing(id, &scope, Action::Say).await?;
+        self.resume_turn(&conversation).await
+    }
+
+    async fn resume_turn(&self, conversation: &Arc<Conversation>) -> Result<Option<TurnHandle>, SendError> {
         let (reply, on_reply) = oneshot::channel();
         let (waiter, status) = oneshot::channel();
         conversation.submit_and_spawn(&self.runtime, Order::Resume(reply, waiter));
@@ -432,7 +449,7 @@ impl Conversations {
     /// Ends a conversation in which no turn is open: `on_conversation` hooks are called, and nothing of it stays in
     /// memory. A hook that fails and whose failure blocks keeps it open: [`SendError::Hook`].
     pub async fn close(&self, id: &ConversationId, scope: Scope) -> Result<(), SendError> {
-        let conversation = self.existing(id, &scope).await?;
+        let conversation = self.existing(id, &scope, Action::Say).await?;
         let (reply, on_reply) = oneshot::channel();
         conversation.submit_and_spawn(&self.runtime, Order::Close(scope, reply));
         on_reply.await.map_err(|_| SendError::Gone)??;
@@ -460,33 +477,59 @@ impl Conversations {
         delivery: Delivery,
         scope: Scope,
     ) -> Result<Subscription, SendError> {
-        let conversation = self.open(id, &scope).await?;
+        let conversation = self.open(id, &scope, Action::Read).await?;
         conversation.show_log(&self.runtime).await?;
         Ok(conversation.feed.subscribe(delivery))
     }
 
     /// What a person sees now.
     pub async fn snapshot(&self, id: &ConversationId, scope: Scope) -> Result<Projection, SendError> {
-        let conversation = self.existing(id, &scope).await?;
+        let conversation = self.existing(id, &scope, Action::Read).await?;
         conversation.show_log(&self.runtime).await?;
         Ok(conversation.feed.snapshot())
     }
 
+    /// The conversations that the actor may read, the newest first. Those of sub-agents are part of their parents'.
+    pub async fn list(&self, scope: Scope) -> Result<Vec<ConversationSummary>, StoreError> {
+        let mut listed = self.store().list().await?;
+        listed.retain(|one| !one.id.is_sub_agent() && self.judge(&one.id, &one.owner, &scope, Action::Read).is_ok());
+        Ok(listed)
+    }
+
+    /// Calls of any agent in the store that wait for an answer which the actor may give, the oldest question first.
+    pub async fn pending(&self, scope: Scope) -> Result<Vec<PendingCall>, StoreError> {
+        let mut calls = Vec::new();
+        for one in self.store().list().await? {
+            if one.id.is_sub_agent() || !matches!(one.status, ConversationStatus::Waiting { .. }) {
+                continue;
+            }
+            let Some(scratch) = self.store().scratch(&one.id).await? else { continue };
+            for (asked, pending) in pending_of(self.store(), &one.id).await? {
+                if self.may_answer(&one.id, &one.owner, pending.rule.as_deref(), scope.actor()) {
+                    let (conversation, agent) = (one.id.clone(), scratch.agent.clone());
+                    calls.push(PendingCall { conversation, agent, requester: scratch.actor.author(), asked, pending });
+                }
+            }
+        }
+        calls.sort_by_key(|call| call.asked);
+        Ok(calls)
+    }
+
     /// The whole log, oldest first.
     pub async fn log(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Event>>, SendError> {
-        self.check_readable(id, &scope).await?;
+        self.check(id, &scope, Action::Read).await?;
         Ok(self.store().log(id, 1, usize::MAX).await?)
     }
 
     /// What each hook did in a turn.
     pub async fn records(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<Vec<Record>, SendError> {
-        self.check_readable(id, &scope).await?;
+        self.check(id, &scope, Action::Read).await?;
         Ok(self.store().records(id, turn).await?)
     }
 
     /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.
     pub async fn jobs(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Job>, SendError> {
-        self.check_readable(id, &scope).await?;
+        self.check(id, &scope, Action::Read).await?;
         Ok(self.store().jobs(id).await?)
     }
 
@@ -651,15 +694,15 @@ impl Conversations {
         self.runtime.conversation(id, &self.agent, self.parent.as_ref())
     }
 
-    /// The conversation; it is made if there is none. Someone else's is not found.
-    async fn open(&self, id: &ConversationId, scope: &Scope) -> Result<Arc<Conversation>, SendError> {
+    /// The conversation; it is made if there is none, and belongs to the actor then.
+    async fn open(&self, id: &ConversationId, scope: &Scope, action: Action) -> Result<Arc<Conversation>, SendError> {
         self.check_reachable(id)?;
         let conversation = self.conversation(id);
         match conversation.owner() {
-            Some(owner) => check_owner(id, &owner, scope)?,
+            Some(owner) => self.judge(id, &owner, scope, action)?,
             None => {
                 let owner = self.store().open(id, scope.actor(), self.runtime.services.clock.now()).await?;
-                check_owner(id, &owner, scope)?;
+                self.judge(id, &owner, scope, action)?;
                 conversation.set_owner(owner);
             }
         }
@@ -667,9 +710,14 @@ impl Conversations {
     }
 
     /// Like `open`, for a conversation that must exist.
-    async fn existing(&self, id: &ConversationId, scope: &Scope) -> Result<Arc<Conversation>, SendError> {
+    async fn existing(
+        &self,
+        id: &ConversationId,
+        scope: &Scope,
+        action: Action,
+    ) -> Result<Arc<Conversation>, SendError> {
         self.check_reachable(id)?;
-        self.check_readable(id, scope).await?;
+        self.check(id, scope, action).await?;
         Ok(self.conversation(id))
     }
 
@@ -682,10 +730,72 @@ impl Conversations {
         }
     }
 
-    async fn check_readable(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
-        match self.store().owner(id).await? {
-            Some(owner) => check_owner(id, &owner, scope),
+    /// Whether the actor may do this with a conversation that exists.
+    async fn check(&self, id: &ConversationId, scope: &Scope, action: Action) -> Result<(), SendError> {
+        match self.owner_of(id).await? {
+            Some(owner) => self.judge(id, &owner, scope, action),
             None => Err(SendError::NotFound { id: id.clone() }),
+        }
+    }
+
+    /// Who owns the conversation. A sub-agent's belongs to the owner of the one that it works for, whoever asked for it.
+    async fn owner_of(&self, id: &ConversationId) -> Result<Option<Actor>, StoreError> {
+        let owner = self.store().owner(id).await?;
+        match (owner, id.root()) {
+            (Some(_), Some(root)) => self.store().owner(&root).await,
+            (owner, _) => Ok(owner),
+        }
+    }
+
+    /// To someone who may not read a conversation it does not exist. Someone who may read it is told who could do this.
+    fn judge(&self, id: &ConversationId, owner: &Actor, scope: &Scope, action: Action) -> Result<(), SendError> {
+        let (access, to) = (&self.runtime.services.access, AccessTo::new(id, owner));
+        match scope.actor() {
+            // What a sub-agent does is asked for by its parent's turn.
+            _ if self.parent.is_some() => Ok(()),
+            Actor::System => Ok(()),
+            actor if access.may(actor, to, action) => Ok(()),
+            actor if access.may(actor, to, Action::Read) => {
+                Err(SendError::Forbidden { id: id.clone(), action, who: access.who(action).into() })
+            }
+            _ => Err(SendError::NotFound { id: id.clone() }),
+        }
+    }
+
+    /// The conversation, if the actor may answer this call. The rule that is stored with the question decides alone; without
+    /// one the access rules do. The system never answers.
+    async fn answerable(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        scope: &Scope,
+    ) -> Result<Arc<Conversation>, ResolveError> {
+        self.check_reachable(id)?;
+        let not_found = || ResolveError::NotFound { id: id.clone() };
+        let owner = self.owner_of(id).await?.ok_or_else(not_found)?;
+        let conversation = self.conversation(id);
+        if self.parent.is_some() {
+            return Ok(conversation);
+        }
+        conversation.show_log(&self.runtime).await?;
+        let rule = conversation.feed.pending(call).and_then(|pending| pending.rule);
+        match self.may_answer(id, &owner, rule.as_deref(), scope.actor()) {
+            true => Ok(conversation),
+            false => {
+                // Refused because of the answer: whether they know of it at all is another question.
+                self.judge(id, &owner, scope, Action::Read)?;
+                let access = &self.runtime.services.access;
+                let who = rule.map_or_else(|| access.who(Action::Answer), |rule| rule.who());
+                Err(ResolveError::Forbidden { id: id.clone(), who: who.into() })
+            }
+        }
+    }
+
+    fn may_answer(&self, id: &ConversationId, owner: &Actor, rule: Option<&AnswerRule>, actor: &Actor) -> bool {
+        match rule {
+            Some(rule) => rule.permits(actor),
+            None if *actor == Actor::System => false,
+            None => self.runtime.services.access.may(actor, AccessTo::new(id, owner), Action::Answer),
         }
     }
 }
@@ -711,15 +821,6 @@ enum AfterAnswer {
 type Accepted = oneshot::Receiver<Result<(), SendError>>;
 type Status = oneshot::Receiver<Result<TurnStatus, TurnError>>;
 
-/// A conversation has an owner; for others it does not exist. The system may do everything.
-fn check_owner(id: &ConversationId, owner: &Actor, scope: &Scope) -> Result<(), SendError> {
-    match (owner, scope.actor()) {
-        (_, Actor::System) => Ok(()),
-        (Actor::User { id: owner, .. }, Actor::User { id: user, .. }) if owner == user => Ok(()),
-        _ => Err(SendError::NotFound { id: id.clone() }),
-    }
-}
-
 /// Refuses an answer that is too long to be kept.
 fn check_size(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {
     let (size, most) = match answer {
@@ -727,38 +828,11 @@ fn check_size(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {
         Answer::Deny(reason) => (reason.as_ref().map_or(0, |reason| reason.len()), MAX_REASON),
         Answer::Error(text) => (text.len(), MAX_ANSWER),
         Answer::Result(value) => (value.to_string().len(), MAX_ANSWER),
+        Answer::ApproveWith(arguments) => (arguments.to_string().len(), MAX_ANSWER),
     };
     match size > most {
         true => Err(ResolveError::TooLong { call: call.clone(), size, most }),
         false => Ok(()),
-    }
-}
-
-impl Agent {
-    /// One turn of a conversation of its own, in memory: a whole program in one line.
-    ///
-    /// Every outcome but `completed` is an error, so that `?` never lets a failed turn through as an empty answer:
-    /// [`RunError::NotCompleted`] has the report. That is also what becomes of a turn that waits for a person; use
-    /// [`Conversations`] to answer one, and for everything else that is more than one message.
-    pub async fn run(&self, message: impl Into<UserInput>) -> Result<TurnReport, RunError> {
-        let scope = Scope::local();
-        let conversations = Conversations::in_memory(self.clone());
-        match conversations.run(message, scope.clone()).await {
-            Ok(report) if report.is_completed() => Ok(report),
-            Ok(report) => Err(RunError::NotCompleted(Box::new(report))),
-            Err(RunError::Waiting { conversation, pending }) => {
-                let turn = open_turn(conversations.store(), &conversation).await.map_err(SendError::from)?;
-                let of = ReportOf {
-                    conversation,
-                    turn: turn.unwrap_or_else(|| "t_1".into()),
-                    agent: self.shared_name().clone(),
-                    actor: scope.actor().clone(),
-                    permission_mode: conversations.runtime.services.permission_mode,
-                };
-                Err(RunError::NotCompleted(Box::new(TurnReport::waiting(of, pending))))
-            }
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -2,11 +2,14 @@
 
 use tokio::sync::oneshot;
 
+use crate::access::Action;
+use crate::clock::Timestamp;
 use crate::feed::projection::Pending;
 use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::report::{TurnReport, TurnStatus};
+use crate::scope::Author;
 use crate::store::StoreError;
 use crate::turn::{AnswerError, LeftTurn, TurnError};
 
@@ -57,6 +60,22 @@ impl TurnHandle {
     }
 }
 
+/// A call that waits for an answer.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PendingCall {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The name of the agent that asks.
+    pub agent: Text,
+    /// Who sent the message of the turn.
+    pub requester: Author,
+    /// Since when it waits.
+    pub asked: Timestamp,
+    /// What is asked, who may answer, until when, and who approved so far.
+    pub pending: Pending,
+}
+
 /// An answer that is recorded for the agent of its turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -89,6 +108,16 @@ pub enum SendError {
     NotFound {
         /// The conversation.
         id: ConversationId,
+    },
+    /// The conversation may be read by this actor, and this may be done only by others.
+    #[error("you may not {action} here, but {who} may")]
+    Forbidden {
+        /// The conversation.
+        id: ConversationId,
+        /// What was to be done.
+        action: Action,
+        /// Who may, for people.
+        who: Text,
     },
     /// A turn is open that this process does not carry on: it is of another agent, or its agent has changed.
     #[error("the open turn of conversation {id} is left: {left}")]
@@ -170,6 +199,14 @@ pub enum ResolveError {
         /// The conversation.
         id: ConversationId,
     },
+    /// The conversation may be read by this actor, and the call may be answered only by others.
+    #[error("conversation {id} may not be answered by you, but by {who}")]
+    Forbidden {
+        /// The conversation.
+        id: ConversationId,
+        /// Who may, for people.
+        who: Text,
+    },
     /// The agent has changed since the turn began, and would carry it on without something it began with. Nothing was
     /// written. [`Conversations::answer`](super::Conversations::answer) records the answer and leaves the turn.
     #[error("call {call} was not answered: {left}")]
@@ -228,6 +265,7 @@ impl ResolveError {
         match error {
             AnswerError::Stale(why) => Self::Stale { call, why },
             AnswerError::Unfit(why) => Self::Unfit { call, why },
+            AnswerError::Forbidden { who } => Self::Forbidden { id: id.clone(), who },
             AnswerError::Left(left) => Self::Changed { call, left },
             AnswerError::Store(error) => error.into(),
             AnswerError::Full => Self::Full { id: id.clone() },
@@ -250,6 +288,7 @@ impl From<SendError> for ResolveError {
         match error {
             SendError::NotFound { id } => Self::NotFound { id },
             SendError::Full { id } => Self::Full { id },
+            SendError::Forbidden { id, who, .. } => Self::Forbidden { id, who },
             SendError::Store(error) => error.into(),
             // Nothing is said here that could be empty or meet a turn, and nothing is closed.
             SendError::Gone

@@ -16,6 +16,7 @@ mod error;
 mod inline;
 mod input;
 mod observers;
+mod one_turn;
 mod order;
 mod outbox;
 mod read_back;
@@ -26,7 +27,7 @@ mod waiters;
 
 pub use builder::ConversationsBuilder;
 pub use conversations::Conversations;
-pub use error::{Cancelled, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
+pub use error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 pub use input::{UserInput, WhileBusy};
 pub(crate) use runtime::Runtime;
 pub use runtime::ScopeSource;

@@ -67,9 +67,9 @@ impl Order {
         let InboxItem { id, from, at, kind } = item;
         match kind {
             InboxKind::Message { .. } => None,
-            InboxKind::Answer { call, answer, digest } => {
+            InboxKind::Answer { call, answer, digest, via } => {
                 let origin = AnswerOrigin::Inbox(id);
-                Some(Self::Answer(AnswerOrder { call, answer, digest, from, record_only: false, at, origin }))
+                Some(Self::Answer(AnswerOrder { call, answer, digest, from, via, record_only: false, at, origin }))
             }
             InboxKind::Cancel { turn } => {
                 let cause = AbortCause::Cancelled(from.author());

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::agent::Agent;
+use crate::clock::Timestamp;
 use crate::event::{Event, EventKind, InjectionTarget};
-use crate::id::{ConversationId, TurnId};
+use crate::feed::projection::{Pending, Projection};
+use crate::id::{CallId, ConversationId, TurnId};
 use crate::store::{Claim, InboxFilter, InboxItem, Job, Store, StoreError};
 use crate::turn::State;
 
@@ -79,4 +81,21 @@ pub(super) async fn open_turn(store: &dyn Store, id: &ConversationId) -> Result<
         Some(event) if !matches!(event.kind, EventKind::TurnEnded(_)) => Ok(Some(event.turn.clone())),
         _ => Ok(store.inbox(id, InboxFilter::All).await?.iter().find_map(InboxItem::opens)),
     }
+}
+
+/// The calls that wait for an answer, each with since when, without claiming the conversation.
+pub(super) async fn pending_of(
+    store: &dyn Store,
+    id: &ConversationId,
+) -> Result<Vec<(Timestamp, Pending)>, StoreError> {
+    // All of the open turn is needed; where it begins is told by its message or by the end of the one before it.
+    let begins = |event: &Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_));
+    let has_turn = |log: &[Arc<Event>]| log.iter().any(begins).then_some(());
+    let (_, log) = read_until(store, id, u64::MAX, 256, has_turn).await?;
+    let asked = |call: &CallId| {
+        let mut suspensions = log.iter().rev();
+        suspensions.find(|event| matches!(&event.kind, EventKind::Suspension { call: of, .. } if of == call))
+    };
+    let waiting = Projection::of_log(&log).pending;
+    Ok(waiting.values().filter_map(|pending| Some((asked(&pending.call)?.at, pending.clone()))).collect())
 }

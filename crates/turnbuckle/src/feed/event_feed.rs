@@ -16,7 +16,7 @@ use super::ring::{FIRST_ROOM, Read, Ring};
 use super::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
 use crate::clock::{Clock, Timestamp};
 use crate::event::Event;
-use crate::feed::projection::Projection;
+use crate::feed::projection::{Pending, Projection};
 use crate::id::{CallId, ConversationId, TurnId};
 
 /// What to do with a viewer that does not keep up.
@@ -201,6 +201,11 @@ impl EventFeed {
     /// Whether the call waits for an answer.
     pub(crate) fn is_pending(&self, call: &CallId) -> bool {
         self.lock().view.pending.contains(call)
+    }
+
+    /// What is asked under this call, if it waits for an answer.
+    pub(crate) fn pending(&self, call: &CallId) -> Option<Pending> {
+        self.lock().view.pending.get(call).cloned()
     }
 
     /// Whether anybody has a subscription.

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::access::AnswerRule;
 use crate::call_map::CallMap;
 use crate::clock::Timestamp;
-use crate::event::{Event, EventKind, Question};
+use crate::event::{Event, EventKind, Evidence, Question};
 use crate::feed::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
 use crate::id::CallId;
 use crate::message::Text;
 use crate::point::Point;
+use crate::scope::Author;
 
 /// A window of the log and the turn under way.
 ///
@@ -64,6 +66,24 @@ pub struct Pending {
     pub question: Question,
     /// When the question lapses.
     pub expires: Timestamp,
+    /// Who may answer, if the agent that asks has a rule for it.
+    pub rule: Option<Arc<AnswerRule>>,
+    /// Who approved so far, if several must.
+    pub approvals: Vec<Author>,
+}
+
+impl Pending {
+    /// What a suspension asks; `None` for other events.
+    pub fn of_event(kind: &EventKind) -> Option<Self> {
+        let EventKind::Suspension { call, question, expires, rule } = kind else { return None };
+        let (question, approvals) = (question.clone(), Vec::new());
+        Some(Self { call: call.clone(), question, expires: *expires, rule: rule.clone(), approvals })
+    }
+
+    /// Takes in an approval that leaves the question open, because others must approve as well.
+    pub fn note_approval(&mut self, by: &Author, evidence: &Evidence) {
+        self.question.note_approval(by, evidence, &mut self.approvals);
+    }
 }
 
 /// A hook under way.
@@ -128,10 +148,16 @@ impl Projection {
                 self.in_flight_tools.remove(call);
                 self.pending.remove(call);
             }
-            EventKind::Suspension { call, question, expires } => {
+            EventKind::Suspension { call, .. } => {
                 self.in_flight_tools.remove(call);
-                let pending = Pending { call: call.clone(), question: question.clone(), expires: *expires };
-                self.pending.insert(call.clone(), pending);
+                if let Some(pending) = Pending::of_event(&event.kind) {
+                    self.pending.insert(call.clone(), pending);
+                }
+            }
+            EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
+                if let Some(pending) = self.pending.get_mut(call) {
+                    pending.note_approval(by, evidence);
+                }
             }
             EventKind::Resolution { call, .. } => drop(self.pending.remove(call)),
             EventKind::TurnEnded(_) => {

@@ -59,6 +59,9 @@ pub enum InboxKind {
         answer: Answer,
         /// What the person was shown, if they say so.
         digest: Option<Text>,
+        /// How it came, if not through a program of Turnbuckle.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<Text>,
     },
     /// What jobs of a turn came to, in a process that does not have the conversation.
     #[serde(rename = "notes")]
@@ -109,6 +112,11 @@ impl InboxItem {
             InboxKind::Answer { call, .. } => Some(call),
             _ => None,
         }
+    }
+
+    /// Whether it approves what was asked, as it was asked.
+    pub fn is_plain_approval(&self) -> bool {
+        matches!(&self.kind, InboxKind::Answer { answer: Answer::Approve, .. })
     }
 
     /// The turn that it opens, if it is a message.

@@ -46,6 +46,10 @@ pub struct Scratch {
     pub approved: Option<Author>,
     /// Answers that are not results yet.
     pub answers: Vec<(CallId, Answer)>,
+    /// Who gave them, with their roles: whoever carries the turn on checks again that they may. Several for a call that
+    /// needs several approvals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answered_by: Vec<(CallId, Actor)>,
     /// Files that tools touched in this turn.
     pub touched: Vec<String>,
     /// How long the turn was at work when this was written.
@@ -104,6 +108,8 @@ pub struct PendingReply {
 pub enum Answer {
     /// It may run.
     Approve,
+    /// It may run with these arguments in the place of those shown.
+    ApproveWith(Arc<Value>),
     /// It may not.
     Deny(Option<Text>),
     /// The result.

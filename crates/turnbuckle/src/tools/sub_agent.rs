@@ -6,12 +6,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::conversation::{Conversations, Runtime, TurnHandle, TurnReport, TurnStatus};
+use crate::conversation::{Conversations, ResolveError, Runtime, TurnHandle, TurnReport, TurnStatus};
 use crate::event::{EventKind, Outcome};
 use crate::feed::{Delivery, Subscription};
 use crate::id::ConversationId;
 use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall};
+use crate::scope::Scope;
 use crate::store::Answer;
 use crate::tool::{Effect, Output, Spec, Tool};
 use crate::turn::Turn;
@@ -85,10 +86,12 @@ impl SubAgent {
 async fn was_passed_on(conversations: &Conversations, id: &ConversationId, turn: &Turn) -> Result<bool, BoxError> {
     let given = turn.in_tool.as_ref().map_or(0, |tool| tool.answers);
     let log = conversations.log(id, turn.scope().clone()).await?;
-    Ok(log.iter().filter(|event| matches!(event.kind, EventKind::Resolution { .. })).count() >= given)
+    let settles = |kind: &EventKind| matches!(kind, EventKind::Resolution { evidence, .. } if !evidence.open);
+    Ok(log.iter().filter(|event| settles(&event.kind)).count() >= given)
 }
 
-/// The answer to the parent's call is the answer to what the sub-agent asked first.
+/// The answer to the parent's call is the answer to what the sub-agent asked first, in the name of those who gave it. Of
+/// several approvals the last one carries the sub-agent's turn on.
 async fn pass_on(
     conversations: &Conversations,
     id: &ConversationId,
@@ -97,7 +100,21 @@ async fn pass_on(
     turn: &Turn,
 ) -> Result<TurnHandle, BoxError> {
     let pending = events.snapshot.pending.first().ok_or("the sub-agent asks nothing any more")?;
-    Ok(conversations.resolve(id, &pending.call, answer, None, turn.scope().clone()).await?)
+    let answered_by = turn.in_tool.as_ref().map_or(&[][..], |tool| &tool.answered_by);
+    let (last, before) = match answered_by.split_last() {
+        Some((last, before)) => (Scope::of(last.clone()), before),
+        // An answer that an older program stored does not say who gave it.
+        None => (turn.scope().clone(), &[][..]),
+    };
+    for actor in before {
+        let scope = Scope::of(actor.clone());
+        match conversations.resolve(id, &pending.call, answer.clone(), None, scope).await {
+            // It was passed on before a crash.
+            Ok(_) | Err(ResolveError::Stale { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(conversations.resolve(id, &pending.call, answer, None, last).await?)
 }
 
 /// Waits for the sub-agent; what it does shows as progress of the parent's call.

@@ -345,7 +345,9 @@ impl ActiveTurn {
     /// Drops the answer to a call that has its result, or that asks again.
     pub(crate) fn forget_answer(&mut self, call: &CallId) {
         if self.scratch.answers.iter().any(|(answered, _)| answered == call) {
-            self.scratch.edit().answers.retain(|(answered, _)| answered != call);
+            let scratch = self.scratch.edit();
+            scratch.answers.retain(|(answered, _)| answered != call);
+            scratch.answered_by.retain(|(answered, _)| answered != call);
         }
     }
 
@@ -395,6 +397,7 @@ pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Act
         asked: None,
         approved: None,
         answers: Vec::new(),
+        answered_by: Vec::new(),
         touched: Vec::new(),
         active: Duration::ZERO,
         worked: Duration::ZERO,

@@ -1,14 +1,17 @@
 //! Answers to suspended calls: checked, written, and only then acknowledged. The turn goes on afterwards.
 
 use super::active::ActiveTurn;
+use super::context::TurnContext;
 use super::host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer};
 use super::state::OpenQuestion;
-use crate::event::{EventKind, Question, Refusal, Resolved};
-use crate::feed::LiveEvent;
+use crate::access::{AccessTo, Action};
+use crate::digest;
+use crate::event::{EventKind, Evidence, Question, Refusal, Resolved};
+use crate::feed::{Level, LiveEvent};
 use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::Text;
-use crate::scope::{Author, SystemAuthor};
+use crate::scope::{Actor, Author, SystemAuthor};
 use crate::store::{Answer, ConversationStatus, StoreError};
 
 /// Writes an answer, or says why it is not taken. Only a store that fails is an error.
@@ -17,33 +20,44 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
         return refuse(active, order, AnswerError::Stale("nothing is asked under this id".into()));
     };
+    if let Err(error) = may_answer(&active.ctx().clone(), &question, &order).await? {
+        return refuse(active, order, error);
+    }
     let checked = match question.expires > order.at {
         true => check(&question.question, &order.answer, order.digest.as_ref()),
         false => Err(AnswerError::Stale("nobody answered in time".into())),
     };
-    let decision = match checked {
+    let decision = match checked.and_then(|decision| check_edit(active, &question, &order.answer).map(|()| decision)) {
         Ok(decision) => decision,
         Err(error) => return refuse(active, order, error),
     };
-    let kinds = events(active, &question, decision, &order.answer, &order.from.author());
-    let answers = &mut active.scratch.edit().answers;
-    let before = answers.iter().position(|(answered, _)| *answered == order.call).map(|at| answers.swap_remove(at));
-    answers.push((order.call.clone(), order.answer.clone()));
+    let evidence = evidence(active, &question, decision, &order);
+    let stays_open = evidence.open;
+    let kinds = events(active, &question, decision, &order, evidence);
+    let (scratch, call) = (active.scratch.edit(), &order.call);
+    let before = (scratch.answers.clone(), scratch.answered_by.clone());
+    scratch.answers.retain(|(answered, _)| answered != call);
+    scratch.answers.push((call.clone(), order.answer.clone()));
+    // Approvals add up, unless the arguments were changed since.
+    if decision != Resolved::Approved || matches!(order.answer, Answer::ApproveWith(_)) {
+        scratch.answered_by.retain(|(answered, _)| answered != call);
+    }
+    scratch.answered_by.push((call.clone(), order.from.clone()));
     if let AnswerOrigin::Inbox(id) = &order.origin {
         active.done_items.push(id.clone());
     }
     // From now on the turn has something to do: after a crash it is due at once, not when the question expires.
     let mut write = active.new_write();
     write.extend(kinds);
-    write.status = Some(ConversationStatus::Running);
+    if !stays_open {
+        write.status = Some(ConversationStatus::Running);
+    }
     // The write may be refused, and the turn goes on all the same: what it would have recorded is not lost.
     let records = active.all_records().clone();
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
-        let answers = &mut active.scratch.edit().answers;
-        answers.retain(|(answered, _)| *answered != order.call);
-        answers.extend(before);
+        (active.scratch.edit().answers, active.scratch.edit().answered_by) = before;
         active.records = records;
         return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
     }
@@ -59,7 +73,66 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     written
 }
 
+/// Whether the sender may answer this question. It was checked where the answer was given, and is checked again here,
+/// where it counts: by the rule that is stored with the question or, without one, by this process's own rules.
+async fn may_answer(
+    ctx: &TurnContext,
+    question: &OpenQuestion,
+    order: &AnswerOrder,
+) -> Result<Result<(), AnswerError>, StoreError> {
+    let permitted = match &question.rule {
+        Some(rule) if rule.permits(&order.from) => Ok(()),
+        Some(rule) => Err(rule.who()),
+        // The call of the parent was answered, by someone who may.
+        None if ctx.parent.is_some() => Ok(()),
+        None if order.from == Actor::System => Err(ctx.services.access.who(Action::Answer)),
+        None if matches!(order.origin, AnswerOrigin::Local { .. }) => Ok(()),
+        None => match ctx.store().owner(&ctx.conversation).await? {
+            Some(owner) => {
+                let to = AccessTo::new(&ctx.conversation, &owner);
+                let access = &ctx.services.access;
+                access.may(&order.from, to, Action::Answer).then_some(()).ok_or_else(|| access.who(Action::Answer))
+            }
+            None => Ok(()),
+        },
+    };
+    let has_approved = matches!(order.answer, Answer::Approve) && question.approvals.contains(&order.from.author());
+    Ok(match permitted {
+        Err(who) => Err(AnswerError::Forbidden { who: who.into() }),
+        Ok(()) if has_approved => Err(AnswerError::Stale("the same user has approved it already".into())),
+        Ok(()) => Ok(()),
+    })
+}
+
+/// Whether edited arguments fit the tool, as far as this process has it.
+fn check_edit(active: &ActiveTurn, question: &OpenQuestion, answer: &Answer) -> Result<(), AnswerError> {
+    let (Answer::ApproveWith(arguments), Some(tool)) = (answer, question.question.tool()) else { return Ok(()) };
+    let complaint = active.ctx().agent.tool(tool).and_then(|compiled| compiled.complaint(arguments));
+    complaint.map_or(Ok(()), |complaint| Err(AnswerError::Unfit(complaint.into())))
+}
+
+/// What the answer is about, and whether it settles the question.
+fn evidence(active: &ActiveTurn, question: &OpenQuestion, decision: Resolved, order: &AnswerOrder) -> Evidence {
+    let mut evidence = Evidence { via: order.via.clone(), ..Evidence::default() };
+    let Question::Approval { tool, digest, .. } = &question.question else { return evidence };
+    evidence.digest = Some(digest.clone());
+    let mut approvals = question.approvals.len() + 1;
+    if let (Answer::ApproveWith(arguments), Some(tool)) = (&order.answer, tool) {
+        evidence.arguments = Some(arguments.clone());
+        evidence.digest = Some(digest::of_call(tool, arguments, &active.ctx().conversation));
+        approvals = 1;
+    }
+    let needed = question.rule.as_ref().map_or(1, |rule| rule.n as usize);
+    evidence.open = decision == Resolved::Approved && approvals < needed;
+    evidence
+}
+
 fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Result<(), StoreError> {
+    if let (AnswerOrigin::Inbox(_), AnswerError::Forbidden { .. } | AnswerError::Unfit(_)) = (&order.origin, &why) {
+        // Its sender was told that it is stored, so those who watch are told what became of it.
+        let text = format!("the answer of {} to call {} was not taken: {why}", order.from.author(), order.call).into();
+        active.ctx().publish(LiveEvent::Notice { level: Level::Warning, text, hook: None });
+    }
     active.done_items.extend(order.refuse(why));
     Ok(())
 }
@@ -77,6 +150,7 @@ pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<(), StoreError> {
             decision: Resolved::Expired,
             by: by.clone(),
             reason: None,
+            evidence: Evidence::default(),
         });
         if let Question::Approval { tool: None, .. } = &question.question {
             take_back(active, by.clone(), None);
@@ -108,6 +182,10 @@ pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>)
     }
     match (question, answer) {
         (Question::Approval { .. } | Question::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
+        (Question::Approval { tool: Some(_), again: false, .. }, Answer::ApproveWith(_)) => Ok(Resolved::Approved),
+        (_, Answer::ApproveWith(_)) => {
+            Err(AnswerError::Unfit("there are no arguments here that can be changed".into()))
+        }
         (_, Answer::Deny(_)) => Ok(Resolved::Denied),
         (Question::Elicitation { schema: Some(schema), .. }, Answer::Result(value)) => {
             // The schema may be the model's own. Every question was checked to have a usable one before it was asked.
@@ -138,6 +216,7 @@ fn other_pauses(active: &ActiveTurn, denied: &CallId, by: &Author) -> Vec<EventK
         decision: Resolved::Cancelled,
         by: by.clone(),
         reason: Some("another pause was denied".into()),
+        evidence: Evidence::default(),
     };
     others.map(cancelled).collect()
 }
@@ -147,23 +226,23 @@ fn events(
     active: &ActiveTurn,
     question: &OpenQuestion,
     decision: Resolved,
-    answer: &Answer,
-    by: &Author,
+    order: &AnswerOrder,
+    evidence: Evidence,
 ) -> Vec<EventKind> {
-    let reason = match answer {
+    let reason = match &order.answer {
         Answer::Deny(reason) => reason.clone(),
         Answer::Error(text) => Some(text.clone()),
         _ => None,
     };
-    let call = question.call.clone();
-    let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone() }];
+    let (call, by) = (question.call.clone(), order.from.author());
+    let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone(), evidence }];
     if let (Question::Pause { hook, reason: paused }, Resolved::Denied) = (&question.question, decision) {
         let feedback = reason.clone().unwrap_or_else(|| paused.clone());
-        kinds.extend(other_pauses(active, &question.call, by));
+        kinds.extend(other_pauses(active, &question.call, &by));
         kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });
     }
     if let (Question::Approval { tool: None, .. }, Resolved::Denied) = (&question.question, decision) {
-        take_back(active, by.clone(), reason);
+        take_back(active, by, reason);
     }
     kinds
 }

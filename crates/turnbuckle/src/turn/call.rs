@@ -293,8 +293,8 @@ async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, why: Text) -> Re
     let attempt = active.reply.as_ref().map_or(1, ReplyStream::attempt);
     let told = active.reply.as_ref().is_some_and(|stream| stream.shown_content().is_some());
     active.scratch.edit().asked = Some(PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told });
-    let expires = ctx.question_expires();
-    Ok(active.write([EventKind::Suspension { call, question, expires }]).await?)
+    let asked = ctx.suspension(call, question, None).await?;
+    Ok(active.write([asked]).await?)
 }
 
 /// The reply that a person has approved becomes history.

@@ -10,15 +10,17 @@ use super::abort::AbortToken;
 use super::budget::Budget;
 use super::host::TurnHost;
 use super::left::ChangedAgentPolicy;
+use crate::access::{Access, AnswerRule};
 use crate::agent::Agent;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Clock;
+use crate::event::{EventKind, Question};
 use crate::feed::{EventFeed, LiveEvent};
-use crate::id::{ConversationId, Ids, TurnId};
+use crate::id::{CallId, ConversationId, Ids, TurnId};
 use crate::limits::Limits;
 use crate::message::Text;
 use crate::record::Record;
 use crate::scope::{PermissionMode, Scope};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// What every turn of a process works with. Set once, when the runtime is built.
 pub(crate) struct Services {
@@ -28,6 +30,8 @@ pub(crate) struct Services {
     pub(crate) permission_mode: PermissionMode,
     /// False if background hooks are not to be enqueued.
     pub(crate) background_hooks: bool,
+    /// Who may do what.
+    pub(crate) access: Arc<dyn Access>,
     /// What becomes of an open turn whose agent has changed since it began.
     pub(crate) on_changed_agent: Arc<ChangedAgentPolicy>,
 }
@@ -139,9 +143,32 @@ impl TurnContext {
         lock(&self.shared.bag).get(&key).cloned()
     }
 
-    /// When a question that is asked now expires.
-    pub(crate) fn question_expires(&self) -> Timestamp {
-        self.clock().now().after(self.limits.approval_timeout)
+    /// The event that asks `question`. `rule` says who may answer; without one the access rules do.
+    pub(crate) async fn suspension(
+        &self,
+        call: CallId,
+        question: Question,
+        rule: Option<AnswerRule>,
+    ) -> Result<EventKind, StoreError> {
+        let expires = self.clock().now().after(self.limits.approval_timeout);
+        let rule = match rule.or_else(|| self.services.access.answer_rule(question.tool().map(|tool| &**tool))) {
+            Some(rule) => Some(Arc::new(self.completed(rule).await?)),
+            None => None,
+        };
+        Ok(EventKind::Suspension { call, question, expires, rule })
+    }
+
+    /// Puts the users into a rule that it knows only by their part: every process must be able to check it.
+    async fn completed(&self, mut rule: AnswerRule) -> Result<AnswerRule, StoreError> {
+        if rule.owner {
+            let root = self.conversation.root();
+            let owner = self.store().owner(root.as_ref().unwrap_or(&self.conversation)).await?;
+            rule.users.extend(owner.iter().filter_map(|owner| owner.user_id()).map(|id| Text::from(&**id)));
+        }
+        if rule.not_requester {
+            rule.not = self.scope.user_id().map(|id| Text::from(&**id));
+        }
+        Ok(rule)
     }
 
     pub(crate) fn agent_name(&self) -> &Text {

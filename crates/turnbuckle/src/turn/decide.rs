@@ -11,6 +11,7 @@ use super::active::{ActiveTurn, Interrupt};
 use super::perform::after_tool;
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, Turn};
+use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
 use crate::digest::CallDigest;
 use crate::event::{EventKind, Executor, Outcome, Question, Resolved};
@@ -28,8 +29,8 @@ use crate::tool::{Approval, Effect, Output, Tool};
 pub(super) enum CallDecision {
     /// It runs now. `event` says so in the log first, unless the log says so already.
     Run { call: ReadyCall, event: Option<EventKind> },
-    /// Someone must answer first.
-    Suspend(Question),
+    /// Someone must answer first: those whom the rule names or, without one, whom the access rules allow.
+    Suspend(Question, Option<AnswerRule>),
     /// It has its result.
     Finish(Output),
 }
@@ -68,12 +69,22 @@ pub(super) async fn decide(
     (decided, interrupted)
 }
 
+/// Whose approvals let a call run.
+struct Approvals {
+    /// The last one that was needed.
+    last: Option<Author>,
+    /// Everyone who approved the call itself.
+    all: Vec<Author>,
+}
+
 /// One call under review.
 struct CallReview<'a> {
     turn: &'a Turn,
     open: OpenCall,
     /// What was answered to the question about it.
     answer: Option<Answer>,
+    /// Who gave it, with their roles: several if several had to approve.
+    answered_by: Vec<Actor>,
     /// Who approved the whole reply.
     approved: Option<Author>,
     /// Whether the log says that the call runs, and nothing was answered since.
@@ -97,8 +108,10 @@ impl<'a> CallReview<'a> {
     fn new(turn: &'a Turn, scratch: &Scratch, open: OpenCall) -> Self {
         let answered = scratch.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, approved) = (answered.map(|(_, answer)| answer.clone()), scratch.approved.clone());
+        let by = scratch.answered_by.iter().filter(|(call, _)| *call == open.call.call);
+        let answered_by = by.map(|(_, actor)| actor.clone()).collect();
         let logged = open.started && open.question.is_none();
-        Self { turn, open, answer, approved, logged, halted: None, records: Vec::new() }
+        Self { turn, open, answer, answered_by, approved, logged, halted: None, records: Vec::new() }
     }
 
     async fn decide(&mut self) -> Result<CallDecision, Interrupt> {
@@ -137,20 +150,24 @@ impl<'a> CallReview<'a> {
             HookAnswer::Answer(output) => return self.finish(output).await,
             HookAnswer::Proceed { questions } => questions,
         };
-        let gated = compiled.approval == Approval::Required && self.approved.is_none();
+        let rule = self.turn.ctx.services.access.answer_rule(Some(&self.open.call.name));
+        // What a hook or an approval of the whole reply lets through is not what such a rule asks for.
+        let is_required = rule.as_ref().is_some_and(|rule| rule.required);
+        let gated = is_required || (compiled.approval == Approval::Required && self.approved.is_none());
         if gated || !questions.is_empty() {
             let why = (!questions.is_empty()).then(|| questions.join("; ").into());
-            return Ok(CallDecision::Suspend(self.approval(why)));
+            return Ok(CallDecision::Suspend(self.approval(why), rule));
         }
-        Ok(self.proceed(compiled, self.approved.clone()))
+        let approved = Approvals { last: self.approved.clone(), all: Vec::new() };
+        Ok(self.proceed(compiled, approved))
     }
 
     /// Nothing stands in the way of the call: run it, or ask the person or client that runs it for its result.
-    fn proceed(&self, compiled: &CompiledTool, approved_by: Option<Author>) -> CallDecision {
+    fn proceed(&self, compiled: &CompiledTool, approved: Approvals) -> CallDecision {
         let (tool, arguments) = (self.open.call.name.clone(), self.open.call.arguments.clone());
         match compiled.tool.spec().executor {
-            Executor::Server => self.run(compiled, approved_by, None),
-            Executor::Client => CallDecision::Suspend(Question::ClientExec { tool, arguments }),
+            Executor::Server => self.run(compiled, approved, None),
+            Executor::Client => CallDecision::Suspend(Question::ClientExec { tool, arguments }, None),
             Executor::Human => {
                 let question = arguments
                     .get("question")
@@ -162,7 +179,7 @@ impl<'a> CallReview<'a> {
                     Some(Err(error)) => {
                         CallDecision::Finish(Output::error(format!("`schema` cannot be used: {error}")))
                     }
-                    _ => CallDecision::Suspend(Question::Elicitation { question, schema }),
+                    _ => CallDecision::Suspend(Question::Elicitation { question, schema }, None),
                 }
             }
             Executor::Provider => {
@@ -171,18 +188,26 @@ impl<'a> CallReview<'a> {
         }
     }
 
-    fn run(&self, compiled: &CompiledTool, approved_by: Option<Author>, answer: Option<Answer>) -> CallDecision {
+    fn run(&self, compiled: &CompiledTool, approved: Approvals, answer: Option<Answer>) -> CallDecision {
         let call = self.open.call.clone();
         // An answer is used once: the log says so before the tool runs with it.
         let event = (!self.logged).then(|| EventKind::ToolStarted {
             call: call.call.clone(),
             arguments: call.arguments.clone(),
             digest: self.digest(),
-            approved_by: approved_by.clone(),
+            approved_by: approved.last.clone(),
+            approvals: approved.all.clone(),
         });
         let mut turn = self.turn.clone();
-        let answers = self.open.answers;
-        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, answer, answers }));
+        let Approvals { last: approved_by, all: approvals } = approved;
+        turn.in_tool = Some(Arc::new(InTool {
+            call: call.call.clone(),
+            approved_by,
+            approvals,
+            answer,
+            answered_by: self.answered_by.clone(),
+            answers: self.open.answers,
+        }));
         let call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
         CallDecision::Run { call, event }
     }
@@ -199,10 +224,10 @@ impl<'a> CallReview<'a> {
 
     /// The call was started, and the process died before its result: the tool's effect policy decides.
     fn again(&self, compiled: &CompiledTool) -> CallDecision {
-        let approved_by = self.open.approved_by.clone();
+        let approved = || Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone() };
         match compiled.tool.spec().effect {
-            Effect::Pure | Effect::Idempotent => self.run(compiled, approved_by, self.own_answer()),
-            Effect::Reconcile(_) => match self.run(compiled, approved_by, self.own_answer()) {
+            Effect::Pure | Effect::Idempotent => self.run(compiled, approved(), self.own_answer()),
+            Effect::Reconcile(_) => match self.run(compiled, approved(), self.own_answer()) {
                 CallDecision::Run { call, event } => {
                     CallDecision::Run { call: ReadyCall { reconcile: true, ..call }, event }
                 }
@@ -214,7 +239,7 @@ impl<'a> CallReview<'a> {
                 if let Question::Approval { again, .. } = &mut question {
                     *again = true;
                 }
-                CallDecision::Suspend(question)
+                CallDecision::Suspend(question, None)
             }
             Effect::Never => CallDecision::Finish(Output::error(
                 "[interrupted] it was started and left no result: whether it happened is unknown",
@@ -229,14 +254,19 @@ impl<'a> CallReview<'a> {
 
     /// A person or a client has answered, or nobody did in time.
     async fn answered(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
-        let Some((resolved, by)) = question.answer else { return Ok(CallDecision::Suspend(question.question)) };
+        let Some((resolved, by)) = question.answer.clone() else {
+            return Ok(CallDecision::Suspend(question.question, question.rule.as_deref().cloned()));
+        };
         // A tool that waits asks its own question. Whether a call may run again is asked with the call's digest.
         let own_question = self.open.started && !self.is_about_this_call(&question.question);
         let failed = |text: &str| Ok(CallDecision::Finish(Output::error(text)));
         match resolved {
             Resolved::Expired => failed("[expired] nobody answered in time"),
             Resolved::Cancelled => failed("[cancelled]"),
-            _ if own_question => Ok(self.run(compiled, self.open.approved_by.clone(), self.answer.clone())),
+            _ if own_question => {
+                let approved = Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone() };
+                Ok(self.run(compiled, approved, self.answer.clone()))
+            }
             Resolved::Denied => {
                 let why = question.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 failed(&format!("[denied by {by}]{why}"))
@@ -245,10 +275,44 @@ impl<'a> CallReview<'a> {
             Resolved::Approved if question.expires <= self.turn.ctx.clock().now() => {
                 failed("[expired] the approval lapsed before the call could run")
             }
-            Resolved::Approved if self.is_about_this_call(&question.question) => Ok(self.proceed(compiled, Some(by))),
+            // Checked again where it counts: it was checked where the answer was given.
+            Resolved::Approved if question.rule.as_ref().is_some_and(|rule| !rule.is_met_by(&self.answered_by)) => {
+                failed("[stale] those who approved the call may not approve it")
+            }
+            Resolved::Approved if question.edited_by.is_some() => self.edited(compiled, question).await,
+            Resolved::Approved if self.is_about_this_call(&question.question) => {
+                Ok(self.proceed(compiled, Approvals { last: Some(by), all: question.approvals }))
+            }
             Resolved::Approved => failed("[stale] the approval was for other arguments"),
             Resolved::Answered => self.finish(self.given()).await,
         }
+    }
+
+    /// The call was approved with other arguments than those that were shown: they are judged like the model's own. What a
+    /// hook wants to ask counts as answered. If a hook changes them, their author sees that once more, and only once.
+    async fn edited(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
+        let by = question.edited_by.clone().or_else(|| question.approvals.last().cloned());
+        let named = by.as_ref().map(ToString::to_string).unwrap_or_default();
+        if let Some(complaint) = compiled.complaint(&self.open.call.arguments) {
+            return Ok(CallDecision::Finish(Output::error(format!("[edited by {named}] {complaint}"))));
+        }
+        let edited = self.open.call.arguments.clone();
+        match self.before_tool(compiled).await? {
+            HookAnswer::Finish(output) => return Ok(CallDecision::Finish(output)),
+            HookAnswer::Answer(output) => return self.finish(output).await,
+            HookAnswer::Proceed { .. } => {}
+        }
+        if self.open.call.arguments == edited {
+            let last = question.answer.map(|(_, by)| by);
+            return Ok(self.proceed(compiled, Approvals { last, all: question.approvals }));
+        }
+        let (Some(Author::User(user)), false) = (&by, question.rule.is_some_and(|rule| rule.second_look)) else {
+            let text = format!("[denied] hooks changed the arguments that {named} edited, and changed them again");
+            return Ok(CallDecision::Finish(Output::error(text)));
+        };
+        let why = format!("a hook changed the arguments that {named} edited");
+        let rule = AnswerRule::second_look(Text::from(&**user));
+        Ok(CallDecision::Suspend(self.approval(Some(why.into())), Some(rule)))
     }
 
     /// Whether an approval was asked for this tool, with these arguments, in this conversation.

@@ -114,13 +114,13 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
     for (call, decision) in decided {
         match decision {
             // Nothing begins in a turn that is about to end.
-            CallDecision::Run { .. } | CallDecision::Suspend(_) if interrupted.is_some() => {}
+            CallDecision::Run { .. } | CallDecision::Suspend(..) if interrupted.is_some() => {}
             CallDecision::Run { call, event } => {
                 write.extend(event);
                 runs.push(call);
             }
-            CallDecision::Suspend(question) => {
-                write.push(EventKind::Suspension { call, question, expires: active.ctx().question_expires() });
+            CallDecision::Suspend(question, rule) => {
+                write.push(active.ctx().suspension(call, question, rule).await?);
             }
             CallDecision::Finish(output) => {
                 // A refusal may quote what the model sent.
@@ -157,7 +157,7 @@ async fn write_result(active: &mut ActiveTurn, finished: FinishedCall) -> Result
     active.forget_answer(&call);
     let over = active.sub_agent_of(&call).filter(|_| output.waits.is_none());
     let kind = match output.waits {
-        Some(question) => EventKind::Suspension { call, question: *question, expires: active.ctx().question_expires() },
+        Some(question) => active.ctx().suspension(call, *question, None).await?,
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
     active.write([kind]).await?;

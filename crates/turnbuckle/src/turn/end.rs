@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use super::active::{ActiveTurn, Interrupt, Write};
 use super::state::{OpenTurn, Verdict};
 use crate::agent::Agent;
-use crate::event::{Cause, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
+use crate::event::{Cause, EventKind, Evidence, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
 use crate::hook::call::HookCaller;
 use crate::hook::{AfterAgent, AfterAgentContext, HookEntry, OnFailure, OnStop, OnStopContext, Point, ToolTrace};
 use crate::id::ConversationId;
@@ -144,13 +144,12 @@ fn overruled(active: &mut ActiveTurn, refusals: &[Refusal]) -> bool {
 
 async fn pause(active: &mut ActiveTurn, pauses: Vec<(Text, Text)>) -> Result<(), Interrupt> {
     let ctx = active.ctx().clone();
-    let expires = ctx.question_expires();
-    let ask = |(hook, reason)| EventKind::Suspension {
-        call: ctx.services.ids.mint("pause_").into(),
-        question: Question::Pause { hook, reason },
-        expires,
-    };
-    Ok(active.write(pauses.into_iter().map(ask)).await?)
+    let mut write = active.new_write();
+    for (hook, reason) in pauses {
+        let call = ctx.services.ids.mint("pause_").into();
+        write.push(ctx.suspension(call, Question::Pause { hook, reason }, None).await?);
+    }
+    Ok(active.append(write).await?)
 }
 
 /// The tools of this turn, in call order.
@@ -303,6 +302,7 @@ fn close_calls(active: &ActiveTurn, verdict: &Verdict, write: &mut Write) {
         decision: Resolved::Cancelled,
         by: verdict.by.clone().unwrap_or(Author::System(SystemAuthor::Program)),
         reason: None,
+        evidence: Evidence::default(),
     }));
     write.extend(turn.calls.iter().map(|(call, open)| {
         let text = match (verdict.outcome, open.started) {

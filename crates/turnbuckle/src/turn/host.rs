@@ -78,6 +78,8 @@ pub(crate) struct AnswerOrder {
     pub(crate) digest: Option<Text>,
     /// Who gives it.
     pub(crate) from: Actor,
+    /// How it came, if not through a program of Turnbuckle.
+    pub(crate) via: Option<Text>,
     /// Whether it is only written down: then the turn is not carried on here, unless it runs already.
     pub(crate) record_only: bool,
     /// When it was given. It counts if the question was open then, even if it is taken up later.
@@ -116,6 +118,12 @@ pub(crate) enum AnswerError {
     /// It is not an answer to this kind of question.
     #[error("{0}")]
     Unfit(Text),
+    /// Who gives it may not.
+    #[error("{who} may answer this")]
+    Forbidden {
+        /// Who may.
+        who: Text,
+    },
     /// The agent has changed since the turn began, and would carry it on without something it began with.
     #[error("{0}")]
     Left(LeftTurn),

@@ -15,7 +15,7 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::limits::RemainingBudget;
 use crate::message::{Content, Injection, Reply, Text};
 use crate::model::Request;
-use crate::scope::{Author, PermissionMode, Scope};
+use crate::scope::{Actor, Author, PermissionMode, Scope};
 use crate::store::Answer;
 
 /// The turn, as hooks and tools see it. Cheap to clone.
@@ -42,7 +42,11 @@ pub(crate) struct TurnView {
 pub(crate) struct InTool {
     pub(crate) call: CallId,
     pub(crate) approved_by: Option<Author>,
+    /// Everyone who approved the call.
+    pub(crate) approvals: Vec<Author>,
     pub(crate) answer: Option<Answer>,
+    /// Who gave the answer, or the approvals, with their roles.
+    pub(crate) answered_by: Vec<Actor>,
     /// How many answers the call was given, this one included.
     pub(crate) answers: usize,
 }
@@ -112,6 +116,11 @@ impl Turn {
     /// Who approved the call, inside a tool. The tool itself runs with the requester's scope.
     pub fn approved_by(&self) -> Option<&Author> {
         self.in_tool.as_ref()?.approved_by.as_ref()
+    }
+
+    /// Everyone who approved the call, inside a tool: several where several must.
+    pub fn approvals(&self) -> &[Author] {
+        self.in_tool.as_ref().map_or(&[], |tool| &tool.approvals)
     }
 
     /// What was answered, inside a tool that returned [`Output::wait`](crate::tool::Output::wait) before.

@@ -49,6 +49,7 @@ fn started(id: &str) -> EventKind {
         arguments: json!({}).into(),
         digest: turnbuckle::event::CallDigest::from(Arc::<str>::from("d")),
         approved_by: None,
+        approvals: Vec::new(),
     }
 }
 
@@ -57,7 +58,7 @@ fn result(id: &str) -> EventKind {
 }
 
 fn asked(id: &str, question: Question) -> EventKind {
-    EventKind::Suspension { call: id.into(), question, expires: Timestamp::default() }
+    EventKind::Suspension { call: id.into(), question, expires: Timestamp::default(), rule: None }
 }
 
 fn approval(tool: Option<&str>) -> Question {
@@ -71,7 +72,13 @@ fn approval(tool: Option<&str>) -> Question {
 }
 
 fn resolved(id: &str, decision: Resolved) -> EventKind {
-    EventKind::Resolution { call: id.into(), decision, by: Author::System(SystemAuthor::Expiry), reason: None }
+    EventKind::Resolution {
+        call: id.into(),
+        decision,
+        by: Author::System(SystemAuthor::Expiry),
+        reason: None,
+        evidence: Default::default(),
+    }
 }
 
 fn feedback(text: &str) -> EventKind {

@@ -1,6 +1,8 @@
 //! Promises of the runtime, one file each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+mod access;
+mod approving;
 mod ask_model;
 mod asking;
 mod at_rest;

@@ -273,7 +273,7 @@ fn no_doc_comment_is_a_single_word() -> io::Result<()> {
 const LAYERS: &[&[&str]] = &[
     &["id", "clock", "point", "scope", "json_schema"],
     &["message", "call_map"],
-    &["record", "limits", "digest", "output_schema", "agent_parts"],
+    &["record", "limits", "digest", "output_schema", "agent_parts", "access"],
     &["event"],
     &["model", "store", "feed"],
     &["context", "report"],

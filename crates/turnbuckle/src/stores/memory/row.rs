@@ -1,15 +1,16 @@
 //! One conversation in memory, and the rules that a database keeps by its rows.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::access::{AnswerRule, may_store_answer};
 use crate::clock::Timestamp;
 use crate::context::tokens;
 use crate::event::{Event, EventKind};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
-use crate::scope::Actor;
+use crate::scope::{Actor, Author};
 use crate::store::{
     Batch, ConversationStatus, ConversationSummary, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
     MAX_INBOX, Scratch, ScratchWrite, StoreError, Totals,
@@ -21,7 +22,7 @@ pub(super) struct Row {
     pub(super) totals: Totals,
     pub(super) inbox: Vec<InboxItem>,
     /// Calls that wait for an answer.
-    asked: BTreeSet<CallId>,
+    asked: BTreeMap<CallId, AskedQuestion>,
     pub(super) scratch: Option<Scratch>,
     /// By write.
     pub(super) records: Vec<(TurnId, Vec<Record>)>,
@@ -42,6 +43,14 @@ pub(super) struct HeldJob {
     held: Option<Timestamp>,
 }
 
+/// A question without an answer.
+pub(super) struct AskedQuestion {
+    /// Who may answer, and how many must.
+    rule: Option<Arc<AnswerRule>>,
+    /// Who approved so far.
+    approved: Vec<Author>,
+}
+
 impl HeldJob {
     fn is_due(&self, now: Timestamp) -> bool {
         self.job.due.is_some_and(|due| due <= now) && self.held.is_none_or(|until| until <= now)
@@ -55,7 +64,7 @@ impl Row {
             log: Vec::with_capacity(8),
             totals: Totals::default(),
             inbox: Vec::new(),
-            asked: BTreeSet::new(),
+            asked: BTreeMap::new(),
             scratch: None,
             records: Vec::new(),
             jobs: Vec::new(),
@@ -128,7 +137,18 @@ impl Row {
 
     fn note_question(&mut self, kind: &EventKind) {
         match kind {
-            EventKind::Suspension { call, .. } => drop(self.asked.insert(call.clone())),
+            EventKind::Suspension { call, rule, .. } => {
+                let asked = AskedQuestion { rule: rule.clone(), approved: Vec::new() };
+                self.asked.insert(call.clone(), asked);
+            }
+            EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
+                if let Some(asked) = self.asked.get_mut(call) {
+                    if evidence.arguments.is_some() {
+                        asked.approved.clear();
+                    }
+                    asked.approved.push(by.clone());
+                }
+            }
             EventKind::Resolution { call, .. } | EventKind::ToolResult { call, .. } => drop(self.asked.remove(call)),
             EventKind::TurnEnded(_) => self.asked.clear(),
             _ => {}
@@ -142,10 +162,13 @@ impl Row {
             return Err(StoreError::Full { id: id.clone() });
         }
         if let Some(call) = item.answers() {
-            if !self.asked.contains(call) {
+            let Some(asked) = self.asked.get(call) else {
                 return Err(StoreError::NotAsked { id: id.clone(), call: call.clone() });
-            }
-            if self.inbox.iter().any(|other| other.answers() == Some(call)) {
+            };
+            let waiting = self.inbox.iter().filter(|other| other.answers() == Some(call));
+            let waiting: Vec<_> = waiting.map(|other| (other.from.author(), other.is_plain_approval())).collect();
+            let answer = (&item.from.author(), item.is_plain_approval());
+            if !may_store_answer(asked.rule.as_deref(), &asked.approved, &waiting, answer) {
                 return Err(StoreError::AlreadyAnswered { id: id.clone(), call: call.clone() });
             }
         }

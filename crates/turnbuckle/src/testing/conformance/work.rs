@@ -3,7 +3,8 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::event::{Question, Resolved};
+use crate::access::AnswerRule;
+use crate::event::{Evidence, Question, Resolved};
 use crate::store::Answer;
 
 /// The next job for a process that has all hooks of these tests.
@@ -53,14 +54,20 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
     let (id, epoch) = opened(&store).await;
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
-    let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE) };
+    let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule: None };
     let by = Author::User("ann".into());
-    let resolved = |decision| EventKind::Resolution { call: "c1".into(), decision, by: by.clone(), reason: None };
+    let resolved = |decision| EventKind::Resolution {
+        call: "c1".into(),
+        decision,
+        by: by.clone(),
+        reason: None,
+        evidence: Default::default(),
+    };
     let answer = |item: &str| InboxItem {
         id: item.into(),
         from: ann(),
         at: NOW,
-        kind: InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None },
+        kind: InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None },
     };
     let is_not_asked = |told: Result<(), StoreError>| matches!(told, Err(StoreError::NotAsked { .. }));
     let is_answered = |told: Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
@@ -76,6 +83,35 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
     store.append(Batch { take: &taken, ..batch(&id, epoch, 1, &approved) }).await.unwrap();
     assert!(is_not_asked(store.deliver(&id, answer("l3")).await), "the question has its answer");
     assert!(store.inbox(&id, InboxFilter::All).await.unwrap().is_empty());
+}
+
+pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_users(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
+    let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
+    let rule = Some(Arc::new(AnswerRule { n: 2, roles: vec!["manager".into()], ..AnswerRule::default() }));
+    let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
+    let answer = |item: &str, user: &str, answer| {
+        let from = Actor::User { id: user.into(), roles: Arc::new([]) };
+        let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None };
+        store.deliver(&id, InboxItem { id: item.into(), from, at: NOW, kind })
+    };
+    let is_answered = |told: Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
+    store.append(batch(&id, epoch, 0, &[event(1, asked)])).await.unwrap();
+    answer("l1", "mia", Answer::Approve).await.unwrap();
+    assert!(is_answered(answer("l2", "mia", Answer::Approve).await), "the same user twice is one approval");
+    answer("l3", "max", Answer::Approve).await.unwrap();
+    assert!(is_answered(answer("l4", "moe", Answer::Approve).await), "two are enough");
+    assert!(is_answered(answer("l5", "moe", Answer::Deny(None)).await), "and settle it");
+    // The first of them is taken into the log, and leaves the question open.
+    let evidence = Evidence { open: true, ..Evidence::default() };
+    let (decision, by) = (Resolved::Approved, Author::User("mia".into()));
+    let open = event(2, EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence });
+    let taken = ["l1".into(), "l3".into()];
+    store.append(Batch { take: &taken, ..batch(&id, epoch, 1, &[open]) }).await.unwrap();
+    assert!(is_answered(answer("l6", "mia", Answer::Approve).await), "she has approved, as the log says");
+    answer("l7", "moe", Answer::Deny(None)).await.unwrap();
+    assert!(is_answered(answer("l8", "max", Answer::Approve).await), "a denial ends it");
 }
 
 pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Verdict;
+use crate::access::AnswerRule;
 use crate::call_map::CallMap;
 use crate::clock::Timestamp;
-use crate::event::{Cause, Event, EventKind, Executor, Outcome, Question, Refusal, Resolved};
+use crate::event::{Cause, Event, EventKind, Evidence, Executor, Outcome, Question, Refusal, Resolved};
 use crate::id::{CallId, TurnId};
 use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall, Usage};
@@ -58,6 +59,8 @@ pub(crate) struct OpenCall {
     pub(crate) started: bool,
     /// Who allowed it.
     pub(crate) approved_by: Option<Author>,
+    /// Everyone who approved it.
+    pub(crate) approvals: Vec<Author>,
     /// The last question about it. In a box: few calls are asked about, and calls are moved often.
     pub(crate) question: Option<Box<OpenQuestion>>,
     /// How many questions that its tool asked were answered.
@@ -77,8 +80,24 @@ pub(crate) struct OpenQuestion {
     pub(crate) call: CallId,
     pub(crate) question: Question,
     pub(crate) expires: Timestamp,
+    /// Who may answer, if there is a rule for it.
+    pub(crate) rule: Option<Arc<AnswerRule>>,
+    /// Who approved, in order. Of these arguments: changed ones void earlier approvals.
+    pub(crate) approvals: Vec<Author>,
+    /// Who put other arguments in the place of those asked about.
+    pub(crate) edited_by: Option<Author>,
     pub(crate) answer: Option<(Resolved, Author)>,
     pub(crate) reason: Option<Text>,
+}
+
+impl OpenQuestion {
+    /// Notes one approval. Arguments that the approver changed are what is asked about from now on.
+    fn approve(&mut self, by: &Author, evidence: &Evidence) {
+        if evidence.arguments.is_some() {
+            self.edited_by = Some(by.clone());
+        }
+        self.question.note_approval(by, evidence, &mut self.approvals);
+    }
 }
 
 impl OpenTurn {
@@ -186,27 +205,31 @@ impl OpenTurn {
                         executor: *executor,
                         started: false,
                         approved_by: None,
+                        approvals: Vec::new(),
                         question: None,
                         answers: 0,
                     },
                 );
                 self.asking -= usize::from(replaced.is_some_and(|open| !open.can_go_on()));
             }
-            EventKind::ToolStarted { call, arguments, approved_by, .. } => {
+            EventKind::ToolStarted { call, arguments, approved_by, approvals, .. } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     self.asking -= usize::from(!open.can_go_on());
                     open.started = true;
                     open.question = None;
                     open.call.arguments = arguments.clone();
                     open.approved_by = approved_by.clone();
+                    open.approvals.clone_from(approvals);
                 }
             }
             EventKind::ToolResult { call, .. } => {
                 let removed = self.calls.remove(call);
                 self.asking -= usize::from(removed.is_some_and(|open| !open.can_go_on()));
             }
-            EventKind::Suspension { call, question, expires } => self.ask(call, question, *expires),
-            EventKind::Resolution { call, decision, by, reason } => self.answer(call, *decision, by, reason),
+            EventKind::Suspension { call, question, expires, rule } => self.ask(call, question, *expires, rule),
+            EventKind::Resolution { call, decision, by, reason, evidence } => {
+                self.answer(call, (*decision, by), reason, evidence);
+            }
             EventKind::StopFeedback { refusals } => {
                 self.spoke = false;
                 self.questions.clear();
@@ -218,9 +241,17 @@ impl OpenTurn {
         }
     }
 
-    fn ask(&mut self, call: &CallId, question: &Question, expires: Timestamp) {
-        let asked =
-            OpenQuestion { call: call.clone(), question: question.clone(), expires, answer: None, reason: None };
+    fn ask(&mut self, call: &CallId, question: &Question, expires: Timestamp, rule: &Option<Arc<AnswerRule>>) {
+        let asked = OpenQuestion {
+            call: call.clone(),
+            question: question.clone(),
+            expires,
+            rule: rule.clone(),
+            approvals: Vec::new(),
+            edited_by: None,
+            answer: None,
+            reason: None,
+        };
         match self.calls.get_mut(call) {
             Some(open) => {
                 self.asking += usize::from(open.can_go_on());
@@ -236,7 +267,24 @@ impl OpenTurn {
         }
     }
 
-    fn answer(&mut self, call: &CallId, decision: Resolved, by: &Author, reason: &Option<Text>) {
+    fn answer(
+        &mut self,
+        call: &CallId,
+        (decision, by): (Resolved, &Author),
+        reason: &Option<Text>,
+        evidence: &Evidence,
+    ) {
+        if decision == Resolved::Approved {
+            if let Some(question) = self.open_question(call) {
+                question.approve(by, evidence);
+            }
+            if let (Some(edited), Some(open)) = (&evidence.arguments, self.calls.get_mut(call)) {
+                open.call.arguments.clone_from(edited);
+            }
+        }
+        if evidence.open {
+            return;
+        }
         if let Some(open) = self.calls.get_mut(call) {
             open.answers += usize::from(open.started);
             self.asking -= usize::from(!open.can_go_on());

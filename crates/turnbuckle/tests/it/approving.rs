@@ -1,0 +1,266 @@
+//! Who may approve which call, how many must, and with which arguments.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use turnbuckle::access::{ApproveRule, RoleAccess};
+use turnbuckle::conversation::{Conversations, ConversationsBuilder, ResolveError, TurnHandle};
+use turnbuckle::event::{EventKind, Outcome, Resolved};
+use turnbuckle::hook::*;
+use turnbuckle::id::SystemIds;
+use turnbuckle::message::ToolCall;
+use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::scope::Author;
+use turnbuckle::store::{Answer, LEASE};
+use turnbuckle::testing::{PausedClock, Rig};
+use turnbuckle::tools::SubAgent;
+use turnbuckle::{Agent, BoxError, Scope, Turn, TurnStatus};
+
+use crate::access::{Paid, ann, process, roles, support, user, waiting};
+use crate::kit::assert_valid;
+use crate::meddled::Meddled;
+
+fn rule(by: &[&str], not_requester: bool, n: u32) -> RoleAccess {
+    let by = by.iter().map(|role| (*role).into()).collect();
+    RoleAccess { approve: vec![ApproveRule { tool: "refund".into(), by, not_requester, n }], ..RoleAccess::default() }
+}
+
+fn resolutions(log: &[Arc<turnbuckle::event::Event>]) -> Vec<(Resolved, Author, bool)> {
+    let of = |kind: &EventKind| match kind {
+        EventKind::Resolution { decision, by, evidence, .. } => Some((*decision, by.clone(), evidence.open)),
+        _ => None,
+    };
+    log.iter().filter_map(|event| of(&event.kind)).collect()
+}
+
+async fn resolve(rig: &Rig, call: &str, answer: Answer, scope: Scope) -> Result<TurnHandle, ResolveError> {
+    rig.conversations.resolve(&rig.id, &call.into(), answer, None, scope).await
+}
+
+fn by(id: &str) -> Author {
+    Author::User(id.into())
+}
+
+#[tokio::test]
+async fn two_different_managers_must_approve_and_the_requester_is_none_of_them() {
+    let paid = Paid::default();
+    let (_, _, mut rig) = waiting(&paid, rule(&["manager"], true, 2)).await;
+    let approve = |scope: Scope| resolve(&rig, "c1", Answer::Approve, scope);
+    assert!(matches!(approve(ann()).await, Err(ResolveError::Forbidden { .. })), "the owner has no such role");
+    let requester = approve(ann().role("manager")).await;
+    assert!(matches!(requester, Err(ResolveError::Forbidden { .. })), "{requester:?}");
+    let first = approve(user("mia", "manager")).await.unwrap().wait().await.unwrap();
+    let TurnStatus::Waiting(pending) = first else { panic!("one approval was enough") };
+    assert_eq!(pending[0].approvals, [by("mia")]);
+    let twice = approve(user("mia", "manager")).await;
+    assert!(matches!(twice, Err(ResolveError::Stale { .. })), "{twice:?}");
+    let second = approve(user("max", "manager")).await.unwrap().wait().await.unwrap();
+    assert!(matches!(second, TurnStatus::Ended(ended) if ended.outcome == Outcome::Completed));
+    rig.settle().await;
+    let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
+    assert_valid(&log);
+    let approved = Resolved::Approved;
+    assert_eq!(resolutions(&log), [(approved, by("mia"), true), (approved, by("max"), false)]);
+    let started = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolStarted { approved_by, approvals, .. } => Some((approved_by.clone(), approvals.clone())),
+        _ => None,
+    });
+    assert_eq!(started.unwrap(), (Some(by("max")), vec![by("mia"), by("max")]));
+    assert_eq!(paid.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn one_denial_ends_a_question_that_needs_two_approvals() {
+    let paid = Paid::default();
+    let (_, _, rig) = waiting(&paid, rule(&["manager"], false, 2)).await;
+    let answer = |answer, scope: Scope| resolve(&rig, "c1", answer, scope);
+    answer(Answer::Approve, user("mia", "manager")).await.unwrap();
+    let denied = answer(Answer::Deny(Some("no".into())), user("max", "manager")).await.unwrap().wait().await.unwrap();
+    assert!(matches!(denied, TurnStatus::Ended(_)));
+    assert!(paid.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn processes_without_the_agent_or_its_rules_check_against_what_is_stored_with_the_question() {
+    let paid = Paid::default();
+    let (store, clock, _gone) = waiting(&paid, rule(&["manager"], true, 2)).await;
+    let desk = |builder: ConversationsBuilder| {
+        clock.advance(LEASE);
+        builder.clock(Arc::new(clock.clone())).ids(Arc::new(SystemIds::default())).build()
+    };
+    let id = "c_1".into();
+    let answer = |scope: Scope| {
+        let desk = desk(Conversations::without_agent(store.clone()));
+        let id: turnbuckle::ConversationId = "c_1".into();
+        async move { desk.answer(&id, &"c1".into(), Answer::Approve, None, scope).await }
+    };
+    let stranger = answer(Scope::user("bob")).await;
+    assert!(matches!(stranger, Err(ResolveError::NotFound { .. })), "{stranger:?}");
+    assert!(
+        matches!(answer(ann()).await, Err(ResolveError::Forbidden { .. })),
+        "the owner reads, and has no such role"
+    );
+    assert_eq!(
+        desk(Conversations::without_agent(store.clone())).pending(user("mia", "manager")).await.unwrap().len(),
+        1
+    );
+    answer(user("mia", "manager")).await.unwrap();
+    answer(user("max", "manager")).await.unwrap();
+    // The agent that carries the turn on has lost its rules: what is stored counts.
+    let mut own = process(support(&paid), &store, &clock, turnbuckle::access::OwnerOnly);
+    let turn = own.conversations.resume(&id, ann()).await.unwrap().unwrap();
+    own.follow(turn).await.unwrap();
+    assert_eq!(paid.lock().unwrap()[0].1, [by("mia"), by("max")]);
+}
+
+#[tokio::test]
+async fn a_rule_asks_for_approval_whatever_the_tool_the_agent_or_a_hook_says() {
+    struct Opens;
+    impl Hook for Opens {
+        async fn after_model(&self, _: &Turn, _: &Arc<turnbuckle::Reply>) -> Result<AfterModel, BoxError> {
+            Ok(AfterModel::Approve)
+        }
+    }
+    let paid = Paid::default();
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let rig = process(support(&paid).hook(Opens), &store, &clock, roles());
+    let free = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
+    assert!(matches!(free, TurnStatus::Ended(_)), "the hook opens the gate");
+    let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
+    let by_hook = |kind: &EventKind| matches!(kind, EventKind::ToolStarted { approved_by: Some(Author::Hook(hook)), .. } if &**hook == "opens");
+    assert!(log.iter().any(|event| by_hook(&event.kind)), "{log:#?}");
+
+    let rig = process(support(&paid).hook(Opens), &Meddled::shared(), &clock, rule(&["manager"], false, 1));
+    let held = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
+    assert!(matches!(held, TurnStatus::Waiting(_)), "and does not satisfy a rule: {held:?}");
+}
+
+/// At `before_tool`: what becomes of each amount.
+struct Judge;
+
+impl Hook for Judge {
+    async fn before_tool(&self, _: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
+        Ok(match call.arguments["euro"].as_i64().unwrap_or_default() {
+            1 => BeforeTool::Deny("too little".into()),
+            2 => BeforeTool::Ask("really two?".into()),
+            3 => BeforeTool::Rewrite(json!({"euro": 30})),
+            4 => BeforeTool::Halt("stop it".into()),
+            40 => BeforeTool::Rewrite(json!({"euro": 41})),
+            _ => BeforeTool::Continue,
+        })
+    }
+}
+
+/// What came of approving with these arguments.
+async fn edited(euro: Value) -> (Paid, Rig, Result<TurnStatus, ResolveError>) {
+    let paid = Paid::default();
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let rig = process(support(&paid).hook(Judge), &store, &clock, roles());
+    rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
+    let answer = Answer::ApproveWith(Arc::new(json!({"euro": euro})));
+    let status = match rig.conversations.resolve(&rig.id, &"c1".into(), answer, None, user("mia", "manager")).await {
+        Ok(handle) => Ok(handle.wait().await.unwrap()),
+        Err(error) => Err(error),
+    };
+    (paid, rig, status)
+}
+
+#[tokio::test]
+async fn edited_arguments_run_as_the_approvers_and_their_digest_is_of_what_runs() {
+    let (paid, rig, status) = edited(json!(7)).await;
+    assert!(matches!(status, Ok(TurnStatus::Ended(_))));
+    assert_eq!(paid.lock().unwrap()[0].0, json!({"euro": 7}));
+    let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
+    let resolved = log.iter().find_map(|event| match &event.kind {
+        EventKind::Resolution { by, evidence, .. } => Some((by.clone(), evidence.clone())),
+        _ => None,
+    });
+    let (by_whom, evidence) = resolved.unwrap();
+    let started = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolStarted { digest, arguments, .. } => Some((digest.text().clone(), arguments.clone())),
+        _ => None,
+    });
+    let (digest, arguments) = started.unwrap();
+    assert_eq!(by_whom, by("mia"));
+    assert_eq!(evidence.arguments.as_deref(), Some(&json!({"euro": 7})));
+    assert_eq!((evidence.digest, &*arguments), (Some(digest), &json!({"euro": 7})));
+}
+
+#[tokio::test]
+async fn edited_arguments_are_validated_and_judged_by_hooks_like_the_models_own() {
+    let (_, _, unfit) = edited(json!("many")).await;
+    assert!(matches!(unfit, Err(ResolveError::Unfit { .. })), "{unfit:?}");
+    let (paid, rig, denied) = edited(json!(1)).await;
+    assert!(matches!(denied, Ok(TurnStatus::Ended(_))));
+    assert!(
+        paid.lock().unwrap().is_empty()
+            && format!("{:?}", rig.conversations.log(&rig.id, ann()).await).contains("too little")
+    );
+    let (paid, _, asked) = edited(json!(2)).await;
+    assert!(matches!(asked, Ok(TurnStatus::Ended(_))), "an Ask counts as answered by the approver");
+    assert_eq!(paid.lock().unwrap().len(), 1);
+    let (_, _, halted) = edited(json!(4)).await;
+    assert!(matches!(halted, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Halted));
+}
+
+#[tokio::test]
+async fn a_rewrite_of_edited_arguments_is_shown_to_the_same_approver_once_more_and_only_once() {
+    let (paid, rig, status) = edited(json!(3)).await;
+    let Ok(TurnStatus::Waiting(pending)) = status else { panic!("{status:?}") };
+    let turnbuckle::event::Question::Approval { arguments, .. } = &pending[0].question else { panic!("{pending:?}") };
+    assert_eq!(**arguments, json!({"euro": 30}));
+    let approve = |answer, scope: Scope| resolve(&rig, "c1", answer, scope);
+    let other = approve(Answer::Approve, user("max", "manager")).await;
+    assert!(matches!(other, Err(ResolveError::Forbidden { .. })), "only the one who edited: {other:?}");
+    let again = Answer::ApproveWith(Arc::new(json!({"euro": 40})));
+    approve(again, user("mia", "manager")).await.unwrap().wait().await.unwrap();
+    assert!(paid.lock().unwrap().is_empty(), "a second rewrite ends it");
+
+    let (paid, rig, _) = edited(json!(3)).await;
+    let approved = resolve(&rig, "c1", Answer::Approve, user("mia", "manager"));
+    approved.await.unwrap().wait().await.unwrap();
+    assert_eq!(paid.lock().unwrap()[0].0, json!({"euro": 30}));
+}
+
+#[tokio::test]
+async fn changed_arguments_void_earlier_approvals() {
+    let paid = Paid::default();
+    let (_, _, rig) = waiting(&paid, rule(&["manager"], false, 2)).await;
+    let answer = |answer, scope: Scope| resolve(&rig, "c1", answer, scope);
+    answer(Answer::Approve, user("mia", "manager")).await.unwrap();
+    let edit = Answer::ApproveWith(Arc::new(json!({"euro": 6})));
+    let status = answer(edit, user("max", "manager")).await.unwrap().wait().await.unwrap();
+    let TurnStatus::Waiting(pending) = status else { panic!("mia approved other arguments") };
+    assert_eq!(pending[0].approvals, [by("max")]);
+    answer(Answer::Approve, user("mia", "manager")).await.unwrap().wait().await.unwrap();
+    assert_eq!(*paid.lock().unwrap(), [(json!({"euro": 6}), vec![by("max"), by("mia")])]);
+}
+
+#[tokio::test]
+async fn approvals_of_a_sub_agents_call_are_given_in_the_names_of_those_who_gave_them() {
+    let paid = Paid::default();
+    let script = Script::of([ScriptReply::calls("s1", "support", json!({"task": "pay"})), ScriptReply::says("ok")]);
+    let boss = Agent::builder("boss", script).tool(SubAgent::new(support(&paid).build().unwrap(), "Pays."));
+    let rig = process(boss, &Meddled::shared(), &PausedClock::default(), rule(&["manager"], true, 2));
+    assert!(matches!(rig.conversations.turn(&rig.id, "go", ann()).await.unwrap(), TurnStatus::Waiting(_)));
+    let approve = |scope: Scope| resolve(&rig, "s1", Answer::Approve, scope);
+    assert!(matches!(approve(ann().role("manager")).await, Err(ResolveError::Forbidden { .. })));
+    approve(user("mia", "manager")).await.unwrap();
+    let ended = approve(user("max", "manager")).await.unwrap().wait().await.unwrap();
+    assert!(matches!(ended, TurnStatus::Ended(ended) if ended.text() == "ok"));
+    assert_eq!(paid.lock().unwrap()[0].1, [by("mia"), by("max")]);
+    let child = rig.conversations.log(&rig.id.child(&"s1".into()), ann()).await.unwrap();
+    assert_eq!(resolutions(&child).len(), 2);
+}
+
+#[tokio::test]
+async fn the_log_says_how_an_answer_came_if_not_through_a_door_of_ours() {
+    let paid = Paid::default();
+    let (_, _, rig) = waiting(&paid, roles()).await;
+    let mia = user("mia", "manager").via("link");
+    rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, mia).await.unwrap();
+    let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
+    let json = log.iter().map(|event| serde_json::to_value(&**event).unwrap());
+    let resolution = json.into_iter().find(|event| event["type"] == "resolution").unwrap();
+    assert_eq!((&resolution["by"], &resolution["via"]), (&json!({"user": "mia"}), &json!("link")));
+}
