@@ -10,7 +10,7 @@ use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
     Batch, Claim, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
-    JobSelector, Lease, Scratch, ScratchWrite, Store, StoreFuture,
+    JobSelector, Lease, Scratch, ScratchWrite, StandingApproval, Store, StoreFuture,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -286,6 +286,18 @@ impl<S: Store> Store for Taped<S> {
     }
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
+    }
+    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
+        self.store.add_standing(approval)
+    }
+    fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
+        self.store.standing()
+    }
+    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.store.use_standing(id, now)
+    }
+    fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
+        self.store.revoke_standing(id)
     }
     fn is_durable(&self) -> bool {
         self.store.is_durable()

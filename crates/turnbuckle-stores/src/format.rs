@@ -9,7 +9,7 @@ use serde_json::Value;
 use turnbuckle::Actor;
 use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{InboxItem, Job, Scratch};
+use turnbuckle::store::{InboxItem, Job, Scratch, StandingApproval};
 
 use crate::json::parsed;
 
@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     Scratch,
     Records,
     Job,
+    Standing,
 }
 
 /// Brings a body from one format to the next.
@@ -65,6 +66,9 @@ impl Stored for Scratch {
 }
 impl Stored for Vec<Record> {
     const KIND: Kind = Kind::Records;
+}
+impl Stored for StandingApproval {
+    const KIND: Kind = Kind::Standing;
 }
 impl Stored for Job {
     const KIND: Kind = Kind::Job;

@@ -11,6 +11,7 @@ use serde_json::Value;
 pub use crate::agent_parts::{AgentParts, HookPart, MissingPart};
 pub use build::{AgentBuilder, BuildError, NamedBy};
 
+use crate::event::StandingBasis;
 use crate::hook::{HookEntry, OnFailure, Point};
 use crate::id::NameMap;
 use crate::json_schema::JsonSchema;
@@ -63,6 +64,8 @@ pub(crate) struct CompiledTool {
     pub(crate) schema: JsonSchema,
     /// Whether a person must allow each call: the tool says so, or the agent's builder.
     pub(crate) approval: Approval,
+    /// What a standing approval of a call is bound to.
+    pub(crate) standing: Arc<StandingBasis>,
 }
 
 impl CompiledTool {
@@ -257,6 +260,7 @@ impl Agent {
             tool: tool(&compiled.tool),
             schema: compiled.schema.clone(),
             approval: compiled.approval,
+            standing: compiled.standing.clone(),
         };
         let AgentParts { tools, sub_agents, started_with, .. } = (*inner.parts).clone();
         let parts = Arc::new(AgentParts { tools, hooks: hook_parts(&hooks), sub_agents, started_with });

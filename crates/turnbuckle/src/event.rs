@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::question::{Evidence, Question, Resolved};
+pub use self::question::{Evidence, Question, Resolved, StandingBasis};
 use crate::access::AnswerRule;
 use crate::clock::Timestamp;
 pub use crate::digest::CallDigest;

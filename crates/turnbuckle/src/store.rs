@@ -6,6 +6,7 @@
 mod inbox;
 mod job;
 mod scratch;
+mod standing;
 
 use std::fmt;
 use std::future::{Future, Ready, ready};
@@ -17,6 +18,8 @@ use std::time::Duration;
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
 pub use scratch::{Answer, PendingReply, Regeneration, Scratch};
+pub(crate) use standing::StandingRequest;
+pub use standing::{ArgumentMatch, MustBe, StandingApproval};
 
 use crate::BoxFuture;
 use crate::clock::Timestamp;
@@ -150,6 +153,19 @@ pub trait Store: Send + Sync + 'static {
 
     /// All conversations, the newest first.
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>>;
+
+    /// Keeps a standing approval.
+    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()>;
+
+    /// All standing approvals, the oldest first; also those that have expired or are used up, until they are revoked.
+    fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>>;
+
+    /// Uses a standing approval once, if it is there, has not expired and may still be used. It is counted before the call
+    /// runs, so that a limited one is never used more often than it says.
+    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool>;
+
+    /// Removes a standing approval. False if there is none of this id.
+    fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool>;
 
     /// Whether what is written outlives the process.
     fn is_durable(&self) -> bool;

@@ -47,6 +47,9 @@ pub struct Spec {
     /// The agent inside, if the tool is a sub-agent: its turns are cancelled with the call, and its hooks do the jobs
     /// that its turns left.
     pub sub_agent: Option<Agent>,
+    /// The parts of the arguments by which a standing approval knows a call again, as JSON pointers: `/path` of a file
+    /// tool, so that an approval of one file covers whatever is written into it. Empty: all arguments must be the same.
+    pub standing_by: Vec<Text>,
 }
 
 impl Spec {
@@ -65,6 +68,7 @@ impl Spec {
             timeout: Duration::from_secs(120),
             needs_user: false,
             sub_agent: None,
+            standing_by: Vec::new(),
         }
     }
 }

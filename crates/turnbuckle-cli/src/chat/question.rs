@@ -125,6 +125,7 @@ mod tests {
             digest: "d".into(),
             why: None,
             again: false,
+            standing: None,
         }
     }
 

@@ -31,6 +31,7 @@ mod read_connection;
 mod readers;
 mod rows;
 mod schema;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -44,7 +45,7 @@ use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::{
     Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Scratch,
-    Store, StoreError, StoreFuture,
+    StandingApproval, Store, StoreError, StoreFuture,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -58,6 +59,7 @@ use process::Process;
 use read_connection::ReadConnection;
 use readers::Readers;
 use rows::OwnedBatch;
+use standing::StandingRow;
 use writer::{Shared, Writer};
 
 /// Conversations in a SQLite file. Clones share one writer's thread and two readers' threads. Dropping the last clone blocks
@@ -291,6 +293,27 @@ impl Store for SqliteStore {
                 }
             }
         })
+    }
+
+    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
+            let row = StandingRow::of(&approval)?;
+            self.write("storing a standing approval", move |db| row.add(db)).await
+        })
+    }
+
+    fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
+        StoreFuture::later(self.inner.readers.read("reading standing approvals", standing::standing))
+    }
+
+    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
+        let id = id.to_owned();
+        StoreFuture::later(self.write("using a standing approval", move |db| standing::use_once(db, &id, now)))
+    }
+
+    fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
+        let id = id.to_owned();
+        StoreFuture::later(self.write("revoking a standing approval", move |db| standing::revoke(db, &id)))
     }
 
     fn is_durable(&self) -> bool {

@@ -17,7 +17,8 @@ const APPLICATION: i32 = 0x5462_4B6C;
 /// How long a connection waits for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The step at index `n` brings schema version `n` to `n + 1`. Never edited once released.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql"), include_str!("v4.sql")];
 /// The oldest version that can be read without being migrated: later steps only added what reading does not use.
 const OLDEST_READABLE: i64 = 2;
 

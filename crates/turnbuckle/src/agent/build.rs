@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Agent, AgentParts, Chains, CompiledTool, Inner, hook_parts};
 use crate::context::tokens;
-use crate::event::Executor;
+use crate::event::{Executor, StandingBasis};
 use crate::hook::{HookEntry, Point, Release};
 use crate::id::NameMap;
 use crate::json_schema::{JsonSchema, SchemaError};
@@ -300,7 +300,10 @@ impl AgentBuilder {
             check_approval(spec, approval)?;
             let schema = JsonSchema::compile_object(&spec.definition.parameters)
                 .map_err(|source| BuildError::BadSchema { tool: name.clone(), source })?;
-            if tools.insert(name.clone(), CompiledTool { tool: tool.clone(), schema, approval }).is_some() {
+            let definition = crate::digest::of(&serde_json::json!(spec.definition));
+            let standing = Arc::new(StandingBasis { definition, arguments: spec.standing_by.clone() });
+            let compiled = CompiledTool { tool: tool.clone(), schema, approval, standing };
+            if tools.insert(name.clone(), compiled).is_some() {
                 return Err(BuildError::DuplicateTool { tool: name });
             }
         }

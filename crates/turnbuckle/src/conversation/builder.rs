@@ -10,6 +10,7 @@ use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
 use crate::clock::{Clock, SystemClock};
 use crate::id::{Ids, SystemIds};
+use crate::message::Text;
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::Store;
 use crate::turn::{ChangedAgentPolicy, LeftTurn, OnChangedAgent, Services};
@@ -25,6 +26,7 @@ pub struct ConversationsBuilder {
     background_hooks: bool,
     scope_source: Option<Arc<ScopeSource>>,
     max_idle: usize,
+    project: Text,
     access: Arc<dyn Access>,
     on_changed_agent: Arc<ChangedAgentPolicy>,
 }
@@ -40,6 +42,7 @@ impl ConversationsBuilder {
             background_hooks: true,
             scope_source: None,
             max_idle: 1024,
+            project: "".into(),
             access: Arc::new(OwnerOnly),
             on_changed_agent: Arc::new(|_| OnChangedAgent::Leave),
         }
@@ -88,6 +91,13 @@ impl ConversationsBuilder {
         self
     }
 
+    /// The project that the conversations are about: a standing approval holds only in the project that it was given in.
+    /// Default: an empty name.
+    pub fn project(mut self, project: impl Into<Text>) -> Self {
+        self.project = project.into();
+        self
+    }
+
     /// What becomes of an open turn that began with tools or blocking hooks which the agent lacks by now. Asked for turns
     /// of an agent of the same name only: a turn of another agent is always left. Default: it is left, and
     /// [`Conversations::accept_changes`] can insist.
@@ -105,6 +115,7 @@ impl ConversationsBuilder {
             ids: self.ids,
             permission_mode: self.permission_mode,
             background_hooks: self.background_hooks,
+            project: self.project,
             access: self.access,
             on_changed_agent: self.on_changed_agent,
         };

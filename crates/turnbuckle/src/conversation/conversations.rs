@@ -764,7 +764,7 @@ impl Conversations {
 
     /// The conversation, if the actor may answer this call. The rule that is stored with the question decides alone; without
     /// one the access rules do. The system never answers.
-    async fn answerable(
+    pub(super) async fn answerable(
         &self,
         id: &ConversationId,
         call: &CallId,

@@ -22,6 +22,7 @@ mod outbox;
 mod read_back;
 mod runtime;
 mod shared;
+mod standing;
 mod supervise;
 mod waiters;
 
@@ -31,6 +32,7 @@ pub use error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, Sen
 pub use input::{UserInput, WhileBusy};
 pub(crate) use runtime::Runtime;
 pub use runtime::ScopeSource;
+pub use standing::Always;
 
 pub use crate::report::{TurnReport, TurnStatus};
 pub use crate::turn::{LeftReason, LeftTurn, OnChangedAgent, TurnError};

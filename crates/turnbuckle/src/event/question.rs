@@ -27,6 +27,9 @@ pub enum Question {
         /// Whether the call was started before and left no result: approved, it runs again.
         #[serde(default, skip_serializing_if = "is_false")]
         again: bool,
+        /// What a standing approval of this call would be bound to; `None` if none can answer it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        standing: Option<Arc<StandingBasis>>,
     },
     /// A person's answer is the result.
     Elicitation {
@@ -50,6 +53,16 @@ pub enum Question {
         /// The reason that was given.
         reason: Text,
     },
+}
+
+/// What a standing approval of a call would be bound to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandingBasis {
+    /// The digest of the tool's definition.
+    pub definition: Text,
+    /// Which parts of the arguments must stay the same, as JSON pointers. Empty: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Text>,
 }
 
 impl Question {

@@ -14,18 +14,24 @@ use crate::record::Record;
 use crate::scope::Actor;
 use crate::store::{
     Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, LEASE,
-    Scratch, Store, StoreError, StoreFuture,
+    Scratch, StandingApproval, Store, StoreError, StoreFuture,
 };
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     rows: Arc<Mutex<NameMap<ConversationId, Row>>>,
+    /// Standing approvals, the oldest first. Never locked together with `rows`.
+    standing: Arc<Mutex<Vec<StandingApproval>>>,
 }
 
 impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, NameMap<ConversationId, Row>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_standing(&self) -> MutexGuard<'_, Vec<StandingApproval>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<'a, T>(
@@ -168,6 +174,29 @@ impl Store for MemoryStore {
         let mut rows: Vec<_> = rows.iter().collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.made));
         StoreFuture::now(Ok(rows.into_iter().map(|(id, row)| row.listed(id)).collect()))
+    }
+
+    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
+        self.lock_standing().push(approval);
+        StoreFuture::now(Ok(()))
+    }
+
+    fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
+        StoreFuture::now(Ok(self.lock_standing().clone()))
+    }
+
+    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
+        let mut all = self.lock_standing();
+        let found = all.iter_mut().find(|approval| *approval.id == *id && approval.is_usable(now));
+        let used = found.map(|approval| approval.uses_left = approval.uses_left.map(|left| left.saturating_sub(1)));
+        StoreFuture::now(Ok(used.is_some()))
+    }
+
+    fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
+        let mut all = self.lock_standing();
+        let before = all.len();
+        all.retain(|approval| *approval.id != *id);
+        StoreFuture::now(Ok(all.len() < before))
     }
 
     fn is_durable(&self) -> bool {

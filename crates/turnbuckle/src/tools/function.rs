@@ -91,6 +91,13 @@ impl FunctionTool {
         self.spec.needs_user = true;
         self
     }
+    /// The parts of the arguments, as JSON pointers, by which a standing approval knows a call again. Without this all
+    /// arguments must be the same.
+    pub fn standing_by<P: Into<Text>>(mut self, pointers: impl IntoIterator<Item = P>) -> Self {
+        self.spec.standing_by = pointers.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// How long compaction keeps its results.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.spec.retention = retention;

@@ -289,7 +289,14 @@ async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, why: Text) -> Re
     let call: CallId = ctx.services.ids.mint("reply_").into();
     let shown = serde_json::json!({ "text": reply.content.text(), "calls": reply.calls });
     let digest = digest::of_call("", &shown, &ctx.conversation);
-    let question = Question::Approval { tool: None, arguments: Arc::new(shown), digest, why: Some(why), again: false };
+    let question = Question::Approval {
+        tool: None,
+        arguments: Arc::new(shown),
+        digest,
+        why: Some(why),
+        again: false,
+        standing: None,
+    };
     let attempt = active.reply.as_ref().map_or(1, ReplyStream::attempt);
     let told = active.reply.as_ref().is_some_and(|stream| stream.shown_content().is_some());
     active.scratch.edit().asked = Some(PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told });

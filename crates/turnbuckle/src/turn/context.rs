@@ -30,6 +30,8 @@ pub(crate) struct Services {
     pub(crate) permission_mode: PermissionMode,
     /// False if background hooks are not to be enqueued.
     pub(crate) background_hooks: bool,
+    /// The project that standing approvals are given for.
+    pub(crate) project: Text,
     /// Who may do what.
     pub(crate) access: Arc<dyn Access>,
     /// What becomes of an open turn whose agent has changed since it began.
@@ -159,7 +161,7 @@ impl TurnContext {
     }
 
     /// Puts the users into a rule that it knows only by their part: every process must be able to check it.
-    async fn completed(&self, mut rule: AnswerRule) -> Result<AnswerRule, StoreError> {
+    pub(crate) async fn completed(&self, mut rule: AnswerRule) -> Result<AnswerRule, StoreError> {
         if rule.owner {
             let root = self.conversation.root();
             let owner = self.store().owner(root.as_ref().unwrap_or(&self.conversation)).await?;

@@ -14,15 +14,23 @@ use super::view::{InTool, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
 use crate::digest::CallDigest;
-use crate::event::{EventKind, Executor, Outcome, Question, Resolved};
+use crate::event::{EventKind, Evidence, Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
 use crate::hook::{BeforeTool, HookFailure, OnFailure, Point, Record};
 use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, Author};
-use crate::store::{Answer, Scratch};
+use crate::store::{Answer, Scratch, StandingRequest};
 use crate::tool::{Approval, Effect, Output, Tool};
+
+/// A call of which is decided what becomes of it.
+pub(super) struct DecidedCall {
+    pub(super) call: CallId,
+    /// The use of a standing approval, which is written first.
+    pub(super) standing: Option<EventKind>,
+    pub(super) decision: CallDecision,
+}
 
 /// What becomes of a call.
 #[allow(clippy::large_enum_variant, reason = "most calls run, and a box for each would cost more than the space")]
@@ -49,7 +57,7 @@ pub(super) struct ReadyCall {
 pub(super) async fn decide(
     active: &mut ActiveTurn,
     calls: SmallVec<[OpenCall; 1]>,
-) -> (SmallVec<[(CallId, CallDecision); 1]>, Option<Interrupt>) {
+) -> (SmallVec<[DecidedCall; 1]>, Option<Interrupt>) {
     let answers = &active.scratch;
     let mut reviews: SmallVec<[CallReview<'_>; 1]> =
         calls.into_iter().map(|open| CallReview::new(&active.turn, answers, open)).collect();
@@ -62,7 +70,10 @@ pub(super) async fn decide(
         active.records.extend(review.records);
         interrupted = interrupted.or(review.halted.map(Interrupt::from));
         match decision {
-            Ok(decision) => decided.push((review.open.call.call, decision)),
+            Ok(decision) => {
+                let (call, standing) = (review.open.call.call, review.used);
+                decided.push(DecidedCall { call, standing, decision });
+            }
             Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
         }
     }
@@ -89,6 +100,8 @@ struct CallReview<'a> {
     approved: Option<Author>,
     /// Whether the log says that the call runs, and nothing was answered since.
     logged: bool,
+    /// Says which standing approval was used. It is written before what was decided.
+    used: Option<EventKind>,
     /// Set if a hook ends the turn here although the call has its result.
     halted: Option<Verdict>,
     records: Vec<Record>,
@@ -111,7 +124,7 @@ impl<'a> CallReview<'a> {
         let by = scratch.answered_by.iter().filter(|(call, _)| *call == open.call.call);
         let answered_by = by.map(|(_, actor)| actor.clone()).collect();
         let logged = open.started && open.question.is_none();
-        Self { turn, open, answer, answered_by, approved, logged, halted: None, records: Vec::new() }
+        Self { turn, open, answer, answered_by, approved, logged, used: None, halted: None, records: Vec::new() }
     }
 
     async fn decide(&mut self) -> Result<CallDecision, Interrupt> {
@@ -155,11 +168,54 @@ impl<'a> CallReview<'a> {
         let is_required = rule.as_ref().is_some_and(|rule| rule.required);
         let gated = is_required || (compiled.approval == Approval::Required && self.approved.is_none());
         if gated || !questions.is_empty() {
+            let is_limited = rule.as_ref().is_some_and(|rule| rule.n > 1 || rule.not_requester);
+            let basis = (questions.is_empty() && !is_limited).then(|| compiled.standing.clone());
+            if let Some(approvals) = self.standing_approval(basis.as_deref(), rule.as_ref()).await? {
+                return Ok(self.proceed(compiled, approvals));
+            }
             let why = (!questions.is_empty()).then(|| questions.join("; ").into());
-            return Ok(CallDecision::Suspend(self.approval(why), rule));
+            return Ok(CallDecision::Suspend(self.approval(why, basis), rule));
         }
         let approved = Approvals { last: self.approved.clone(), all: Vec::new() };
         Ok(self.proceed(compiled, approved))
+    }
+
+    /// Uses a standing approval for the call, if there is one. Who gave it must be someone who may approve the call.
+    async fn standing_approval(
+        &mut self,
+        basis: Option<&StandingBasis>,
+        rule: Option<&AnswerRule>,
+    ) -> Result<Option<Approvals>, Interrupt> {
+        let (ctx, call) = (&self.turn.ctx, &self.open.call);
+        let (Some(basis), Some(requester)) = (basis, ctx.scope.user_id()) else { return Ok(None) };
+        let request = StandingRequest {
+            agent: ctx.agent_name(),
+            tool: &call.name,
+            definition: &basis.definition,
+            arguments: &call.arguments,
+            project: &ctx.services.project,
+            requester,
+            now: ctx.clock().now(),
+        };
+        let rule = match rule {
+            Some(rule) => Some(ctx.completed(rule.clone()).await?),
+            None => None,
+        };
+        for approval in ctx.store().standing().await? {
+            let may_approve = rule.as_ref().is_none_or(|rule| rule.permits(&approval.by));
+            if may_approve && approval.covers(request) && ctx.store().use_standing(&approval.id, request.now).await? {
+                let by = approval.by.author();
+                let evidence = Evidence {
+                    digest: Some(self.digest().text().clone()),
+                    standing: Some(approval.id.clone()),
+                    ..Evidence::default()
+                };
+                let (call, decision) = (call.call.clone(), Resolved::Approved);
+                self.used = Some(EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence });
+                return Ok(Some(Approvals { last: Some(by.clone()), all: vec![by] }));
+            }
+        }
+        Ok(None)
     }
 
     /// Nothing stands in the way of the call: run it, or ask the person or client that runs it for its result.
@@ -217,9 +273,10 @@ impl<'a> CallReview<'a> {
         CallDigest::of_call(name.clone(), arguments.clone(), self.turn.ctx.conversation.clone())
     }
 
-    fn approval(&self, why: Option<Text>) -> Question {
+    fn approval(&self, why: Option<Text>, standing: Option<Arc<StandingBasis>>) -> Question {
         let ToolCall { name, arguments, .. } = self.open.call.clone();
-        Question::Approval { tool: Some(name), arguments, digest: self.digest().text().clone(), why, again: false }
+        let digest = self.digest().text().clone();
+        Question::Approval { tool: Some(name), arguments, digest, why, again: false, standing }
     }
 
     /// The call was started, and the process died before its result: the tool's effect policy decides.
@@ -235,7 +292,7 @@ impl<'a> CallReview<'a> {
             },
             Effect::Ask => {
                 let why = "it was started and left no result; may it run again?";
-                let mut question = self.approval(Some(why.into()));
+                let mut question = self.approval(Some(why.into()), None);
                 if let Question::Approval { again, .. } = &mut question {
                     *again = true;
                 }
@@ -312,7 +369,7 @@ impl<'a> CallReview<'a> {
         };
         let why = format!("a hook changed the arguments that {named} edited");
         let rule = AnswerRule::second_look(Text::from(&**user));
-        Ok(CallDecision::Suspend(self.approval(Some(why.into())), Some(rule)))
+        Ok(CallDecision::Suspend(self.approval(Some(why.into()), None), Some(rule)))
     }
 
     /// Whether an approval was asked for this tool, with these arguments, in this conversation.

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::active::{ActiveTurn, Interrupt};
 use super::answer;
 use super::context::TurnContext;
-use super::decide::{CallDecision, ReadyCall, decide};
+use super::decide::{CallDecision, DecidedCall, ReadyCall, decide};
 use super::host::AnswerOrder;
 use super::perform::{FinishedCall, perform};
 use super::state::{OpenCall, Verdict};
@@ -111,7 +111,8 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
         return Err(cause.into());
     }
     let mut write = active.new_write();
-    for (call, decision) in decided {
+    for DecidedCall { call, standing, decision } in decided {
+        write.extend(standing);
         match decision {
             // Nothing begins in a turn that is about to end.
             CallDecision::Run { .. } | CallDecision::Suspend(..) if interrupted.is_some() => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::access::{ApproveRule, RoleAccess};
-use turnbuckle::conversation::{Conversations, ConversationsBuilder, ResolveError, TurnHandle};
+use turnbuckle::conversation::{Always, Conversations, ConversationsBuilder, ResolveError, TurnHandle};
 use turnbuckle::event::{EventKind, Outcome, Resolved};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
@@ -14,9 +14,9 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::{Answer, LEASE};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tools::SubAgent;
-use turnbuckle::{Agent, BoxError, Scope, Turn, TurnStatus};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
 
-use crate::access::{Paid, ann, process, roles, support, user, waiting};
+use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
 use crate::kit::assert_valid;
 use crate::meddled::Meddled;
 
@@ -263,4 +263,101 @@ async fn the_log_says_how_an_answer_came_if_not_through_a_door_of_ours() {
     let json = log.iter().map(|event| serde_json::to_value(&**event).unwrap());
     let resolution = json.into_iter().find(|event| event["type"] == "resolution").unwrap();
     assert_eq!((&resolution["by"], &resolution["via"]), (&json!({"user": "mia"}), &json!("link")));
+}
+
+/// A process in a project, with the access rules of most tests here.
+fn in_project(agent: AgentBuilder, store: &Meddled, project: &str) -> Conversations {
+    let builder = Conversations::builder(agent.build().unwrap(), store.clone()).ids(Arc::new(SystemIds::default()));
+    builder.access(roles()).project(project.to_owned()).build()
+}
+
+/// A refund of these amounts, one a turn.
+fn clerk(paid: &Paid, name: &str, amounts: &[i64]) -> AgentBuilder {
+    let replies = amounts.iter().enumerate().flat_map(|(nth, euro)| {
+        let call = format!("c{}", nth + 1);
+        [ScriptReply::calls(&call, "refund", json!({"euro": euro, "note": nth})), ScriptReply::says("done")]
+    });
+    Agent::builder(name.to_owned(), Script::of(replies)).tool(refund(paid).standing_by(["/euro"]))
+}
+
+async fn is_asked(conversations: &Conversations, id: &str, scope: Scope) -> bool {
+    let id = id.into();
+    match conversations.turn(&id, "pay", scope.clone()).await.unwrap() {
+        TurnStatus::Ended(_) => false,
+        TurnStatus::Waiting(_) => {
+            conversations.cancel(&id, scope).await.unwrap();
+            true
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_standing_approval_covers_its_agent_tool_arguments_project_and_requester_and_nothing_else() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
+    let shown = desk.propose_standing(&id, &call, &Always::default(), &mia).await.unwrap();
+    assert!(
+        shown.to_string().starts_with("agent clerk may call refund with euro = 5 for user ann in /shop until "),
+        "{shown}"
+    );
+    assert!(desk.standing(&mia).await.unwrap().is_empty(), "it is only shown");
+    let given = desk.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    desk.resolve(&id, &call, Answer::Approve, None, mia.clone()).await.unwrap().wait().await.unwrap();
+
+    assert!(!is_asked(&desk, "same", ann()).await, "the same amount with another note");
+    let log = desk.log(&"same".into(), ann()).await.unwrap();
+    let evidence = log.iter().find_map(|event| match &event.kind {
+        EventKind::Resolution { by, evidence, .. } => Some((by.clone(), evidence.standing.clone())),
+        _ => None,
+    });
+    assert_eq!(evidence, Some((by("mia"), Some(given.id.clone()))), "each use is recorded");
+    assert_valid(&log);
+    assert_eq!(paid.lock().unwrap().last().unwrap().1, [by("mia")]);
+
+    let other_amount = in_project(clerk(&paid, "clerk", &[6]), &store, "/shop");
+    assert!(is_asked(&other_amount, "amount", ann()).await);
+    let other_agent = in_project(clerk(&paid, "other", &[5]), &store, "/shop");
+    assert!(is_asked(&other_agent, "agent", ann()).await);
+    let other_project = in_project(clerk(&paid, "clerk", &[5]), &store, "/home");
+    assert!(is_asked(&other_project, "project", ann()).await);
+    assert!(is_asked(&desk, "requester", Scope::user("eve")).await);
+    let asks = clerk(&paid, "clerk", &[5]).hook(gate("ask", |_, _| async { Ok(BeforeTool::Ask("sure?".into())) }));
+    assert!(is_asked(&in_project(asks, &store, "/shop"), "hook", ann()).await, "never what a hook asks");
+
+    let stranger = desk.revoke_standing(&given.id, &Scope::user("eve")).await.unwrap();
+    assert!(!stranger && desk.revoke_standing(&given.id, &mia).await.unwrap());
+    assert!(is_asked(&desk, "revoked", ann()).await);
+}
+
+#[tokio::test]
+async fn a_standing_approval_never_answers_a_rule_that_wants_several_or_another_person() {
+    for access in [rule(&[], false, 2), rule(&[], true, 1)] {
+        let (paid, store) = (Paid::default(), Meddled::shared());
+        let free = in_project(clerk(&paid, "clerk", &[5]), &store, "");
+        free.turn(&"first".into(), "pay", ann()).await.unwrap();
+        free.approve_always(&"first".into(), &"c1".into(), &Always::default(), &ann()).await.unwrap();
+        let agent = clerk(&paid, "clerk", &[5]).build().unwrap();
+        let ruled =
+            Conversations::builder(agent, store.clone()).ids(Arc::new(SystemIds::default())).access(access).build();
+        assert!(matches!(ruled.turn(&"ruled".into(), "pay", ann()).await.unwrap(), TurnStatus::Waiting(_)));
+        let made = ruled.approve_always(&"ruled".into(), &"c1".into(), &Always::default(), &ann()).await;
+        assert!(made.is_err(), "and none can be made of it: {made:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_standing_approval_that_is_used_up_is_asked_about_again() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "");
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    let mut twice = Always::default();
+    twice.times = Some(2);
+    desk.approve_always(&"first".into(), &"c1".into(), &twice, &ann()).await.unwrap();
+    let mut asked = Vec::new();
+    for id in ["one", "two", "three"] {
+        asked.push(is_asked(&desk, id, ann()).await);
+    }
+    assert_eq!(asked, [false, false, true]);
 }

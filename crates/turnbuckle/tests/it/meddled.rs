@@ -9,7 +9,7 @@ use turnbuckle::hook::Record;
 use turnbuckle::scope::Actor;
 use turnbuckle::store::{
     Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Scratch,
-    Store, StoreError, StoreFuture,
+    StandingApproval, Store, StoreError, StoreFuture,
 };
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
@@ -194,6 +194,18 @@ impl Store for Meddled {
     }
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
+    }
+    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
+        self.store.add_standing(approval)
+    }
+    fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
+        self.store.standing()
+    }
+    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.store.use_standing(id, now)
+    }
+    fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
+        self.store.revoke_standing(id)
     }
     fn is_durable(&self) -> bool {
         true

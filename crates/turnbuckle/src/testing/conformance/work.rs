@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::access::AnswerRule;
 use crate::event::{Evidence, Question, Resolved};
-use crate::store::Answer;
+use crate::store::{Answer, ArgumentMatch, StandingApproval};
 
 /// The next job for a process that has all hooks of these tests.
 async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
@@ -112,6 +112,35 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     assert!(is_answered(answer("l6", "mia", Answer::Approve).await), "she has approved, as the log says");
     answer("l7", "moe", Answer::Deny(None)).await.unwrap();
     assert!(is_answered(answer("l8", "max", Answer::Approve).await), "a denial ends it");
+}
+
+pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
+    let (id, _) = opened(&store).await;
+    let approval = |name: &str, uses_left| StandingApproval {
+        id: name.into(),
+        agent: "a".into(),
+        tool: "write".into(),
+        definition: "d".into(),
+        arguments: vec![ArgumentMatch::equals("/path", "a.txt".into()), ArgumentMatch::like("/mode", "r*")],
+        project: "/p".into(),
+        requester: "ann".into(),
+        by: ann(),
+        at: NOW,
+        expires: NOW.after(LEASE),
+        uses_left,
+        from: (id.clone(), "c1".into()),
+    };
+    store.add_standing(approval("s1", Some(2))).await.unwrap();
+    store.add_standing(approval("s2", None)).await.unwrap();
+    assert_eq!(store.standing().await.unwrap(), [approval("s1", Some(2)), approval("s2", None)]);
+    let uses = join_all((0..5).map(|_| store.use_standing("s1", NOW))).await;
+    assert_eq!(uses.into_iter().filter(|used| *used.as_ref().unwrap()).count(), 2);
+    assert_eq!(store.standing().await.unwrap()[0].uses_left, Some(0));
+    assert!(store.use_standing("s2", NOW).await.unwrap() && store.use_standing("s2", NOW).await.unwrap());
+    assert!(!store.use_standing("s2", later(LEASE)).await.unwrap(), "it has expired");
+    assert!(store.revoke_standing("s2").await.unwrap());
+    assert!(!store.use_standing("s2", NOW).await.unwrap(), "it is revoked");
+    assert!(!store.revoke_standing("s2").await.unwrap());
 }
 
 pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {

@@ -11,7 +11,7 @@ use crate::message::Text;
 use crate::scope::Actor;
 use crate::store::{
     Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
-    Scratch, Store, StoreFuture,
+    Scratch, StandingApproval, Store, StoreFuture,
 };
 
 /// `store`, for one life.
@@ -132,6 +132,18 @@ impl<S: Store> Store for Mortal<S> {
     }
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.ask("list", None, move || self.store.list())
+    }
+    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
+        self.ask("add_standing", None, move || self.store.add_standing(approval))
+    }
+    fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
+        self.ask("standing", None, move || self.store.standing())
+    }
+    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.ask("use_standing", None, move || self.store.use_standing(id, now))
+    }
+    fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
+        self.ask("revoke_standing", None, move || self.store.revoke_standing(id))
     }
     /// It outlives the process that dies here.
     fn is_durable(&self) -> bool {
