@@ -295,7 +295,8 @@ impl Conversations {
         let GivenAnswer { call, answer, digest, scope } = given;
         check_size(call, answer)?;
         let conversation = self.answerable(id, call, scope).await?;
-        if conversation.running_turn().is_some() && !conversation.feed.is_pending(call) {
+        // Found out without a claim where possible: a claim keeps others out, if only for a moment.
+        if conversation.shows_what_is_asked() && !conversation.feed.is_pending(call) {
             return Err(ResolveError::nothing_asked(call));
         }
         let (written, on_written) = oneshot::channel();

@@ -593,11 +593,17 @@ impl Driver {
             Err(cause) => active.settle(cause.verdict()),
             Ok(()) => {
                 // Answers first: one that was given in time counts, however late it is taken up.
-                for order in std::mem::take(&mut self.answers) {
+                let only_records = active.left.is_some() || self.record_only.as_ref() == Some(&active.ctx().id);
+                let mut orders = std::mem::take(&mut self.answers);
+                while let Some(order) = orders.pop_front() {
+                    // Whoever hears that the answer is recorded can rely on the conversation being free again.
+                    active.releases_with_answer = only_records && orders.is_empty();
                     answer::take(active, order).await?;
                 }
-                answer::expire(active).await?;
-                if active.left.is_some() || self.record_only.as_ref() == Some(&active.ctx().id) {
+                if !active.released {
+                    answer::expire(active).await?;
+                }
+                if only_records {
                     return Ok(next(&active.state, &active.progress));
                 }
             }

@@ -309,6 +309,13 @@ impl Conversation {
         inner.running.as_ref().or(inner.starting.as_ref()).map(|slot| slot.turn.clone())
     }
 
+    /// Whether the feed shows what is asked now, if it was brought up to date before: a turn runs, or nobody works on the
+    /// conversation. In between, a driver may be about to read what another process wrote.
+    pub(crate) fn shows_what_is_asked(&self) -> bool {
+        let inner = self.lock();
+        inner.running.is_some() || !inner.is_driving()
+    }
+
     pub(crate) fn running_turn(&self) -> Option<TurnId> {
         self.lock().running.as_ref().map(|slot| slot.turn.clone())
     }

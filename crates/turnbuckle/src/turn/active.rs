@@ -98,6 +98,8 @@ pub(crate) struct ActiveTurn {
     pub(crate) stopping: Vec<BoxFuture<'static, ()>>,
     /// Why the turn is not carried on here, if it is not: then only answers, expiries and its cancellation are written.
     pub(crate) left: Option<LeftTurn>,
+    /// Whether the write of the next answer gives the claim back. Set by the driver where nothing follows it.
+    pub(crate) releases_with_answer: bool,
     /// The stage that viewers were told last.
     published: Option<Stage>,
 }
@@ -171,6 +173,7 @@ impl ActiveTurn {
             done_items: SmallVec::new(),
             stopping: Vec::new(),
             left: None,
+            releases_with_answer: false,
             published: None,
         }
     }

@@ -12,7 +12,7 @@ use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::Text;
 use crate::scope::{Actor, Author, SystemAuthor};
-use crate::store::{Answer, ConversationStatus, StoreError};
+use crate::store::{Answer, ConversationStatus, Lease, StoreError};
 
 /// Writes an answer, or says why it is not taken. Only a store that fails is an error.
 pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<(), StoreError> {
@@ -49,8 +49,16 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     // From now on the turn has something to do: after a crash it is due at once, not when the question expires.
     let mut write = active.new_write();
     write.extend(kinds);
-    if !stays_open {
-        write.status = Some(ConversationStatus::Running);
+    let others = active.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let others = others.filter(|other| stays_open || other.call != order.call).map(|other| other.expires).min();
+    write.status = match others {
+        // The turn may have something else to do; the driver says what it is doing when it is done.
+        Some(_) if !active.releases_with_answer => (!stays_open).then_some(ConversationStatus::Running),
+        Some(until) => Some(ConversationStatus::Waiting { until }),
+        None => Some(ConversationStatus::Running),
+    };
+    if active.releases_with_answer {
+        write.lease = Lease::Release;
     }
     // The write may be refused, and the turn goes on all the same: what it would have recorded is not lost.
     let records = active.all_records().clone();
