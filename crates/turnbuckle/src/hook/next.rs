@@ -113,14 +113,19 @@ async fn attempt(
     let mut request = request.clone();
     (request.attempt, request.ordinal) = (attempt, ordinal);
     out.begin(attempt);
-    let reply = call_model(model, &request, out).await?;
-    let cost = model.price(&reply.usage);
-    ctx.budget.spend(reply.usage, cost);
-    let name = match Arc::ptr_eq(model, ctx.agent.model()) {
+    let name: Text = match Arc::ptr_eq(model, ctx.agent.model()) {
         true => ctx.agent.model_choice().clone(),
         false => model.name().into(),
     };
-    ctx.budget.replied(Attempt { model: Some(name), cost: cost.unwrap_or(0.0) });
+    // Noted before the model speaks: a reply that is cut off names its model as well.
+    ctx.budget.note_attempt(Attempt { model: Some(name.clone()), cost: 0.0 });
+    let mut reply = call_model(model, &request, out).await?;
+    let cost = model.price(&reply.usage);
+    ctx.budget.spend(reply.usage, cost);
+    if let Some(cost) = cost {
+        ctx.budget.note_attempt(Attempt { model: Some(name.clone()), cost });
+    }
+    reply.model = Some(name);
     Ok(reply)
 }
 

@@ -273,9 +273,11 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
         true => active.scratch.edit().asked.take(),
         false => None,
     };
-    let (attempt, content) = match (active.reply.take(), asked) {
-        (_, Some(asked)) if cancelled && asked.told => (asked.attempt, asked.reply.content),
-        (Some(stream), None) if cancelled => (stream.attempt(), stream.shown_content()?),
+    let (attempt, content, model) = match (active.reply.take(), asked) {
+        (_, Some(asked)) if cancelled && asked.told => (asked.attempt, asked.reply.content, asked.reply.model),
+        (Some(stream), None) if cancelled => {
+            (stream.attempt(), stream.shown_content()?, active.ctx().budget.last_attempt().model)
+        }
         (Some(mut stream), _) => {
             stream.discard(verdict.by.clone(), verdict.reason.clone());
             return None;
@@ -290,7 +292,7 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
         cost: 0.0,
         object: None,
         annotations: None,
-        model: None,
+        model,
     })
 }
 
