@@ -15,12 +15,17 @@ fn a_critic_of_another_script_sends_work_back_and_nothing_of_it_is_printed() {
     let folder = folder(replies, critic);
     folder.file(
         "critic.json",
-        r#"{ "replies": [ { "text": "{\"verdict\": \"regenerate\", \"critique\": \"no\"}" },
+        r#"{ "replies": [ { "text": "{\"verdict\": \"regenerate\", \"critique\": \"too short\"}" },
                           { "text": "{\"verdict\": \"approve\"}" } ] }"#,
     );
-    let ran = folder.run(&["run", "--json", "write"]).exits(0);
+    let ran = folder.run(&["run", "--json", "-c", "x", "write"]).exits(0);
     assert!(!ran.out.contains("first"), "{}", ran.out);
     assert_eq!(ran.event("assistant_message")["content"][0]["text"], "second");
+    let finished = ran.event("hook_finished");
+    assert_eq!((&finished["decision"], &finished["reason"]), (&"regenerate".into(), &"critic: too short".into()));
+    let trace = folder.run(&["trace", "x"]).exits(0).out;
+    assert!(trace.contains("after_model critic: regenerate") && trace.contains("too short"), "{trace}");
+    folder.run(&["run", "-c", "x2", "write"]).says("too short");
 }
 
 #[test]

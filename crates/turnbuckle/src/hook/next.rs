@@ -326,7 +326,7 @@ async fn timed<T>(
         timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
     })
     .await;
-    let failure: Option<Text> = result.as_ref().err().map(|failure| failure.to_string().into());
+    let failure: Option<Text> = result.as_ref().err().map(|failure| Record::cut(failure.to_string().into()));
     let decision = if failure.is_some() { Decision::Failed } else { Decision::Wrap };
     let took = ctx.clock().coarse().saturating_sub(began);
     let call = call.map(|call| call.call.clone());
