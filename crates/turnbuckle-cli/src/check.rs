@@ -229,8 +229,13 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
     let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
     for point in Point::ALL {
-        let at = agent.hooks().iter().filter(|hook| hook.points().contains(point));
-        let names: Vec<&str> = at.map(|hook| hook.name()).collect();
+        let at = agent.hooks().iter().enumerate().filter(|(_, hook)| hook.points().contains(point));
+        let configured = prepared.config.hooks.len();
+        let shown = |(index, hook): (usize, &HookEntry)| match index < configured {
+            true => hook.name().to_owned(),
+            false => format!("{} (added by default)", hook.name()),
+        };
+        let names: Vec<String> = at.map(shown).collect();
         if !names.is_empty() {
             let _ = writeln!(text, "hooks     {point}: {}", names.join(", "));
         }

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::program::Folder;
 
-const TWO: &str = r#"[[hooks]]
+const TWO: &str = r#"default_retry = false
+[[hooks]]
 use = "redact"
 strategy = "mask"
 [[hooks]]
@@ -32,7 +33,8 @@ on_stop
 
 #[test]
 fn an_audit_log_that_blocks_is_told_as_such_and_does_so() {
-    let audit = "[[hooks]]\nuse = \"audit_log\"\nname = \"books\"\nfile = \"script.json/audit.jsonl\"\n";
+    let audit =
+        "default_retry = false\n[[hooks]]\nuse = \"audit_log\"\nname = \"books\"\nfile = \"script.json/audit.jsonl\"\n";
     let folder = Folder::with_config(r#"{ "text": "x" }"#, &format!("{audit}on_failure = \"block\"\n"));
     folder.run(&["hooks"]).exits(0).prints(
         "on_event\n  books  use = \"audit_log\", file = \"script.json/audit.jsonl\"\n         if it fails: the turn ends failed\n",
@@ -50,18 +52,44 @@ fn as_json_it_is_one_line_a_hook_and_point() {
     assert_eq!((&lines[0]["point"], &lines[0]["hook"]), (&Value::from("stream"), &Value::from("redact")));
     assert_eq!((&lines[1]["use"], &lines[1]["on_failure"]), (&Value::from("command"), &Value::from("ignore")));
     assert_eq!(lines[1]["options"]["run"], "touch ran");
-    assert_eq!(lines[1]["at"], "turnbuckle.toml:6");
+    assert_eq!(lines[1]["at"], "turnbuckle.toml:7");
 }
 
 #[test]
-fn without_any_hooks_there_is_a_default_retry() {
+fn a_default_retry_is_added_innermost_unless_one_is_named_or_it_is_switched_off() {
     let slow = r#"{ "error": { "status": 429, "retry_after": 0.01, "message": "slow down" } }, { "text": "fine" }"#;
-    let folder = Folder::with_script(slow);
-    folder.run(&["run", "hi"]).exits(0).prints("fine\n");
+    let run = |config: &str| Folder::with_config(slow, config).run(&["run", "hi"]);
+    run("").exits(0).prints("fine\n");
+    run("[[hooks]]\nuse = \"redact\"\n").exits(0).prints("fine\n");
+    run("[[hooks]]\nuse = \"redact\"\nname = \"retry\"\n").exits(0).prints("fine\n");
+    run("default_retry = false\n").exits(1).says("slow down");
+    run("[[hooks]]\nuse = \"retry\"\nmax_attempts = 1\n").exits(1).says("slow down");
+    let folder =
+        Folder::with_config(slow, "[[hooks]]\nuse = \"timeout\"\n[[hooks]]\nuse = \"retry\"\nname = \"mine\"\n");
+    let names = |ran: crate::program::Ran| -> Vec<String> {
+        let at_model = ran.events().into_iter().filter(|line| line["point"] == "wrap_model_call");
+        at_model.map(|line| line["hook"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(folder.run(&["hooks", "--json"])), ["timeout", "mine"]);
+    let folder = Folder::with_config(slow, "[[hooks]]\nuse = \"timeout\"\nname = \"retry\"\n");
+    assert_eq!(names(folder.run(&["hooks", "--json"])), ["retry", "retry-2"], "the last wrap is the innermost");
     let listed = folder.run(&["hooks"]).exits(0);
-    assert!(listed.out.contains("use = \"retry\", (the default without [[hooks]])"), "{}", listed.out);
-    let other = Folder::with_config(slow, "[[hooks]]\nuse = \"redact\"\n");
-    other.run(&["run", "hi"]).exits(1).says("slow down");
+    assert!(listed.out.contains("use = \"retry\", (added by default; `default_retry = false`"), "{}", listed.out);
+    let checked = folder.run(&["check"]).exits(0);
+    assert!(checked.out.contains("wrap_model_call: retry, retry-2 (added by default)"), "{}", checked.out);
+}
+
+#[test]
+fn a_sub_agent_has_the_default_retry_as_well() {
+    let call = r#"{ "tool_calls": [{ "id": "r", "name": "reviewer", "arguments": { "task": "look" } }] }"#;
+    let slow = r#"{ "error": { "status": 429, "retry_after": 0.01, "message": "slow down" } }, { "text": "fine" }"#;
+    let config = "[[agents]]\nname = \"reviewer\"\nsystem = \"Review.\"\n[[hooks]]\nuse = \"redact\"\n";
+    let folder = Folder::with_config("", config);
+    let script =
+        format!(r#"{{ "replies": [ {call}, {{ "text": "over" }} ], "agents": {{ "reviewer": [ {slow} ] }} }}"#);
+    folder.file("script.json", &script);
+    let ran = folder.run(&["run", "--json", "review"]).exits(0);
+    assert_eq!(ran.event("tool_result")["content"][0]["text"], "fine", "{}", ran.out);
 }
 
 #[test]
@@ -156,7 +184,9 @@ run = "exit 1"
 
 #[test]
 fn a_point_is_named_as_it_is_printed_or_as_in_the_configuration() {
-    let refuses = |on: &str| format!("[[hooks]]\nuse = \"command\"\nname = \"no\"\non = \"{on}\"\nrun = \"exit 2\"\n");
+    let refuses = |on: &str| {
+        format!("default_retry = false\n[[hooks]]\nuse = \"command\"\nname = \"no\"\non = \"{on}\"\nrun = \"exit 2\"\n")
+    };
     for (on, point) in [("stop", "on_stop"), ("on_stop", "on_stop"), ("ended", "on_ended"), ("on_ended", "on_ended")] {
         let folder = Folder::with_config(r#"{ "text": "x" }"#, &refuses(on));
         let listed = folder.run(&["hooks"]).exits(0);
