@@ -192,8 +192,49 @@ fn a_point_is_named_as_it_is_printed_or_as_in_the_configuration() {
         let listed = folder.run(&["hooks"]).exits(0);
         assert!(listed.out.starts_with(&format!("{point}\n")), "{}", listed.out);
         for event in [point, point.trim_start_matches("on_")] {
-            let ran = folder.run_with_stdin(&["hooks", "test", event], b"{}").exits(0);
+            // At `ended` there is nothing to refuse: exit code 2 is the hook's failure there.
+            let code = i32::from(point == "on_ended");
+            let ran = folder.run_with_stdin(&["hooks", "test", event], b"{}").exits(code);
             assert!(ran.out.contains(&format!("{point} no")), "{}", ran.out);
         }
+    }
+}
+
+#[test]
+fn what_no_run_could_have_is_refused_in_a_test() {
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"gate\"\non = \"before_tool\"\nrun = \"touch ran\"\n";
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, hook);
+    let test = |event: &str| folder.run_with_stdin(&["hooks", "test", "before_tool"], event.as_bytes());
+    test(r#"{"tool_nam": "read_file"}"#).exits(2).says("unknown key `tool_nam`").says("did you mean `tool_name`?");
+    test(r#"{"tool_name": "raed_file"}"#).exits(2).says("no tool \"raed_file\"").says("did you mean `read_file`?");
+    test("{}").exits(2).says("the event names no tool");
+    test("[]").exits(2).says("the event on stdin makes no sense");
+    assert!(!folder.path().join("ran").exists(), "no hook was run for these");
+    let ran = test(r#"{"tool_name": "read_file", "tool_input": {"pth": "x"}}"#).exits(0);
+    ran.says("warning: `tool_input` does not fit the schema of read_file");
+    let whole = r#"{"conversation":"c_1","turn":"t_1","cwd":"/x","hook_event_name":"PreToolUse","agent":"turnbuckle","permission_mode":"headless","tool_name":"read_file","tool_input":{"path":"a.txt"},"tool_use_id":"c1"}"#;
+    assert_eq!(test(whole).exits(0).err, "");
+}
+
+#[test]
+fn a_test_ends_with_1_where_a_run_would_fail_because_of_the_hook() {
+    let hook =
+        |on: &str, run: &str| format!("[[hooks]]\nuse = \"command\"\nname = \"h\"\non = \"{on}\"\nrun = '{run}'\n");
+    let test = |on: &str, run: &str, event: &str| {
+        let folder = Folder::with_config(r#"{ "text": "x" }"#, &hook(on, run));
+        folder.run_with_stdin(&["hooks", "test", on], event.as_bytes())
+    };
+    let read = r#"{"tool_name": "read_file", "tool_input": {"path": "x"}}"#;
+    let rewrites =
+        |input: &str| format!(r#"echo "{{\"decision\":\"allow\",\"input\":{}}}""#, input.replace('"', "\\\""));
+    let ran = test("before_tool", &rewrites(r#"{"pth":"x"}"#), read).exits(1);
+    let ran = ran.says("hook h rewrote the arguments, and the arguments do not fit the tool's schema");
+    assert!(ran.out.contains("before_tool h for c1: rewrite"), "{}", ran.out);
+    test("before_tool", &rewrites(r#"{"path":"y"}"#), read).exits(0);
+    test("before_tool", "exit 7", read).exits(1).says("error: hook h failed at before_tool");
+    // Its failure is ignored in a run, and is a failure all the same.
+    test("stop", "exit 7", "{}").exits(1).says("error: hook h failed at on_stop");
+    for (on, event) in [("before_tool", read), ("stop", "{}"), ("after_model", "{}"), ("before_agent", "{}")] {
+        test(on, "echo no >&2; exit 2", event).exits(0);
     }
 }
