@@ -44,6 +44,12 @@ pub struct HookPart {
     /// that has it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub on_ended: bool,
+    /// The types of log events that its `on_logged` is given. Whoever writes such an event for this agent leaves a job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logged: Vec<Text>,
+    /// When it is reminded of a question: percent of the question's time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reminders: Vec<u8>,
 }
 
 fn is_false(flag: &bool) -> bool {

@@ -50,7 +50,7 @@ pub fn message(turn: &str) -> InboxItem {
 
 pub fn job(hook: &str) -> Job {
     let (turn, hook, kind, actor) = ("t1".into(), hook.into(), JobKind::Background, Actor::System);
-    Job { turn, seq: 1, agent: "a".into(), hook, kind, actor, tries: 1, error: None, due: Some(NOW) }
+    Job { turn, seq: 1, agent: "a".into(), hook, kind, actor, tries: 1, error: None, due: Some(NOW), reminder: None }
 }
 
 pub fn record(hook: &str) -> Record {

@@ -338,6 +338,7 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         tries,
         error: None,
         due: Some(now),
+        reminder: None,
     };
     let run_background = outcome == Outcome::Completed && ctx.services.background_hooks;
     // This process begins them at once, so the first try is counted now: if it takes the process down, it counts.

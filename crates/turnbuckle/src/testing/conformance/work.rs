@@ -221,6 +221,29 @@ pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {
     }
 }
 
+pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let free = |reminder| Job { tries: 0, reminder, ..job("memory", JobKind::Logged) };
+    let later_on = Job { due: Some(later(LEASE)), ..free(Some(50)) };
+    let jobs = vec![job("now", JobKind::Ended), free(None), later_on.clone()];
+    let events = [said("t1", 1)];
+    store.append(Batch { jobs, hold: LEASE / 3, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap().len(), 3, "a reminder is another job than the message");
+    let hooks = ["now", "memory"]
+        .map(|hook| [JobKind::Ended, JobKind::Logged].map(|kind| JobSelector { hook: hook.into(), kind }));
+    let take = async |at| {
+        let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE * 9 };
+        store.take_job(&id, hooks.as_flattened(), hold).await.unwrap().map(|job| (job.kind, job.reminder, job.tries))
+    };
+    assert_eq!(take(NOW).await, Some((JobKind::Logged, None, 1)));
+    assert_eq!(take(NOW).await, None, "the other is held by its writer, and the reminder is not due");
+    store.settle_job(&id, free(None), JobDisposition::Remove).await.unwrap();
+    assert_eq!(take(later(LEASE / 3)).await, Some((JobKind::Ended, None, 2)));
+    store.append(Batch { done: &[later_on], ..batch(&id, epoch, 1, &[]) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap().len(), 1);
+    assert_eq!(take(later(LEASE)).await, None, "a reminder that is done with is gone");
+}
+
 pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let (first, second) = (job("other", JobKind::Background), job("memory", JobKind::Background));
