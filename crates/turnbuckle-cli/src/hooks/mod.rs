@@ -99,7 +99,7 @@ impl Line<'_> {
 
     fn failure(&self) -> &'static str {
         match (self.entry.failure_policy(self.point), self.point) {
-            (_, Point::Background) => "it is tried again, then parked",
+            (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
             (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
             (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
             (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {

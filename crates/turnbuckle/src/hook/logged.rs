@@ -1,5 +1,6 @@
 //! What `on_logged` is given.
 
+use crate::clock::Timestamp;
 use crate::feed::FeedEvent;
 use crate::message::Text;
 
@@ -11,6 +12,7 @@ pub struct LoggedContext {
     pub(crate) agent: Text,
     pub(crate) reminder: Option<u8>,
     pub(crate) tries: u32,
+    pub(crate) now: Timestamp,
 }
 
 impl LoggedContext {
@@ -29,6 +31,10 @@ impl LoggedContext {
     /// Which try this is, from 1.
     pub fn tries(&self) -> u32 {
         self.tries
+    }
+    /// When this try began.
+    pub fn now(&self) -> Timestamp {
+        self.now
     }
     /// The same for every try, in every process, and different for everything else: by it a receiver knows a repetition.
     pub fn key(&self) -> String {

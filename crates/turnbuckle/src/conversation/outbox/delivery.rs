@@ -85,6 +85,7 @@ async fn attempt(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>, job: 
         agent: job.agent.clone(),
         reminder: job.reminder,
         tries: job.tries,
+        now: runtime.services.clock.now(),
     };
     let mut caller = HookCaller::new(&ctx, Point::OnLogged).after_turn();
     // Nothing stops a hook after its turn, so this always has a result.
