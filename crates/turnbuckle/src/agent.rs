@@ -163,7 +163,11 @@ impl Agent {
     pub(crate) fn job_selectors(&self) -> Vec<JobSelector> {
         let select = |point, kind| {
             let hooks = self.hooks_at(point).iter();
-            hooks.map(move |entry| JobSelector { hook: entry.name.clone(), kind })
+            hooks.map(move |entry| JobSelector {
+                hook: entry.name.clone(),
+                used: entry.configured_use().cloned(),
+                kind,
+            })
         };
         let post_turn = select(Point::OnEnded, JobKind::Ended).chain(select(Point::Background, JobKind::Background));
         post_turn.chain(select(Point::OnLogged, JobKind::Logged)).collect()

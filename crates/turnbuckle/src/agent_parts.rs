@@ -90,6 +90,12 @@ impl fmt::Display for MissingPart {
 }
 
 impl HookPart {
+    /// What `use` says of it, if a configuration made it.
+    pub(crate) fn configured_use(&self) -> Option<&Text> {
+        // Only a configuration's hooks have a digest of their options.
+        self.options.as_ref().map(|_| &self.used)
+    }
+
     fn is_same_hook(&self, other: &Self) -> bool {
         self.name == other.name && self.used == other.used
     }

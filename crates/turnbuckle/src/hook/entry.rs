@@ -140,6 +140,11 @@ impl HookEntry {
         self
     }
 
+    /// What `use` says of it, if a configuration made it.
+    pub(crate) fn configured_use(&self) -> Option<&Text> {
+        self.configured.as_ref().map(|configured| &configured.0)
+    }
+
     /// What `use` says of it in a configuration; `code` for a hook that a program made.
     pub(crate) fn used(&self) -> Text {
         self.configured.as_ref().map_or_else(|| "code".into(), |configured| configured.0.clone())

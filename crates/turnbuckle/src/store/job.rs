@@ -22,6 +22,9 @@ pub struct Job {
     pub agent: Text,
     /// Which hook.
     pub hook: Text,
+    /// What `use` says of the hook, if a configuration made it. A hook of the same name and another `use` does not do the job.
+    #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
+    pub used: Option<Text>,
     /// At which point.
     pub kind: JobKind,
     /// Who sent the message.
@@ -83,6 +86,8 @@ impl JobKind {
 pub struct JobSelector {
     /// The hook's name.
     pub hook: Text,
+    /// What `use` says of it, if a configuration made it.
+    pub used: Option<Text>,
     /// At which point.
     pub kind: JobKind,
 }
@@ -90,7 +95,7 @@ pub struct JobSelector {
 impl JobSelector {
     /// Whether it does this job.
     pub fn matches(&self, job: &Job) -> bool {
-        self.kind == job.kind && self.hook == job.hook
+        self.kind == job.kind && self.hook == job.hook && (job.used.is_none() || self.used == job.used)
     }
 }
 

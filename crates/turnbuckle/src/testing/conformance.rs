@@ -139,6 +139,7 @@ fn job(hook: &str, kind: JobKind) -> Job {
         tries: 1,
         error: None,
         due: Some(NOW),
+        used: None,
         reminder: None,
     }
 }

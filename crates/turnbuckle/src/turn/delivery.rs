@@ -6,7 +6,6 @@ use super::context::TurnContext;
 use crate::agent::HookPart;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
-use crate::message::Text;
 use crate::store::{Job, JobKind};
 
 /// The hooks that are given log events, as they are recorded with the turn: an agent that stands in for another knows no more.
@@ -19,7 +18,7 @@ pub(super) fn jobs_for(ctx: &TurnContext, events: &[Arc<Event>]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for hook in hooks(ctx) {
         for event in events.iter().filter(|event| hook.logged.iter().any(|kind| **kind == *event.kind.name())) {
-            jobs.push(job(ctx, &hook.name, event, event.at, None));
+            jobs.push(job(ctx, hook, event, event.at, None));
             jobs.extend(reminders(ctx, hook, event));
         }
     }
@@ -43,15 +42,16 @@ fn reminders(ctx: &TurnContext, hook: &HookPart, event: &Event) -> Vec<Job> {
     let EventKind::Suspension { expires, .. } = &event.kind else { return Vec::new() };
     let time = expires.since(event.at);
     let due = |percent: u8| event.at.after(time.saturating_mul(u32::from(percent)) / 100);
-    hook.reminders.iter().map(|percent| job(ctx, &hook.name, event, due(*percent), Some(*percent))).collect()
+    hook.reminders.iter().map(|percent| job(ctx, hook, event, due(*percent), Some(*percent))).collect()
 }
 
-fn job(ctx: &TurnContext, hook: &Text, event: &Event, due: Timestamp, reminder: Option<u8>) -> Job {
+fn job(ctx: &TurnContext, hook: &HookPart, event: &Event, due: Timestamp, reminder: Option<u8>) -> Job {
     Job {
         turn: ctx.id.clone(),
         seq: event.seq,
         agent: ctx.agent_name().clone(),
-        hook: hook.clone(),
+        hook: hook.name.clone(),
+        used: hook.configured_use().cloned(),
         kind: JobKind::Logged,
         actor: ctx.scope.actor().clone(),
         tries: 0,

@@ -328,11 +328,12 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         return Vec::new();
     }
     let now = ctx.clock().now();
-    let job = |hook: &Text, kind: JobKind, tries: u32| Job {
+    let job = |(hook, used): (&Text, Option<&Text>), kind: JobKind, tries: u32| Job {
         turn: ctx.id.clone(),
         seq,
         agent: ctx.agent_name().clone(),
         hook: hook.clone(),
+        used: used.cloned(),
         kind,
         actor: ctx.scope.actor().clone(),
         tries,
@@ -340,10 +341,17 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         due: Some(now),
         reminder: None,
     };
+    fn named(entry: &HookEntry) -> (&Text, Option<&Text>) {
+        (&entry.name, entry.configured_use())
+    }
     let run_background = outcome == Outcome::Completed && ctx.services.background_hooks;
     // This process begins them at once, so the first try is counted now: if it takes the process down, it counts.
-    let background = background.iter().filter(|_| run_background).map(|entry| job(&entry.name, JobKind::Background, 1));
-    let on_ended = on_ended.iter().map(|entry| job(&entry.name, JobKind::Ended, 1));
-    let of_another = of_another.iter().filter(|hook| hook.on_ended).map(|hook| job(&hook.name, JobKind::Ended, 0));
+    let background =
+        background.iter().filter(|_| run_background).map(|entry| job(named(entry), JobKind::Background, 1));
+    let on_ended = on_ended.iter().map(|entry| job(named(entry), JobKind::Ended, 1));
+    let of_another = of_another
+        .iter()
+        .filter(|hook| hook.on_ended)
+        .map(|hook| job((&hook.name, hook.configured_use()), JobKind::Ended, 0));
     on_ended.chain(background).chain(of_another).collect()
 }

@@ -180,6 +180,23 @@ async fn an_answer_takes_its_reminders_away_in_the_same_write() {
 }
 
 #[tokio::test]
+async fn what_another_process_writes_for_the_agent_is_delivered_by_the_agent() {
+    let (store, receiver) = (Meddled::shared(), Receiver::reminding());
+    let mut rig = Rig::on(gated(&receiver), store.clone());
+    waits(&mut rig).await;
+    // A desk that has neither the agent nor its hooks.
+    let clock = Arc::new(rig.clock.clone());
+    let desk = turnbuckle::Conversations::without_agent(store.clone()).clock(clock).build();
+    rig.clock.advance(turnbuckle::store::LEASE);
+    desk.cancel(&rig.id, Scope::local()).await.unwrap();
+    desk.drain(Duration::from_secs(1)).await;
+    let kept: Vec<_> = desk.jobs(&rig.id, Scope::local()).await.unwrap();
+    assert!(kept.iter().all(|job| job.reminder.is_none()), "the answer took the reminders away: {kept:?}");
+    later(&mut rig, Duration::from_secs(1)).await;
+    assert_eq!(receiver.types(), ["suspension", "turn_ended"]);
+}
+
+#[tokio::test]
 async fn without_background_hooks_messages_are_delivered_all_the_same() {
     let receiver = Receiver::default();
     let agent = gated(&receiver);

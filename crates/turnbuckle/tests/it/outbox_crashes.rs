@@ -210,6 +210,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         tries: 1,
         error: None,
         due: Some(now),
+        used: None,
         reminder: None,
     }];
     let batch = Batch { events: &events, jobs, lease: Lease::Release, ..Batch::new(&id, epoch, 0) };

@@ -9,8 +9,9 @@ use crate::store::Answer;
 
 /// The next job for a process that has all hooks of these tests.
 async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
-    let hooks = ["now", "soon", "parked", "memory"]
-        .map(|hook| [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), kind }));
+    let hooks = ["now", "soon", "parked", "memory"].map(|hook| {
+        [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), used: None, kind })
+    });
     let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE };
     store.take_job(id, hooks.as_flattened(), hold).await.unwrap()
 }
@@ -230,7 +231,7 @@ pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: Shelf) {
     store.append(Batch { jobs, hold: LEASE / 3, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap().len(), 3, "a reminder is another job than the message");
     let hooks = ["now", "memory"]
-        .map(|hook| [JobKind::Ended, JobKind::Logged].map(|kind| JobSelector { hook: hook.into(), kind }));
+        .map(|hook| [JobKind::Ended, JobKind::Logged].map(|kind| JobSelector { hook: hook.into(), used: None, kind }));
     let take = async |at| {
         let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE * 9 };
         store.take_job(&id, hooks.as_flattened(), hold).await.unwrap().map(|job| (job.kind, job.reminder, job.tries))
@@ -250,7 +251,7 @@ pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     let events = [said("t1", 1)];
     store.append(Batch { jobs: vec![first.clone(), second], ..batch(&id, epoch, 0, &events) }).await.unwrap();
     let hold = JobLease { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
-    let hook = |hook: &str, kind| JobSelector { hook: hook.into(), kind };
+    let hook = |hook: &str, kind| JobSelector { hook: hook.into(), used: None, kind };
     assert!(store.take_job(&id, &[], hold).await.unwrap().is_none());
     let wrong_kind = [hook("other", JobKind::Ended), hook("memory", JobKind::Ended)];
     assert!(store.take_job(&id, &wrong_kind, hold).await.unwrap().is_none());
@@ -258,6 +259,12 @@ pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     assert_eq!(taken.unwrap().hook, "memory".into());
     assert_eq!(store.jobs(&id).await.unwrap()[0], first, "neither counted nor held");
     assert!(store.take_job(&id, &[hook("other", JobKind::Background)], hold).await.unwrap().is_some());
+    let named = |used: &str| JobSelector { used: Some(used.into()), ..hook("lint", JobKind::Background) };
+    let jobs = vec![Job { used: Some("lint".into()), ..job("lint", JobKind::Background) }];
+    store.append(Batch { jobs, ..batch(&id, epoch, 1, &[]) }).await.unwrap();
+    let hold = JobLease { from: later(LEASE * 3), ..hold };
+    assert!(store.take_job(&id, &[named("command")], hold).await.unwrap().is_none(), "another hook of the same name");
+    assert!(store.take_job(&id, &[named("lint")], hold).await.unwrap().is_some());
 }
 
 pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
