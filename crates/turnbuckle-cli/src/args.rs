@@ -226,7 +226,8 @@ pub(crate) enum HooksCommand {
     /// Run the hooks of one point on an event from stdin, and print what they decide
     ///
     /// The event is the JSON object that a command hook reads there. Hooks and their programs are real; the model and the
-    /// tools are stand-ins, and nothing is kept.
+    /// tools are stand-ins, and nothing is kept. The exit code is 1 if a hook fails, 2 for an event that no run could have, and
+    /// else 0, whatever the hooks decide.
     Test(HooksTest),
 }
 

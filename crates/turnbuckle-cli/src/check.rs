@@ -1,4 +1,6 @@
-//! `turnbuckle check`: judges the configuration. Nothing is run.
+//! `turnbuckle check`: judges the configuration. Nothing of it is run.
+
+mod shell;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,7 +18,8 @@ use crate::assemble::{Prepared, prepare};
 use crate::config::{Found, HookPart};
 use crate::exit::Exit;
 use crate::output;
-use crate::problem::Problem;
+use crate::problem::{Place, Problem};
+use shell::ShellFault;
 
 /// Prints what was found on stderr, and on stdout what would run if nothing fails.
 pub(crate) fn check(common: &Common) -> Exit {
@@ -36,6 +39,8 @@ pub(crate) fn check(common: &Common) -> Exit {
 fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let hooks = || prepared.config.hooks.iter().zip(&prepared.hooks);
     let mut found: Vec<Problem> = hooks().filter_map(missing_program).collect();
+    found.extend(hooks().filter_map(broken_shell_string));
+    found.extend(prepared.config.hooks.iter().filter_map(counts_per_process));
     found.extend(hooks().filter_map(fails_open));
     found.extend(hooks().filter_map(stops_nothing));
     found.extend(hooks().filter_map(never_timed));
@@ -69,13 +74,51 @@ fn missing_program((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
     if exists(program) {
         return None;
     }
-    let what = format!("the program {program:?} was not found");
+    let problem = would_fail(entry, format!("the program {program:?} was not found"));
+    Some(problem.at(&part.place).hint("is it installed, and in PATH?"))
+}
+
+/// A hook that fails at its first run: an error if that ends a turn or a call.
+fn would_fail(entry: &HookEntry, what: String) -> Problem {
     let blocks = entry.points().iter().any(|point| entry.failure_policy(point) == OnFailure::Block);
-    let problem = match blocks {
+    match blocks {
         true => Problem::error(format!("{what}: the hook would fail, and a turn with it")),
         false => Problem::warning(format!("{what}: the hook would fail, and be ignored")),
+    }
+}
+
+/// A shell string that the shell cannot parse, or whose first command is not there.
+fn broken_shell_string((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+    let line = part.option("run").and_then(Value::as_str)?;
+    let folder = std::env::current_dir().ok()?;
+    let place: &Place = part.option_place("run").unwrap_or(&part.place);
+    let problem = match shell::fault(line, &folder)? {
+        ShellFault::Syntax(complaint) => would_fail(entry, format!("`run` is no shell command: {complaint}"))
+            .hint("`sh -n` says the same; a list of words (`run = [\"lint\", \"--all\"]`) needs no shell"),
+        ShellFault::NoSuchCommand { name, alone } => {
+            let what = format!("`run` begins with {name:?}, which is no program and nothing that `sh` knows");
+            let problem = match alone {
+                true => would_fail(entry, what),
+                // What follows it may be there for that case.
+                false => Problem::warning(what),
+            };
+            problem.hint("is it installed, and in PATH?")
+        }
     };
-    Some(problem.at(&part.place).hint("is it installed, and in PATH?"))
+    Some(problem.at(place))
+}
+
+/// Hooks that count in the memory of their process.
+const PER_PROCESS: &[&str] = &["quota", "cache", "rate_limit", "concurrency", "circuit_breaker", "monitor"];
+
+/// `run` and `resolve` are a process for each turn, so such a hook never sees two turns there.
+fn counts_per_process(part: &HookPart) -> Option<Problem> {
+    let name = PER_PROCESS.iter().find(|name| **name == part.used.name)?;
+    let what = format!(
+        "`{name}` counts in the memory of its process, and `turnbuckle run` is a process for each turn: there it counts \
+         within one turn only"
+    );
+    Some(Problem::warning(what).at(&part.place).hint("in a chat it counts over all turns"))
 }
 
 fn exists(program: &str) -> bool {
@@ -229,8 +272,13 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
     let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
     for point in Point::ALL {
-        let at = agent.hooks().iter().filter(|hook| hook.points().contains(point));
-        let names: Vec<&str> = at.map(|hook| hook.name()).collect();
+        let at = agent.hooks().iter().enumerate().filter(|(_, hook)| hook.points().contains(point));
+        let configured = prepared.config.hooks.len();
+        let shown = |(index, hook): (usize, &HookEntry)| match index < configured {
+            true => hook.name().to_owned(),
+            false => format!("{} (added by default)", hook.name()),
+        };
+        let names: Vec<String> = at.map(shown).collect();
         if !names.is_empty() {
             let _ = writeln!(text, "hooks     {point}: {}", names.join(", "));
         }

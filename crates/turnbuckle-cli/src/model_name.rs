@@ -200,6 +200,27 @@ impl Model for SharedModel {
     }
 }
 
+/// A model under the name that a file chose it by.
+pub(crate) struct NamedModel {
+    pub(crate) name: String,
+    pub(crate) model: SharedModel,
+}
+
+impl Model for NamedModel {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        self.model.stream(request, out)
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn price(&self, usage: &turnbuckle::message::Usage) -> Option<f64> {
+        self.model.price(usage)
+    }
+    fn count_tokens(&self, text: &str) -> Option<u64> {
+        self.model.count_tokens(text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

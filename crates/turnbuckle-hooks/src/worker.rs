@@ -46,13 +46,18 @@ impl<T: Send + 'static> Worker<T> {
     /// Queues an item without waiting. Returns false if the queue is full or there is no thread: the item is then lost,
     /// and counted.
     pub(crate) fn push(&self, item: T) -> bool {
-        let thread = self.thread.get_or_init(|| self.start());
-        let queue = thread.as_ref().and_then(|thread| thread.queue.as_ref());
-        let queued = queue.is_some_and(|queue| queue.try_send(item).is_ok());
+        let queued = self.offer(item);
         if !queued {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         queued
+    }
+
+    /// Like [`push`](Self::push), for items that the caller keeps: they are not counted as lost.
+    pub(crate) fn offer(&self, item: T) -> bool {
+        let thread = self.thread.get_or_init(|| self.start());
+        let queue = thread.as_ref().and_then(|thread| thread.queue.as_ref());
+        queue.is_some_and(|queue| queue.try_send(item).is_ok())
     }
 
     /// How many items were lost and not reported by [`WorkQueue::take_lost`] yet.

@@ -137,13 +137,24 @@ impl Agent {
     }
 
     /// The hooks that run after a turn.
-    fn job_hooks(&self) -> impl Iterator<Item = &HookEntry> {
+    fn post_turn_hooks(&self) -> impl Iterator<Item = &HookEntry> {
         self.hooks_at(Point::OnEnded).iter().chain(self.hooks_at(Point::Background))
+    }
+
+    /// The hooks whose work comes from the outbox.
+    fn job_hooks(&self) -> impl Iterator<Item = &HookEntry> {
+        self.post_turn_hooks().chain(self.hooks_at(Point::OnLogged))
+    }
+
+    /// Whether log events are given to an `on_logged` hook, here or by the agent that this one stands in for.
+    pub(crate) fn delivers(&self) -> bool {
+        let of_another = || self.parts().hooks.iter().any(|hook| !hook.logged.is_empty());
+        !self.hooks_at(Point::OnLogged).is_empty() || (self.is_stand_in() && of_another())
     }
 
     /// How long the hooks that run after a turn may take together.
     pub(crate) fn time_for_jobs(&self) -> Duration {
-        self.job_hooks().map(HookEntry::time_limit).fold(Duration::ZERO, Duration::saturating_add)
+        self.post_turn_hooks().map(HookEntry::time_limit).fold(Duration::ZERO, Duration::saturating_add)
     }
 
     /// How long one of them may take.
@@ -155,9 +166,14 @@ impl Agent {
     pub(crate) fn job_selectors(&self) -> Vec<JobSelector> {
         let select = |point, kind| {
             let hooks = self.hooks_at(point).iter();
-            hooks.map(move |entry| JobSelector { hook: entry.name.clone(), kind })
+            hooks.map(move |entry| JobSelector {
+                hook: entry.name.clone(),
+                used: entry.configured_use().cloned(),
+                kind,
+            })
         };
-        select(Point::OnEnded, JobKind::Ended).chain(select(Point::Background, JobKind::Background)).collect()
+        let post_turn = select(Point::OnEnded, JobKind::Ended).chain(select(Point::Background, JobKind::Background));
+        post_turn.chain(select(Point::OnLogged, JobKind::Logged)).collect()
     }
 
     /// The sub-agent of this name, its own or one of theirs.
@@ -170,7 +186,7 @@ impl Agent {
         self.0.tools.values().filter_map(|compiled| compiled.tool.spec().sub_agent.as_ref())
     }
 
-    /// Whether it or a sub-agent has hooks that work when a turn is over.
+    /// Whether it or a sub-agent has hooks whose work comes from the outbox.
     pub(crate) fn does_jobs(&self) -> bool {
         self.job_hooks().next().is_some() || self.sub_agents().any(Self::does_jobs)
     }
@@ -291,6 +307,8 @@ fn hook_parts(hooks: &[HookEntry]) -> Vec<HookPart> {
         blocks: entry.points().iter().any(|point| entry.failure_policy(point) == OnFailure::Block),
         options: entry.options_digest().cloned(),
         on_ended: entry.points().contains(Point::OnEnded),
+        logged: entry.logged_types(),
+        reminders: entry.settings().reminders.clone(),
     };
     hooks.iter().map(part).collect()
 }

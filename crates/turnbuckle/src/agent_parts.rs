@@ -44,6 +44,12 @@ pub struct HookPart {
     /// that has it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub on_ended: bool,
+    /// The types of log events that its `on_logged` is given. Whoever writes such an event for this agent leaves a job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logged: Vec<Text>,
+    /// When it is reminded of a question: percent of the question's time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reminders: Vec<u8>,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -84,6 +90,12 @@ impl fmt::Display for MissingPart {
 }
 
 impl HookPart {
+    /// What `use` says of it, if a configuration made it.
+    pub(crate) fn configured_use(&self) -> Option<&Text> {
+        // Only a configuration's hooks have a digest of their options.
+        self.options.as_ref().map(|_| &self.used)
+    }
+
     fn is_same_hook(&self, other: &Self) -> bool {
         self.name == other.name && self.used == other.used
     }

@@ -270,6 +270,10 @@ pub struct Reply {
     /// The object, when a schema was asked for.
     #[serde(default)]
     pub object: Option<Arc<Value>>,
+    /// The model that gave it, by the name it was chosen by. The runtime sets it when a model has answered, so a reply that a
+    /// cache kept still names its model; a reply that a hook made by itself has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Text>,
 }
 
 impl Reply {

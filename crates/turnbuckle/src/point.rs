@@ -39,6 +39,8 @@ macro_rules! with_points {
             Background, background, Ignore, (ref context: BackgroundContext) -> ();
             /// Every turn, whatever the outcome.
             OnEnded, on_ended, Ignore, (ref report: TurnReport) -> ();
+            /// Log events of chosen types, from the outbox.
+            OnLogged, on_logged, Ignore, (ref context: LoggedContext) -> ();
             /// Every log and live event.
             OnEvent, on_event, Ignore, (ref event: FeedEvent) -> ();
         }

@@ -10,6 +10,9 @@ use crate::id::CallId;
 use crate::message::Text;
 use crate::point::Point;
 
+/// The longest reason or failure in a record, in bytes.
+const MAX_TEXT: usize = 4 << 10;
+
 /// One run of one hook at one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -28,9 +31,10 @@ pub struct Record {
     pub shed: u32,
     /// The call it ran for, at the tool points.
     pub call: Option<CallId>,
-    /// What went wrong, if it failed.
+    /// What went wrong, if it failed: at most 4 KiB of it.
     pub failure: Option<Text>,
-    /// Why it decided so: the reason of a halt, a denial, a regeneration, a refusal.
+    /// Why it decided so, in the hook's own words: the reason of a halt, a denial, a regeneration, a refusal. At most 4 KiB of
+    /// it; what the model reads of it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
 }
@@ -39,6 +43,15 @@ impl Record {
     /// A record with nothing but a decision; the other fields can be set.
     pub fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
         Self { point, hook, decision, took, tokens: 0, shed: 0, call: None, failure: None, reason: None }
+    }
+
+    /// A text for a record, cut to a length that a log and a viewer can take for every run of a hook.
+    pub(crate) fn cut(text: Text) -> Text {
+        if text.len() <= MAX_TEXT {
+            return text;
+        }
+        let end = text.floor_char_boundary(MAX_TEXT);
+        format!("{}… ({} bytes in all)", &text[..end], text.len()).into()
     }
 
     /// Counts tokens that did not fit into the reserve.

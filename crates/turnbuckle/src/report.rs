@@ -161,11 +161,12 @@ pub(crate) struct ReportOf {
 pub(crate) fn last_reply(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
     let of_turn = log.iter().rev().filter(|event| event.turn == *turn);
     let mut replies = of_turn.filter_map(|event| match &event.kind {
-        EventKind::AssistantMessage { content, stop_reason, usage, object, .. } => Some(Reply {
+        EventKind::AssistantMessage { content, stop_reason, usage, object, model, .. } => Some(Reply {
             content: content.clone(),
             stop_reason: *stop_reason,
             usage: *usage,
             object: object.clone(),
+            model: model.clone(),
             ..Reply::default()
         }),
         _ => None,

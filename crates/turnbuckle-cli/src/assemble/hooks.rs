@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use turnbuckle::hook::{HookEntry, HookExt};
-use turnbuckle::hooks::Retry;
 use turnbuckle::hooks::retry::RetryOptions;
+use turnbuckle::hooks::{ConfigHook as _, Retry};
 use turnbuckle::tool::Tool;
 use wildmatch::WildMatch;
 
-use crate::config::{HookPart, HookSettings};
+use crate::config::{Config, HookPart, HookSettings};
 
 /// In order, each with its settings.
 pub(super) fn entries(parts: &mut [HookPart]) -> Vec<HookEntry> {
@@ -18,9 +18,17 @@ pub(super) fn entries(parts: &mut [HookPart]) -> Vec<HookEntry> {
     parts.iter_mut().zip(names).filter_map(make).collect()
 }
 
-/// The program retries model calls only through a hook; who configures none has this one.
-pub(super) fn default_retry() -> Option<HookEntry> {
-    Some(Retry::new(RetryOptions::default()).ok()?.into())
+/// The `retry` hook that is added behind those of `[[hooks]]`, unless one of them is a `retry` or `[agent]` says
+/// `default_retry = false`. Registered last it is the innermost: a `fallback` asks the next model only after it gave up.
+pub(super) fn default_retry(config: &Config) -> Option<HookEntry> {
+    let wanted = config.agent.default_retry.as_ref().is_none_or(|found| found.value);
+    if !wanted || config.hooks.iter().any(|part| part.used.name == Retry::NAME) {
+        return None;
+    }
+    let taken = names(&config.hooks);
+    let numbered = (2..).map(|number| format!("{}-{number}", Retry::NAME));
+    let name = std::iter::once(Retry::NAME.to_owned()).chain(numbered).find(|name| !taken.contains(name))?;
+    Some(Retry::new(RetryOptions::default()).ok()?.entry(name))
 }
 
 /// A hook without a name is called after its `use`; of several the later ones are numbered, from 2 on, past the names that

@@ -27,7 +27,7 @@ pub(crate) struct Prepared {
     /// Where conversations are kept.
     pub(crate) store: StoreName,
     pub(crate) config: Config,
-    /// Those of `[[hooks]]`, in order.
+    /// Those of `[[hooks]]`, in order, and behind them the default `retry`.
     pub(crate) hooks: Vec<HookEntry>,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
@@ -86,9 +86,7 @@ impl Prepared {
         let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
         self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
-        if self.config.hooks.is_empty() && !self.has_errors() {
-            self.hooks.extend(hooks::default_retry());
-        }
+        self.hooks.extend(hooks::default_retry(&self.config));
         match build(&self.config, &self.store, &self.hooks, (&self.model, &model), &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;

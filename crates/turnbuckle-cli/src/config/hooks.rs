@@ -12,8 +12,9 @@ use turnbuckle::model::Model;
 
 use super::Found;
 use super::reader::Section;
+use crate::assemble::holds_a_secret;
 use crate::catalogue::{CATALOGUE, Maker, Row};
-use crate::model_name::ModelName;
+use crate::model_name::{ModelName, NamedModel};
 use crate::problem::{Place, Problem};
 
 /// Where hooks keep what must outlive the process, from the project's folder on.
@@ -167,9 +168,13 @@ impl HookSettings {
     }
 }
 
-/// A model for a hook that asks one itself. A script's path is relative to the file that names it.
+/// A model for a hook that asks one itself. A script's path is relative to the file that names it. Its replies are logged
+/// under the name in the file, unless that has a password in it.
 fn open_model(name: &str, folder: &Path) -> Result<Arc<dyn Model>, BoxError> {
     let model =
         ModelName::parse(name).and_then(|name| name.open(folder)).map_err(|problem| problem.what().to_owned())?;
-    Ok(Arc::new(model))
+    Ok(match holds_a_secret(name) {
+        true => Arc::new(model),
+        false => Arc::new(NamedModel { name: name.to_owned(), model }),
+    })
 }

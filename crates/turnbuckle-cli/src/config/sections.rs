@@ -16,6 +16,8 @@ pub(crate) struct AgentPart {
     pub(crate) model: Option<Found<ModelSetting>>,
     /// From `system` or `system_file`: the two are one setting.
     pub(crate) system: Option<Found<String>>,
+    /// Whether a `retry` hook is added if `[[hooks]]` has none; it is, unless this is false.
+    pub(crate) default_retry: Option<Found<bool>>,
 }
 
 /// A model's name, and the folder of the file that names it: scripts are relative to that.
@@ -32,7 +34,8 @@ impl AgentPart {
             value: ModelSetting { name: found.value, folder: folder.clone() },
             place: found.place,
         });
-        let part = Self { name: section.string("name"), model, system: system(&mut section) };
+        let (name, default_retry) = (section.string("name"), section.boolean("default_retry"));
+        let part = Self { name, model, system: system(&mut section), default_retry };
         section.finish();
         part
     }
@@ -63,6 +66,7 @@ impl Over for AgentPart {
             name: self.name.over(base.name),
             model: self.model.over(base.model),
             system: self.system.over(base.system),
+            default_retry: self.default_retry.over(base.default_retry),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::io::Write as _;
 
 use serde_json::{Map, Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
+use turnbuckle::hooks::{ConfigHook as _, Retry};
 
 use crate::Stopped;
 use crate::args::{Common, Hooks, HooksCommand};
@@ -73,8 +74,9 @@ fn by_point(lines: &[Line<'_>]) -> String {
 }
 
 impl Line<'_> {
-    fn used(&self) -> &str {
-        self.part.map_or_else(|| self.entry.name(), |part| part.used.name)
+    /// Only the default `retry` stands there without configuration.
+    fn used(&self) -> &'static str {
+        self.part.map_or(Retry::NAME, |part| part.used.name)
     }
 
     /// As the file has them.
@@ -83,7 +85,7 @@ impl Line<'_> {
         match self.part {
             Some(part) => shown
                 .extend(part.options.iter().map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value)))),
-            None => shown.push("(the default without [[hooks]])".to_owned()),
+            None => shown.push("(added by default; `default_retry = false` in [agent] leaves it out)".to_owned()),
         }
         let settings = self.entry.settings();
         if !settings.tools.is_empty() {
@@ -97,7 +99,7 @@ impl Line<'_> {
 
     fn failure(&self) -> &'static str {
         match (self.entry.failure_policy(self.point), self.point) {
-            (_, Point::Background) => "it is tried again, then parked",
+            (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
             (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
             (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
             (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {

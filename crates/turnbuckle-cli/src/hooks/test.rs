@@ -1,15 +1,18 @@
 //! `turnbuckle hooks test EVENT`: the hooks of one point on an event from stdin, and what they make of it.
 //!
 //! The hooks are real, and so are their programs. Model, tools and store are not: a scripted turn leads to the point, every
-//! other point is left out, and nothing is kept.
+//! other point is left out, and nothing is kept. An event that no run could have is refused, and the exit code is 1 where a
+//! run would fail because of a hook; what a hook decides is no failure.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnbuckle::event::EventKind;
 use turnbuckle::feed::FeedItem;
-use turnbuckle::hook::{HookEntry, HookExt as _, Point, Record};
+use turnbuckle::hook::{Decision, HookEntry, HookExt as _, Point, Record};
+use turnbuckle::json_schema::JsonSchema;
+use turnbuckle::model::Definition;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::{Effect, Output};
@@ -21,13 +24,37 @@ use wildmatch::WildMatch;
 use crate::Stopped;
 use crate::args::{Common, HooksTest};
 use crate::assemble::prepare;
+use crate::config::nearest;
 use crate::exit::Exit;
 use crate::inspect;
 use crate::problem::Problem;
 use crate::read_file::{PIPED, text};
 use crate::show::{clean, json_line};
 
-/// What command hooks read on stdin; what a point does not need may be missing, and other keys are ignored.
+/// Every key that a command hook reads on stdin at some point.
+const KEYS: &[&str] = &[
+    "conversation",
+    "turn",
+    "cwd",
+    "hook_event_name",
+    "agent",
+    "permission_mode",
+    "prompt",
+    "tool_name",
+    "tool_input",
+    "tool_use_id",
+    "tool_response",
+    "ok",
+    "message",
+    "stop_active",
+    "last_assistant_message",
+    "tools_used",
+    "touched",
+    "outcome",
+    "usage",
+];
+
+/// What is used of the event; what a point does not need may be missing.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Event {
@@ -41,6 +68,9 @@ struct Event {
     touched: Vec<String>,
 }
 
+/// The tool that touched the files of a `stop` event.
+const STAND_IN: &str = "tool";
+
 /// Runs the hooks of the point and prints their decisions, then the turn that came of it.
 pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Result<Exit, Stopped> {
     let event = read()?;
@@ -49,7 +79,11 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
     }
     let point = point(args.event);
-    let tool = event.tool_name.clone().unwrap_or_else(|| "tool".to_owned());
+    let definitions = prepared.agent.as_ref().map(|agent| agent.tools().clone()).unwrap_or_default();
+    let tool = match matches!(point, Point::BeforeTool | Point::AfterTool) {
+        true => tool_of(&event, &definitions)?,
+        false => STAND_IN.to_owned(),
+    };
     let hooks = prepared.hooks.into_iter().filter(|hook| hook.points().contains(point) && minds(hook, point, &tool));
     let hooks: Vec<HookEntry> = hooks.map(|hook| hook.only_at([point])).collect();
     if hooks.is_empty() {
@@ -58,31 +92,68 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
                 .hint("`turnbuckle hooks` shows which run where"),
         ));
     }
-    let agent = prepared.agent.as_ref();
-    let tools = agent.iter().flat_map(|agent| agent.tools().iter()).map(|tool| tool.name.to_string());
-    // A hook may name tools in its settings, and an agent that lacks one of them is refused.
-    let tools: BTreeSet<String> = tools.chain([tool.clone()]).collect();
-    let (records, trace) = play(args.event, event, &tool, tools, hooks)
+    let played = play(args.event, event, &tool, &definitions, hooks)
         .await
         .map_err(|failure| Stopped::failed(Problem::error(format!("the test turn could not be run: {failure}"))))?;
+    let records = &played.records;
     super::print(&match json {
         true => records.iter().map(json_line).collect::<Result<String, _>>().map_err(inspect::unprintable)?,
-        false => clean(&(records.iter().map(inspect::hook).collect::<String>() + &trace)),
+        false => clean(&(records.iter().map(inspect::hook).collect::<String>() + &played.trace)),
     });
-    Ok(Exit::Completed)
+    match played.failure() {
+        Some(what) => Err(Stopped::failed(Problem::error(what))),
+        None => Ok(Exit::Completed),
+    }
+}
+
+/// The tool that the event is about. A run calls only tools that the agent has.
+fn tool_of(event: &Event, definitions: &[Definition]) -> Result<String, Stopped> {
+    let names = || definitions.iter().map(|definition| &*definition.name);
+    let Some(name) = &event.tool_name else {
+        let problem = Problem::error("the event names no tool");
+        return Err(Stopped::usage(
+            problem.hint(format!("\"tool_name\" is one of: {}", names().collect::<Vec<_>>().join(", "))),
+        ));
+    };
+    let Some(definition) = definitions.iter().find(|definition| *definition.name == **name) else {
+        let hint = match nearest(name, names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("it has: {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Stopped::usage(Problem::error(format!("the agent has no tool {name:?}")).hint(hint)));
+    };
+    if let Some(complaint) = complaint(definition, event.tool_input.as_ref().unwrap_or(&json!({}))) {
+        let what = format!("`tool_input` does not fit the schema of {name}: {complaint}");
+        let hint = "in a run such a call is refused before any hook sees it";
+        crate::output::report(&[Problem::warning(what).hint(hint)]);
+    }
+    Ok(name.clone())
+}
+
+/// What is wrong with the arguments of a call.
+fn complaint(definition: &Definition, arguments: &Value) -> Option<String> {
+    JsonSchema::compile(&definition.parameters).ok()?.complaint(arguments)
 }
 
 fn read() -> Result<Event, Stopped> {
     let text = text(std::io::stdin().lock(), PIPED)
         .map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
-    // As an object first: a list of values would fill the fields of the event in their order.
-    let object = serde_json::from_str::<serde_json::Map<String, Value>>(&text);
-    object.and_then(|object| Event::deserialize(Value::Object(object))).map_err(|error| {
+    let senseless = |error: serde_json::Error| {
         let problem = Problem::error(format!("the event on stdin makes no sense: {error}"));
         Stopped::usage(
             problem.hint("it is the JSON object that a command hook reads: docs/program.md has one for each point"),
         )
-    })
+    };
+    // As an object first: a list of values would fill the fields of the event in their order.
+    let object = serde_json::from_str::<serde_json::Map<String, Value>>(&text).map_err(senseless)?;
+    if let Some(unknown) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        let hint = match nearest(unknown, KEYS.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("an event has: {}", KEYS.join(", ")),
+        };
+        return Err(Stopped::usage(Problem::error(format!("unknown key `{unknown}` in the event")).hint(hint)));
+    }
+    Event::deserialize(Value::Object(object)).map_err(senseless)
 }
 
 fn point(on: CommandPoint) -> Point {
@@ -103,17 +174,40 @@ fn minds(hook: &HookEntry, point: Point, tool: &str) -> bool {
     !at_tools || globs.is_empty() || globs.iter().any(|glob| WildMatch::new(glob).matches(tool))
 }
 
+/// What came of the test turn.
+struct Played {
+    /// The first run of each hook.
+    records: Vec<Record>,
+    trace: String,
+    /// The result of a call that never started.
+    refused: Option<String>,
+}
+
+impl Played {
+    /// What would fail in a run because of a hook.
+    fn failure(&self) -> Option<String> {
+        let failed = |record: &&Record| record.decision == Decision::Failed;
+        if let Some(record) = self.records.iter().find(failed) {
+            let why = record.failure.as_deref().unwrap_or("no reason was given");
+            return Some(format!("hook {} failed at {}: {why}", record.hook, record.point));
+        }
+        // A hook that rewrites well is followed by the call, or by the next hook.
+        let rewritten = self.records.last().is_some_and(|record| record.decision == Decision::Rewrite);
+        self.refused.clone().filter(|_| rewritten)
+    }
+}
+
 /// One turn that leads to the point.
 async fn play(
     on: CommandPoint,
     event: Event,
     tool: &str,
-    tools: BTreeSet<String>,
+    definitions: &[Definition],
     hooks: Vec<HookEntry>,
-) -> Result<(Vec<Record>, String), BoxError> {
+) -> Result<Played, BoxError> {
     let calls = matches!(on, CommandPoint::BeforeTool | CommandPoint::AfterTool) || !event.touched.is_empty();
     let input = event.tool_input.clone().unwrap_or_else(|| json!({}));
-    let step = calls.then(|| ScriptReply::calls("c1", tool, input));
+    let step = calls.then(|| ScriptReply::calls("c1", tool, input.clone()));
     let said = match on {
         CommandPoint::AfterModel => event.message.clone(),
         _ => event.last_assistant_message.clone(),
@@ -124,7 +218,16 @@ async fn play(
     let message = event.prompt.clone().filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "(a test)".into());
     let builder = Agent::builder("hooks-test", script).limits(limits);
     let event = Arc::new(event);
-    let builder = tools.iter().fold(builder, |builder, name| builder.tool(stand_in(name, event.clone())));
+    // A hook may name any tool in its settings, and an agent that lacks one of them is refused.
+    let mut builder = definitions.iter().fold(builder, |builder, definition| {
+        // What hooks rewrite is judged by the tool's own schema, unless the event itself does not fit it.
+        let fits = *definition.name == *tool && complaint(definition, &input).is_none();
+        let schema = if fits { (*definition.parameters).clone() } else { json!({"type": "object"}) };
+        builder.tool(stand_in(&definition.name, schema, event.clone()))
+    });
+    if tool == STAND_IN && !definitions.iter().any(|definition| *definition.name == *STAND_IN) {
+        builder = builder.tool(stand_in(STAND_IN, json!({"type": "object"}), event.clone()));
+    }
     let agent = hooks.into_iter().fold(builder, turnbuckle::AgentBuilder::hook).build()?;
     let conversations = Conversations::builder(agent, MemoryStore::default()).build();
     let id = ConversationId::from("hooks-test");
@@ -139,14 +242,18 @@ async fn play(
             true
         }
     });
-    let log: Vec<FeedItem> =
-        conversations.log(&id, Scope::local()).await?.iter().map(|event| FeedItem::Log(Arc::clone(event))).collect();
-    Ok((records, turnbuckle::trace::trace(&log, 1)))
+    let log = conversations.log(&id, Scope::local()).await?;
+    let started = log.iter().any(|event| matches!(event.kind, EventKind::ToolStarted { .. }));
+    let refused = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolResult { ok: false, content, .. } if !started => Some(content.text()),
+        _ => None,
+    });
+    let told: Vec<FeedItem> = log.into_iter().map(FeedItem::Log).collect();
+    Ok(Played { records, trace: turnbuckle::trace::trace(&told, 1), refused })
 }
 
 /// Answers in the place of a tool with what the event says: the script calls only the tool of the event.
-fn stand_in(name: &str, event: Arc<Event>) -> FunctionTool {
-    let schema = json!({"type": "object"});
+fn stand_in(name: &str, schema: Value, event: Arc<Event>) -> FunctionTool {
     // Of its effects nothing is known here: the worst is assumed.
     function_with_schema(name, "Stands in for the tool of the event.", schema, Effect::Never, move |turn, _| {
         let event = event.clone();

@@ -8,7 +8,7 @@ use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::EventKind;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, Store as _, StoreError};
 use turnbuckle::{ConversationId, Timestamp};
-use turnbuckle_stores::SqliteStore;
+use turnbuckle_stores::{FailedJobs, SqliteStore};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{failed, is_of, print_all, unprintable};
@@ -31,6 +31,8 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     if listed.is_empty() && unreadable.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }
+    let failed_jobs = store.failed_jobs().await.map_err(failed)?;
+    let jobs_of = |one: &ConversationSummary| failed_jobs.iter().find(|jobs| jobs.conversation == one.id);
     let mut text = String::new();
     let columns = Columns::of(&listed, SystemClock::default().now());
     for one in &listed {
@@ -42,8 +44,11 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
             }
         };
         text += &match args.json {
-            true => as_json(one, columns.now, message.as_deref()).map_err(unprintable)?,
-            false => columns.line(one, message.as_deref().unwrap_or_default()) + "\n",
+            true => as_json(one, columns.now, message.as_deref(), jobs_of(one)).map_err(unprintable)?,
+            false => {
+                let line = columns.line(one, message.as_deref().unwrap_or_default());
+                format!("{line}{}\n", jobs_of(one).map(told).unwrap_or_default())
+            }
         };
     }
     let exit = print_all(&text)?;
@@ -88,13 +93,33 @@ fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
     one.status == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
 }
 
-fn as_json(one: &ConversationSummary, now: Timestamp, message: Option<&str>) -> serde_json::Result<String> {
+/// Jobs that an operator should know of, behind the line of their conversation.
+fn told(jobs: &FailedJobs) -> String {
+    let count = |count: u64, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 job {what}")),
+        many => Some(format!("{many} jobs {what}")),
+    };
+    let counts: Vec<String> =
+        [count(jobs.parked, "parked"), count(jobs.failing, "failing")].into_iter().flatten().collect();
+    format!("  [{}]", counts.join(", "))
+}
+
+fn as_json(
+    one: &ConversationSummary,
+    now: Timestamp,
+    message: Option<&str>,
+    jobs: Option<&FailedJobs>,
+) -> serde_json::Result<String> {
     let ConversationSummary { id, opened, written, seq, status, .. } = one;
     let (state, left) = (state(*status), is_left(one, now));
     let mut line =
         json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
     if left {
         line["left"] = true.into();
+    }
+    if let Some(jobs) = jobs {
+        line["jobs"] = json!({ "parked": jobs.parked, "failing": jobs.failing });
     }
     json_line(&line)
 }

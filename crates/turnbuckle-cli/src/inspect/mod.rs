@@ -7,7 +7,7 @@ mod trace;
 use std::io::{self, Write as _};
 
 use turnbuckle::scope::Actor;
-use turnbuckle::store::{Store as _, StoreError};
+use turnbuckle::store::{Job, JobKind, Store as _, StoreError};
 use turnbuckle::{ConversationId, Scope};
 use turnbuckle_stores::SqliteStore;
 
@@ -44,6 +44,24 @@ async fn check_owner(store: &SqliteStore, id: &ConversationId, scope: &Scope, co
 /// Roles come and go; the user stays the owner.
 fn is_of(owner: &Actor, scope: &Scope) -> bool {
     matches!(owner, Actor::User { id, .. } if Some(id) == scope.user_id())
+}
+
+/// A job of the outbox: its label, and how it stands.
+fn told_job(job: &Job) -> (&'static str, String) {
+    let (hook, turn) = (&job.hook, &job.turn);
+    let what = match (job.kind, job.reminder) {
+        (JobKind::Logged, Some(percent)) => format!("reminder at {percent} %, event {}", job.seq),
+        (JobKind::Logged, None) => format!("event {}", job.seq),
+        (kind, _) => kind.name().to_owned(),
+    };
+    let head = format!("{hook} ({what}, turn {turn})");
+    let error = job.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+    match job.due {
+        None => ("parked", format!("{head}: given up after {} tries{error}", job.tries)),
+        Some(_) if job.error.is_some() => ("outbox", format!("{head}: failed, will be tried again{error}")),
+        Some(due) if job.reminder.is_some() => ("outbox", format!("{head}: due at {due}")),
+        Some(_) => ("outbox", format!("{head}: not done yet")),
+    }
 }
 
 fn failed(error: StoreError) -> Stopped {

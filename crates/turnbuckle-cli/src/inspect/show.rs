@@ -10,7 +10,7 @@ use turnbuckle::projection::Pending;
 use turnbuckle::store::{Job, Store as _};
 use turnbuckle_stores::SqliteStore;
 
-use super::{check_owner, failed, parse_id, print, unprintable};
+use super::{check_owner, failed, parse_id, print, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
 use crate::chat::question;
@@ -143,23 +143,13 @@ impl Reading {
             line("", Tone::Plain, format!("`turnbuckle run -c {id}{options}` finishes what a crash left"));
         }
         for job in jobs {
-            let (hook, turn, kind) = (&job.hook, &job.turn, job.kind.name());
-            let error = job.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-            match job.due {
-                None => line(
-                    "parked",
-                    Tone::Bad,
-                    format!("{hook} ({kind}, turn {turn}): given up after {} tries{error}", job.tries),
-                ),
-                Some(_) if job.error.is_some() => {
-                    line(
-                        "outbox",
-                        Tone::Hook,
-                        format!("{hook} ({kind}, turn {turn}): failed, will be tried again{error}"),
-                    );
-                }
-                Some(_) => line("outbox", Tone::Dim, format!("{hook} ({kind}, turn {turn}): not done yet")),
-            }
+            let tone = match (job.due, &job.error) {
+                (None, _) => Tone::Bad,
+                (Some(_), Some(_)) => Tone::Hook,
+                (Some(_), None) => Tone::Dim,
+            };
+            let (label, words) = told_job(job);
+            line(label, tone, words);
         }
         text
     }

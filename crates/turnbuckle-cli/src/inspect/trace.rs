@@ -11,7 +11,7 @@ use turnbuckle::message::Text;
 use turnbuckle::store::Store as _;
 use turnbuckle::trace::trace_with_times;
 
-use super::{check_owner, failed, parse_id, print_all};
+use super::{check_owner, failed, parse_id, print_all, told_job};
 use crate::Stopped;
 use crate::args::{Common, Trace};
 use crate::exit::Exit;
@@ -25,6 +25,7 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
     let (store, scope) = open_read_only(common)?;
     check_owner(&store, &id, &scope, common).await?;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
+    let jobs = store.jobs(&id).await.map_err(failed)?;
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.
     let whole = trace_with_times(&log);
     let mut lines = whole.lines();
@@ -50,6 +51,10 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
         }
         for record in store.records(&id, &first.turn).await.map_err(failed)? {
             text.push_str(&clean(&hook(&record)));
+        }
+        for job in jobs.iter().filter(|job| job.turn == first.turn) {
+            let (label, words) = told_job(job);
+            text.push_str(&clean(&format!("{label:<9} {words}\n")));
         }
     }
     if let (Some(turn), false) = (&args.turn, found) {

@@ -220,7 +220,7 @@ impl Watch {
     /// What turns left to be done, by this process or one before.
     pub(crate) async fn wait_for_leftovers(&mut self) {
         // Observers run beside the turn: what they were not given yet would be missing in an audit log or a trace.
-        let leaves_work = [Point::Background, Point::OnEnded, Point::OnEvent];
+        let leaves_work = [Point::Background, Point::OnEnded, Point::OnLogged, Point::OnEvent];
         let hooks = self.conversations.agent().hooks();
         if hooks.iter().any(|hook| leaves_work.iter().any(|point| hook.points().contains(*point))) {
             self.wait_for_background().await;

@@ -146,9 +146,9 @@ impl Fold {
                 vec![Shown::EndOfText, line("discard", Tone::Refusal, text)]
             }
             LiveEvent::ToolProgress { call, payload } => self.progress(call, payload),
-            // A background hook has events of its own, which are shown instead.
-            LiveEvent::HookStarted { point: Point::Background, .. }
-            | LiveEvent::HookFinished { point: Point::Background, .. } => Vec::new(),
+            // A background hook has events of its own, which are shown instead; what `on_logged` fails at is a notice.
+            LiveEvent::HookStarted { point: Point::Background | Point::OnLogged, .. }
+            | LiveEvent::HookFinished { point: Point::Background | Point::OnLogged, .. } => Vec::new(),
             LiveEvent::HookStarted { hook, .. } if self.heard.contains(hook) => Vec::new(),
             LiveEvent::HookStarted { hook, point } => one("hook", Tone::Dim, format!("{hook} runs at {point}")),
             LiveEvent::HookProgress { hook, text } => {

@@ -79,3 +79,40 @@ fn a_sub_agent_that_the_script_does_not_know_is_told_of() {
     let ran = Folder::with_config(r#"{ "text": "x" }"#, config).run(&["check"]).exits(0);
     ran.says("warning: turnbuckle.toml:4: the script has no replies for the sub-agent `reviewer`");
 }
+
+#[test]
+fn shell_strings_are_judged_and_not_run() {
+    let check = |on: &str, run: &str| {
+        let config = format!("[[hooks]]\nuse = \"command\"\non = \"{on}\"\nrun = '{run}'\n");
+        let folder = Folder::with_config(r#"{ "text": "x" }"#, &config);
+        let ran = folder.run(&["check"]);
+        assert!(!folder.path().join("ran").exists(), "nothing is run");
+        ran
+    };
+    let ran = check("before_tool", "touch ran; if tru; then; fi").exits(2);
+    ran.says("error: turnbuckle.toml:6: `run` is no shell command: ").says("the hook would fail, and a turn with it");
+    let ran = check("before_tool", "nosuchcmd --flag").exits(2);
+    ran.says("error: turnbuckle.toml:6: `run` begins with \"nosuchcmd\"");
+    check("stop", "nosuchcmd --flag").exits(0).says("warning: turnbuckle.toml:6: `run` begins with \"nosuchcmd\"");
+    check("before_tool", "nosuchcmd || exit 2").exits(0).says("warning: turnbuckle.toml:6: `run` begins with");
+    for fine in ["test -e x || exit 2", "A=1 touch ran", "cat > /dev/null; exit 0", "f() { :; }; f"] {
+        let ran = check("before_tool", fine).exits(0);
+        assert!(!ran.err.contains("`run`"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_hook_that_counts_per_process_is_told_of() {
+    for hook in [
+        "use = \"quota\"\nrequests = 2",
+        "use = \"cache\"",
+        "use = \"rate_limit\"\nlimit = 5\nevery = \"1m\"",
+        "use = \"circuit_breaker\"",
+        "use = \"concurrency\"\nlimit = 2",
+        "use = \"monitor\"\nmax_refusal_rate = 0.5",
+    ] {
+        let folder = Folder::with_config(r#"{ "text": "x" }"#, &format!("[[hooks]]\n{hook}\n"));
+        let ran = folder.run(&["check"]);
+        assert!(ran.err.contains("counts in the memory of its process") && ran.code == 0, "{hook}:\n{}", ran.err);
+    }
+}

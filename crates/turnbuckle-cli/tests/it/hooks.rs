@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::program::Folder;
 
-const TWO: &str = r#"[[hooks]]
+const TWO: &str = r#"default_retry = false
+[[hooks]]
 use = "redact"
 strategy = "mask"
 [[hooks]]
@@ -32,7 +33,8 @@ on_stop
 
 #[test]
 fn an_audit_log_that_blocks_is_told_as_such_and_does_so() {
-    let audit = "[[hooks]]\nuse = \"audit_log\"\nname = \"books\"\nfile = \"script.json/audit.jsonl\"\n";
+    let audit =
+        "default_retry = false\n[[hooks]]\nuse = \"audit_log\"\nname = \"books\"\nfile = \"script.json/audit.jsonl\"\n";
     let folder = Folder::with_config(r#"{ "text": "x" }"#, &format!("{audit}on_failure = \"block\"\n"));
     folder.run(&["hooks"]).exits(0).prints(
         "on_event\n  books  use = \"audit_log\", file = \"script.json/audit.jsonl\"\n         if it fails: the turn ends failed\n",
@@ -50,18 +52,44 @@ fn as_json_it_is_one_line_a_hook_and_point() {
     assert_eq!((&lines[0]["point"], &lines[0]["hook"]), (&Value::from("stream"), &Value::from("redact")));
     assert_eq!((&lines[1]["use"], &lines[1]["on_failure"]), (&Value::from("command"), &Value::from("ignore")));
     assert_eq!(lines[1]["options"]["run"], "touch ran");
-    assert_eq!(lines[1]["at"], "turnbuckle.toml:6");
+    assert_eq!(lines[1]["at"], "turnbuckle.toml:7");
 }
 
 #[test]
-fn without_any_hooks_there_is_a_default_retry() {
+fn a_default_retry_is_added_innermost_unless_one_is_named_or_it_is_switched_off() {
     let slow = r#"{ "error": { "status": 429, "retry_after": 0.01, "message": "slow down" } }, { "text": "fine" }"#;
-    let folder = Folder::with_script(slow);
-    folder.run(&["run", "hi"]).exits(0).prints("fine\n");
+    let run = |config: &str| Folder::with_config(slow, config).run(&["run", "hi"]);
+    run("").exits(0).prints("fine\n");
+    run("[[hooks]]\nuse = \"redact\"\n").exits(0).prints("fine\n");
+    run("[[hooks]]\nuse = \"redact\"\nname = \"retry\"\n").exits(0).prints("fine\n");
+    run("default_retry = false\n").exits(1).says("slow down");
+    run("[[hooks]]\nuse = \"retry\"\nmax_attempts = 1\n").exits(1).says("slow down");
+    let folder =
+        Folder::with_config(slow, "[[hooks]]\nuse = \"timeout\"\n[[hooks]]\nuse = \"retry\"\nname = \"mine\"\n");
+    let names = |ran: crate::program::Ran| -> Vec<String> {
+        let at_model = ran.events().into_iter().filter(|line| line["point"] == "wrap_model_call");
+        at_model.map(|line| line["hook"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(folder.run(&["hooks", "--json"])), ["timeout", "mine"]);
+    let folder = Folder::with_config(slow, "[[hooks]]\nuse = \"timeout\"\nname = \"retry\"\n");
+    assert_eq!(names(folder.run(&["hooks", "--json"])), ["retry", "retry-2"], "the last wrap is the innermost");
     let listed = folder.run(&["hooks"]).exits(0);
-    assert!(listed.out.contains("use = \"retry\", (the default without [[hooks]])"), "{}", listed.out);
-    let other = Folder::with_config(slow, "[[hooks]]\nuse = \"redact\"\n");
-    other.run(&["run", "hi"]).exits(1).says("slow down");
+    assert!(listed.out.contains("use = \"retry\", (added by default; `default_retry = false`"), "{}", listed.out);
+    let checked = folder.run(&["check"]).exits(0);
+    assert!(checked.out.contains("wrap_model_call: retry, retry-2 (added by default)"), "{}", checked.out);
+}
+
+#[test]
+fn a_sub_agent_has_the_default_retry_as_well() {
+    let call = r#"{ "tool_calls": [{ "id": "r", "name": "reviewer", "arguments": { "task": "look" } }] }"#;
+    let slow = r#"{ "error": { "status": 429, "retry_after": 0.01, "message": "slow down" } }, { "text": "fine" }"#;
+    let config = "[[agents]]\nname = \"reviewer\"\nsystem = \"Review.\"\n[[hooks]]\nuse = \"redact\"\n";
+    let folder = Folder::with_config("", config);
+    let script =
+        format!(r#"{{ "replies": [ {call}, {{ "text": "over" }} ], "agents": {{ "reviewer": [ {slow} ] }} }}"#);
+    folder.file("script.json", &script);
+    let ran = folder.run(&["run", "--json", "review"]).exits(0);
+    assert_eq!(ran.event("tool_result")["content"][0]["text"], "fine", "{}", ran.out);
 }
 
 #[test]
@@ -156,14 +184,57 @@ run = "exit 1"
 
 #[test]
 fn a_point_is_named_as_it_is_printed_or_as_in_the_configuration() {
-    let refuses = |on: &str| format!("[[hooks]]\nuse = \"command\"\nname = \"no\"\non = \"{on}\"\nrun = \"exit 2\"\n");
+    let refuses = |on: &str| {
+        format!("default_retry = false\n[[hooks]]\nuse = \"command\"\nname = \"no\"\non = \"{on}\"\nrun = \"exit 2\"\n")
+    };
     for (on, point) in [("stop", "on_stop"), ("on_stop", "on_stop"), ("ended", "on_ended"), ("on_ended", "on_ended")] {
         let folder = Folder::with_config(r#"{ "text": "x" }"#, &refuses(on));
         let listed = folder.run(&["hooks"]).exits(0);
         assert!(listed.out.starts_with(&format!("{point}\n")), "{}", listed.out);
         for event in [point, point.trim_start_matches("on_")] {
-            let ran = folder.run_with_stdin(&["hooks", "test", event], b"{}").exits(0);
+            // At `ended` there is nothing to refuse: exit code 2 is the hook's failure there.
+            let code = i32::from(point == "on_ended");
+            let ran = folder.run_with_stdin(&["hooks", "test", event], b"{}").exits(code);
             assert!(ran.out.contains(&format!("{point} no")), "{}", ran.out);
         }
+    }
+}
+
+#[test]
+fn what_no_run_could_have_is_refused_in_a_test() {
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"gate\"\non = \"before_tool\"\nrun = \"touch ran\"\n";
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, hook);
+    let test = |event: &str| folder.run_with_stdin(&["hooks", "test", "before_tool"], event.as_bytes());
+    test(r#"{"tool_nam": "read_file"}"#).exits(2).says("unknown key `tool_nam`").says("did you mean `tool_name`?");
+    test(r#"{"tool_name": "raed_file"}"#).exits(2).says("no tool \"raed_file\"").says("did you mean `read_file`?");
+    test("{}").exits(2).says("the event names no tool");
+    test("[]").exits(2).says("the event on stdin makes no sense");
+    assert!(!folder.path().join("ran").exists(), "no hook was run for these");
+    let ran = test(r#"{"tool_name": "read_file", "tool_input": {"pth": "x"}}"#).exits(0);
+    ran.says("warning: `tool_input` does not fit the schema of read_file");
+    let whole = r#"{"conversation":"c_1","turn":"t_1","cwd":"/x","hook_event_name":"PreToolUse","agent":"turnbuckle","permission_mode":"headless","tool_name":"read_file","tool_input":{"path":"a.txt"},"tool_use_id":"c1"}"#;
+    assert_eq!(test(whole).exits(0).err, "");
+}
+
+#[test]
+fn a_test_ends_with_1_where_a_run_would_fail_because_of_the_hook() {
+    let hook =
+        |on: &str, run: &str| format!("[[hooks]]\nuse = \"command\"\nname = \"h\"\non = \"{on}\"\nrun = '{run}'\n");
+    let test = |on: &str, run: &str, event: &str| {
+        let folder = Folder::with_config(r#"{ "text": "x" }"#, &hook(on, run));
+        folder.run_with_stdin(&["hooks", "test", on], event.as_bytes())
+    };
+    let read = r#"{"tool_name": "read_file", "tool_input": {"path": "x"}}"#;
+    let rewrites =
+        |input: &str| format!(r#"echo "{{\"decision\":\"allow\",\"input\":{}}}""#, input.replace('"', "\\\""));
+    let ran = test("before_tool", &rewrites(r#"{"pth":"x"}"#), read).exits(1);
+    let ran = ran.says("hook h rewrote the arguments, and the arguments do not fit the tool's schema");
+    assert!(ran.out.contains("before_tool h for c1: rewrite"), "{}", ran.out);
+    test("before_tool", &rewrites(r#"{"path":"y"}"#), read).exits(0);
+    test("before_tool", "exit 7", read).exits(1).says("error: hook h failed at before_tool");
+    // Its failure is ignored in a run, and is a failure all the same.
+    test("stop", "exit 7", "{}").exits(1).says("error: hook h failed at on_stop");
+    for (on, event) in [("before_tool", read), ("stop", "{}"), ("after_model", "{}"), ("before_agent", "{}")] {
+        test(on, "echo no >&2; exit 2", event).exits(0);
     }
 }

@@ -8,6 +8,11 @@ fn folder(replies: &str, config: &str) -> Folder {
     Folder::with_config(replies, &format!("[tools]\napprove = []\n{config}"))
 }
 
+/// Every failed attempt goes straight to the hooks that are tested.
+fn folder_without_retry(replies: &str, config: &str) -> Folder {
+    Folder::with_config(replies, &format!("default_retry = false\n{config}"))
+}
+
 #[test]
 fn a_critic_of_another_script_sends_work_back_and_nothing_of_it_is_printed() {
     let replies = r#"{ "text": "first" }, { "text": "second" }"#;
@@ -15,12 +20,17 @@ fn a_critic_of_another_script_sends_work_back_and_nothing_of_it_is_printed() {
     let folder = folder(replies, critic);
     folder.file(
         "critic.json",
-        r#"{ "replies": [ { "text": "{\"verdict\": \"regenerate\", \"critique\": \"no\"}" },
+        r#"{ "replies": [ { "text": "{\"verdict\": \"regenerate\", \"critique\": \"too short\"}" },
                           { "text": "{\"verdict\": \"approve\"}" } ] }"#,
     );
-    let ran = folder.run(&["run", "--json", "write"]).exits(0);
+    let ran = folder.run(&["run", "--json", "-c", "x", "write"]).exits(0);
     assert!(!ran.out.contains("first"), "{}", ran.out);
     assert_eq!(ran.event("assistant_message")["content"][0]["text"], "second");
+    let finished = ran.event("hook_finished");
+    assert_eq!((&finished["decision"], &finished["reason"]), (&"regenerate".into(), &"critic: too short".into()));
+    let trace = folder.run(&["trace", "x"]).exits(0).out;
+    assert!(trace.contains("after_model critic: regenerate") && trace.contains("too short"), "{trace}");
+    folder.run(&["run", "-c", "x2", "write"]).says("too short");
 }
 
 #[test]
@@ -89,7 +99,7 @@ fn suggestions_are_told() {
 #[test]
 fn another_model_is_asked_when_one_fails() {
     let fallback = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:spare.json\"]\n";
-    let folder = folder(r#"{ "error": { "status": 500, "message": "down" } }"#, fallback);
+    let folder = folder_without_retry(r#"{ "error": { "status": 500, "message": "down" } }"#, fallback);
     folder.file("spare.json", r#"{ "replies": [ { "text": "not this" }, { "text": "from the spare" } ] }"#);
     folder.run(&["run", "hi"]).exits(0).prints("from the spare\n");
 }
@@ -97,7 +107,7 @@ fn another_model_is_asked_when_one_fails() {
 #[test]
 fn a_model_that_was_not_asked_is_named_as_the_configuration_names_it() {
     let fallback = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:second.json\", \"script:third.json\"]\n";
-    let folder = folder(r#"{ "error": { "status": 529, "message": "full" } }"#, fallback);
+    let folder = folder_without_retry(r#"{ "error": { "status": 529, "message": "full" } }"#, fallback);
     let unused = r#"{ "text": "not this" }"#;
     let broken = r#"{ "chunks": ["half ", "way"], "fail_after_chunks": 1 }"#;
     folder.file("second.json", &format!(r#"{{ "replies": [ {unused}, {broken} ] }}"#));
@@ -114,7 +124,7 @@ fn a_hook_speaks_under_the_name_it_was_given() {
     let ran = folder(&format!(r#"{error}, {{ "text": "up" }}"#), retry).run(&["run", "--json", "hi"]).exits(0);
     assert_eq!(ran.event("notice")["hook"], "again", "{}", ran.out);
     let spare = "[[hooks]]\nuse = \"fallback\"\nname = \"spare\"\nmodels = [\"script:spare.json\"]\n";
-    let folder = folder(error, spare);
+    let folder = folder_without_retry(error, spare);
     folder.file("spare.json", r#"{ "replies": [ { "text": "no" }, { "text": "yes" } ] }"#);
     let ran = folder.run(&["run", "--json", "hi"]).exits(0);
     assert_eq!(ran.event("notice")["hook"], "spare", "{}", ran.out);

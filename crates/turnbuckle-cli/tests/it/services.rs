@@ -57,3 +57,41 @@ use = "telemetry"
     assert!(listed.out.contains("on_event") && listed.out.contains("audit_log"), "{}", listed.out);
     assert!(!folder.path().join(".turnbuckle").exists(), "no file is made by looking");
 }
+
+/// An address on which nobody listens.
+fn deserted() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}/x", listener.local_addr().unwrap())
+}
+
+#[test]
+fn a_webhook_that_reaches_nobody_is_reported_everywhere_and_tried_again() {
+    let url = deserted();
+    let notify =
+        |more: &str| format!("[[hooks]]\nuse = \"notify\"\nurl = \"{url}\"\nsecret_env = \"PATH\"\ntries = 1\n{more}");
+    let write =
+        r#"{ "tool_calls": [ { "id": "c1", "name": "write_file", "arguments": { "path": "a", "content": "x" } } ] }"#;
+    let replies = format!("{write}, {{ \"text\": \"done\" }}");
+    let folder = Folder::with_config(&replies, &notify("reminders = [0.5, 0.9]\n"));
+    let began = std::time::Instant::now();
+    let ran = folder.run(&["run", "-v", "-c", "x", "go"]).exits(4);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "nobody waits for the next try");
+    let kept = "was not delivered: 127.0.0.1 did not answer";
+    let ran = ran.says(kept).says("it is kept and tried again (try 1 of 8)").says("a job failed and is tried again");
+    ran.says("hooks that are not done stay in the outbox: notify");
+    let show = folder.run(&["show", "x"]).exits(0).out;
+    assert!(show.contains("failed, will be tried again: 127.0.0.1 did not answer"), "{show}");
+    assert!(show.contains("notify (reminder at 50 %, event "), "{show}");
+    let trace = folder.run(&["trace", "x"]).exits(0).out;
+    assert!(trace.contains("outbox    notify (event ") && trace.contains("reminder at 90 %"), "{trace}");
+    let list = folder.run(&["list"]).exits(0).out;
+    assert!(list.trim_end().ends_with("[1 job failing]"), "{list}");
+    assert_eq!(folder.run(&["list", "--json"]).events()[0]["jobs"]["failing"], 1);
+    let json = folder.run(&["run", "--json", "-c", "y", "go"]).exits(4);
+    let notice = json.events().into_iter().find(|event| event["type"] == "notice").unwrap_or_default();
+    assert!(notice["text"].as_str().is_some_and(|text| text.contains(kept)), "{}", json.out);
+    // The answer takes the reminders away.
+    folder.run(&["resolve", "x", "c1", "--approve"]).exits(0);
+    let show = folder.run(&["show", "x"]).exits(0).out;
+    assert!(!show.contains("reminder"), "{show}");
+}

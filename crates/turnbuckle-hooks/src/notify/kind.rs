@@ -20,6 +20,9 @@ pub(super) const NAMES: &[&str] = &[
     "suggestion",
 ];
 
+/// Those of them that are not in the log.
+pub(super) const LIVE: &[&str] = &["notice", "hook_finished", "attempt_discarded", "suggestion"];
+
 /// The type of an event, if it may be chosen.
 pub(super) fn of(what: &FeedItem) -> Option<&'static str> {
     Some(match what {

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use turnbuckle::Timestamp;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hooks::OptionError;
 
@@ -16,8 +17,43 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 pub(super) struct Post {
     agent: ureq::Agent,
     url: String,
+    /// For messages: the whole address may hold a token.
+    host: String,
     key: Hmac<Sha256>,
+    give_up_after: Duration,
     tries: u32,
+}
+
+/// Why an event did not reach its receiver.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotDelivered {
+    #[error("the event cannot be written as JSON")]
+    Body(#[source] serde_json::Error),
+    #[error("{host} answered with status {status}")]
+    Status { status: u16, host: String },
+    #[error("{host} did not answer: {source}")]
+    NoAnswer { host: String, source: ureq::Error },
+}
+
+impl NotDelivered {
+    /// Whether it may be better in a moment.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Body(_) => false,
+            Self::Status { status, .. } => *status == 429 || *status >= 500,
+            Self::NoAnswer { .. } => true,
+        }
+    }
+}
+
+/// The event as `show --json` has it.
+fn body(event: &FeedEvent, reminder: Option<u8>) -> Result<Vec<u8>, serde_json::Error> {
+    let Some(percent) = reminder else { return serde_json::to_vec(event) };
+    let mut line = serde_json::to_value(event)?;
+    if let Some(line) = line.as_object_mut() {
+        line.insert("reminder".to_owned(), (f64::from(percent) / 100.0).into());
+    }
+    serde_json::to_vec(&line)
 }
 
 impl Post {
@@ -33,34 +69,50 @@ impl Post {
             .max_redirects(0)
             .http_status_as_error(false)
             .build();
-        Ok(Self { agent: config.into(), url: url.to_owned(), key: key(secret)?, tries })
+        let host = parsed.host().unwrap_or_default().to_owned();
+        Ok(Self { agent: config.into(), url: url.to_owned(), host, key: key(secret)?, give_up_after, tries })
     }
 
-    /// Posts an event, with retries. Returns whether the receiver accepted it.
-    pub(super) fn send(&self, told: &FeedEvent) -> bool {
-        let Ok(body) = serde_json::to_vec(told) else { return false };
-        let id = format!("{}_{}", told.conversation, told.cursor);
-        let timestamp = (told.at.as_millis() / 1000).to_string();
-        let signature = self.signature(&id, &timestamp, &body);
+    /// How long the tries at one event may take together.
+    pub(super) fn longest(&self) -> Duration {
+        let waits = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(self.tries - 1) - 1);
+        self.give_up_after.saturating_mul(self.tries).saturating_add(waits)
+    }
+
+    /// Posts an event, with retries, under this id. A reminder says which part of the time has passed.
+    pub(super) fn send(
+        &self,
+        event: &FeedEvent,
+        id: &str,
+        reminder: Option<u8>,
+        at: Timestamp,
+    ) -> Result<(), NotDelivered> {
+        let body = body(event, reminder).map_err(NotDelivered::Body)?;
+        let timestamp = (at.as_millis() / 1000).to_string();
+        let signature = self.signature(id, &timestamp, &body);
         let mut wait = FIRST_WAIT;
-        for attempt in 1..=self.tries {
+        let mut tries = 0;
+        loop {
+            tries += 1;
             let posted = self
                 .agent
                 .post(&self.url)
                 .header("content-type", "application/json")
-                .header("webhook-id", &id)
+                .header("webhook-id", id)
                 .header("webhook-timestamp", &timestamp)
                 .header("webhook-signature", &signature)
                 .send(&body[..]);
-            match posted.map(|answer| answer.status().as_u16()) {
-                Ok(429 | 500..) | Err(_) if attempt < self.tries => {
-                    std::thread::sleep(wait);
-                    wait *= 2;
-                }
-                result => return result.is_ok_and(|status| (200..300).contains(&status)),
+            let failure = match posted.map(|answer| answer.status().as_u16()) {
+                Ok(200..300) => return Ok(()),
+                Ok(status) => NotDelivered::Status { status, host: self.host.clone() },
+                Err(source) => NotDelivered::NoAnswer { host: self.host.clone(), source },
+            };
+            if tries >= self.tries || !failure.may_pass() {
+                return Err(failure);
             }
+            std::thread::sleep(wait);
+            wait *= 2;
         }
-        false
     }
 
     fn signature(&self, id: &str, timestamp: &str, body: &[u8]) -> String {

@@ -1,9 +1,14 @@
 //! The cache: what was answered is answered again, and nothing broken is ever kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::Agent;
-use turnbuckle::hooks::HumanDuration;
+use turnbuckle::event::EventKind;
+use turnbuckle::feed::FeedItem;
+use turnbuckle::hooks::{Fallback, HumanDuration};
+use turnbuckle::model::Model;
+use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
 use turnbuckle_hooks::cache::CacheOptions;
 use turnbuckle_hooks::{Cache, Redact};
@@ -28,6 +33,27 @@ async fn the_same_request_is_answered_from_memory_in_the_same_pieces() {
     assert_eq!((ended.text().as_str(), model.calls()), ("Hello", 1));
     assert_eq!(pieces(again.told()), ["Hel", "lo"]);
     assert_eq!(ended.usage.total(), 0, "nothing was spent on it");
+}
+
+#[tokio::test]
+async fn a_reply_from_memory_names_the_model_that_once_gave_it() {
+    let broken = Puppet::new([Act::Fails(500)]);
+    let other: Arc<dyn Model> = Arc::new(Script::says(["", "the second call"]));
+    let agent = Agent::builder("a", broken.clone()).hook(cache(CacheOptions::default()));
+    let agent = agent.hook(Fallback::to([other]).unwrap()).build().unwrap();
+    for _ in 0..2 {
+        let mut rig = Rig::new(agent.clone());
+        rig.ended("hi").await.unwrap();
+        let models = rig.told().iter().filter_map(|told| match &told.item {
+            FeedItem::Log(event) => match &event.kind {
+                EventKind::AssistantMessage { model, .. } => Some(model.as_deref().map(str::to_owned)),
+                _ => None,
+            },
+            FeedItem::Live(_) => None,
+        });
+        assert_eq!(models.collect::<Vec<_>>(), [Some("script".to_owned())]);
+    }
+    assert_eq!(broken.calls(), 1, "the second answer came from memory");
 }
 
 #[tokio::test]

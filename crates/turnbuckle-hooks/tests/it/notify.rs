@@ -9,14 +9,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
-use turnbuckle::Agent;
 use turnbuckle::hooks::HumanDuration;
 use turnbuckle::models::Script;
+use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
+use turnbuckle::{Agent, Scope};
 use turnbuckle_hooks::Notify;
 use turnbuckle_hooks::notify::NotifyOptions;
 
-use super::kit::built;
+use super::kit::{add, adding, built, notices};
 
 struct Got {
     headers: Vec<(String, String)>,
@@ -33,6 +34,10 @@ impl Got {
 fn receiver(statuses: impl IntoIterator<Item = u16>) -> (String, Receiver<Got>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    (url, accepting(listener, statuses))
+}
+
+fn accepting(listener: TcpListener, statuses: impl IntoIterator<Item = u16>) -> Receiver<Got> {
     let (send, got) = channel();
     let statuses: Vec<u16> = statuses.into_iter().collect();
     std::thread::spawn(move || {
@@ -44,7 +49,7 @@ fn receiver(statuses: impl IntoIterator<Item = u16>) -> (String, Receiver<Got>) 
             let _ = send.send(request);
         }
     });
-    (url, got)
+    got
 }
 
 fn read(stream: &mut TcpStream) -> Got {
@@ -127,6 +132,72 @@ async fn a_receiver_that_hangs_harms_nobody() {
     assert!(began.elapsed() < Duration::from_secs(10), "the end waits a little, not for ever");
 }
 
+/// An address on which nobody listens.
+fn deserted() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}/hook", listener.local_addr().unwrap())
+}
+
+fn asking(url: &str, reminders: &[f64]) -> Agent {
+    let options = NotifyOptions { url: url.into(), tries: 1, reminders: reminders.to_vec(), ..Default::default() };
+    let hook = Notify::new(options, "secret").unwrap();
+    Agent::builder("a", adding(1, "done")).tool(add()).approve(["add"]).hook(hook).build().unwrap()
+}
+
+async fn later(rig: &mut Rig, passed: Duration) {
+    rig.clock.advance(passed);
+    rig.conversations.recover_due().await.unwrap();
+    rig.conversations.drain(Duration::from_secs(1)).await;
+    rig.settle().await;
+}
+
+#[tokio::test]
+async fn a_question_that_reaches_nobody_is_told_kept_and_posted_again() {
+    let url = deserted();
+    let mut rig = Rig::new(asking(&url, &[]));
+    rig.run("add").await.unwrap();
+    rig.conversations.drain(Duration::from_secs(1)).await;
+    rig.settle().await;
+    let told = notices(rig.told());
+    assert!(told[0].starts_with("notify: an event was not delivered: 127.0.0.1 did not answer: "), "{told:?}");
+    assert!(told[0].ends_with("; it is kept and tried again (try 1 of 8)"), "{told:?}");
+    let jobs = rig.conversations.jobs(&rig.id, Scope::local()).await.unwrap();
+    assert_eq!(jobs.len(), 1);
+    // Somebody listens now.
+    let listener = TcpListener::bind(url.trim_start_matches("http://").trim_end_matches("/hook")).unwrap();
+    let got = accepting(listener, [200]);
+    later(&mut rig, Duration::from_secs(5)).await;
+    let post = got.recv_timeout(Duration::from_secs(5)).unwrap();
+    let event: Value = serde_json::from_slice(&post.body).unwrap();
+    assert_eq!(
+        (&event["type"], &event["call"], &event["conversation"]),
+        (&json!("suspension"), &json!("c1"), &json!("c_1"))
+    );
+    assert_eq!(event.get("reminder"), None);
+    assert!(rig.conversations.jobs(&rig.id, Scope::local()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn reminders_are_posted_with_an_id_of_their_own_until_there_is_an_answer() {
+    let (url, got) = receiver([200, 200, 200]);
+    let mut rig = Rig::new(asking(&url, &[0.5, 0.9]));
+    rig.run("add").await.unwrap();
+    rig.conversations.drain(Duration::from_secs(1)).await;
+    later(&mut rig, Duration::from_secs(12 * 3600)).await;
+    let [asked, reminded] = [(); 2].map(|()| got.recv_timeout(Duration::from_secs(5)).unwrap());
+    let event: Value = serde_json::from_slice(&reminded.body).unwrap();
+    assert_eq!((&event["type"], &event["call"], &event["reminder"]), (&json!("suspension"), &json!("c1"), &json!(0.5)));
+    assert_ne!(asked.header("webhook-id"), reminded.header("webhook-id"));
+    let seconds = |post: &Got| post.header("webhook-timestamp").parse::<u64>().unwrap();
+    assert_eq!(seconds(&reminded) - seconds(&asked), 12 * 3600, "a late post is not signed for the past");
+    rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
+    rig.conversations.drain(Duration::from_secs(1)).await;
+    later(&mut rig, Duration::from_secs(11 * 3600)).await;
+    let ended: Value = serde_json::from_slice(&got.recv_timeout(Duration::from_secs(5)).unwrap().body).unwrap();
+    assert_eq!(ended["type"], "turn_ended");
+    assert!(got.try_recv().is_err(), "no second reminder");
+}
+
 #[test]
 fn what_cannot_work_is_refused_and_no_secret_is_shown() {
     let refusal = |options: Value| built::<Notify>(options).unwrap_err();
@@ -144,6 +215,16 @@ fn what_cannot_work_is_refused_and_no_secret_is_shown() {
     assert!(new("https://x.example/", "whsec_!top-secret!", &["notice"]).unwrap_err().contains("base64"));
     assert!(!new("https://x.example/", "whsec_!top-secret!", &["notice"]).unwrap_err().contains("top"));
     assert!(new("https://x.example/", "s", &["suspenssion"]).unwrap_err().contains("suspension"));
+    let reminders = |parts: &[f64], event: &str| {
+        let (url, events) = ("https://x.example/".into(), vec![event.to_owned()]);
+        let options = NotifyOptions { url, events, reminders: parts.to_vec(), ..Default::default() };
+        Notify::new(options, "s").map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(reminders(&[0.5, 0.9], "suspension"), Ok(()));
+    for bad in [&[0.0][..], &[1.0], &[50.0], &[0.5, 0.5], &[f64::NAN], &[0.005]] {
+        assert!(reminders(bad, "suspension").unwrap_err().contains("reminders"), "{bad:?}");
+    }
+    assert!(reminders(&[0.5], "turn_ended").unwrap_err().contains("suspension"));
     let hook = new("https://token@x.example/", "top-secret", &["notice"]).unwrap();
     assert!(!format!("{hook:?}").contains("top-secret") && !format!("{hook:?}").contains("token"));
 }

@@ -186,7 +186,7 @@ impl<'a> Folding<'a> {
         let mut usage = self.earlier_usage;
         usage += self.usage.total();
         let hosted = hosted(&content);
-        Reply { content: content.into(), calls, hosted, stop_reason, usage, object }
+        Reply { content: content.into(), calls, hosted, stop_reason, usage, object, ..Reply::default() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The outbox: jobs that turns left behind, the process that works on each, and how they end.
 
+use std::borrow::Cow;
+
 use rusqlite::Connection;
 use turnbuckle::ConversationId;
 use turnbuckle::event::FORMAT;
@@ -17,6 +19,8 @@ use crate::json::json;
 pub(super) struct JobRow {
     pub(super) key: JobKey,
     due: Option<i64>,
+    /// Whether its writer has begun it, and so holds it.
+    begun: bool,
     body: String,
 }
 
@@ -24,17 +28,18 @@ pub(super) struct JobRow {
 pub(super) struct JobKey {
     turn: turnbuckle::TurnId,
     hook: Text,
-    kind: &'static str,
+    /// In the column `kind`: the kind, and what else tells jobs of it apart.
+    key: Cow<'static, str>,
 }
 
 impl JobKey {
     pub(super) fn of(job: &Job) -> Self {
-        Self { turn: job.turn.clone(), hook: job.hook.clone(), kind: job.kind.name() }
+        Self { turn: job.turn.clone(), hook: job.hook.clone(), key: job.key() }
     }
 
     pub(super) fn remove(&self, db: &Connection, conversation: i64) -> Result<(), Fault> {
         db.prepare_cached("DELETE FROM job WHERE conversation = ? AND turn = ? AND hook = ? AND kind = ?")?
-            .execute((conversation, self.turn.as_str(), &*self.hook, self.kind))?;
+            .execute((conversation, self.turn.as_str(), &*self.hook, &*self.key))?;
         Ok(())
     }
 }
@@ -42,10 +47,10 @@ impl JobKey {
 impl JobRow {
     pub(super) fn of(job: &Job) -> Result<Self, StoreError> {
         let due = job.due.map(|due| sql_integer(due.as_millis()));
-        Ok(Self { key: JobKey::of(job), due, body: json(job, "writing a job as JSON")? })
+        Ok(Self { key: JobKey::of(job), due, begun: job.tries > 0, body: json(job, "writing a job as JSON")? })
     }
 
-    /// Adds the job, leased to the process that adds it. A job with the same key is replaced.
+    /// Adds the job, leased to the process that adds it if that has begun it. A job with the same key is replaced.
     pub(super) fn add(
         &self,
         db: &Connection,
@@ -53,7 +58,7 @@ impl JobRow {
         (leased_from, leased_until): (i64, i64),
         me: Option<&str>,
     ) -> Result<(), Fault> {
-        let JobKey { turn, hook, kind } = &self.key;
+        let JobKey { turn, hook, key } = &self.key;
         db.prepare_cached(
             "INSERT INTO job (conversation, turn, hook, kind, due, held_from, held_until, process, format, body)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -65,11 +70,11 @@ impl JobRow {
             conversation,
             turn.as_str(),
             &**hook,
-            kind,
+            &**key,
             self.due,
-            leased_from,
-            leased_until,
-            me,
+            self.begun.then_some(leased_from),
+            self.begun.then_some(leased_until),
+            me.filter(|_| self.begun),
             FORMAT,
             &self.body,
         ))?;
@@ -78,12 +83,12 @@ impl JobRow {
 
     /// Stores the job as it is now and ends its lease. A job that was removed meanwhile stays removed.
     fn replace(&self, db: &Connection, conversation: i64) -> Result<(), Fault> {
-        let JobKey { turn, hook, kind } = &self.key;
+        let JobKey { turn, hook, key } = &self.key;
         db.prepare_cached(
             "UPDATE job SET due = ?5, held_from = NULL, held_until = NULL, process = NULL, format = ?6, body = ?7
               WHERE conversation = ?1 AND turn = ?2 AND hook = ?3 AND kind = ?4",
         )?
-        .execute((conversation, turn.as_str(), &**hook, kind, self.due, FORMAT, &self.body))?;
+        .execute((conversation, turn.as_str(), &**hook, &**key, self.due, FORMAT, &self.body))?;
         Ok(())
     }
 }

@@ -77,3 +77,34 @@ fn summary(row: &Row<'_>, me: Option<&Process>) -> Result<ConversationSummary, F
         },
     })
 }
+
+/// Jobs of a conversation and its sub-agents that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedJobs {
+    /// The main agent's conversation.
+    pub conversation: ConversationId,
+    /// Those that are given up.
+    pub parked: u64,
+    /// Those that failed and will be tried again.
+    pub failing: u64,
+}
+
+/// Conversations with jobs that did not succeed, in the order of their ids.
+pub(super) fn failed_jobs(db: &Connection) -> Result<Vec<FailedJobs>, Fault> {
+    let mut query = db.prepare_cached(
+        "SELECT substr(id, 1, instr(id || '/', '/') - 1) AS main, sum(job.due IS NULL) AS parked,
+                sum(job.due IS NOT NULL AND json_valid(body) AND json_extract(body, '$.error') IS NOT NULL) AS failing
+           FROM job JOIN conversation ON made = job.conversation GROUP BY main HAVING parked + failing > 0 ORDER BY main",
+    )?;
+    let mut rows = query.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(FailedJobs {
+            conversation: row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?.into(),
+            parked: row.get::<_, i64>(1)?.unsigned_abs(),
+            failing: row.get::<_, i64>(2)?.unsigned_abs(),
+        });
+    }
+    Ok(found)
+}

@@ -54,7 +54,7 @@ use error::Fault;
 pub use error::{Cause, SqliteError};
 use inbox::InboxRow;
 use jobs::JobRow;
-pub use list::{Listing, UnreadableConversation};
+pub use list::{FailedJobs, Listing, UnreadableConversation};
 use process::Process;
 use read_connection::ReadConnection;
 use readers::Readers;
@@ -158,6 +158,11 @@ impl SqliteStore {
         let (conversations, faults) = self.inner.readers.read(LISTING, list).await?;
         let unreadable = |(id, fault)| UnreadableConversation { id, error: self.inner.shared.name(fault, LISTING) };
         Ok(Listing { conversations, unreadable: faults.into_iter().map(unreadable).collect() })
+    }
+
+    /// Conversations with jobs that failed or were given up, for an operator.
+    pub async fn failed_jobs(&self) -> Result<Vec<FailedJobs>, StoreError> {
+        self.inner.readers.read("counting failed jobs", list::failed_jobs).await
     }
 }
 

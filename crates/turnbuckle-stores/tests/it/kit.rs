@@ -50,7 +50,19 @@ pub fn message(turn: &str) -> InboxItem {
 
 pub fn job(hook: &str) -> Job {
     let (turn, hook, kind, actor) = ("t1".into(), hook.into(), JobKind::Background, Actor::System);
-    Job { turn, seq: 1, agent: "a".into(), hook, kind, actor, tries: 1, error: None, due: Some(NOW) }
+    Job {
+        turn,
+        seq: 1,
+        agent: "a".into(),
+        hook,
+        kind,
+        actor,
+        tries: 1,
+        error: None,
+        due: Some(NOW),
+        used: None,
+        reminder: None,
+    }
 }
 
 pub fn record(hook: &str) -> Record {
@@ -62,7 +74,7 @@ pub fn record(hook: &str) -> Record {
 
 /// What does [`job`].
 pub fn hooks(hook: &str) -> [JobSelector; 1] {
-    [JobSelector { hook: hook.into(), kind: JobKind::Background }]
+    [JobSelector { hook: hook.into(), used: None, kind: JobKind::Background }]
 }
 
 pub async fn claim(

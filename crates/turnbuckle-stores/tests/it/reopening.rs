@@ -49,6 +49,8 @@ async fn everything_is_kept() {
         tries: 2,
         error: None,
         due: Some(NOW),
+        used: None,
+        reminder: None,
     };
     let events = [said(1, "one"), said(2, "two")];
     let (totals, status) =

@@ -352,6 +352,10 @@ impl AgentBuilder {
         if !settings.tools.is_empty() && !at(&[Point::BeforeTool, Point::WrapToolCall, Point::AfterTool]) {
             return idle("tools");
         }
+        let is_asked = entry.logged_types().iter().any(|kind| **kind == *"suspension");
+        if !settings.reminders.is_empty() && !is_asked {
+            return idle("reminders");
+        }
         for glob in &settings.tools {
             let known = |tool: &Arc<dyn Tool>| wildmatch::WildMatch::new(glob).matches(&tool.spec().definition.name);
             if !self.tools.iter().any(known) {

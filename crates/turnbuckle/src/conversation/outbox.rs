@@ -1,6 +1,8 @@
 //! The outbox: what turns left to be done. One job is taken at a time, so that a lease is never longer than one hook may
 //! work, and so that a try is counted for the job that was begun and for no other.
 
+mod delivery;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -20,7 +22,7 @@ use crate::id::TurnId;
 use crate::message::Message;
 use crate::report::{ReportOf, TurnReport, last_reply};
 use crate::scope::Scope;
-use crate::store::{InboxItem, InboxKind, Job, JobDisposition, JobLease, JobSelector, LEASE, StoreError};
+use crate::store::{InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, StoreError};
 use crate::turn::{
     AbortToken, Budget, JobResults, NewTurn, NoteBuffer, PostTurn, State, TurnContext, after_failure, given_up,
 };
@@ -73,6 +75,17 @@ pub(super) fn take_up_jobs(conversation: Arc<Conversation>, runtime: Arc<Runtime
     let work = async move {
         take_up(&conversation, &runtime).await;
         take_up_of_sub_agents(&conversation, &runtime).await;
+        drop(guard);
+    };
+    tokio::spawn(work.instrument(span));
+}
+
+/// Takes up the due jobs of a conversation in the background, those of its sub-agents left out.
+pub(super) fn take_up_own_jobs(conversation: Arc<Conversation>, runtime: Arc<Runtime>) {
+    let guard = runtime.begin_task();
+    let span = tracing::debug_span!("jobs", conversation = %conversation.id);
+    let work = async move {
+        take_up(&conversation, &runtime).await;
         drop(guard);
     };
     tokio::spawn(work.instrument(span));
@@ -173,7 +186,10 @@ impl Drop for RunnerGuard {
 
 /// Tries each due job once. Returns when the last of those that failed may be tried again.
 async fn take_all(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) -> Option<Timestamp> {
-    let selectors = conversation.agent.job_selectors();
+    let mut selectors = conversation.agent.job_selectors();
+    if !runtime.services.background_hooks {
+        selectors.retain(|selector| selector.kind == JobKind::Logged);
+    }
     let (mut again, mut last) = (None, None::<PostTurn>);
     loop {
         let job = match take(conversation, runtime, &selectors).await {
@@ -191,7 +207,13 @@ async fn take_all(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) -> O
             continue;
         }
         if let Some(parked) = given_up(&job) {
+            delivery::tell_of_failure(conversation, &parked);
             settle(conversation, runtime, parked).await;
+            continue;
+        }
+        if job.kind == JobKind::Logged {
+            // Another try is left to maintenance: a process that would only wait for it can end.
+            delivery::deliver(conversation, runtime, job).await;
             continue;
         }
         let post = match last.take().filter(|post| post.ctx.id == job.turn) {

@@ -132,8 +132,8 @@ impl<'a> HookCaller<'a> {
     ) -> Result<T, HookFailure> {
         let HookRun { result, tokens, took, announced } = run;
         let (decision, reason, failure) = match &result {
-            Ok(decided) => (decided.decision(), decided.reason().cloned(), None),
-            Err(failure) => (Decision::Failed, None, Some(failure.to_string().into())),
+            Ok(decided) => (decided.decision(), decided.reason().cloned().map(Record::cut), None),
+            Err(failure) => (Decision::Failed, None, Some(Record::cut(failure.to_string().into()))),
         };
         if records.capacity() == 0 {
             records.reserve(RECORDS);

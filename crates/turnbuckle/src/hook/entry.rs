@@ -39,6 +39,11 @@ pub struct Settings {
     pub priority: i32,
     /// When text is told, for a hook that judges replies.
     pub release: Release,
+    /// The types of log events that [`on_logged`](Hook::on_logged) is given, by their names in JSON. Empty: `suspension` and
+    /// `turn_ended`.
+    pub logged: Vec<Text>,
+    /// When [`on_logged`](Hook::on_logged) is given a question again that has no answer: percent of its time that have passed.
+    pub reminders: Vec<u8>,
     /// Of the points that it implements, only these. For a hook whose options say where it works.
     pub only: Option<Points>,
 }
@@ -54,6 +59,8 @@ impl Default for Settings {
             max_tokens: None,
             priority: 0,
             release: Release::AtOnce,
+            logged: Vec::new(),
+            reminders: Vec::new(),
             only: None,
         }
     }
@@ -133,6 +140,11 @@ impl HookEntry {
         self
     }
 
+    /// What `use` says of it, if a configuration made it.
+    pub(crate) fn configured_use(&self) -> Option<&Text> {
+        self.configured.as_ref().map(|configured| &configured.0)
+    }
+
     /// What `use` says of it in a configuration; `code` for a hook that a program made.
     pub(crate) fn used(&self) -> Text {
         self.configured.as_ref().map_or_else(|| "code".into(), |configured| configured.0.clone())
@@ -160,6 +172,15 @@ impl HookEntry {
         match &*self.code {
             Code::Hook(hook) => Some(&**hook),
             Code::Group(_) => None,
+        }
+    }
+
+    /// The types of events that `on_logged` is given; none if the hook does not run there.
+    pub(crate) fn logged_types(&self) -> Vec<Text> {
+        match self.points.contains(Point::OnLogged) {
+            false => Vec::new(),
+            true if self.settings.logged.is_empty() => vec!["suspension".into(), "turn_ended".into()],
+            true => self.settings.logged.clone(),
         }
     }
 
@@ -242,6 +263,16 @@ pub trait HookExt: Into<HookEntry> {
     /// Holds the stream until every guard has accepted.
     fn release_on_accept(self) -> HookEntry {
         self.into().with(|settings| settings.release = Release::OnAccept)
+    }
+    /// Which log events `on_logged` is given, by their `type` in JSON.
+    fn for_logged<T: Into<Text>>(self, types: impl IntoIterator<Item = T>) -> HookEntry {
+        let types = types.into_iter().map(Into::into).collect();
+        self.into().with(|settings| settings.logged = types)
+    }
+    /// Reminds `on_logged` of a question without an answer when so many percent of its time have passed.
+    fn reminders(self, percents: impl IntoIterator<Item = u8>) -> HookEntry {
+        let percents = percents.into_iter().collect();
+        self.into().with(|settings| settings.reminders = percents)
     }
 }
 

@@ -12,8 +12,8 @@ use stackfuture::StackFuture;
 use super::next::{wrapped, wrapped_tool};
 use super::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
 use super::{
-    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Hook, HookEntry, ModelNext,
-    OnConversationContext, OnStopContext, Point, Points,
+    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Hook, HookEntry, LoggedContext,
+    ModelNext, OnConversationContext, OnStopContext, Point, Points,
 };
 use super::{Settings, ToolNext, Transformer};
 use crate::feed::FeedEvent;

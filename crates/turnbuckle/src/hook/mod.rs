@@ -11,6 +11,7 @@ pub(crate) mod decision;
 mod entry;
 pub(crate) mod erased;
 mod fence;
+mod logged;
 mod next;
 mod parallel;
 mod transformer;
@@ -27,6 +28,7 @@ pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, 
 pub(crate) use entry::Code;
 pub use entry::{HookEntry, HookExt, Release, Settings};
 pub use fence::Fence;
+pub use logged::LoggedContext;
 pub use next::{ModelNext, OwnedModelNext, OwnedToolNext, ToolNext};
 pub use parallel::{Member, Parallel, member, parallel};
 pub use transformer::{TransformOutput, Transformer};
@@ -188,6 +190,17 @@ pub trait Hook: Send + Sync + 'static {
     /// Every turn, whatever the outcome, after it is written. At least once over crashes, once within a process.
     fn on_ended(&self, report: &TurnReport) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = report;
+        Unhooked::new(Pass::<()>::new())
+    }
+
+    /// Log events of the types in [`Settings::logged`], and reminders of questions without an answer. A job for each is stored
+    /// with the event itself, so no crash loses one: at least once, keyed by [`LoggedContext::key`]. A failure is told as a
+    /// notice and tried again up to eight times, with waits that double from 5 s on; then the job is parked with its error.
+    ///
+    /// What is due later (another try, a reminder) is done by a process that runs
+    /// [`run_maintenance`](crate::Conversations::run_maintenance) on the store, or takes the conversation up again.
+    fn on_logged(&self, context: &LoggedContext) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let _ = context;
         Unhooked::new(Pass::<()>::new())
     }
 

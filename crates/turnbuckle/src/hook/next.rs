@@ -113,14 +113,19 @@ async fn attempt(
     let mut request = request.clone();
     (request.attempt, request.ordinal) = (attempt, ordinal);
     out.begin(attempt);
-    let reply = call_model(model, &request, out).await?;
-    let cost = model.price(&reply.usage);
-    ctx.budget.spend(reply.usage, cost);
-    let name = match Arc::ptr_eq(model, ctx.agent.model()) {
+    let name: Text = match Arc::ptr_eq(model, ctx.agent.model()) {
         true => ctx.agent.model_choice().clone(),
         false => model.name().into(),
     };
-    ctx.budget.replied(Attempt { model: Some(name), cost: cost.unwrap_or(0.0) });
+    // Noted before the model speaks: a reply that is cut off names its model as well.
+    ctx.budget.note_attempt(Attempt { model: Some(name.clone()), cost: 0.0 });
+    let mut reply = call_model(model, &request, out).await?;
+    let cost = model.price(&reply.usage);
+    ctx.budget.spend(reply.usage, cost);
+    if let Some(cost) = cost {
+        ctx.budget.note_attempt(Attempt { model: Some(name.clone()), cost });
+    }
+    reply.model = Some(name);
     Ok(reply)
 }
 
@@ -321,7 +326,7 @@ async fn timed<T>(
         timer.as_mut().poll(cx).map(|()| Err(HookFailure::TimedOut(limit)))
     })
     .await;
-    let failure: Option<Text> = result.as_ref().err().map(|failure| failure.to_string().into());
+    let failure: Option<Text> = result.as_ref().err().map(|failure| Record::cut(failure.to_string().into()));
     let decision = if failure.is_some() { Decision::Failed } else { Decision::Wrap };
     let took = ctx.clock().coarse().saturating_sub(began);
     let call = call.map(|call| call.call.clone());

@@ -231,10 +231,9 @@ impl Script {
         Ok(Reply {
             content: thought.chain(spoken).collect(),
             calls,
-            hosted: Vec::new(),
             stop_reason: entry.stop_reason.unwrap_or(stop),
             usage: entry.usage,
-            object: None,
+            ..Reply::default()
         })
     }
 

@@ -1,5 +1,6 @@
 //! The outbox: work that a turn leaves behind.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,34 +10,51 @@ use crate::id::TurnId;
 use crate::message::Text;
 use crate::scope::Actor;
 
-/// Work that a turn leaves: written with `turn_ended`, done at least once.
+/// Work that a turn leaves: written with the event it is about, done at least once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Of which turn: with the hook and the kind the key of the job.
+    /// Of which turn: with the hook and the kind the key of the job; of a [`JobKind::Logged`] with `seq` and `reminder`, too.
     pub turn: TurnId,
-    /// Of the event that ended the turn.
+    /// Of the event that it is about: the one that ended the turn, unless it is a [`JobKind::Logged`].
     pub seq: u64,
     /// Whose hook: the agent's name.
     #[serde(default)]
     pub agent: Text,
     /// Which hook.
     pub hook: Text,
+    /// What `use` says of the hook, if a configuration made it. A hook of the same name and another `use` does not do the job.
+    #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
+    pub used: Option<Text>,
     /// At which point.
     pub kind: JobKind,
     /// Who sent the message.
     pub actor: Actor,
-    /// How often it was begun. The writer of a job begins it at once and counts that; after that the store counts.
+    /// How often it was begun. A writer that begins its job at once counts that, and holds the job; after that the store
+    /// counts. A job that is written with 0 is for whoever takes it first.
     pub tries: u32,
     /// How it failed last.
     pub error: Option<String>,
     /// When it may be tried next. `None`: it is parked, and only looked at.
     pub due: Option<Timestamp>,
+    /// For a reminder: how many percent of a question's time have passed when it is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reminder: Option<u8>,
 }
 
 impl Job {
     /// Whether both are the same piece of work.
     pub fn same_job(&self, other: &Self) -> bool {
-        (&self.turn, &self.hook, self.kind) == (&other.turn, &other.hook, other.kind)
+        let same_event = self.kind != JobKind::Logged || (self.seq, self.reminder) == (other.seq, other.reminder);
+        same_event && (&self.turn, &self.hook, self.kind) == (&other.turn, &other.hook, other.kind)
+    }
+
+    /// What tells the jobs that a hook has of one turn apart, as text: the kind, and what else belongs to the key.
+    pub fn key(&self) -> Cow<'static, str> {
+        match (self.kind, self.reminder) {
+            (JobKind::Logged, None) => format!("logged {}", self.seq).into(),
+            (JobKind::Logged, Some(percent)) => format!("logged {} {percent}%", self.seq).into(),
+            (kind, _) => kind.name().into(),
+        }
     }
 }
 
@@ -48,6 +66,8 @@ pub enum JobKind {
     Ended,
     /// A hook's `background`.
     Background,
+    /// A hook's `on_logged`: a log event, or a reminder of a question.
+    Logged,
 }
 
 impl JobKind {
@@ -56,6 +76,7 @@ impl JobKind {
         match self {
             Self::Ended => "ended",
             Self::Background => "background",
+            Self::Logged => "logged",
         }
     }
 }
@@ -65,6 +86,8 @@ impl JobKind {
 pub struct JobSelector {
     /// The hook's name.
     pub hook: Text,
+    /// What `use` says of it, if a configuration made it.
+    pub used: Option<Text>,
     /// At which point.
     pub kind: JobKind,
 }
@@ -72,7 +95,7 @@ pub struct JobSelector {
 impl JobSelector {
     /// Whether it does this job.
     pub fn matches(&self, job: &Job) -> bool {
-        self.kind == job.kind && self.hook == job.hook
+        self.kind == job.kind && self.hook == job.hook && (job.used.is_none() || self.used == job.used)
     }
 }
 

@@ -74,6 +74,7 @@ promises! {
         of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents,
         orders_are_read_without_the_messages_among_them,
         a_job_is_counted_when_it_is_taken,
+        a_job_that_its_writer_has_not_begun_is_free,
         a_job_is_left_to_those_who_have_its_hook,
         what_is_due_is_read_on_behind_the_last,
         jobs_of_sub_agents_are_found_from_above,
@@ -129,7 +130,19 @@ fn record(hook: &str) -> Record {
 
 fn job(hook: &str, kind: JobKind) -> Job {
     let (turn, hook) = ("t1".into(), hook.into());
-    Job { turn, seq: 1, agent: "a".into(), hook, kind, actor: ann(), tries: 1, error: None, due: Some(NOW) }
+    Job {
+        turn,
+        seq: 1,
+        agent: "a".into(),
+        hook,
+        kind,
+        actor: ann(),
+        tries: 1,
+        error: None,
+        due: Some(NOW),
+        used: None,
+        reminder: None,
+    }
 }
 
 fn scratch(turn: &str) -> Scratch {

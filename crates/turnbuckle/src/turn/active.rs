@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::abort::AbortCause;
 use super::budget::Stopwatch;
 use super::context::TurnContext;
+use super::delivery;
 use super::left::LeftTurn;
 use super::reply_stream::ReplyStream;
 use super::scratch::TrackedScratch;
@@ -253,7 +254,7 @@ impl ActiveTurn {
 
     /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation.
     pub(crate) async fn append(&mut self, write: Write) -> Result<(), StoreError> {
-        let Write { events, take_message, delete_scratch, jobs, status, lease, .. } = write;
+        let Write { events, take_message, delete_scratch, mut jobs, status, lease, .. } = write;
         self.all_records();
         let scratch = match delete_scratch {
             true => ScratchWrite::Delete,
@@ -280,6 +281,12 @@ impl ActiveTurn {
             false if !ctx.agent.is_stand_in() => ctx.agent.time_for_jobs().saturating_add(LEASE),
             _ => Duration::ZERO,
         };
+        let mut answered = Vec::new();
+        let delivers = ctx.agent.delivers();
+        if delivers {
+            jobs.extend(delivery::jobs_for(ctx, &events));
+            answered = delivery::reminders_of_answered(ctx, &events, self.state.turn_events());
+        }
         let batch = Batch {
             conversation: &ctx.conversation,
             epoch: self.epoch,
@@ -291,7 +298,7 @@ impl ActiveTurn {
             turn: Some(&ctx.id),
             hold,
             jobs,
-            done: &[],
+            done: &answered,
             totals,
             status,
             lease,
@@ -305,6 +312,9 @@ impl ActiveTurn {
             self.state.apply(event);
         }
         self.turn.ctx.feed.publish_log(&events);
+        if delivers {
+            self.turn.ctx.host.take_up_jobs();
+        }
         Ok(())
     }
 

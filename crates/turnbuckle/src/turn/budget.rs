@@ -32,14 +32,14 @@ pub(crate) struct Budget {
 struct Spent {
     usage: Usage,
     cost: f64,
-    /// Who gave the last reply, and what it cost.
+    /// The last attempt at the present reply.
     last: Option<Attempt>,
     /// What each sub-agent of the turn has used. It is in `usage` and `cost` as well; kept apart, so that after a crash only
     /// what is missing there is added.
     sub_agents: Vec<(ConversationId, UsedBudget)>,
 }
 
-/// The attempt that gave a reply.
+/// An attempt at a reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempt {
     /// The model's name.
@@ -126,12 +126,12 @@ impl Budget {
         (spent.sub_agents != stored).then(|| spent.sub_agents.clone())
     }
 
-    /// Notes who gave the present reply.
-    pub(crate) fn replied(&self, attempt: Attempt) {
+    /// Notes which model makes the present attempt, and what the attempt cost once that is known.
+    pub(crate) fn note_attempt(&self, attempt: Attempt) {
         self.lock().last = Some(attempt);
     }
 
-    /// Who gave the present reply; nobody if a wrap answered by itself.
+    /// The last attempt at the present reply; without a model if a wrap answered by itself.
     pub(crate) fn last_attempt(&self) -> Attempt {
         self.lock().last.clone().unwrap_or_default()
     }

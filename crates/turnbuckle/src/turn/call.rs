@@ -140,7 +140,11 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
             AfterModel::Continue => {}
             AfterModel::Approve => approved = Some(Author::hook(&entry.name)),
             AfterModel::Ask(question) => questions.push(question),
-            AfterModel::Modify(modified) => reply = let_through(active, *modified, Some(&entry.name)).await?,
+            AfterModel::Modify(mut modified) => {
+                // What a hook makes of a model's reply is still that model's reply.
+                modified.model = reply.model.clone();
+                reply = let_through(active, *modified, Some(&entry.name)).await?;
+            }
             AfterModel::Regenerate(feedback) => {
                 return Ok(Judged::Regenerate { hook: entry.name.clone(), feedback, reply });
             }
@@ -238,16 +242,15 @@ async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<Auth
     if let Some((what, cause)) = lacking(&reply) {
         active.warn(None, what, cause);
     }
-    let last = ctx.budget.last_attempt();
     let message = EventKind::AssistantMessage {
         attempt,
         content: reply.content.clone(),
         stop_reason: reply.stop_reason,
         usage: reply.usage,
-        cost: last.cost,
+        cost: ctx.budget.last_attempt().cost,
         object: reply.object.clone(),
         annotations,
-        model: last.model,
+        model: reply.model.clone(),
     };
     let calls = reply.calls.iter().map(|call| EventKind::ToolCall {
         call: call.call.clone(),

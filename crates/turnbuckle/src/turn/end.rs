@@ -273,9 +273,11 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
         true => active.scratch.edit().asked.take(),
         false => None,
     };
-    let (attempt, content) = match (active.reply.take(), asked) {
-        (_, Some(asked)) if cancelled && asked.told => (asked.attempt, asked.reply.content),
-        (Some(stream), None) if cancelled => (stream.attempt(), stream.shown_content()?),
+    let (attempt, content, model) = match (active.reply.take(), asked) {
+        (_, Some(asked)) if cancelled && asked.told => (asked.attempt, asked.reply.content, asked.reply.model),
+        (Some(stream), None) if cancelled => {
+            (stream.attempt(), stream.shown_content()?, active.ctx().budget.last_attempt().model)
+        }
         (Some(mut stream), _) => {
             stream.discard(verdict.by.clone(), verdict.reason.clone());
             return None;
@@ -290,7 +292,7 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
         cost: 0.0,
         object: None,
         annotations: None,
-        model: None,
+        model,
     })
 }
 
@@ -326,21 +328,30 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         return Vec::new();
     }
     let now = ctx.clock().now();
-    let job = |hook: &Text, kind: JobKind, tries: u32| Job {
+    let job = |(hook, used): (&Text, Option<&Text>), kind: JobKind, tries: u32| Job {
         turn: ctx.id.clone(),
         seq,
         agent: ctx.agent_name().clone(),
         hook: hook.clone(),
+        used: used.cloned(),
         kind,
         actor: ctx.scope.actor().clone(),
         tries,
         error: None,
         due: Some(now),
+        reminder: None,
     };
+    fn named(entry: &HookEntry) -> (&Text, Option<&Text>) {
+        (&entry.name, entry.configured_use())
+    }
     let run_background = outcome == Outcome::Completed && ctx.services.background_hooks;
     // This process begins them at once, so the first try is counted now: if it takes the process down, it counts.
-    let background = background.iter().filter(|_| run_background).map(|entry| job(&entry.name, JobKind::Background, 1));
-    let on_ended = on_ended.iter().map(|entry| job(&entry.name, JobKind::Ended, 1));
-    let of_another = of_another.iter().filter(|hook| hook.on_ended).map(|hook| job(&hook.name, JobKind::Ended, 0));
+    let background =
+        background.iter().filter(|_| run_background).map(|entry| job(named(entry), JobKind::Background, 1));
+    let on_ended = on_ended.iter().map(|entry| job(named(entry), JobKind::Ended, 1));
+    let of_another = of_another
+        .iter()
+        .filter(|hook| hook.on_ended)
+        .map(|hook| job((&hook.name, hook.configured_use()), JobKind::Ended, 0));
     on_ended.chain(background).chain(of_another).collect()
 }

@@ -53,6 +53,9 @@ pub(crate) trait TurnHost: Send + Sync {
     /// Ids of inbox items that the running turn has acted on: its last write removes them.
     fn take_acknowledged(&self) -> Vec<ItemId>;
 
+    /// Takes up jobs that the running turn has stored, beside the turn.
+    fn take_up_jobs(&self);
+
     /// Ready when every observer has seen what was published so far.
     fn observers_caught_up(&self) -> BoxFuture<'_, ()>;
 

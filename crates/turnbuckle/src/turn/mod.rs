@@ -18,6 +18,7 @@ mod end;
 pub(crate) mod answer;
 mod call_ids;
 mod decide;
+mod delivery;
 mod inject;
 mod perform;
 mod reply_stream;
@@ -40,7 +41,7 @@ pub(crate) use budget::{Attempt, Budget};
 pub(crate) use context::{NewTurn, Services, TurnContext};
 pub(crate) use host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer, TurnHost, Waiter};
 pub(crate) use inject::cost_of;
-pub(crate) use post_turn::{JobResults, NoteBuffer, PostTurn, after_failure, given_up};
+pub(crate) use post_turn::{JobResults, NoteBuffer, PostTurn, after_failure, given_up, max_tries};
 pub(crate) use start::{StoredTurn, start};
 pub(crate) use state::{Progress, Stage, State, Verdict, next};
 

@@ -14,10 +14,21 @@ use crate::message::{Content, Text};
 use crate::report::TurnReport;
 use crate::store::{Job, JobKind};
 
-/// How often a background hook is tried before it is parked with its error.
-const MAX_TRIES: u32 = 3;
+/// How often a job is tried before it is parked with its error. A receiver of messages may be down for some minutes.
+pub(crate) fn max_tries(kind: JobKind) -> u32 {
+    match kind {
+        JobKind::Ended | JobKind::Background => 3,
+        JobKind::Logged => 8,
+    }
+}
+
 /// The wait after the first failed try; it doubles with each.
-const FIRST_RETRY_AFTER: Duration = Duration::from_secs(1);
+fn first_wait(kind: JobKind) -> Duration {
+    match kind {
+        JobKind::Ended | JobKind::Background => Duration::from_secs(1),
+        JobKind::Logged => Duration::from_secs(5),
+    }
+}
 
 /// What a background hook leaves. It counts only when the hook has returned well.
 pub(crate) struct NoteBuffer {
@@ -96,6 +107,8 @@ impl PostTurn {
         let point = match job.kind {
             JobKind::Ended => Point::OnEnded,
             JobKind::Background => Point::Background,
+            // They do not wait for the end of their turn; the outbox runs them by itself.
+            JobKind::Logged => return Ok(Vec::new()),
         };
         let hooks = self.ctx.agent.hooks_at(point);
         match hooks.iter().find(|entry| entry.name == job.hook) {
@@ -130,20 +143,21 @@ impl PostTurn {
 /// A job whose try failed: due again after a wait that doubles. After the last try it is parked with its error.
 pub(crate) fn after_failure(mut job: Job, error: String, now: Timestamp) -> Job {
     job.error = Some(error);
-    let wait = FIRST_RETRY_AFTER * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
-    job.due = (job.tries < MAX_TRIES).then(|| now.after(wait));
+    let wait = first_wait(job.kind) * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
+    job.due = (job.tries < max_tries(job.kind)).then(|| now.after(wait));
     job
 }
 
 /// A job that was begun as often as allowed and never came to an end: its process ended each time, and the job may be
 /// why. It is parked, and says so.
 pub(crate) fn given_up(job: &Job) -> Option<Job> {
-    if job.tries <= MAX_TRIES {
+    let most = max_tries(job.kind);
+    if job.tries <= most {
         return None;
     }
-    let mut error = format!("it was begun {MAX_TRIES} times, and the process ended before it did");
+    let mut error = format!("it was begun {most} times, and the process ended before it did");
     if let Some(before) = &job.error {
         error = format!("{error}; it had failed before: {before}");
     }
-    Some(Job { tries: MAX_TRIES, error: Some(error), due: None, ..job.clone() })
+    Some(Job { tries: most, error: Some(error), due: None, ..job.clone() })
 }

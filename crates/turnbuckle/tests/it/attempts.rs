@@ -10,7 +10,7 @@ use turnbuckle::model::{Model, ModelError, Request, Retry, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Output;
-use turnbuckle::{Agent, AgentBuilder, BoxError, Message, Outcome, Turn};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Message, Outcome, Scope, Turn};
 
 use crate::kit::check;
 
@@ -112,6 +112,38 @@ async fn with_release_on_accept_no_byte_of_a_rejected_attempt_is_told() {
     let mut rig = Rig::new(agent(script).hook(wants("please").release_on_accept()).build().unwrap());
     rig.run("write").await.unwrap();
     assert_eq!(told_text(&rig), "fine, please");
+}
+
+#[tokio::test]
+async fn why_a_reply_was_sent_back_is_told_and_recorded_without_the_reply() {
+    for reason in ["too short".to_owned(), "long ".repeat(10_000)] {
+        let feedback = reason.clone();
+        let critic = guard("critic", move |_, reply: Arc<Reply>| {
+            let feedback = feedback.clone();
+            async move {
+                Ok(match reply.content.text().contains("draft") {
+                    true => AfterModel::Regenerate(feedback.into()),
+                    false => AfterModel::Continue,
+                })
+            }
+        });
+        let model = Recorder::of(Script::says(["a draft", "fine"]));
+        let mut rig = Rig::new(agent(model.clone()).hook(critic.release_on_accept()).build().unwrap());
+        let ended = rig.ended("write").await.unwrap();
+        let told = rig.told().iter().find_map(|told| match &told.item {
+            FeedItem::Live(LiveEvent::HookFinished { decision: Decision::Regenerate, reason, .. }) => reason.clone(),
+            _ => None,
+        });
+        let records = rig.conversations.records(&rig.id, &ended.turn, Scope::local()).await.unwrap();
+        let recorded = records.iter().find(|record| record.decision == Decision::Regenerate).unwrap().reason.clone();
+        assert_eq!(told, recorded);
+        let told = told.unwrap();
+        assert!(told.starts_with(&reason[..9]) && told.len() < 5_000, "{} bytes", told.len());
+        let read = model.requests()[1].messages.last().unwrap().content().text();
+        assert!(read.contains(&reason), "the model reads all of the feedback");
+        let everything = format!("{:?}", rig.told());
+        assert!(!everything.contains("a draft"), "a reply that was not released is not told");
+    }
 }
 
 #[tokio::test]

@@ -147,6 +147,18 @@ async fn what_was_told_is_logged_as_cancelled_and_the_next_model_sees_interrupte
         end       cancelled by user local
     "#]]
     .assert_eq(&trace_told(rig.told(), 0));
+    let named = |told: &turnbuckle::feed::FeedEvent| match &told.item {
+        turnbuckle::feed::FeedItem::Log(event) => match &event.kind {
+            turnbuckle::event::EventKind::AssistantMessage { model, .. } => model.clone(),
+            _ => None,
+        },
+        turnbuckle::feed::FeedItem::Live(_) => None,
+    };
+    assert_eq!(
+        rig.told().iter().find_map(named).as_deref(),
+        Some("script"),
+        "a reply that was cut off names its model"
+    );
     rig.run("go on").await.unwrap();
     let messages: Vec<_> = model.requests()[1].messages.iter().map(|message| message.content().text()).collect();
     assert_eq!(messages, ["count", "one two ", "[interrupted]", "go on"]);

@@ -17,7 +17,7 @@ use turnbuckle::{Agent, AgentBuilder, BoxError, Limits, Scope, TurnStatus};
 
 use crate::kit::{Seen, Spy, add, adder, assert_valid, sum};
 
-const POINTS: [&str; 14] = [
+const POINTS: [&str; 15] = [
     "on_conversation",
     "before_agent",
     "before_model",
@@ -31,6 +31,7 @@ const POINTS: [&str; 14] = [
     "after_agent",
     "on_ended",
     "background",
+    "on_logged",
     "on_event",
 ];
 
@@ -104,6 +105,7 @@ async fn cancelled(stage: &'static str, name: &'static str) -> Ending {
     rig.conversations.cancel(&rig.id, Scope::local()).await.unwrap();
     let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("{name} waits") };
     assert_eq!(ended.outcome.to_string(), "cancelled", "{name}");
+    rig.conversations.drain(std::time::Duration::from_secs(1)).await;
     assert_valid(&rig.log().await.unwrap());
     let seen = seen.lock().unwrap().clone();
     Ending { name, seen }

@@ -199,6 +199,10 @@ impl Hook for Spy {
         self.at("on_ended").await;
         Ok(())
     }
+    async fn on_logged(&self, _: &LoggedContext) -> Result<(), BoxError> {
+        self.at("on_logged").await;
+        Ok(())
+    }
     async fn on_event(&self, _: &FeedEvent) -> Result<(), BoxError> {
         let mut seen = self.seen.lock().unwrap();
         let mark = format!("{} on_event", self.name);

@@ -210,6 +210,8 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         tries: 1,
         error: None,
         due: Some(now),
+        used: None,
+        reminder: None,
     }];
     let batch = Batch { events: &events, jobs, lease: Lease::Release, ..Batch::new(&id, epoch, 0) };
     store.append(batch).await.unwrap();

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::super::outbox;
 use super::{Conversation, Order};
 use crate::BoxFuture;
 use crate::agent::Agent;
@@ -27,6 +28,14 @@ impl TurnHost for Conversation {
 
     fn take_acknowledged(&self) -> Vec<ItemId> {
         std::mem::take(&mut self.lock().acknowledged)
+    }
+
+    fn take_up_jobs(&self) {
+        if let Some(runtime) = self.runtime.upgrade()
+            && let Some(conversation) = runtime.resident(&self.id)
+        {
+            outbox::take_up_own_jobs(conversation, runtime);
+        }
     }
 
     fn observers_caught_up(&self) -> BoxFuture<'_, ()> {

@@ -113,8 +113,9 @@ impl Row {
             self.records.push((turn.clone(), batch.records));
         }
         self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
-        let held = Some(self.written.after(batch.hold));
-        self.jobs.extend(batch.jobs.into_iter().map(|job| HeldJob { job, held }));
+        let until = self.written.after(batch.hold);
+        let held = |job: Job| HeldJob { held: (job.tries > 0).then_some(until), job };
+        self.jobs.extend(batch.jobs.into_iter().map(held));
         self.totals = batch.totals.unwrap_or(self.totals);
         self.status = batch.status.unwrap_or(self.status);
         if batch.lease == Lease::Release {

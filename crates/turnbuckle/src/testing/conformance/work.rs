@@ -9,8 +9,9 @@ use crate::store::{Answer, ArgumentMatch, StandingApproval};
 
 /// The next job for a process that has all hooks of these tests.
 async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
-    let hooks = ["now", "soon", "parked", "memory"]
-        .map(|hook| [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), kind }));
+    let hooks = ["now", "soon", "parked", "memory"].map(|hook| {
+        [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), used: None, kind })
+    });
     let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE };
     store.take_job(id, hooks.as_flattened(), hold).await.unwrap()
 }
@@ -250,13 +251,36 @@ pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {
     }
 }
 
+pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let free = |reminder| Job { tries: 0, reminder, ..job("memory", JobKind::Logged) };
+    let later_on = Job { due: Some(later(LEASE)), ..free(Some(50)) };
+    let jobs = vec![job("now", JobKind::Ended), free(None), later_on.clone()];
+    let events = [said("t1", 1)];
+    store.append(Batch { jobs, hold: LEASE / 3, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap().len(), 3, "a reminder is another job than the message");
+    let hooks = ["now", "memory"]
+        .map(|hook| [JobKind::Ended, JobKind::Logged].map(|kind| JobSelector { hook: hook.into(), used: None, kind }));
+    let take = async |at| {
+        let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE * 9 };
+        store.take_job(&id, hooks.as_flattened(), hold).await.unwrap().map(|job| (job.kind, job.reminder, job.tries))
+    };
+    assert_eq!(take(NOW).await, Some((JobKind::Logged, None, 1)));
+    assert_eq!(take(NOW).await, None, "the other is held by its writer, and the reminder is not due");
+    store.settle_job(&id, free(None), JobDisposition::Remove).await.unwrap();
+    assert_eq!(take(later(LEASE / 3)).await, Some((JobKind::Ended, None, 2)));
+    store.append(Batch { done: &[later_on], ..batch(&id, epoch, 1, &[]) }).await.unwrap();
+    assert_eq!(store.jobs(&id).await.unwrap().len(), 1);
+    assert_eq!(take(later(LEASE)).await, None, "a reminder that is done with is gone");
+}
+
 pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let (first, second) = (job("other", JobKind::Background), job("memory", JobKind::Background));
     let events = [said("t1", 1)];
     store.append(Batch { jobs: vec![first.clone(), second], ..batch(&id, epoch, 0, &events) }).await.unwrap();
     let hold = JobLease { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
-    let hook = |hook: &str, kind| JobSelector { hook: hook.into(), kind };
+    let hook = |hook: &str, kind| JobSelector { hook: hook.into(), used: None, kind };
     assert!(store.take_job(&id, &[], hold).await.unwrap().is_none());
     let wrong_kind = [hook("other", JobKind::Ended), hook("memory", JobKind::Ended)];
     assert!(store.take_job(&id, &wrong_kind, hold).await.unwrap().is_none());
@@ -264,6 +288,12 @@ pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     assert_eq!(taken.unwrap().hook, "memory".into());
     assert_eq!(store.jobs(&id).await.unwrap()[0], first, "neither counted nor held");
     assert!(store.take_job(&id, &[hook("other", JobKind::Background)], hold).await.unwrap().is_some());
+    let named = |used: &str| JobSelector { used: Some(used.into()), ..hook("lint", JobKind::Background) };
+    let jobs = vec![Job { used: Some("lint".into()), ..job("lint", JobKind::Background) }];
+    store.append(Batch { jobs, ..batch(&id, epoch, 1, &[]) }).await.unwrap();
+    let hold = JobLease { from: later(LEASE * 3), ..hold };
+    assert!(store.take_job(&id, &[named("command")], hold).await.unwrap().is_none(), "another hook of the same name");
+    assert!(store.take_job(&id, &[named("lint")], hold).await.unwrap().is_some());
 }
 
 pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
