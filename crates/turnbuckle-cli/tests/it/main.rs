@@ -22,6 +22,7 @@ mod looking;
 mod messages;
 mod model_servers;
 mod output;
+mod paths;
 mod program;
 mod providers;
 mod races;
