@@ -24,6 +24,7 @@ mod model_servers;
 mod output;
 mod paths;
 mod program;
+mod programs;
 mod providers;
 mod races;
 mod ready_made;
