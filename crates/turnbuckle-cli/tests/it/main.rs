@@ -30,6 +30,7 @@ mod races;
 mod ready_made;
 mod resolving;
 mod schemas;
+mod secrets;
 mod services;
 mod signals;
 mod sub_agents;
