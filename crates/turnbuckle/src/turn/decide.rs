@@ -154,7 +154,8 @@ impl<'a> CallReview<'a> {
     async fn complaint(&mut self, compiled: &CompiledTool) -> Result<Option<String>, Interrupt> {
         if let Some(form) = &compiled.tool.spec().normalize {
             let normal = form.normalize(&self.open.call.arguments);
-            match self.turn.ctx.abort.race(within_time(self.turn, &compiled.tool, normal)).await? {
+            // In a box: few tools have a normal form, and the future of every call would be larger.
+            match Box::pin(self.turn.ctx.abort.race(within_time(self.turn, &compiled.tool, normal))).await? {
                 Ok(Some(arguments)) => self.open.call.arguments = Arc::new(arguments),
                 Ok(None) => {}
                 Err(refusal) => return Ok(Some(refusal.to_string())),
