@@ -364,7 +364,7 @@ impl<'a> CallReview<'a> {
     async fn edited(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
         let by = question.edited_by.clone().or_else(|| question.approvals.last().cloned());
         let named = by.as_ref().map(ToString::to_string).unwrap_or_default();
-        if let Some(complaint) = compiled.complaint(&self.open.call.arguments) {
+        if let Some(complaint) = self.complaint(compiled).await? {
             return Ok(CallDecision::Finish(Output::error(format!("[edited by {named}] {complaint}"))));
         }
         let edited = self.open.call.arguments.clone();
