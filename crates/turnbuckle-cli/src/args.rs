@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use turnbuckle_models::without_password;
 
 use crate::show::quoted;
 
@@ -85,11 +86,14 @@ impl Common {
         self.config.is_some() || self.model.is_some() || self.store.is_some()
     }
 
-    /// As they were given, each with a space before it: behind a command they lead to the same conversations.
+    /// As they were given, each with a space before it: behind a command they lead to the same conversations. A password in an
+    /// address is not repeated.
     pub(crate) fn same_store(&self) -> String {
         let config = self.config.as_ref().map(|path| path.display().to_string());
         let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
-        let shown = given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(value.as_deref()?))));
+        let shown = given
+            .iter()
+            .filter_map(|(name, value)| Some(format!(" {name} {}", quoted(&without_password(value.as_deref()?)))));
         shown.collect()
     }
 }

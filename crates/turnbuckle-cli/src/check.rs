@@ -10,13 +10,15 @@ use serde_json::Value;
 use turnbuckle::Scope;
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::scope::Actor;
+use turnbuckle_models::without_password;
 use turnbuckle_tools::Workspace;
 use wildmatch::WildMatch;
 
 use crate::args::Common;
 use crate::assemble::{Prepared, prepare};
-use crate::config::{Found, HookPart};
+use crate::config::{Found, HookPart, nearest};
 use crate::exit::Exit;
+use crate::model_name::provider_variables;
 use crate::output;
 use crate::problem::{Place, Problem};
 use shell::ShellFault;
@@ -47,6 +49,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(prepared.config.hooks.iter().filter_map(tries_once));
     found.extend(prepared.config.hooks.iter().flat_map(|part| names_no_tool(part, prepared)));
     found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
+    found.extend(prepared.config.hooks.iter().flat_map(passes_nothing));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
     found.extend(prepared.without_replies.iter().map(says_nothing));
@@ -174,6 +177,19 @@ fn names_no_tool(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
     idle.map(problem).collect()
 }
 
+/// Only what is withheld can be let through: another name is most often a slip.
+fn passes_nothing(part: &HookPart) -> Vec<Problem> {
+    let withheld = provider_variables();
+    let named = part.option("pass_env").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let problem = |name: &str| {
+        let what = format!("`pass_env` names {name:?}, which is not withheld from programs");
+        let near = nearest(name, withheld.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        let hint = near.unwrap_or_else(|| format!("withheld are {}; take the name out", withheld.join(", ")));
+        Problem::warning(what).at(part.option_place("pass_env").unwrap_or(&part.place)).hint(hint)
+    };
+    named.filter(|name| !withheld.contains(name)).map(problem).collect()
+}
+
 /// What does not fit into the reserve fails the turn.
 fn overfilled(part: &HookPart, prepared: &Prepared) -> Option<Problem> {
     let share = part.option("share").and_then(Value::as_u64).filter(|_| part.used.name == "instructions")?;
@@ -260,7 +276,7 @@ fn summary(prepared: &Prepared) -> String {
     let chosen = if prepared.model_is_default { " (nobody chose one)" } else { "" };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "files     {files}");
-    let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), prepared.model);
+    let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), without_password(&prepared.model));
     let _ = writeln!(text, "store     {}", prepared.store);
     let scope = prepared.config.scope.scope();
     if scope.actor() != Scope::local().actor()

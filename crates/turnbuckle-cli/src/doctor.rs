@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use turnbuckle::Message;
 use turnbuckle::model::{ModelError, Request, Retry, Sink};
-use turnbuckle_models::{Environment, ProbeError, models_at, providers};
+use turnbuckle_models::{Environment, ProbeError, models_at, providers, without_password};
 
 use crate::Stopped;
 use crate::args::{Common, Doctor};
@@ -182,9 +182,9 @@ fn as_text(environment: &Environment, servers: &[Server], name: &str, by: Chosen
             }
             Err(error) => error.to_string(),
         };
-        lines.push(format!("{:<22}{found} ({})", server.name, server.url));
+        lines.push(format!("{:<22}{found} ({})", server.name, without_password(&server.url)));
     }
-    lines.push(format!("{:<22}{} ({})", "would use", clean(name), why(by, name)));
+    lines.push(format!("{:<22}{} ({})", "would use", clean(&without_password(name)), why(by, name)));
     let health = match health {
         Health::NotAsked => "not asked: it needs no provider".to_owned(),
         Health::Answers { took, input, output, cost } => {
@@ -202,7 +202,7 @@ fn as_json(environment: &Environment, servers: &[Server], name: &str, by: Chosen
         variables().map(|variable| (variable.name.to_owned(), shown(environment, &variable).into())).collect();
     let server = |server: &Server| {
         let error = server.found.as_ref().err().map(ToString::to_string);
-        json!({ "name": server.name, "url": server.url, "models": server.found.as_ref().ok(), "error": error })
+        json!({ "name": server.name, "url": without_password(&server.url), "models": server.found.as_ref().ok(), "error": error })
     };
     let servers: Vec<Value> = servers.iter().map(server).collect();
     let health = match health {
@@ -213,5 +213,5 @@ fn as_json(environment: &Environment, servers: &[Server], name: &str, by: Chosen
         }
         Health::Fails(problem) => json!({ "asked": true, "ok": false, "error": problem.what() }),
     };
-    json!({ "environment": environment, "servers": servers, "model": name, "because": why(by, name), "check": health })
+    json!({ "environment": environment, "servers": servers, "model": without_password(name), "because": why(by, name), "check": health })
 }

@@ -36,6 +36,10 @@ use exit::Exit;
 use problem::Problem;
 
 fn main() -> ExitCode {
+    // First of all: this may be the process that ends programs of hooks when the real one is gone.
+    if let Some(code) = turnbuckle_tools::watch_programs() {
+        return code;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {

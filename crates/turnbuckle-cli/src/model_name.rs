@@ -50,6 +50,15 @@ pub(crate) fn first_key_variables() -> String {
     }
 }
 
+/// The variables that are read for the providers: keys, and addresses, which may have a password. Programs of hooks do not get
+/// them.
+pub(crate) fn provider_variables() -> Vec<&'static str> {
+    let all = providers()
+        .iter()
+        .flat_map(|provider| provider.key_variables().iter().copied().chain(provider.base_variable()));
+    all.collect()
+}
+
 impl ModelName {
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use turnbuckle_models::without_password;
+
 use crate::show::clean;
 
 /// A line of a file.
@@ -30,7 +32,7 @@ pub(crate) enum Severity {
     Warning,
 }
 
-/// Something to tell the person.
+/// Something to tell the person. What it says may quote an address; a password in it is not shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) severity: Severity,
@@ -41,7 +43,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn error(what: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, place: None, what: what.into(), hint: None }
+        Self { severity: Severity::Error, place: None, what: without_password(&what.into()).into_owned(), hint: None }
     }
 
     pub(crate) fn warning(what: impl Into<String>) -> Self {
@@ -65,7 +67,7 @@ impl Problem {
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(without_password(&hint.into()).into_owned());
         self
     }
 

@@ -62,16 +62,12 @@ impl StoreName {
         }
     }
 
-    /// The files that it writes: no tool of a model reaches them.
-    pub(crate) fn files(&self, folder: &Path) -> Vec<PathBuf> {
-        let Self::Sqlite(path) = self else { return Vec::new() };
-        let path = folder.join(path).into_os_string();
-        let scratch = |end: &str| {
-            let mut file = path.clone();
-            file.push(end);
-            PathBuf::from(file)
-        };
-        ["", "-wal", "-shm", "-journal"].map(scratch).into()
+    /// The file that it writes: no tool of a model reaches it, nor what SQLite keeps beside it.
+    pub(crate) fn file_in(&self, folder: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Memory => None,
+            Self::Sqlite(path) => Some(folder.join(path)),
+        }
     }
 
     /// Whether conversations outlive the process.

@@ -65,7 +65,7 @@ use crate::time;
 use crate::worker::{WorkQueue, Worker};
 
 /// The options of [`Notify`].
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyOptions {
     /// The address to post to.
@@ -82,6 +82,13 @@ pub struct NotifyOptions {
     pub tries: u32,
     /// How many events may be queued.
     pub queue: usize,
+}
+
+/// Without the address, which may have a password.
+impl std::fmt::Debug for NotifyOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotifyOptions").field("events", &self.events).finish_non_exhaustive()
+    }
 }
 
 impl Default for NotifyOptions {

@@ -66,7 +66,7 @@ use self::spans::Spans;
 use crate::time;
 
 /// The options of [`Telemetry`].
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryOptions {
     /// The collector's OTLP address over HTTP.
@@ -79,6 +79,13 @@ pub struct TelemetryOptions {
     pub sample: f64,
     /// How often spans are sent.
     pub export_every: HumanDuration,
+}
+
+/// Without the address, which may have a password.
+impl std::fmt::Debug for TelemetryOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TelemetryOptions").field("service", &self.service).finish_non_exhaustive()
+    }
 }
 
 impl Default for TelemetryOptions {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use rustls_platform_verifier::BuilderVerifierExt as _;
@@ -13,7 +13,7 @@ use turnbuckle::model::ModelError;
 
 use crate::events::{Events, within};
 use crate::failure::{a_page, broken, compressed, not_a_stream, of_response};
-use crate::key::Key;
+use crate::key::{Key, Secrets};
 
 /// How long a server may be silent before a request fails with [`ModelError::Stalled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) struct Endpoint {
     client: Client,
     url: Url,
     headers: HeaderMap,
-    key: Option<Key>,
+    secrets: Secrets,
     pub(crate) timeouts: Timeouts,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -72,7 +72,12 @@ impl Endpoint {
         let json = HeaderValue::from_static("application/json");
         let headers =
             HeaderMap::from_iter([(CONTENT_TYPE, json), (ACCEPT, HeaderValue::from_static("text/event-stream"))]);
-        Ok(Self { client, url, headers, key: None, timeouts, clock: Arc::new(SystemClock::default()) })
+        let mut secrets = Secrets::of_url(&url);
+        // What the client makes of a user and a password in the address.
+        let request = client.post(url.clone()).build().map_err(|error| SetupError::Client(error.without_url()))?;
+        let sent = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Basic "));
+        sent.into_iter().for_each(|sent| secrets.add(Key::new(sent)));
+        Ok(Self { client, url, headers, secrets, timeouts, clock: Arc::new(SystemClock::default()) })
     }
 
     /// Sends `key` in a header with each request, behind `prefix`.
@@ -81,7 +86,7 @@ impl Endpoint {
         let mut value = value.map_err(|_| SetupError::Key)?;
         value.set_sensitive(true);
         self.headers.insert(header, value);
-        self.key = Some(key);
+        self.secrets.add(key);
         Ok(self)
     }
 
@@ -90,8 +95,8 @@ impl Endpoint {
         self
     }
 
-    pub(crate) fn the_key(&self) -> Option<&Key> {
-        self.key.as_ref()
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// The host, without a port.
@@ -114,7 +119,7 @@ impl Endpoint {
         let doing = || format!("asking {}", self.host_and_port());
         let response = sent.map_err(|error| broken(&doing(), error))?;
         if !response.status().is_success() {
-            let failure = of_response(response, self.key.as_ref(), self.clock.now());
+            let failure = of_response(response, &self.secrets, self.clock.now());
             return Err(within(&self.clock, self.timeouts.idle, failure).await?);
         }
         match header(&response, CONTENT_ENCODING) {
@@ -124,7 +129,7 @@ impl Endpoint {
         match header(&response, CONTENT_TYPE) {
             // Some servers refuse with status 200, and some do not stream although they are asked to.
             Some(kind) if kind.starts_with("application/json") => {
-                let failure = not_a_stream(response, self.key.as_ref());
+                let failure = not_a_stream(response, &self.secrets);
                 return Err(within(&self.clock, self.timeouts.idle, failure).await?);
             }
             Some(kind) if kind.starts_with("text/html") => return Err(a_page(&self.host_and_port())),
@@ -136,7 +141,10 @@ impl Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("host", &self.host_and_port()).field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("Endpoint")
+            .field("host", &self.host_and_port())
+            .field("secrets", &self.secrets)
+            .finish_non_exhaustive()
     }
 }
 

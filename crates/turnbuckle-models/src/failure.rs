@@ -8,7 +8,7 @@ use serde_json::Value;
 use turnbuckle::Timestamp;
 use turnbuckle::model::ModelError;
 
-use crate::key::Key;
+use crate::key::Secrets;
 use crate::wire::Complaint;
 
 /// The longest wait that a server may ask for. A longer one is an outage, which should be reported and not waited for.
@@ -47,12 +47,16 @@ pub(crate) fn garbled(error: impl std::error::Error + Send + Sync + 'static) -> 
 }
 
 /// The provider sent an error in the middle of a stream.
-pub(crate) fn in_stream(complaint: &Complaint, key: Option<&Key>) -> ModelError {
-    ModelError::Status { status: complaint.status(), message: presentable(&complaint.message, key), retry_after: None }
+pub(crate) fn in_stream(complaint: &Complaint, secrets: &Secrets) -> ModelError {
+    ModelError::Status {
+        status: complaint.status(),
+        message: presentable(&complaint.message, secrets),
+        retry_after: None,
+    }
 }
 
 /// The error of a response whose status is not success.
-pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Timestamp) -> ModelError {
+pub(crate) async fn of_response(response: Response, secrets: &Secrets, now: Timestamp) -> ModelError {
     let status = response.status();
     let retry_after = retry_after(response.headers(), now);
     let elsewhere = elsewhere(response.headers());
@@ -66,7 +70,7 @@ pub(crate) async fn of_response(response: Response, key: Option<&Key>, now: Time
         None if body.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         None => String::from_utf8_lossy(&body).into_owned(),
     };
-    ModelError::Status { status: status.as_u16(), message: presentable(&message, key), retry_after }
+    ModelError::Status { status: status.as_u16(), message: presentable(&message, secrets), retry_after }
 }
 
 /// The scheme and host that a redirect leads to. The rest of the URL may contain a secret.
@@ -76,11 +80,11 @@ fn elsewhere(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The error of a response that is JSON instead of a stream: an error message with status 200, or a server that does not stream.
-pub(crate) async fn not_a_stream(response: Response, key: Option<&Key>) -> ModelError {
+pub(crate) async fn not_a_stream(response: Response, secrets: &Secrets) -> ModelError {
     // A body that is not JSON, or longer than what is read of it, contains no error message.
     let body: Value = serde_json::from_slice(&start_of(response).await).unwrap_or_default();
     match body.get("error").and_then(|_| Complaint::read(&body)) {
-        Some(complaint) => in_stream(&complaint, key),
+        Some(complaint) => in_stream(&complaint, secrets),
         None => ModelError::Protocol("the server was asked to stream and did not".to_owned()),
     }
 }
@@ -110,9 +114,9 @@ pub(crate) async fn start_of(mut response: Response) -> Vec<u8> {
     body
 }
 
-/// A provider's message without the key and control characters, cut at [`LONGEST_MESSAGE`].
-fn presentable(message: &str, key: Option<&Key>) -> String {
-    let hidden = key.map_or_else(|| message.to_owned(), |key| key.hidden_in(message));
+/// A provider's message without secrets and control characters, cut at [`LONGEST_MESSAGE`].
+fn presentable(message: &str, secrets: &Secrets) -> String {
+    let hidden = secrets.hidden_in(message);
     let plain = hidden.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     plain.take(LONGEST_MESSAGE).collect()
 }
@@ -170,8 +174,10 @@ mod tests {
 
     #[test]
     fn a_message_is_passed_on_without_the_key_and_in_one_line() {
-        let key = Key::new("sk-secret");
-        assert_eq!(presentable("bad key: sk-secret\nbye\u{1b}", Some(&key)), "bad key: [key] bye ");
-        assert_eq!(presentable(&"x".repeat(5000), None).len(), LONGEST_MESSAGE);
+        let mut secrets = Secrets::of_url(&"http://ann:p%20w@h/".parse().unwrap());
+        secrets.add(crate::Key::new("sk-secret"));
+        assert_eq!(presentable("bad key: sk-secret\nbye\u{1b}", &secrets), "bad key: [key] bye ");
+        assert_eq!(presentable("ann, p%20w, p w", &secrets), "ann, [key], [key]");
+        assert_eq!(presentable(&"x".repeat(5000), &Secrets::default()).len(), LONGEST_MESSAGE);
     }
 }

@@ -19,6 +19,7 @@
 //! [`open`] takes a model's name as the program does: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`.
 //! [`providers`] lists the forms.
 
+mod address;
 mod anthropic;
 mod arguments;
 mod client;
@@ -37,6 +38,7 @@ mod template;
 mod token_estimator;
 mod wire;
 
+pub use address::without_password;
 pub use anthropic::{Anthropic, Messages, ObjectBy};
 pub use client::{Client, Wire};
 pub use endpoint::{SetupError, Timeouts};

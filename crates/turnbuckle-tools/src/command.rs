@@ -26,8 +26,11 @@
 //! - At `ended` there is nothing to decide: exit 2 and JSON are failures there.
 //! - The program runs in a process group of its own. When the time is up or the turn is cancelled the whole group is
 //!   killed. When it ends by itself, what it left running in the background goes on, and is not waited for even if it
-//!   holds stdout. A process that leaves the group (`setsid`) is out of reach. A program that is about to exit calls
-//!   [`kill_all_groups`], since nothing is dropped then.
+//!   holds stdout. A process that leaves the group (`setsid`) is out of reach. With
+//!   [`watch_programs`](crate::watch_programs) the group ends with the process that started it, however that ends; without, a
+//!   program that is about to exit calls [`kill_all_groups`], since nothing is dropped then.
+//! - It has the environment of the process that started it, without the variables that name a provider's key or address:
+//!   `turnbuckle` withholds those that it reads itself, and in Rust [`without_env`](CommandHook::without_env) names them.
 //!
 //! # Options
 //!
@@ -35,6 +38,7 @@
 //! |---|---|---|
 //! | `on` | required | a point of the table above |
 //! | `run` | required | a string is given to `sh -c`, a list is the program and its arguments; it runs in the project's folder |
+//! | `pass_env` | `[]` | variables that are withheld from programs, and that this one gets |
 //!
 //! # Example
 //!
@@ -48,6 +52,7 @@
 //! ```
 
 mod answer;
+pub(crate) mod env;
 mod line;
 mod points;
 pub(crate) mod process;
@@ -62,9 +67,12 @@ use serde::Deserialize;
 use turnbuckle::hook::HookEntry;
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
+use env::ProgramEnv;
 pub use line::CommandLine;
 use points::Command;
 pub use process::kill_all_groups;
+
+use crate::watcher::WatchError;
 
 /// A hook that is a program; becomes a [`HookEntry`] at the one point it is for.
 ///
@@ -85,7 +93,14 @@ pub struct CommandHook {
 impl CommandHook {
     /// Runs `run` in the folder `cwd`.
     pub fn new(name: impl Into<String>, on: CommandPoint, run: CommandLine, cwd: impl Into<PathBuf>) -> Self {
-        Self { on, command: Command { name: name.into(), line: run, cwd: cwd.into() } }
+        Self { on, command: Command { name: name.into(), line: run, cwd: cwd.into(), env: ProgramEnv::default() } }
+    }
+
+    /// Withholds these variables from the program. Otherwise it has the whole environment of this process.
+    #[must_use]
+    pub fn without_env(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.command.env = ProgramEnv::without(names);
+        self
     }
 }
 
@@ -99,7 +114,9 @@ impl ConfigHook for CommandHook {
             let why = "names no program: a string is given to `sh -c`, a list is the program and its arguments";
             return Err(OptionError::new("run", why));
         }
-        Ok(Self::new(Self::NAME, options.on, options.run, context.folder))
+        let mut hook = Self::new(Self::NAME, options.on, options.run, context.folder);
+        hook.command.env = ProgramEnv::of(context, &options.pass_env)?;
+        Ok(hook)
     }
 
     fn entry(mut self, name: String) -> HookEntry {
@@ -116,6 +133,9 @@ pub struct CommandOptions {
     pub on: CommandPoint,
     /// What runs.
     pub run: CommandLine,
+    /// Variables that are withheld from programs, and that this one gets.
+    #[serde(default)]
+    pub pass_env: Vec<String>,
 }
 
 /// A hook is asked only at points that its type implements, so each point has a type.
@@ -225,6 +245,14 @@ pub enum CommandError {
         command: String,
         /// The system's error.
         source: io::Error,
+    },
+    /// Nothing would end it with this process, or the programs of an earlier one have not ended yet.
+    #[error("could not start `{command}`: {source}")]
+    Unwatched {
+        /// The command that was to run.
+        command: String,
+        /// What is wrong with the watcher, or whose programs have not ended.
+        source: WatchError,
     },
     /// The folder to run in is not there.
     #[error("could not start `{command}`: there is no folder {}", cwd.display())]

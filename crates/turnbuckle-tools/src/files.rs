@@ -1,9 +1,11 @@
 //! The file tools, one file each, over one [`Folder`].
 
 mod blocking;
+mod closed;
 mod edit;
 mod folder;
 mod list;
+mod normal;
 mod read;
 mod refusal;
 mod replace;
@@ -20,6 +22,7 @@ use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use blocking::{CancelFlag, run_blocking};
 pub(crate) use folder::Folder;
+use normal::NormalPath;
 use refusal::Refusal;
 
 /// What a tool did.
@@ -45,7 +48,7 @@ struct FileTool {
 }
 
 pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
-    let (spec, run): (Spec, Run) = match name {
+    let (mut spec, run): (Spec, Run) = match name {
         "read_file" => (read::spec(), read::run),
         "write_file" => (write::spec(), write::run),
         "edit_file" => (edit::spec(folder), edit::run),
@@ -53,6 +56,7 @@ pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
         "search_files" => (search::spec(), search::run),
         _ => return None,
     };
+    spec.normalize = Some(Arc::new(NormalPath(folder.clone())));
     Some(Arc::new(FileTool { spec, folder: folder.clone(), run }))
 }
 
@@ -60,7 +64,7 @@ pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
 pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>) -> Result<(), BoxError> {
     let folder = folder.clone();
     let replaced = run_blocking(move |cancel| {
-        let path = folder::file_below(&path)?;
+        let path = folder.normal(&path)?;
         let _changing = folder.changing();
         folder.replace(&path, &content, cancel).map(drop)
     });

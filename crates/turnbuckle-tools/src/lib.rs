@@ -32,6 +32,7 @@ pub mod command;
 mod files;
 pub mod lint;
 pub mod persist;
+mod watcher;
 mod workspace;
 
 pub use command::{
@@ -39,4 +40,5 @@ pub use command::{
 };
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
+pub use watcher::{WatchError, watch_programs};
 pub use workspace::{Workspace, WorkspaceError};

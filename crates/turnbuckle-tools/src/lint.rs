@@ -26,6 +26,7 @@
 //! | `files` | all | globs of paths or file names: `["*.rs"]` |
 //! | `pass_files` | `true` | the touched files are arguments |
 //! | `max_output` | 8,000 | bytes that the model reads, 200 to 60,000 |
+//! | `pass_env` | `[]` | variables that are withheld from programs, and that this one gets |
 //!
 //! # Example
 //!
@@ -47,6 +48,7 @@ use turnbuckle::hook::{Hook, OnStop, OnStopContext};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use wildmatch::WildMatch;
 
+use crate::command::env::ProgramEnv;
 use crate::command::process::{self, Kept, Ran};
 use crate::command::{CommandError, CommandLine};
 
@@ -59,6 +61,7 @@ pub struct Lint {
     options: LintOptions,
     files: Vec<WildMatch>,
     folder: PathBuf,
+    env: ProgramEnv,
 }
 
 /// Options of [`Lint`].
@@ -76,6 +79,9 @@ pub struct LintOptions {
     /// Bytes that the model reads.
     #[serde(default = "most_output")]
     pub max_output: usize,
+    /// Variables that are withheld from programs, and that this one gets.
+    #[serde(default)]
+    pub pass_env: Vec<String>,
 }
 
 fn yes() -> bool {
@@ -89,7 +95,7 @@ fn most_output() -> usize {
 impl LintOptions {
     /// Runs this, over all files that were touched.
     pub fn new(run: CommandLine) -> Self {
-        Self { run, files: Vec::new(), pass_files: true, max_output: most_output() }
+        Self { run, files: Vec::new(), pass_files: true, max_output: most_output(), pass_env: Vec::new() }
     }
 }
 
@@ -106,7 +112,14 @@ impl Lint {
             return Err(OptionError::new("files", "has an empty name; leave it out for all files").item(item));
         }
         let files = options.files.iter().map(|glob| WildMatch::new(glob)).collect();
-        Ok(Self { options, files, folder: folder.into() })
+        Ok(Self { options, files, folder: folder.into(), env: ProgramEnv::default() })
+    }
+
+    /// Withholds these variables from the program. Otherwise it has the whole environment of this process.
+    #[must_use]
+    pub fn without_env(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.env = ProgramEnv::without(names);
+        self
     }
 
     /// The touched files that it is for and that are still there, as arguments that no program takes for options.
@@ -174,7 +187,7 @@ impl Hook for Lint {
         }
         let word = if files.len() == 1 { "file" } else { "files" };
         turn.progress(format!("running {} over {} {word}…", self.options.run, files.len()));
-        self.judged(&process::run(&self.line(files), &self.folder, b"").await?)
+        self.judged(&process::run(&self.line(files), &self.folder, &self.env, b"").await?)
     }
 }
 
@@ -184,6 +197,7 @@ impl ConfigHook for Lint {
     type Options = LintOptions;
 
     fn from_options(options: LintOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
-        Self::new(options, context.folder)
+        let env = ProgramEnv::of(context, &options.pass_env)?;
+        Ok(Self { env, ..Self::new(options, context.folder)? })
     }
 }

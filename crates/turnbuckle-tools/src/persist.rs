@@ -21,6 +21,7 @@
 //! |---|---|---|
 //! | `file` | | a path in the project's folder; or `run` |
 //! | `run` | | a string for `sh -c`, or a list; the result is its stdin |
+//! | `pass_env` | `[]` | with `run`: variables that are withheld from programs, and that this one gets |
 //! | `as` | `"text"` | or `"json"`: `{"conversation", "turn", "agent", "at", "message", "result"}` |
 //!
 //! # Example
@@ -43,6 +44,7 @@ use turnbuckle::BoxError;
 use turnbuckle::hook::{AfterAgent, AfterAgentContext, Hook};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError, Template};
 
+use crate::command::env::ProgramEnv;
 use crate::command::process;
 use crate::command::{CommandError, CommandLine};
 use crate::files::{self, Folder};
@@ -59,7 +61,7 @@ pub struct Persist {
 #[derive(Clone)]
 enum To {
     File { path: Template, folder: Arc<Folder> },
-    Program { run: CommandLine, folder: PathBuf },
+    Program { run: CommandLine, folder: PathBuf, env: ProgramEnv },
 }
 
 /// Options of [`Persist`].
@@ -73,6 +75,8 @@ pub struct PersistOptions {
     /// How it is written.
     #[serde(rename = "as")]
     pub kept_as: Persisted,
+    /// Variables that are withheld from programs, and that this one gets.
+    pub pass_env: Vec<String>,
 }
 
 /// How a result is written.
@@ -104,7 +108,21 @@ impl Persist {
         if run.is_empty() {
             return Err(OptionError::new("run", "names no program"));
         }
-        Ok(Self { to: To::Program { run, folder: folder.into() }, kept_as: Persisted::Text })
+        let to = To::Program { run, folder: folder.into(), env: ProgramEnv::default() };
+        Ok(Self { to, kept_as: Persisted::Text })
+    }
+
+    /// Withholds these variables from the program, if there is one. Otherwise it has the whole environment of this process.
+    #[must_use]
+    pub fn without_env(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.with_env(ProgramEnv::without(names))
+    }
+
+    fn with_env(mut self, given: ProgramEnv) -> Self {
+        if let To::Program { env, .. } = &mut self.to {
+            *env = given;
+        }
+        self
     }
 
     /// How it is written.
@@ -150,8 +168,8 @@ impl Hook for Persist {
         let content = self.content(turn);
         match &self.to {
             To::File { path, folder } => files::replace(folder, filled(path, turn), content).await?,
-            To::Program { run, folder } => {
-                let ran = process::run(run, folder, &content).await?;
+            To::Program { run, folder, env } => {
+                let ran = process::run(run, folder, env, &content).await?;
                 if !ran.status.success() {
                     let stderr = String::from_utf8_lossy(&ran.stderr.bytes).chars().take(500).collect();
                     return Err(CommandError::Status { command: run.to_string(), status: ran.status, stderr }.into());
@@ -178,12 +196,16 @@ impl ConfigHook for Persist {
     type Options = PersistOptions;
 
     fn from_options(options: PersistOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+        let env = ProgramEnv::of(context, &options.pass_env)?;
         let persist = match (&options.file, options.run) {
+            (Some(_), None) if !options.pass_env.is_empty() => {
+                return Err(OptionError::new("pass_env", "is for a program, and `file` starts none"));
+            }
             (Some(file), None) => Self::to_file(file, context.folder)?,
             (None, Some(run)) => Self::to_program(run, context.folder)?,
             (Some(_), Some(_)) => return Err(OptionError::new("file", "and `run` exclude each other")),
             (None, None) => return Err(OptionError::new("file", "is missing, and so is `run`")),
         };
-        Ok(persist.kept_as(options.kept_as))
+        Ok(persist.kept_as(options.kept_as).with_env(env))
     }
 }

@@ -11,11 +11,13 @@ use crate::files::{self, Folder};
 
 /// The file tools confined to a folder. Cheap to clone; the clones' changes of files wait for each other.
 ///
-/// No path leads out of the folder: not an absolute one, not `..`, not a symbolic link on the way or at its end. The
-/// kernel is asked to resolve every path beneath the open folder, so no race between a check and its use lets one
-/// through. Links that stay inside are followed. Pipes, sockets and devices are refused. What the tools cannot tell
-/// is a hard link: reading one reads the file it shares with the outside; changing one never changes that file, because
-/// a change is always a new file in its place.
+/// No path leads out of the folder: not an absolute one, not `..`, not a symbolic link on the way or at its end. A path is
+/// brought to its normal form before anything judges it: relative to the folder, without `.`, `..` and needless slashes,
+/// links inside the folder resolved. Hooks, people who approve and the log's `tool_started` see that form, so a rule about
+/// a path holds for all its spellings. When the call runs the path must still be its own normal form, and it is opened name by
+/// name without following links: a link that was put there in between is refused. Pipes, sockets and devices are refused.
+/// What the tools cannot tell is a hard link: reading one reads the file it shares with the outside; changing one never
+/// changes that file, because a change is always a new file in its place.
 ///
 /// The folder is all or nothing: its hidden files (`.env`, `.git/config`, `turnbuckle.toml`) are inside, too. Who may
 /// change what is for gates and `before_tool` hooks to say.
@@ -52,7 +54,7 @@ impl Workspace {
     }
 
     /// Opens a folder in which some files are closed to the tools, by whatever name or link they are reached: absolute paths,
-    /// which need not be there yet.
+    /// which need not be there yet. What SQLite keeps beside a database (`-wal`, `-shm`, `-journal`) is closed with it.
     pub fn open_without(root: impl AsRef<Path>, closed: Vec<PathBuf>) -> Result<Self, WorkspaceError> {
         let given = root.as_ref();
         let opened = given.canonicalize().and_then(|root| Ok((Folder::open(&root, closed)?, root)));

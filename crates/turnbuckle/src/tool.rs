@@ -22,7 +22,8 @@ pub trait Tool: Send + Sync + 'static {
     /// Fixed facts; read when the agent is built.
     fn spec(&self) -> &Spec;
 
-    /// Runs it. Called for server tools only; the arguments fit the schema. A failure becomes an error result that the
+    /// Runs it. Called for server tools only; the arguments were in their normal form when the call was decided, and fit the
+    /// schema. A failure becomes an error result that the
     /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>>;
 }
@@ -40,6 +41,8 @@ pub struct Spec {
     pub effect: Effect,
     /// How long compaction keeps its results.
     pub retention: Retention,
+    /// Brings arguments to their normal form before anything looks at them. `None`: they are used as they are.
+    pub normalize: Option<Arc<dyn Normalize>>,
     /// How long it may run.
     pub timeout: Duration,
     /// Whether it needs a user: called by the system it fails as an error result.
@@ -65,6 +68,7 @@ impl Spec {
             approval: Approval::NotRequired,
             effect,
             retention: Retention::Keep,
+            normalize: None,
             timeout: Duration::from_secs(120),
             needs_user: false,
             sub_agent: None,
@@ -145,6 +149,24 @@ impl fmt::Debug for Effect {
 pub trait Reconcile: Send + Sync {
     /// `Some` result if it happened; `None` if it did not, and then it runs.
     fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>>;
+}
+
+/// Brings the arguments of a call to their normal form: one spelling for everything that means the same, such as the path of
+/// a file.
+///
+/// It runs before the arguments are validated, and again on what a `before_tool` hook made of them. Hooks, questions to
+/// people, digests and `tool_started` have the normal form; only `tool_call` keeps what the model wrote. What the normal form
+/// depends on may change before the tool runs, so the tool must check it again.
+pub trait Normalize: Send + Sync {
+    /// The arguments in their normal form; `None` if they have it already. Arguments that do not fit the tool's schema are left
+    /// as they are: validation refuses them. An error refuses the call, and the model reads it; no hook is asked.
+    fn normalize<'a>(&'a self, arguments: &'a Value) -> BoxFuture<'a, Result<Option<Value>, BoxError>>;
+}
+
+impl fmt::Debug for dyn Normalize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Normalize")
+    }
 }
 
 /// How long compaction keeps a tool's results.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use turnbuckle::hook::HookEntry;
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder};
+use turnbuckle_models::without_password;
 
 use crate::args::Common;
 use crate::config::{self, Config, Found, Loaded};
@@ -75,8 +76,8 @@ impl Prepared {
         let errors = self.problems.iter().filter(|problem| problem.is_error()).count();
         let (hooks, warnings) = (self.hooks.len(), self.problems.len() - errors);
         tracing::info!(target: CLI, files = files.join(", "), hooks, errors, warnings, "configuration loaded");
-        let model = if holds_a_secret(&self.model) { "(its address has a password)" } else { self.model.as_str() };
-        tracing::info!(target: CLI, model, by = by.name(), "model chosen");
+        let model = without_password(&self.model);
+        tracing::info!(target: CLI, model = &*model, by = by.name(), "model chosen");
     }
 
     /// Without a model everything else is still judged: a person wants all mistakes at once.
@@ -171,9 +172,9 @@ impl ChosenBy {
     }
 }
 
-/// A model's name is kept and shown; its address may hold a password.
+/// Whether the address in a model's name has a password: then the name is neither kept nor shown.
 pub(crate) fn holds_a_secret(model: &str) -> bool {
-    model.split_once("://").is_some_and(|(_, address)| address.contains('@'))
+    without_password(model) != model
 }
 
 pub(crate) fn choose_model(common: &Common, config: &Config) -> ModelChoice {

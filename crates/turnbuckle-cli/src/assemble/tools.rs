@@ -24,7 +24,7 @@ pub(super) struct Offer {
 
 /// The offer; problems with single names are told, and only a folder that cannot be opened leaves nothing.
 pub(super) fn offer(config: &Config, folder: &Path, store: &StoreName, problems: &mut Vec<Problem>) -> Option<Offer> {
-    let workspace = Workspace::open_without(folder, store.files(folder)).map_err(|error| {
+    let workspace = Workspace::open_without(folder, store.file_in(folder).into_iter().collect()).map_err(|error| {
         problems.push(Problem::error(format!("the folder {}: {error}", folder.display())));
     });
     let workspace = workspace.ok()?;

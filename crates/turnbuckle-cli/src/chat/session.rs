@@ -10,6 +10,7 @@ use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::{CallId, ConversationId, Outcome, Scope};
+use turnbuckle_models::without_password;
 
 use super::command_queue::{self, Command, CommandOutcome, CommandQueue};
 use super::keys::Keys;
@@ -90,7 +91,7 @@ struct Session {
 
 impl Session {
     fn welcome(&mut self, ready: &Ready) {
-        let (name, model) = (ready.agent.name(), &ready.model);
+        let (name, model) = (ready.agent.name(), without_password(&ready.model));
         for line in ready.remarks().lines() {
             self.view.say("", Tone::Dim, line);
         }

@@ -14,7 +14,7 @@ use super::Found;
 use super::reader::Section;
 use crate::assemble::holds_a_secret;
 use crate::catalogue::{CATALOGUE, Maker, Row};
-use crate::model_name::{ModelName, NamedModel};
+use crate::model_name::{ModelName, NamedModel, provider_variables};
 use crate::problem::{Place, Problem};
 
 /// Where hooks keep what must outlive the process, from the project's folder on.
@@ -113,7 +113,9 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
             return None;
         }
     };
-    let context = HookBuildContext { folder: &folder, data: &folder.join(DATA), open_model: &open_model };
+    let (data, withheld_env) = (folder.join(DATA), provider_variables());
+    let context =
+        HookBuildContext { folder: &folder, data: &data, withheld_env: &withheld_env, open_model: &open_model };
     let (options, shown) = section.rest(|options| (options.shown(), options.read(used, &context)));
     Some(HookPart { place, name, used, maker: Some(shown?), options, settings })
 }

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use serde_json::{Map, Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::hooks::{ConfigHook as _, Retry};
+use turnbuckle_models::without_password;
 
 use crate::Stopped;
 use crate::args::{Common, Hooks, HooksCommand};
@@ -130,10 +131,16 @@ impl Line<'_> {
     }
 }
 
-/// The value of an option for display; of a secret only that it is set.
+/// The value of an option for display; of a secret only that it is set, and of an address not its password.
 fn disclosed(key: &str, value: &Value) -> Value {
     let secret = ["salt", "secret", "token", "password"].iter().any(|word| key.ends_with(word));
-    if secret { Value::from("…") } else { value.clone() }
+    match value {
+        _ if secret => Value::from("…"),
+        Value::String(text) => Value::from(without_password(text)),
+        Value::Array(items) => items.iter().map(|item| disclosed(key, item)).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), disclosed(key, value))).collect(),
+        other => other.clone(),
+    }
 }
 
 /// What `use` can name.

@@ -126,7 +126,7 @@ impl Sealed for Messages {}
 impl Wire for Messages {
     async fn answer(client: &Anthropic, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
         let asked = PendingReply::new(client, request);
-        let mut folding = Folding::new(request, &asked, client.endpoint.the_key());
+        let mut folding = Folding::new(request, &asked, client.endpoint.secrets());
         for _ in 0..=MOST_PAUSES {
             let body = asked.body(&folding.parts_so_far())?;
             let length = body.len();

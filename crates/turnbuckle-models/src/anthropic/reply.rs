@@ -12,7 +12,7 @@ use super::hosted::hosted;
 use crate::arguments;
 use crate::events::Fold;
 use crate::failure::in_stream;
-use crate::key::Key;
+use crate::key::Secrets;
 use crate::positions::Positions;
 use crate::template::Template;
 use crate::wire::{Complaint, object, parsed, text};
@@ -42,11 +42,11 @@ pub(super) struct Folding<'a> {
     /// The number of the request in its conversation, for the ids of calls that have none.
     ordinal: u64,
     /// Removed from error messages.
-    key: Option<&'a Key>,
+    secrets: &'a Secrets,
 }
 
 impl<'a> Folding<'a> {
-    pub(super) fn new(request: &Request, asked: &PendingReply<'_>, key: Option<&'a Key>) -> Self {
+    pub(super) fn new(request: &Request, asked: &PendingReply<'_>, secrets: &'a Secrets) -> Self {
         Self {
             blocks: Vec::new(),
             positions: Positions::default(),
@@ -61,7 +61,7 @@ impl<'a> Folding<'a> {
             wants_object: request.schema.is_some(),
             object_by_tool: asked.wants_tool(),
             ordinal: request.ordinal,
-            key,
+            secrets,
         }
     }
 
@@ -242,7 +242,7 @@ impl Fold for Folding<'_> {
             // Some gateways send an error without a type, as chat completions do.
             kind if kind == "error" || kind.is_empty() && event.error.is_some() => {
                 let complaint = event.error.as_ref().and_then(Complaint::read).unwrap_or_default();
-                return Err(in_stream(&complaint, self.key));
+                return Err(in_stream(&complaint, self.secrets));
             }
             _ => {}
         }
@@ -293,7 +293,8 @@ mod tests {
         comparisons::assert_linear(
             |n| n,
             |n| {
-                let mut folding = Folding::new(&request, &PendingReply::new(&model, &request), None);
+                let secrets = Secrets::default();
+                let mut folding = Folding::new(&request, &PendingReply::new(&model, &request), &secrets);
                 let mut take = |event: Value| folding.take(event.to_string().as_bytes(), &mut Deaf).unwrap();
                 for index in 0..n {
                     let block = json!({ "type": "text", "text": "" });

@@ -4,11 +4,12 @@ use std::fmt;
 
 use super::Provider;
 use super::provider::PROVIDERS;
+use crate::address::without_password;
 use crate::endpoint::SetupError;
 
 /// The name of a provider's model: `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL`, `openai@URL:MODEL`. [`Name::parse`]
 /// makes one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Name {
     provider: &'static Provider,
     /// `Some` exactly where the provider's form has a URL.
@@ -20,13 +21,13 @@ pub struct Name {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// No provider has names of this form.
+    /// No provider has names of this form. Holds the name without the password of its address.
     #[error("there is no model {0:?}")]
     Unknown(String),
     /// The name lacks its model or its URL.
     #[error("model {name:?} is not complete")]
     Incomplete {
-        /// The name as it was given.
+        /// The name as it was given, without the password of its address.
         name: String,
         /// A complete name of the same form.
         form: &'static str,
@@ -71,7 +72,7 @@ impl Name {
         };
         let is_meant = |provider: &&&Provider| provider.prefix == prefix && provider.has_url() == (separator == b'@');
         let Some(provider) = PROVIDERS.iter().find(is_meant) else {
-            return Err(NameError::Unknown(text.to_owned()));
+            return Err(NameError::Unknown(without_password(text).into_owned()));
         };
         let parts = match provider.has_url() {
             true => split_address(rest).map(|(url, model)| (Some(url.to_owned()), model)),
@@ -79,7 +80,7 @@ impl Name {
         };
         match parts {
             Some((url, model)) => Ok(Self { provider, url, model: model.to_owned() }),
-            None => Err(NameError::Incomplete { name: text.to_owned(), form: provider.example() }),
+            None => Err(NameError::Incomplete { name: without_password(text).into_owned(), form: provider.example() }),
         }
     }
 
@@ -104,6 +105,14 @@ impl Name {
     }
 }
 
+/// Without the password of the address.
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Name({})", without_password(&self.to_string()))
+    }
+}
+
+/// As [`Name::parse`] reads it: with the password of the address, if there is one. [`without_password`] is for people.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (prefix, model) = (self.provider.prefix, &self.model);

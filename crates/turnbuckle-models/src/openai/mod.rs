@@ -81,7 +81,7 @@ impl Wire for ChatCompletions {
         let body = body::of(client, request)?;
         let length = body.len();
         let events = client.endpoint.ask(body).await?;
-        let mut folding = Folding::new(request, client.endpoint.the_key());
+        let mut folding = Folding::new(request, client.endpoint.secrets());
         events.fold(&mut folding, out).await?;
         let reply = folding.reply();
         client.estimator.learn(request, length, reply.usage.input);

@@ -13,7 +13,7 @@ use super::details::Details;
 use crate::arguments;
 use crate::events::Fold;
 use crate::failure::in_stream;
-use crate::key::Key;
+use crate::key::Secrets;
 use crate::template::Template;
 use crate::wire::{Complaint, parsed, text};
 
@@ -39,11 +39,11 @@ pub(super) struct Folding<'a> {
     /// The number of the request in its conversation, for the ids of calls that have none.
     ordinal: u64,
     /// Removed from error messages.
-    key: Option<&'a Key>,
+    secrets: &'a Secrets,
 }
 
 impl<'a> Folding<'a> {
-    pub(super) fn new(request: &Request, key: Option<&'a Key>) -> Self {
+    pub(super) fn new(request: &Request, secrets: &'a Secrets) -> Self {
         Self {
             text: String::new(),
             thinking: String::new(),
@@ -58,7 +58,7 @@ impl<'a> Folding<'a> {
             over: false,
             wants_object: request.schema.is_some(),
             ordinal: request.ordinal,
-            key,
+            secrets,
         }
     }
 
@@ -141,7 +141,7 @@ impl Fold for Folding<'_> {
             self.template.learn(data, text);
         }
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.key));
+            return Err(in_stream(&Complaint::read(&error).unwrap_or_default(), self.secrets));
         }
         if let Some(usage) = chunk.usage {
             self.usage = usage.into();

@@ -17,6 +17,7 @@ use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, ConversationId, Turn, TurnId};
 
 use super::answer::{AgentAnswer, NoAnswer, ReplyAnswer, ResultAnswer, Said, StopAnswer, ToolAnswer, said};
+use super::env::ProgramEnv;
 use super::{CommandError, CommandLine, CommandPoint, process};
 
 /// What runs, and where.
@@ -25,6 +26,7 @@ pub(super) struct Command {
     pub(super) name: String,
     pub(super) line: CommandLine,
     pub(super) cwd: PathBuf,
+    pub(super) env: ProgramEnv,
 }
 
 /// What every program is told, and `more` that depends on the point.
@@ -82,7 +84,7 @@ impl Command {
         line.push(b'\n');
         // A short program may be over by the first look: then whether its start is told would be chance.
         tokio::task::yield_now().await;
-        let ran = process::run(&self.line, &self.cwd, &line).await?;
+        let ran = process::run(&self.line, &self.cwd, &self.env, &line).await?;
         Ok(said(&ran, &self.line, on)?)
     }
 

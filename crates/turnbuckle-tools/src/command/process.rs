@@ -10,7 +10,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin};
 
+use super::env::ProgramEnv;
 use super::{CommandError, CommandLine};
+use crate::watcher::{self, Ticket, WatchError};
 
 /// Kept of stdout: an answer is never longer.
 const MOST_STDOUT: usize = 1024 * 1024;
@@ -36,16 +38,22 @@ pub(crate) struct Kept {
 }
 
 /// Dropping the future kills the process group.
-pub(crate) async fn run(line: &CommandLine, cwd: &Path, input: &[u8]) -> Result<Ran, CommandError> {
+pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input: &[u8]) -> Result<Ran, CommandError> {
     let mut command = line.command(cwd)?;
     command.current_dir(cwd).process_group(0).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    env.apply(&mut command);
+    let unwatched = |source| CommandError::Unwatched { command: line.to_string(), source };
+    let ticket = watcher::begin().await.map_err(unwatched)?;
+    if let Some(ticket) = &ticket {
+        command.env(watcher::VARIABLE, ticket.token());
+    }
     let mut child = command.spawn().map_err(|source| match cwd.is_dir() {
         true => CommandError::Start { command: line.to_string(), source },
         false => CommandError::Folder { command: line.to_string(), cwd: cwd.to_owned() },
     })?;
     // Dropped before `child`: until the child is reaped, no other group can have its number.
-    let mut group = Group::of(&child);
+    let mut group = Group::of(&child, ticket).map_err(unwatched)?;
     let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
     let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let status = {
@@ -96,7 +104,8 @@ fn live() -> MutexGuard<'static, BTreeSet<i32>> {
 /// Kills every command hook of this process that runs now, with its children.
 ///
 /// For a process that is about to exit: then no future is dropped, and what hooks started would live on. Their runs
-/// fail. A program that starts later is not touched.
+/// fail. A program that starts later is not touched. [`watch_programs`](crate::watch_programs) ends them also in a process
+/// that is killed.
 pub fn kill_all_groups() {
     for group in live().iter().filter_map(|group| Pid::from_raw(*group)) {
         // It may have ended in this moment.
@@ -105,26 +114,35 @@ pub fn kill_all_groups() {
 }
 
 /// The process group of a child that has not been reaped.
-struct Group(Option<Pid>);
+struct Group {
+    id: Option<Pid>,
+    ticket: Option<Ticket>,
+}
 
 impl Group {
-    fn of(child: &Child) -> Self {
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        live().extend(group.map(|group| group.as_raw_nonzero().get()));
-        Self(group)
+    /// An error drops the group, which kills it: no program runs that nothing would end.
+    fn of(child: &Child, ticket: Option<Ticket>) -> Result<Self, WatchError> {
+        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        live().extend(id.map(|id| id.as_raw_nonzero().get()));
+        let group = Self { id, ticket };
+        if let (Some(ticket), Some(leader)) = (&group.ticket, child.id()) {
+            ticket.started(leader)?;
+        }
+        Ok(group)
     }
 
     /// Its leader is reaped: the number may soon be another's.
     fn ended(&mut self) {
-        if let Some(group) = self.0.take() {
-            live().remove(&group.as_raw_nonzero().get());
+        if let Some(id) = self.id.take() {
+            live().remove(&id.as_raw_nonzero().get());
         }
+        self.ticket = None;
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(group) = self.0 {
+        if let Some(group) = self.id {
             // It may have ended in this moment.
             let _ = kill_process_group(group, Signal::KILL);
         }

@@ -12,7 +12,7 @@ use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use super::Done;
 use super::blocking::{CancelFlag, run_blocking};
-use super::folder::{Folder, file_below};
+use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
 /// The whole file is held in memory, twice.
@@ -47,7 +47,7 @@ pub(super) fn spec(folder: &Arc<Folder>) -> Spec {
 
 pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path, old, new } = serde_json::from_value(arguments)?;
-    let path = file_below(&path)?;
+    let path = folder.still_normal(&path)?;
     if old.is_empty() {
         return Err(Refusal::NothingToReplace);
     }
@@ -58,10 +58,10 @@ pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Res
     let text = text(folder, &path)?;
     let at = only(&text, &old, &path)?;
     let edited = [&text[..at], &new, &text[at + old.len()..]].concat();
-    let replaced = folder.replace(&path, edited.as_bytes(), cancel)?;
+    folder.replace(&path, edited.as_bytes(), cancel)?;
     let line = line(&text, at);
-    let output = Output::ok(format!("edited {} at line {line}", shown(&replaced.path)));
-    Ok(Done { output, touched: Some(replaced.path.to_string_lossy().into_owned()) })
+    let output = Output::ok(format!("edited {} at line {line}", shown(&path)));
+    Ok(Done { output, touched: Some(path.to_string_lossy().into_owned()) })
 }
 
 fn text(folder: &Folder, path: &Path) -> Result<String, Refusal> {
@@ -116,10 +116,9 @@ impl Reconcile for Edits {
 /// `None`: it did not, or the file is no longer what it was; then the edit runs, and says what is wrong.
 fn happened(folder: &Folder, arguments: Value) -> Option<Done> {
     let Arguments { path, old, new } = serde_json::from_value(arguments).ok()?;
-    let path = file_below(&path).ok()?;
+    let path = folder.still_normal(&path).ok()?;
     let text = text(folder, &path).ok()?;
     let evidence = evidence(&text, &old, &new)?;
-    let path = folder.dir.canonicalize(&path).unwrap_or(path);
     let output = Output::ok(format!("edited {} before an interruption: {evidence}", shown(&path)));
     Some(Done { output, touched: Some(path.to_string_lossy().into_owned()) })
 }

@@ -1,21 +1,26 @@
-//! The folder, held open: every path is resolved beneath it.
+//! The folder, held open: every path is resolved beneath it, and opened without following links.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, FileType, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt};
-use rustix::fs::OFlags;
+use cap_std::fs::{Dir, File, FileType, Metadata};
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
 
+use super::closed::Closed;
 use super::refusal::{Refusal, shown};
 
 /// A folder that no path leads out of.
 pub(crate) struct Folder {
     pub(super) dir: Dir,
+    /// Where it is, links resolved.
+    root: PathBuf,
     /// Files that no tool touches, by whatever name it finds them: absolute.
     closed: Vec<PathBuf>,
     /// Held while a file is changed: calls of one reply run side by side, and an edit reads before it writes.
@@ -24,48 +29,102 @@ pub(crate) struct Folder {
     pub(super) swept: Mutex<HashSet<PathBuf>>,
 }
 
+/// How a folder on the way is opened: only to go on from there, where the system can do that. Its list is not read, and may
+/// be forbidden.
+#[cfg(target_os = "linux")]
+const PASSING: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const PASSING: OFlags = OFlags::RDONLY;
+
 impl Folder {
     pub(crate) fn open(root: &Path, closed: Vec<PathBuf>) -> io::Result<Self> {
         let dir = Dir::open_ambient_dir(root, ambient_authority())?;
-        Ok(Self { dir, closed, changing: Mutex::default(), swept: Mutex::default() })
+        let root = root.canonicalize()?;
+        Ok(Self { dir, root, closed, changing: Mutex::default(), swept: Mutex::default() })
     }
 
-    /// The same file, whatever the link to it is called.
-    fn is_closed(&self, metadata: &Metadata) -> bool {
-        let same = |closed: &PathBuf| {
-            std::fs::metadata(closed).is_ok_and(|file| (file.dev(), file.ino()) == (metadata.dev(), metadata.ino()))
-        };
-        self.closed.iter().any(same)
+    /// The files that are closed to tools, wherever links have them now.
+    pub(super) fn closed_now(&self) -> Closed {
+        Closed::now(&self.root, OWN, &self.closed)
     }
 
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A regular file to read, however the path gets there inside the folder.
+    /// A regular file to read, by its normal form.
     pub(super) fn read(&self, path: &Path) -> Result<(File, Metadata), Refusal> {
-        let mut options = OpenOptions::new();
-        self.regular(path, options.read(true))
+        self.read_unless(&self.closed_now(), path)
     }
 
-    /// Looks before it opens, since opening a device can do something; looks again at what it opened, since that is what
-    /// counts. Opening never waits: a pipe without a writer would hold the thread for good.
-    pub(super) fn regular(&self, path: &Path, options: &mut OpenOptions) -> Result<(File, Metadata), Refusal> {
-        let failed = |source| Refusal::of("open", path, source);
-        must_be_regular(path, self.dir.metadata(path).map_err(failed)?.file_type())?;
-        let options = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        let file = self.dir.open_with(path, options).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        must_be_regular(path, metadata.file_type())?;
-        if self.is_closed(&metadata) {
-            return Err(Refusal::Own { path: shown(path) });
-        }
-        Ok((file, metadata))
+    /// [`read`](Self::read), for those who read many files and look up once which are closed.
+    pub(super) fn read_unless(&self, closed: &Closed, path: &Path) -> Result<(File, Metadata), Refusal> {
+        let dir = self.walk(path.parent().unwrap_or(Path::new("")), PASSING, false)?;
+        regular(&dir, path, OFlags::RDONLY, closed)
     }
 
+    /// A folder by its normal form.
     pub(super) fn subfolder(&self, path: &Path) -> Result<Dir, Refusal> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        self.dir.open_dir(path).map_err(|source| Refusal::of("open", path, source))
+        self.walk(path, OFlags::RDONLY, false)
+    }
+
+    /// A folder by its normal form; those that are not there are made.
+    pub(super) fn make_subfolder(&self, path: &Path) -> Result<Dir, Refusal> {
+        self.walk(path, OFlags::RDONLY, true)
+    }
+
+    /// One name after the other. No link is followed: a path in normal form has none, so one that is met was put there since.
+    fn walk(&self, path: &Path, last: OFlags, make: bool) -> Result<Dir, Refusal> {
+        let failed = |errno: Errno| unopened(path, errno);
+        let mut dir: OwnedFd =
+            self.dir.try_clone().map_err(|source| Refusal::of("open", path, source))?.into_std_file().into();
+        let mut names = path.components().peekable();
+        while let Some(component) = names.next() {
+            let Component::Normal(name) = component else { return Err(Refusal::NotBelow { path: shown(path) }) };
+            let access = if names.peek().is_some() { PASSING } else { last };
+            dir = match step(&dir, name, access) {
+                Err(Errno::NOENT) if make => {
+                    match mkdirat(&dir, name, Mode::from_raw_mode(0o777)) {
+                        // Another call may have made it in this moment.
+                        Ok(()) | Err(Errno::EXIST) => step(&dir, name, access).map_err(failed)?,
+                        Err(errno) => return Err(failed(errno)),
+                    }
+                }
+                stepped => stepped.map_err(failed)?,
+            };
+        }
+        Ok(Dir::from_std_file(fs::File::from(dir)))
+    }
+}
+
+/// A folder in `dir`, never through a link.
+fn step(dir: impl AsFd, name: &OsStr, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    openat(dir, name, access | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A regular file in `dir`, which is the folder of `path`. Looks before it opens, since opening a device can do something;
+/// looks again at what it opened, since that is what counts. Opening never waits: a pipe without a writer would hold the
+/// thread for good. A link is not followed.
+pub(super) fn regular(dir: &Dir, path: &Path, access: OFlags, closed: &Closed) -> Result<(File, Metadata), Refusal> {
+    let name = path.file_name().ok_or_else(|| Refusal::IsFolder { path: shown(path) })?;
+    let failed = |source| Refusal::of("open", path, source);
+    must_be_regular(path, dir.symlink_metadata(name).map_err(failed)?.file_type())?;
+    let flags = access | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty()).map_err(|errno| unopened(path, errno))?;
+    let file = File::from_std(fs::File::from(file));
+    let metadata = file.metadata().map_err(failed)?;
+    must_be_regular(path, metadata.file_type())?;
+    if closed.has(path) || closed.is(&metadata) {
+        return Err(Refusal::Own { path: shown(path) });
+    }
+    Ok((file, metadata))
+}
+
+/// Why a path in normal form could not be opened.
+fn unopened(path: &Path, errno: Errno) -> Refusal {
+    match errno {
+        Errno::LOOP => Refusal::Changed { path: shown(path), now: "a link".to_owned() },
+        errno => Refusal::of("open", path, errno.into()),
     }
 }
 
@@ -73,6 +132,7 @@ fn must_be_regular(path: &Path, kind: FileType) -> Result<(), Refusal> {
     match kind {
         kind if kind.is_file() => Ok(()),
         kind if kind.is_dir() => Err(Refusal::IsFolder { path: shown(path) }),
+        kind if kind.is_symlink() => Err(unopened(path, Errno::LOOP)),
         _ => Err(Refusal::Special { path: shown(path) }),
     }
 }
@@ -83,51 +143,4 @@ const OWN: &str = ".turnbuckle";
 /// Whether this is the name of Turnbuckle's own folder, also on a file system that does not tell capitals apart.
 pub(super) fn is_own(name: &OsStr) -> bool {
     name.eq_ignore_ascii_case(OWN)
-}
-
-/// A path as the model gave it: relative, never upwards, and not into Turnbuckle's own folder. `.` and doubled slashes are
-/// taken out; the folder itself is the empty path.
-pub(super) fn below(given: &str) -> Result<PathBuf, Refusal> {
-    let refused = || Refusal::NotBelow { path: given.to_owned() };
-    if given.contains('\0') {
-        return Err(refused());
-    }
-    let mut path = PathBuf::new();
-    for component in Path::new(given).components() {
-        match component {
-            Component::Normal(name) if is_own(name) => {
-                return Err(Refusal::Own { path: given.to_owned() });
-            }
-            Component::Normal(name) => path.push(name),
-            Component::CurDir => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(refused()),
-        }
-    }
-    Ok(path)
-}
-
-/// [`below`], and not the folder itself.
-pub(super) fn file_below(given: &str) -> Result<PathBuf, Refusal> {
-    let path = below(given)?;
-    if path.as_os_str().is_empty() {
-        return Err(Refusal::IsFolder { path: shown(&path) });
-    }
-    Ok(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_relative_and_never_upwards() {
-        assert_eq!(below("./a//b/.").ok(), Some(PathBuf::from("a/b")));
-        assert_eq!(below("").ok(), Some(PathBuf::new()));
-        for bad in ["/etc/passwd", "..", "a/../b", "a/..", "a\0b"] {
-            assert!(matches!(below(bad), Err(Refusal::NotBelow { .. })), "{bad:?}");
-        }
-        for own in [".turnbuckle", ".turnbuckle/turnbuckle.db", "./.Turnbuckle/x", "a/.turnbuckle/x"] {
-            assert!(matches!(below(own), Err(Refusal::Own { .. })), "{own:?}");
-        }
-    }
 }

@@ -1,12 +1,14 @@
 //! `list_files`.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
 use super::blocking::CancelFlag;
-use super::folder::{Folder, below};
+use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 use super::walk::{Kind, Walk};
 
@@ -36,7 +38,7 @@ pub(super) fn spec() -> Spec {
 
 pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path } = serde_json::from_value(arguments)?;
-    let mut walk = Walk::from(folder, &below(&path)?, cancel)?;
+    let mut walk = Walk::from(folder, &start(folder, &path)?, cancel)?;
     let mut found = Vec::new();
     let mut more = false;
     while let Some(entry) = walk.next()? {
@@ -57,6 +59,11 @@ pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Res
     }
     lines.extend(notes(&walk));
     Ok(Output::ok(lines.join("\n")).into())
+}
+
+/// Where a walk begins. Without a path: at the folder itself.
+pub(super) fn start(folder: &Folder, path: &str) -> Result<PathBuf, Refusal> {
+    if path.is_empty() { Ok(PathBuf::new()) } else { folder.still_normal(path) }
 }
 
 fn mark(kind: Kind) -> &'static str {

@@ -9,7 +9,7 @@ use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
 use super::blocking::CancelFlag;
-use super::folder::{Folder, file_below};
+use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
 /// Half of the default context (32,000 tokens of about four bytes), so that one file leaves room for work on it.
@@ -42,7 +42,7 @@ pub(super) fn spec() -> Spec {
 
 pub(super) fn run(folder: &Folder, arguments: Value, _: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path, offset } = serde_json::from_value(arguments)?;
-    let path = file_below(&path)?;
+    let path = folder.still_normal(&path)?;
     let failed = |source| Refusal::of("read", &path, source);
     let (mut file, metadata) = folder.read(&path)?;
     file.seek(SeekFrom::Start(offset)).map_err(failed)?;

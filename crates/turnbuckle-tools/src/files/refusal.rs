@@ -6,12 +6,24 @@ use std::path::Path;
 /// Becomes an error result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("{path:?} is not a path below the folder: give it relative to the folder, without `..`")]
+    #[error(
+        "{path:?} is not a path below the folder: give it relative to the folder, without `..` that lead out of it"
+    )]
     NotBelow { path: String },
     #[error("{path:?} is where Turnbuckle keeps its conversations; tools do not go there")]
     Own { path: String },
     #[error("{path} leads out of the folder (a symbolic link does); only files inside it can be used")]
     Outside { path: String },
+    #[error(
+        "{path} is not the normal form of a path, or a link was put on its way after the call was checked: it leads to {now}; call again with the path that is meant"
+    )]
+    Changed { path: String, now: String },
+    #[error("{path} passes through too many symbolic links")]
+    TooManyLinks { path: String },
+    #[error("{path} leads to a file whose name is not Unicode; it cannot be used")]
+    NotUnicode { path: String },
+    #[error("the path has more than {limit} bytes")]
+    TooLong { limit: usize },
     #[error("there is no {path}; list_files shows what there is")]
     Missing { path: String },
     #[error("{path} is a symbolic link to nothing; write to another path, or have the link removed")]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,10 +10,11 @@ use std::time::Duration;
 use cap_std::fs::{
     Dir, DirEntry, File, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt,
 };
+use rustix::fs::OFlags;
 use rustix::process::{Pid, test_kill_process};
 
 use super::blocking::CancelFlag;
-use super::folder::Folder;
+use super::folder::{Folder, regular};
 use super::refusal::{Refusal, shown};
 
 /// How old a temporary file must be before it counts as left over: filling one takes much less.
@@ -24,27 +25,22 @@ const MOST_SWEPT: usize = 1024;
 /// Tells the temporary files of this process apart.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// What was written.
-pub(super) struct Replaced {
-    /// Where it really is, below the folder: links resolved.
-    pub(super) path: PathBuf,
-    pub(super) created: bool,
-}
-
 impl Folder {
-    /// Replaces a file in one step: a reader sees the old content or the new, never a part; a crash leaves one of the two. Folders on
-    /// the way are made. The caller holds [`changing`](Self::changing).
-    pub(super) fn replace(&self, path: &Path, content: &[u8], cancel: &CancelFlag) -> Result<Replaced, Refusal> {
+    /// Replaces a file, given by its normal form, in one step: a reader sees the old content or the new, never a part; a crash
+    /// leaves one of the two. Folders on the way are made. The caller holds [`changing`](Self::changing). Says whether the file
+    /// is new.
+    pub(super) fn replace(&self, path: &Path, content: &[u8], cancel: &CancelFlag) -> Result<bool, Refusal> {
         cancel.check()?;
-        let path = self.target(path)?;
-        let failed = |source| Refusal::of("write", &path, source);
-        let old = self.old(&path)?;
+        let failed = |source| Refusal::of("write", path, source);
         let parent = path.parent().unwrap_or(Path::new(""));
-        let name = path.file_name().ok_or_else(|| Refusal::IsFolder { path: shown(&path) })?;
-        if old.is_none() && !parent.as_os_str().is_empty() {
-            self.dir.create_dir_all(parent).map_err(failed)?;
-        }
-        let dir = self.subfolder(parent)?;
+        let name = path.file_name().ok_or_else(|| Refusal::IsFolder { path: shown(path) })?;
+        let dir = self.make_subfolder(parent)?;
+        // Opened for writing: a file that may not be written is not replaced either.
+        let old = match regular(&dir, path, OFlags::WRONLY, &self.closed_now()) {
+            Ok((_, metadata)) => Some(metadata),
+            Err(Refusal::Missing { .. }) => None,
+            Err(refusal) => return Err(refusal),
+        };
         self.sweep(&dir, parent);
         let (temporary, file) = fresh(&dir, old.as_ref()).map_err(failed)?;
         let renamed = fill(file, content, old.as_ref())
@@ -58,8 +54,7 @@ impl Folder {
         }
         // Not every file system can; the rename stands either way.
         let _ = dir.into_std_file().sync_all();
-        let real = self.dir.canonicalize(&path).unwrap_or(path);
-        Ok(Replaced { path: real, created: old.is_none() })
+        Ok(old.is_none())
     }
 
     /// Removes the temporary files that killed processes left in a folder. Each folder is looked through once, before the
@@ -78,30 +73,6 @@ impl Folder {
             if is_left_over(&entry) {
                 let _ = entry.remove_file();
             }
-        }
-    }
-
-    /// The file that a link means, if it stays inside: a rename over the link would replace the link.
-    fn target(&self, path: &Path) -> Result<PathBuf, Refusal> {
-        match self.dir.symlink_metadata(path) {
-            Ok(metadata) if metadata.is_symlink() => {
-                self.dir.canonicalize(path).map_err(|source| match source.kind() {
-                    io::ErrorKind::NotFound => Refusal::DanglingLink { path: shown(path) },
-                    _ => Refusal::of("follow", path, source),
-                })
-            }
-            Ok(_) => Ok(path.to_owned()),
-            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
-            Err(source) => Err(Refusal::of("write", path, source)),
-        }
-    }
-
-    /// What stands there now. Opened for writing: a file that may not be written is not replaced either.
-    fn old(&self, path: &Path) -> Result<Option<Metadata>, Refusal> {
-        match self.regular(path, OpenOptions::new().write(true)) {
-            Ok((_, metadata)) => Ok(Some(metadata)),
-            Err(Refusal::Missing { .. }) => Ok(None),
-            Err(refusal) => Err(refusal),
         }
     }
 }

@@ -10,8 +10,9 @@ use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
 use super::blocking::CancelFlag;
-use super::folder::{Folder, below};
-use super::list::notes;
+use super::closed::Closed;
+use super::folder::Folder;
+use super::list::{notes, start};
 use super::refusal::{Refusal, shown};
 use super::walk::{Kind, Walk};
 
@@ -69,19 +70,20 @@ pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Res
     let Arguments { pattern, path } = serde_json::from_value(arguments)?;
     let compiled = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
     let pattern = compiled.map_err(|error| Refusal::Pattern(Box::new(error)))?;
-    let start = below(&path)?;
+    let start = start(folder, &path)?;
+    let closed = folder.closed_now();
     let mut search = Search::default();
     let left_out = match Walk::from(folder, &start, cancel) {
         Ok(mut walk) => {
             while let Some(entry) = walk.next()?.filter(|_| !search.cut) {
-                if entry.kind == Kind::File && search.file(folder, &entry.path, &pattern).is_err() {
+                if entry.kind == Kind::File && search.file(folder, &closed, &entry.path, &pattern).is_err() {
                     search.unread += 1;
                 }
             }
             notes(&walk)
         }
         Err(Refusal::NotFolder { .. }) => {
-            search.file(folder, &start, &pattern)?;
+            search.file(folder, &closed, &start, &pattern)?;
             Vec::new()
         }
         Err(refusal) => return Err(refusal),
@@ -90,8 +92,8 @@ pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Res
 }
 
 impl Search {
-    fn file(&mut self, folder: &Folder, path: &Path, pattern: &Regex) -> Result<(), Refusal> {
-        let (file, metadata) = folder.read(path)?;
+    fn file(&mut self, folder: &Folder, closed: &Closed, path: &Path, pattern: &Regex) -> Result<(), Refusal> {
+        let (file, metadata) = folder.read_unless(closed, path)?;
         if metadata.len() > MOST_BYTES {
             self.too_large += 1;
             return Ok(());

@@ -7,6 +7,7 @@ use std::vec;
 use cap_std::fs::Dir;
 
 use super::blocking::CancelFlag;
+use super::closed::Closed;
 use super::folder::{Folder, is_own};
 use super::refusal::Refusal;
 use super::replace::is_temporary;
@@ -35,6 +36,8 @@ pub(super) enum Kind {
 pub(super) struct Walk<'a> {
     folder: &'a Folder,
     cancel: &'a CancelFlag,
+    /// What tools do not touch, when the walk began.
+    closed_files: Closed,
     queue: VecDeque<PathBuf>,
     entries: vec::IntoIter<Entry>,
     /// Folders that were not walked into, and that can be given as a path.
@@ -50,7 +53,8 @@ impl<'a> Walk<'a> {
     pub(super) fn from(folder: &'a Folder, start: &Path, cancel: &'a CancelFlag) -> Result<Self, Refusal> {
         let dir = folder.subfolder(start)?;
         let entries = entries(&dir, start, cancel)?.into_iter();
-        Ok(Self { folder, cancel, queue: VecDeque::new(), entries, closed: Vec::new(), own: None, unread: 0 })
+        let (queue, closed_files) = (VecDeque::new(), folder.closed_now());
+        Ok(Self { folder, cancel, closed_files, queue, entries, closed: Vec::new(), own: None, unread: 0 })
     }
 
     /// The next entry; an error only if the call was cancelled.
@@ -69,7 +73,7 @@ impl<'a> Walk<'a> {
     }
 
     fn enter(&mut self, path: PathBuf) -> Result<(), Refusal> {
-        if path.file_name().is_some_and(is_own) {
+        if path.file_name().is_some_and(is_own) || self.closed_files.has(&path) {
             self.own.get_or_insert(path);
             return Ok(());
         }

@@ -6,7 +6,7 @@ use turnbuckle::tool::{Effect, Output, Spec};
 
 use super::Done;
 use super::blocking::CancelFlag;
-use super::folder::{Folder, file_below};
+use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
 #[derive(Deserialize)]
@@ -33,10 +33,10 @@ pub(super) fn spec() -> Spec {
 
 pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
     let Arguments { path, content } = serde_json::from_value(arguments)?;
-    let path = file_below(&path)?;
+    let path = folder.still_normal(&path)?;
     let _changing = folder.changing();
-    let replaced = folder.replace(&path, content.as_bytes(), cancel)?;
-    let word = if replaced.created { "created" } else { "replaced" };
-    let output = Output::ok(format!("{word} {} ({} bytes)", shown(&replaced.path), content.len()));
-    Ok(Done { output, touched: Some(replaced.path.to_string_lossy().into_owned()) })
+    let created = folder.replace(&path, content.as_bytes(), cancel)?;
+    let word = if created { "created" } else { "replaced" };
+    let output = Output::ok(format!("{word} {} ({} bytes)", shown(&path), content.len()));
+    Ok(Done { output, touched: Some(path.to_string_lossy().into_owned()) })
 }

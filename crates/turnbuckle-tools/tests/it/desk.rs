@@ -52,7 +52,23 @@ impl Desk {
         fs::read_to_string(self.inside(path)).unwrap()
     }
 
+    /// As a turn calls it: with its arguments in normal form.
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Output {
+        match self.normal(tool, arguments).await {
+            Ok(arguments) => self.run(tool, arguments).await,
+            Err(refusal) => Output::error(refusal),
+        }
+    }
+
+    /// What hooks and people see of a call.
+    pub(crate) async fn normal(&self, tool: &str, arguments: Value) -> Result<Value, String> {
+        let spec = self.workspace.tool(tool).unwrap().spec().clone();
+        let normal = spec.normalize.unwrap().normalize(&arguments).await.map_err(|refusal| refusal.to_string())?;
+        Ok(normal.unwrap_or(arguments))
+    }
+
+    /// The tool alone.
+    pub(crate) async fn run(&self, tool: &str, arguments: Value) -> Output {
         let tool = self.workspace.tool(tool).unwrap();
         tool.call(&self.turn, &call(tool.spec().definition.name.as_ref(), arguments)).await.unwrap()
     }

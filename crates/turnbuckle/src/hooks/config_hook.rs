@@ -42,6 +42,8 @@ pub struct HookBuildContext<'a> {
     pub folder: &'a Path,
     /// The folder for files that hooks keep between runs of the program.
     pub data: &'a Path,
+    /// Environment variables that hooks do not give to the programs they start, such as the keys of providers.
+    pub withheld_env: &'a [&'a str],
     /// Opens a model by its name, for hooks that ask one themselves; see [`model`](Self::model).
     pub open_model: &'a OpenModel<'a>,
 }
@@ -58,7 +60,7 @@ impl HookBuildContext<'_> {
 
 impl fmt::Debug for HookBuildContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, data, open_model: _ } = self;
+        let Self { folder, data, withheld_env: _, open_model: _ } = self;
         f.debug_struct("HookBuildContext").field("folder", folder).field("data", data).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a call before anything runs: validate → `before_tool` → approval, or the answer to what was asked.
+//! What becomes of a call before anything runs: normal form → validate → `before_tool` → approval, or the answer to what was asked.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use super::active::{ActiveTurn, Interrupt};
-use super::perform::after_tool;
+use super::perform::{after_tool, within_time};
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, Turn};
 use crate::access::AnswerRule;
@@ -150,8 +150,22 @@ impl<'a> CallReview<'a> {
         })
     }
 
+    /// Brings the arguments to their normal form and validates them. `Some` is what is wrong with them, for the model to read.
+    async fn complaint(&mut self, compiled: &CompiledTool) -> Result<Option<String>, Interrupt> {
+        if let Some(form) = &compiled.tool.spec().normalize {
+            let normal = form.normalize(&self.open.call.arguments);
+            // In a box: few tools have a normal form, and the future of every call would be larger.
+            match Box::pin(self.turn.ctx.abort.race(within_time(self.turn, &compiled.tool, normal))).await? {
+                Ok(Some(arguments)) => self.open.call.arguments = Arc::new(arguments),
+                Ok(None) => {}
+                Err(refusal) => return Ok(Some(refusal.to_string())),
+            }
+        }
+        Ok(compiled.complaint(&self.open.call.arguments))
+    }
+
     async fn fresh(&mut self, compiled: &CompiledTool) -> Result<CallDecision, Interrupt> {
-        if let Some(complaint) = compiled.complaint(&self.open.call.arguments) {
+        if let Some(complaint) = self.complaint(compiled).await? {
             return Ok(CallDecision::Finish(Output::error(complaint)));
         }
         let spec = compiled.tool.spec();
@@ -350,7 +364,7 @@ impl<'a> CallReview<'a> {
     async fn edited(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
         let by = question.edited_by.clone().or_else(|| question.approvals.last().cloned());
         let named = by.as_ref().map(ToString::to_string).unwrap_or_default();
-        if let Some(complaint) = compiled.complaint(&self.open.call.arguments) {
+        if let Some(complaint) = self.complaint(compiled).await? {
             return Ok(CallDecision::Finish(Output::error(format!("[edited by {named}] {complaint}"))));
         }
         let edited = self.open.call.arguments.clone();
@@ -413,11 +427,11 @@ impl<'a> CallReview<'a> {
             match decision {
                 BeforeTool::Continue => {}
                 BeforeTool::Rewrite(arguments) => {
-                    if let Some(complaint) = compiled.complaint(&arguments) {
+                    self.open.call.arguments = Arc::new(arguments);
+                    if let Some(complaint) = self.complaint(compiled).await? {
                         let text = format!("hook {} rewrote the arguments, and {complaint}", entry.name);
                         return Ok(HookAnswer::Finish(Output::error(text)));
                     }
-                    self.open.call.arguments = Arc::new(arguments);
                 }
                 BeforeTool::Deny(reason) => {
                     return Ok(HookAnswer::Finish(Output::error(format!("[denied by {}] {reason}", entry.name))));

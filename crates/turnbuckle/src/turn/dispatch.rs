@@ -1,4 +1,4 @@
-//! dispatch: per call: validate → `before_tool` → approval → `wrap_tool_call`( tool ) → `after_tool`.
+//! dispatch: per call: normal form → validate → `before_tool` → approval → `wrap_tool_call`( tool ) → `after_tool`.
 //!
 //! All calls that are ready are decided before any of them starts, so one write says what will run, and a hook that
 //! halts the turn at one call stops them all. Started calls run concurrently; results are logged as they come.

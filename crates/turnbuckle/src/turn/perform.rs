@@ -50,7 +50,7 @@ pub(super) async fn perform(ready: ReadyCall) -> Result<FinishedCall, Interrupt>
 }
 
 /// Panics and runs over the tool's time limit are failures. A tool that is ready at its first poll needs no timer.
-async fn within_time<T>(
+pub(super) async fn within_time<T>(
     turn: &Turn,
     tool: &Arc<dyn Tool>,
     future: impl Future<Output = Result<T, BoxError>>,

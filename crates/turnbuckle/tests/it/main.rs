@@ -34,6 +34,7 @@ mod injection;
 mod kit;
 mod left_turns;
 mod meddled;
+mod normal_form;
 mod observers;
 mod outbox;
 mod outbox_crashes;

@@ -1,0 +1,73 @@
+//! The programs that hooks start end with this process, however it ends.
+//!
+//! A process that is killed with SIGKILL runs no code any more. So a second, small process watches: it holds the reading end of
+//! a pipe, is told which process groups run, and kills them when the pipe closes. Before the first program starts, programs of
+//! processes that died before are waited for, so that none runs beside its successor. `docs/design/0007-programs-end-with-the-process.md`
+//! has the reasons and the limits.
+
+mod client;
+mod identity;
+mod record;
+mod server;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use client::{Ticket, begin};
+
+/// What the watching process is called in a list of processes, and how it knows what it is.
+const NAME: &str = "turnbuckle-watcher";
+
+/// A variable that each program of a hook is given, with a value of its own: the watcher finds by it a program that was started in
+/// the moment in which this process was killed.
+pub(crate) const VARIABLE: &str = "TURNBUCKLE_PROGRAM";
+
+static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the programs of hooks end with this process, also if it is killed with SIGKILL.
+///
+/// Call it first in `main`, before arguments are read. The watching process is this executable, started again under the name
+/// `turnbuckle-watcher`: in that process the function returns a code to exit with. It is started with the first program, not before.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     if let Some(code) = turnbuckle_tools::watch_programs() {
+///         return code;
+///     }
+///     // The program.
+///     ExitCode::SUCCESS
+/// }
+/// ```
+///
+/// Without it, [`kill_all_groups`](crate::kill_all_groups) ends them in a process that ends by itself, and after SIGKILL they go
+/// on until they end by themselves.
+#[must_use = "in the watching process, `main` must return this code"]
+pub fn watch_programs() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_some_and(|name| name == NAME) {
+        return Some(server::run(arguments.next().as_deref().map(AsRef::as_ref)));
+    }
+    ENABLED.store(true, Ordering::Release);
+    None
+}
+
+/// Why programs cannot be started: nothing would end them with this process, or some of an earlier process may still run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The watching process could not be started, or does not answer.
+    #[error("the process that ends programs with this one cannot be started: {0}")]
+    Start(#[source] io::Error),
+    /// The watching process could not be told.
+    #[error("the process that ends programs with this one cannot be told about it: {0}")]
+    Tell(#[source] io::Error),
+    /// A Turnbuckle process died, and its programs have not been ended yet.
+    #[error("the programs of process {owner}, which has died, are still being ended")]
+    Earlier {
+        /// The process that died.
+        owner: u32,
+    },
+}

@@ -1,0 +1,157 @@
+//! The process that watches: it waits for the other one to end, and ends what that one left.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, setsid};
+
+use super::identity::{group_leaders, group_lives, started};
+use super::{VARIABLE, record};
+
+/// How long a program is looked for that was started in the moment in which its process was killed.
+const SEARCH: Duration = Duration::from_millis(700);
+/// How long to wait until the killed are gone. A process in the middle of a disk access may take longer.
+const GOING: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A program that the other process has started or was about to start.
+#[derive(Default)]
+struct Program {
+    group: Option<Group>,
+}
+
+struct Group {
+    leader: u32,
+    /// When its leader started, to know it again; `None` if it was over by then, or this cannot be found out.
+    started: Option<u64>,
+}
+
+/// Watches until stdin closes, then ends what is left.
+pub(super) fn run(file: Option<&Path>) -> ExitCode {
+    match watch(file) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Nobody reads its stderr: that it never says it watches is what the other process notices.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn watch(file: Option<&Path>) -> io::Result<()> {
+    // Away from the terminal: Ctrl-C and a closed window are for the process that is watched.
+    setsid()?;
+    let held = file.map(record::hold).transpose()?;
+    io::stdout().write_all(b"\n")?;
+    io::stdout().flush()?;
+    let mut programs = BTreeMap::new();
+    for line in io::stdin().lock().lines() {
+        // A line that cannot be read ends the watch like the end of the pipe: what is known is ended.
+        let Ok(line) = line else { break };
+        note(&mut programs, &line);
+    }
+    end(programs);
+    if let Some(file) = file {
+        // Another process that waited for this one may have removed it.
+        let _ = std::fs::remove_file(file);
+    }
+    drop(held);
+    Ok(())
+}
+
+fn note(programs: &mut BTreeMap<String, Program>, line: &str) {
+    let mut words = line.split(' ');
+    let (Some(what), Some(token)) = (words.next(), words.next()) else { return };
+    let leader = words.next().and_then(|word| word.parse().ok());
+    match (what, leader) {
+        ("start", _) => drop(programs.insert(token.to_owned(), Program::default())),
+        ("group", Some(leader)) => {
+            let group = Some(Group { leader, started: started(leader) });
+            programs.insert(token.to_owned(), Program { group });
+        }
+        _ => drop(programs.remove(token)),
+    }
+}
+
+fn end(programs: BTreeMap<String, Program>) {
+    let began = Instant::now();
+    let (mut killed, mut sought) = (Vec::new(), Vec::new());
+    for (token, program) in programs {
+        match program.group {
+            Some(group) => killed.extend(group.kill()),
+            None => sought.push(format!("{VARIABLE}={token}\0")),
+        }
+    }
+    while !sought.is_empty() && began.elapsed() < SEARCH {
+        for leader in group_leaders() {
+            let Ok(environment) = std::fs::read(format!("/proc/{leader}/environ")) else { continue };
+            let at = sought.iter().position(|token| has(&environment, token.as_bytes()));
+            if let Some(at) = at {
+                sought.swap_remove(at);
+                killed.extend(Group { leader, started: started(leader) }.kill());
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let began = Instant::now();
+    while began.elapsed() < GOING && killed.iter().any(|group| group_lives(*group)) {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Group {
+    /// Kills it, unless its number is another's by now: a process that started at another time has it.
+    fn kill(&self) -> Option<u32> {
+        let group = i32::try_from(self.leader).ok().filter(|leader| *leader > 1).and_then(Pid::from_raw)?;
+        let now = started(self.leader);
+        if now.is_some() && now != self.started {
+            return None;
+        }
+        // It may have ended in this moment.
+        kill_process_group(group, Signal::KILL).ok().map(|()| self.leader)
+    }
+}
+
+/// Whether the variable, with its end, is one of the environment.
+fn has(environment: &[u8], variable: &[u8]) -> bool {
+    environment.split_inclusive(|byte| *byte == 0).any(|one| one == variable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_another_process_has_by_now_is_not_killed() {
+        let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = stranger.id();
+        // It leads no group, so nothing could be killed; what is asked is whether it is tried at all.
+        let earlier = started(pid).map(|at| at - 1);
+        assert!(Group { leader: pid, started: earlier }.kill().is_none());
+        assert!(Group { leader: pid, started: None }.kill().is_none());
+        assert!(Group { leader: 1, started: started(1) }.kill().is_none());
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+
+    #[test]
+    fn programs_are_known_from_their_start_to_their_end() {
+        let mut programs = BTreeMap::new();
+        note(&mut programs, "start a");
+        note(&mut programs, "start b");
+        note(&mut programs, "group a 12");
+        assert_eq!(programs["a"].group.as_ref().map(|group| group.leader), Some(12));
+        assert!(programs["b"].group.is_none());
+        note(&mut programs, "over a");
+        note(&mut programs, "over b");
+        note(&mut programs, "");
+        assert!(programs.is_empty());
+    }
+
+    #[test]
+    fn a_variable_is_compared_as_a_whole() {
+        assert!(has(b"A=1\0TURNBUCKLE_PROGRAM=1-2\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
+        assert!(!has(b"TURNBUCKLE_PROGRAM=1-23\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
+        assert!(!has(b"XTURNBUCKLE_PROGRAM=1-2\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
+    }
+}
