@@ -1,6 +1,7 @@
 //! What an approval covers: the arguments that were judged, in every conversation that they pass through, and no others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 use turnbuckle::conversation::{Always, ResolveError};
@@ -9,7 +10,7 @@ use turnbuckle::hook::*;
 use turnbuckle::message::{Reply, ToolCall};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::Author;
-use turnbuckle::store::{Answer, InboxFilter, InboxKind, Store};
+use turnbuckle::store::{Answer, InboxFilter, InboxKind, LEASE, Store};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::{SubAgent, function_with_schema};
@@ -18,7 +19,7 @@ use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
 use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
 use crate::approving::{Judge, by, clerk, in_project, resolve, rule};
 use crate::kit::{add, assert_valid, sum};
-use crate::meddled::Meddled;
+use crate::meddled::{Meddled, Meddling};
 
 /// An agent whose sub-agent pays.
 fn boss(inside: AgentBuilder) -> AgentBuilder {
@@ -70,6 +71,45 @@ async fn a_sub_agents_tool_runs_with_the_arguments_that_all_its_approvers_approv
     assert!(matches!(answered(&rig, "s1", with(10), manager("max")).await, TurnStatus::Waiting(_)));
     assert!(matches!(answered(&rig, "s1", Answer::Approve, manager("mia")).await, TurnStatus::Ended(_)));
     assert_eq!(*paid.lock().unwrap(), [(json!({"euro": 10}), vec![by("max"), by("mia")])]);
+}
+
+#[test]
+fn approvals_that_a_crash_cut_off_on_their_way_to_a_sub_agent_arrive_once() {
+    for dies_at in ["max", "mia"] {
+        let paid = Paid::default();
+        let (is_dying, clock) = (Arc::new(AtomicBool::new(true)), PausedClock::default());
+        let dies = is_dying.clone();
+        let store = Meddled::with(move |batch| {
+            let is_last = |event: &Arc<Event>| matches!(&event.kind, EventKind::Resolution { by: who, .. } if *who == by(dies_at));
+            match dies.load(Relaxed) && batch.conversation.is_sub_agent() && batch.events.iter().any(is_last) {
+                true => Meddling::Delay(usize::MAX),
+                false => Meddling::Nothing,
+            }
+        });
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let start = || process(boss(support(&paid)), &store, &clock, rule(&["manager"], false, 2));
+        let dying = runtime();
+        dying.block_on(async {
+            let first = start();
+            first.conversations.turn(&first.id, "go", ann()).await.unwrap();
+            answered(&first, "s1", with(10), manager("max")).await;
+            resolve(&first, "s1", Answer::Approve, manager("mia")).await.unwrap();
+            for _ in 0..500 {
+                tokio::task::yield_now().await;
+            }
+        });
+        drop(dying);
+        is_dying.store(false, Relaxed);
+        assert!(paid.lock().unwrap().is_empty());
+        runtime().block_on(async {
+            clock.advance(LEASE * 2);
+            let second = start();
+            let handle = second.conversations.resume(&second.id, ann()).await.unwrap().unwrap();
+            assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
+            assert_valid(&log_of(&second, "c_1").await);
+        });
+        assert_eq!(*paid.lock().unwrap(), [(json!({"euro": 10}), vec![by("max"), by("mia")])], "{dies_at}");
+    }
 }
 
 #[tokio::test]

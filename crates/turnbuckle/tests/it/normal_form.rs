@@ -3,15 +3,20 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use turnbuckle::conversation::ResolveError;
+use turnbuckle::access::OwnerOnly;
+use turnbuckle::conversation::{Conversations, ResolveError};
 use turnbuckle::event::{EventKind, Question};
 use turnbuckle::hook::*;
+use turnbuckle::id::SystemIds;
 use turnbuckle::message::Reply;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Answer;
-use turnbuckle::testing::Rig;
+use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::{Effect, Normalize, Output, Spec, Tool};
 use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Scope, ToolCall, Turn, TurnStatus};
+
+use crate::access::{ann, process};
+use crate::meddled::Meddled;
 
 /// Takes words without the white space around them.
 struct Trims;
@@ -238,4 +243,23 @@ async fn edited_arguments_are_recorded_in_their_normal_form_with_the_digest_of_w
     });
     assert_eq!(resolved, started);
     assert_eq!(resolved.unwrap().0.as_deref(), Some(&json!({"word": "hello"})));
+}
+
+#[tokio::test]
+async fn an_edit_by_a_process_without_the_tool_is_shown_again_if_its_normal_form_is_another() {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let start = || process(agent("hi").approve(["say"]), &store, &clock, OwnerOnly);
+    let first = start();
+    first.conversations.turn(&first.id, "go", ann()).await.unwrap();
+    let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
+    let desk = builder.ids(Arc::new(SystemIds::default())).build();
+    let edit = Answer::ApproveWith(Arc::new(json!({"word": " hello  "})));
+    desk.answer(&first.id, &"c1".into(), edit, None, ann()).await.unwrap();
+    let second = start();
+    let handle = second.conversations.resume(&second.id, ann()).await.unwrap().unwrap();
+    let TurnStatus::Waiting(pending) = handle.wait().await.unwrap() else { panic!("nobody saw what would run") };
+    let Question::Approval { arguments, .. } = &pending[0].question else { panic!("{pending:?}") };
+    assert_eq!(**arguments, json!({"word": "hello"}));
+    let handle = second.conversations.resolve(&second.id, &"c1".into(), Answer::Approve, None, ann()).await.unwrap();
+    assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
 }
