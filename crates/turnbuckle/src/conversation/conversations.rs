@@ -238,7 +238,8 @@ impl Conversations {
     // Answers and cancellations.
 
     /// Answers a suspended call. Returns when the answer is written, before the turn goes on; the handle follows the turn.
-    /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale.
+    /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale. Without one, an
+    /// approval is of what is asked at this moment.
     ///
     /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
     /// answer wins; every later one is [`ResolveError::Stale`].
