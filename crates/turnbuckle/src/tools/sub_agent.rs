@@ -115,7 +115,7 @@ async fn pass_on(
         // An answer that an older program stored does not say who gave it.
         by.push(turn.scope().clone());
     }
-    let (mut answer, mut digest) = (given.answer.clone(), digest_of(&pending.question));
+    let (mut answer, mut digest) = (given.answer.clone(), pending.question.digest().cloned());
     for scope in by.drain(..by.len() - 1) {
         match conversations.resolve(id, &pending.call, answer.clone(), digest.clone(), scope).await {
             // It was passed on before a crash.
@@ -128,7 +128,7 @@ async fn pass_on(
             let asked = asked.get(&pending.call).map(|pending| pending.question.clone());
             match &asked {
                 Some(question @ Question::Approval { arguments, .. }) if arguments == edited => {
-                    digest = digest_of(question);
+                    digest = question.digest().cloned();
                 }
                 _ => return Err("the arguments that were approved are not those that would run".into()),
             }
@@ -156,13 +156,6 @@ fn asked_by_sub_agent<'a>(
     });
     let asked = call.and_then(|call| pending.get(call));
     asked.ok_or_else(|| "the sub-agent does not ask this any more".into())
-}
-
-fn digest_of(question: &Question) -> Option<Text> {
-    match question {
-        Question::Approval { digest, .. } => Some(digest.clone()),
-        _ => None,
-    }
 }
 
 /// Waits for the sub-agent; what it does shows as progress of the parent's call.

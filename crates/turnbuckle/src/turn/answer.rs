@@ -188,10 +188,8 @@ fn asker(active: &ActiveTurn, question: &OpenQuestion) -> (Option<Agent>, Conver
 
 /// What the answer is about, and whether it settles the question.
 fn evidence(question: &OpenQuestion, decision: Resolved, order: &AnswerOrder, edit: Option<EditedCall>) -> Evidence {
-    let mut evidence = Evidence { via: order.via.clone(), ..Evidence::default() };
-    if let Question::Approval { digest, .. } = &question.question {
-        evidence.digest = Some(digest.clone());
-    }
+    let digest = question.question.digest().cloned();
+    let mut evidence = Evidence { digest, via: order.via.clone(), ..Evidence::default() };
     let mut approvals = question.approvals.len() + 1;
     if let Some(EditedCall { arguments, digest }) = edit {
         (evidence.arguments, evidence.digest) = (Some(arguments), Some(digest));
@@ -247,11 +245,7 @@ fn take_back(active: &ActiveTurn, by: Author, reason: Option<Text>) {
 
 /// What an answer comes to, if it is one to this question and about the arguments that were shown.
 pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>) -> Result<Resolved, AnswerError> {
-    let asked = match question {
-        Question::Approval { digest, .. } => Some(digest),
-        _ => None,
-    };
-    if digest.is_some() && digest != asked {
+    if digest.is_some() && digest != question.digest() {
         return Err(AnswerError::Stale("it was shown with other arguments".into()));
     }
     match (question, answer) {
@@ -284,10 +278,7 @@ pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>)
 /// What a plain approval approves, if whoever gives it does not say so: what is asked at that moment. Another approver may
 /// change the arguments before it is written, and then it is no approval of those.
 pub(crate) fn digest_of_approved(question: &Question, answer: &Answer) -> Option<Text> {
-    match (question, answer) {
-        (Question::Approval { digest, .. }, Answer::Approve) => Some(digest.clone()),
-        _ => None,
-    }
+    question.digest().filter(|_| *answer == Answer::Approve).cloned()
 }
 
 /// The other pauses of a stop, once one of them was denied: the turn goes on, so nobody needs to answer them.

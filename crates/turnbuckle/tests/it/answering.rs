@@ -317,7 +317,7 @@ async fn the_standing_approval_that_was_shown_is_the_one_that_is_stored() {
     let other = desk.store_standing(shown.clone(), &manager("max")).await;
     assert!(matches!(other, Err(ResolveError::Stale { .. })), "it is mia's to give: {other:?}");
     desk.store_standing(shown.clone(), &mia).await.unwrap();
-    assert_eq!(desk.standing(&mia).await.unwrap(), [shown.clone()]);
+    assert_eq!(desk.standing(&mia).await.unwrap(), std::slice::from_ref(&shown));
     desk.resolve(&id, &call, Answer::Deny(None), None, mia.clone()).await.unwrap().wait().await.unwrap();
     let late = desk.store_standing(shown, &mia).await;
     assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
