@@ -214,7 +214,7 @@ pub struct AnswerRule {
     /// How many different users must approve.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub n: u32,
-    /// Whether the question is asked once more, because a hook changed the arguments that its approver had edited.
+    /// Whether the question is asked once more, because arguments that an approver had edited were changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub second_look: bool,
     /// Whether the owner of the conversation may answer.
@@ -252,9 +252,16 @@ impl Default for AnswerRule {
 }
 
 impl AnswerRule {
-    /// Only this user may, who is asked once more.
-    pub(crate) fn second_look(user: Text) -> Self {
-        Self { users: vec![user], second_look: true, ..Self::default() }
+    /// The rule by which those who approved are asked once more, all of them. `None` if they were asked once more already.
+    pub(crate) fn second_look(before: Option<&Self>, approvals: &[Author]) -> Option<Self> {
+        let user = |by: &Author| match by {
+            Author::User(id) => Some(Text::from(&**id)),
+            _ => None,
+        };
+        let users: Vec<_> = approvals.iter().filter_map(user).collect();
+        let (n, not) = before.map_or((1, None), |rule| (rule.n, rule.not.clone()));
+        let is_first = before.is_none_or(|rule| !rule.second_look);
+        (is_first && !users.is_empty()).then(|| Self { users, not, n, second_look: true, ..Self::default() })
     }
 
     /// Whether this actor may answer.

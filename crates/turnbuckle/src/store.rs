@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
-pub use scratch::{Answer, PendingReply, Regeneration, Scratch};
+pub use scratch::{Answer, ApprovedReply, PendingReply, Regeneration, Scratch};
 pub(crate) use standing::StandingRequest;
 pub use standing::{ArgumentMatch, MustBe, StandingApproval};
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::BoxError;
 use crate::BoxFuture;
+use crate::access::AnswerRule;
 use crate::agent::Agent;
 pub use crate::event::Executor;
 use crate::event::Question;
@@ -188,7 +189,15 @@ pub struct Output {
     /// What the model reads.
     pub content: Content,
     /// Set by [`wait`](Self::wait): there is no result yet. In a box: few tools wait, and results are moved often.
-    pub(crate) waits: Option<Box<Question>>,
+    pub(crate) waits: Option<Box<OwnQuestion>>,
+}
+
+/// What a tool asks instead of giving a result.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OwnQuestion {
+    pub(crate) question: Question,
+    /// Who may answer. Without one the access rules say so.
+    pub(crate) rule: Option<Arc<AnswerRule>>,
 }
 
 /// What a result may hold; what is beyond it is left out, and the result says so.
@@ -214,6 +223,11 @@ impl Output {
     /// No result yet: someone must answer `question` first. The call suspends; once answered, the tool is called again
     /// with the answer in [`Turn::answer`].
     pub fn wait(question: Question) -> Self {
+        Self::wait_for(OwnQuestion { question, rule: None })
+    }
+
+    /// Like [`wait`](Self::wait), for a question that has a rule already: a sub-agent's.
+    pub(crate) fn wait_for(question: OwnQuestion) -> Self {
         Self { ok: true, content: Content::default(), waits: Some(Box::new(question)) }
     }
 

@@ -13,7 +13,7 @@ use super::Line;
 /// One call of a tool, as a layer sees it. Clones are further attempts at the same call.
 #[derive(Clone, Debug)]
 pub struct ToolTask {
-    /// The tool call with its arguments.
+    /// The tool call with its arguments. A layer that changes them makes the call fail: nothing else was approved.
     pub call: ToolCall,
     turn: Turn,
     next: OwnedToolNext,

@@ -238,7 +238,8 @@ impl Conversations {
     // Answers and cancellations.
 
     /// Answers a suspended call. Returns when the answer is written, before the turn goes on; the handle follows the turn.
-    /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale.
+    /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale. Without one, an
+    /// approval is of what is asked at this moment.
     ///
     /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
     /// answer wins; every later one is [`ResolveError::Stale`].
@@ -279,7 +280,7 @@ impl Conversations {
             None => {
                 let turn = self.deliver_answer(id, &given).await?;
                 // The owner may have left meanwhile: then the answer is written here.
-                self.conversation(id).submit_and_spawn(&self.runtime, Order::Wake);
+                self.conversation(id).submit_and_spawn(&self.runtime, Order::Record);
                 Ok(RecordedFor { turn, agent, is_stored_for_owner: true })
             }
         }
@@ -301,14 +302,16 @@ impl Conversations {
         }
         let (written, on_written) = oneshot::channel();
         let (waiter, status) = oneshot::channel();
+        let digest_of_asked = || answer::digest_of_approved(&conversation.feed.pending(call)?.question, answer);
         let order = AnswerOrder {
             call: (*call).clone(),
             answer: answer.clone(),
-            digest: digest.clone(),
+            digest: digest.clone().or_else(digest_of_asked),
             from: scope.actor().clone(),
             via: scope.came_via().map(|via| Text::from(&**via)),
             record_only: after == AfterAnswer::Leave,
             at: self.runtime.services.clock.now(),
+            tries: 0,
             origin: AnswerOrigin::Local { written, waiter },
         };
         conversation.submit_and_spawn(&self.runtime, Order::Answer(order));
@@ -347,7 +350,7 @@ impl Conversations {
         let kind = InboxKind::Answer {
             call: (*call).clone(),
             answer: answer.clone(),
-            digest: digest.clone(),
+            digest: digest.clone().or_else(|| answer::digest_of_approved(&pending.question, answer)),
             via: scope.came_via().map(|via| Text::from(&**via)),
         };
         match self.deliver(id, kind, scope).await {
@@ -753,7 +756,8 @@ impl Conversations {
 
     /// To someone who may not read a conversation it does not exist. Someone who may read it is told who could do this.
     fn judge(&self, id: &ConversationId, owner: &Actor, scope: &Scope, action: Action) -> Result<(), SendError> {
-        let (access, to) = (&self.runtime.services.access, AccessTo::new(id, owner));
+        let root = id.root();
+        let (access, to) = (&self.runtime.services.access, AccessTo::new(root.as_ref().unwrap_or(id), owner));
         match scope.actor() {
             // What a sub-agent does is asked for by its parent's turn.
             _ if self.parent.is_some() => Ok(()),

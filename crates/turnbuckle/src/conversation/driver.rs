@@ -59,6 +59,8 @@ pub(crate) struct Driver {
     cancel: Option<(TurnId, AbortCause)>,
     /// The turn whose answers are only written down here: it is not carried on before the next order.
     record_only: Option<TurnId>,
+    /// Whether someone waits for the open turn: then it is carried on, whoever else only wants an answer written down.
+    is_waited_for: bool,
     /// Keeps the observers at work.
     observers: Option<Arc<Observers>>,
 }
@@ -78,6 +80,7 @@ impl Driver {
             answers: VecDeque::new(),
             cancel: None,
             record_only: None,
+            is_waited_for: false,
             observers: None,
         }
     }
@@ -144,7 +147,7 @@ impl Driver {
             }
             (_, None) => {}
         }
-        self.record_only = None;
+        (self.record_only, self.is_waited_for) = (None, false);
         let state = match self.stage() {
             Stage::Waiting => ConversationState::Waiting,
             _ => ConversationState::Idle,
@@ -236,7 +239,12 @@ impl Driver {
 
     /// Whether the open turn is carried on here, beyond writing down answers to it.
     fn carries_on(&self) -> bool {
-        self.left().is_none() && (self.record_only.is_none() || self.record_only != self.open_turn())
+        self.left().is_none() && !self.open_turn().is_some_and(|turn| self.only_records(&turn))
+    }
+
+    /// Whether answers to this turn are written down and nothing more is done for it here.
+    fn only_records(&self, turn: &TurnId) -> bool {
+        self.record_only.as_ref() == Some(turn) && !self.is_waited_for
     }
 
     /// Why the turn that is open, or that the next message opens, is not carried on here; `None` if it is.
@@ -286,6 +294,7 @@ impl Driver {
                 let left = if self.stage() == Stage::Waiting { None } else { self.left() };
                 if let (Some(turn), None) = (&open, &left) {
                     self.conversation.waiters.add(turn, waiter);
+                    self.is_waited_for = true;
                 }
                 drop(reply.send(left.map_or(Ok(open), |left| Err(self.left_error(left)))));
                 Ok(())
@@ -305,6 +314,10 @@ impl Driver {
                 drop(reply.send(closed));
                 done
             }
+            Order::Record => {
+                self.record_only = self.open_turn();
+                Ok(())
+            }
             Order::Wake => Ok(()),
         }
     }
@@ -323,6 +336,7 @@ impl Driver {
                 if order.record_only {
                     self.record_only = self.open_turn();
                 }
+                self.is_waited_for |= is_local && !order.record_only;
                 self.answers.push_back(order);
             }
         }
@@ -358,6 +372,7 @@ impl Driver {
         {
             self.cancel = Some((open.id.clone(), AbortCause::Cancelled(scope.by())));
         }
+        self.is_waited_for = true;
         self.inbox.push(item);
         self.conversation.waiters.add(&turn, waiter);
         self.conversation.waiters.keep_scope(&turn, scope);
@@ -593,7 +608,7 @@ impl Driver {
             Err(cause) => active.settle(cause.verdict()),
             Ok(()) => {
                 // Answers first: one that was given in time counts, however late it is taken up.
-                let only_records = active.left.is_some() || self.record_only.as_ref() == Some(&active.ctx().id);
+                let only_records = active.left.is_some() || self.only_records(&active.ctx().id);
                 let mut orders = std::mem::take(&mut self.answers);
                 while let Some(order) = orders.pop_front() {
                     // Whoever hears that the answer is recorded can rely on the conversation being free again.

@@ -24,6 +24,8 @@ pub(crate) enum Order {
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     /// End the conversation.
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
+    /// Write down answers that are stored; the turn is not carried on for their sake.
+    Record,
     /// Look at what is stored: an inbox item, a turn that a crash left, a question that expired.
     Wake,
 }
@@ -69,7 +71,17 @@ impl Order {
             InboxKind::Message { .. } => None,
             InboxKind::Answer { call, answer, digest, via } => {
                 let origin = AnswerOrigin::Inbox(id);
-                Some(Self::Answer(AnswerOrder { call, answer, digest, from, via, record_only: false, at, origin }))
+                Some(Self::Answer(AnswerOrder {
+                    call,
+                    answer,
+                    digest,
+                    from,
+                    via,
+                    record_only: false,
+                    at,
+                    tries: 0,
+                    origin,
+                }))
             }
             InboxKind::Cancel { turn } => {
                 let cause = AbortCause::Cancelled(from.author());
@@ -100,7 +112,7 @@ impl Order {
             Self::Cancel(CancelOrder { reply: Some(reply), .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Resume(reply, _) => drop(reply.send(Err(why.to_sender()))),
             Self::Close(_, reply) => drop(reply.send(Err(why.to_sender()))),
-            Self::Cancel(_) | Self::JobResults(_) | Self::Wake => {}
+            Self::Cancel(_) | Self::JobResults(_) | Self::Record | Self::Wake => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::event::{Question, StandingBasis};
 use crate::id::{CallId, ConversationId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
-use crate::store::{ArgumentMatch, StandingApproval, StoreError};
+use crate::store::{ArgumentMatch, StandingApproval, StandingRequest, StoreError};
 
 /// How long a standing approval holds if nothing else is said.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -77,8 +77,36 @@ impl Conversations {
         })
     }
 
-    /// Stores a standing approval made of a call that waits. The call itself is not answered by it:
-    /// [`resolve`](Self::resolve) does that.
+    /// Stores the standing approval that [`propose_standing`](Self::propose_standing) made and a person was shown: this one
+    /// and no other. It must still be one that they can give, of the call that it names and as that call is now asked about.
+    /// The call itself is not answered by it: [`resolve`](Self::resolve) does that.
+    pub async fn store_standing(&self, shown: StandingApproval, scope: &Scope) -> Result<(), ResolveError> {
+        let (id, call) = &shown.from;
+        let now = self.runtime.services.clock.now();
+        let proposed = self.propose_standing(id, call, &Always::default(), scope).await?;
+        let pending = self.runtime.conversation(id, &self.agent, self.parent.as_ref()).feed.pending(call);
+        let Some(Question::Approval { arguments, .. }) = pending.map(|pending| pending.question) else {
+            return Err(ResolveError::nothing_asked(call));
+        };
+        let request = StandingRequest {
+            agent: &proposed.agent,
+            tool: &proposed.tool,
+            definition: &proposed.definition,
+            arguments: &arguments,
+            project: &proposed.project,
+            requester: &proposed.requester,
+            now,
+        };
+        if !shown.covers(request) || shown.by != proposed.by {
+            let why = "it is not an approval of this call as it is asked about now".into();
+            return Err(ResolveError::Stale { call: call.clone(), why });
+        }
+        self.runtime.services.store.add_standing(shown.clone()).await?;
+        tracing::info!(conversation = %id, %call, by = %scope.by(), approval = %shown, "stored a standing approval");
+        Ok(())
+    }
+
+    /// Makes and stores a standing approval in one step, for programs that have shown its terms in their own way.
     pub async fn approve_always(
         &self,
         id: &ConversationId,
@@ -87,8 +115,7 @@ impl Conversations {
         scope: &Scope,
     ) -> Result<StandingApproval, ResolveError> {
         let approval = self.propose_standing(id, call, always, scope).await?;
-        self.runtime.services.store.add_standing(approval.clone()).await?;
-        tracing::info!(conversation = %id, %call, by = %scope.by(), %approval, "stored a standing approval");
+        self.store_standing(approval.clone(), scope).await?;
         Ok(approval)
     }
 

@@ -79,6 +79,14 @@ impl Question {
         approvals.push(by.clone());
     }
 
+    /// The digest of what is to be approved, if it asks for an approval.
+    pub fn digest(&self) -> Option<&Text> {
+        match self {
+            Self::Approval { digest, .. } => Some(digest),
+            Self::Elicitation { .. } | Self::ClientExec { .. } | Self::Pause { .. } => None,
+        }
+    }
+
     /// The tool that it is about, if it is about one.
     pub fn tool(&self) -> Option<&Text> {
         match self {

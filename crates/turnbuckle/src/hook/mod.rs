@@ -147,7 +147,8 @@ pub trait Hook: Send + Sync + 'static {
         Unhooked::new(Pass::<BeforeTool>::new())
     }
 
-    /// Around a server tool: retry, limit its time, cache, change the result.
+    /// Around a server tool: retry, limit its time, cache, change the result. The arguments are decided by now: `next` runs the
+    /// tool with `call` and with nothing else.
     fn wrap_tool_call<'a>(
         &self,
         turn: &'a Turn,

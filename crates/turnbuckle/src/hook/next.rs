@@ -168,16 +168,19 @@ pub struct ToolNext<'a> {
     rest: &'a [HookEntry],
     turn: &'a Turn,
     tool: &'a Arc<dyn Tool>,
+    /// The call as it was approved and logged: the tool runs with nothing else.
+    decided: &'a ToolCall,
     /// Kept by a wrap whose failure is to be ignored.
     probe: Option<&'a WrapProbe>,
 }
 
 impl<'a> ToolNext<'a> {
-    pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, tool: &'a Arc<dyn Tool>) -> Self {
-        Self { rest, turn, tool, probe: None }
+    pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, tool: &'a Arc<dyn Tool>, decided: &'a ToolCall) -> Self {
+        Self { rest, turn, tool, decided, probe: None }
     }
 
-    /// Runs the rest of the chain, and at its end the tool.
+    /// Runs the rest of the chain, and at its end the tool. `call` must be the call that the wrap was given: one with other
+    /// arguments was approved by nobody and is not in the log, so it fails and nothing runs.
     pub fn run<'s>(self, call: &'s ToolCall) -> BoxFuture<'s, Result<Output, BoxError>>
     where
         'a: 's,
@@ -185,8 +188,11 @@ impl<'a> ToolNext<'a> {
         if let Some(probe) = self.probe {
             return Box::pin(probe.watch(Self { probe: None, ..self }, call));
         }
-        let mine = self.rest.iter().position(|entry| entry.matches_tool(&call.name));
+        let mine = self.rest.iter().position(|entry| entry.matches_tool(&self.decided.name));
         match mine {
+            _ if !is_same(call, self.decided) => {
+                Box::pin(async { Err("a hook would run the tool with other arguments than those decided on".into()) })
+            }
             None if self.turn.ctx.abort.is_aborted() => Box::pin(async { Err("the turn is over".into()) }),
             None => Box::pin(call_tool(self.tool, self.turn, call)),
             Some(index) => {
@@ -214,7 +220,8 @@ impl<'a> ToolNext<'a> {
             // Nobody sees any more whether it is run.
             probe.begun.store(true, Ordering::Relaxed);
         }
-        OwnedToolNext { rest: self.rest.into(), turn: self.turn.clone(), tool: self.tool.clone() }
+        let decided = self.decided.clone();
+        OwnedToolNext { rest: self.rest.into(), turn: self.turn.clone(), tool: self.tool.clone(), decided }
     }
 }
 
@@ -230,19 +237,28 @@ pub struct OwnedToolNext {
     rest: Arc<[HookEntry]>,
     turn: Turn,
     tool: Arc<dyn Tool>,
+    decided: ToolCall,
 }
 
 impl OwnedToolNext {
     /// Like [`ToolNext::run`].
     pub fn run<'s>(&'s self, call: &'s ToolCall) -> BoxFuture<'s, Result<Output, BoxError>> {
-        ToolNext::new(&self.rest, &self.turn, &self.tool).run(call)
+        ToolNext::new(&self.rest, &self.turn, &self.tool, &self.decided).run(call)
     }
 }
 
 impl fmt::Debug for OwnedToolNext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ToolNext::new(&self.rest, &self.turn, &self.tool).fmt(f)
+        ToolNext::new(&self.rest, &self.turn, &self.tool, &self.decided).fmt(f)
     }
+}
+
+/// Whether two calls are the same. Most wraps pass on what they were given, which is seen without looking into it.
+fn is_same(call: &ToolCall, decided: &ToolCall) -> bool {
+    std::ptr::eq(call, decided)
+        || (call.call == decided.call
+            && call.name == decided.name
+            && (Arc::ptr_eq(&call.arguments, &decided.arguments) || call.arguments == decided.arguments))
 }
 
 /// The tool's own panic is the tool's failure, not that of a wrap around it.

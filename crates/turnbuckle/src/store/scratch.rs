@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::agent_parts::AgentParts;
+use crate::digest::CallDigest;
 use crate::event::Warning;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::limits::{Limits, UsedBudget};
@@ -42,8 +43,9 @@ pub struct Scratch {
     pub regeneration: Option<Regeneration>,
     /// A reply that a person must approve.
     pub asked: Option<PendingReply>,
-    /// Calls of the present reply that a hook or a person approved with it.
-    pub approved: Option<Author>,
+    /// The approval of the present reply as a whole, by a hook or by people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved_reply: Option<ApprovedReply>,
     /// Answers that are not results yet.
     pub answers: Vec<(CallId, Answer)>,
     /// Who gave them, with their roles: whoever carries the turn on checks again that they may. Several for a call that
@@ -68,6 +70,14 @@ pub struct Scratch {
     pub advice: Vec<(Text, Content)>,
     /// What `turn_ended` will say went wrong.
     pub warnings: Vec<Warning>,
+}
+
+impl Scratch {
+    /// Who answered the present question about a call, with their roles.
+    pub(crate) fn answered_by(&self, call: &CallId) -> Vec<Actor> {
+        let by = self.answered_by.iter().filter(|(answered, _)| answered == call);
+        by.map(|(_, actor)| actor.clone()).collect()
+    }
 }
 
 /// Why the present reply is being made again.
@@ -99,6 +109,23 @@ pub struct PendingReply {
     pub reply: Reply,
     /// Whether people saw it.
     pub told: bool,
+}
+
+/// A whole reply that was approved. It opens the gates of its calls as long as they run with the arguments that were
+/// approved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApprovedReply {
+    /// Everyone who approved it, the last one last.
+    pub approvals: Vec<Author>,
+    /// Its calls, each with the digest of tool, arguments and conversation as they were judged.
+    pub calls: Vec<(CallId, Text)>,
+}
+
+impl ApprovedReply {
+    /// Whether it is an approval of this call with these arguments.
+    pub(crate) fn covers(&self, call: &CallId, digest: &CallDigest) -> bool {
+        self.calls.iter().any(|(approved, of)| approved == call && of == digest.text())
+    }
 }
 
 /// What a person or a client says to a suspended call.

@@ -22,8 +22,8 @@ use crate::event::{Event, EventKind};
 use crate::hook::{Decision, Point, Record};
 use crate::scope::Author;
 use crate::store::{
-    Batch, Claim, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease,
-    JobSelector, LEASE, Lease, MAX_INBOX, RENEW_EVERY, Scratch, ScratchWrite, Store, StoreError, Totals,
+    ApprovedReply, Batch, Claim, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobDisposition, JobKind,
+    JobLease, JobSelector, LEASE, Lease, MAX_INBOX, RENEW_EVERY, Scratch, ScratchWrite, Store, StoreError, Totals,
 };
 use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -160,7 +160,10 @@ fn scratch(turn: &str) -> Scratch {
         injections: Vec::new(),
         regeneration: None,
         asked: None,
-        approved: Some(Author::Hook("policy".into())),
+        approved_reply: Some(ApprovedReply {
+            approvals: vec![Author::Hook("policy".into())],
+            calls: vec![("c1".into(), "d1".into())],
+        }),
         answered_by: Vec::new(),
         answers: vec![("c1".into(), crate::store::Answer::Deny(Some("no".into())))],
         touched: vec!["a.rs".to_owned()],

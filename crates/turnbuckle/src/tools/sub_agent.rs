@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::conversation::{Conversations, ResolveError, Runtime, TurnHandle, TurnReport, TurnStatus};
-use crate::event::{EventKind, Outcome};
+use crate::event::{Event, EventKind, Outcome, Question};
+use crate::feed::projection::{Pending, Projection};
 use crate::feed::{Delivery, Subscription};
-use crate::id::ConversationId;
+use crate::id::{CallId, ConversationId};
 use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall};
-use crate::scope::Scope;
+use crate::scope::{Actor, Scope};
 use crate::store::Answer;
-use crate::tool::{Effect, Output, Spec, Tool};
-use crate::turn::Turn;
+use crate::tool::{Effect, Output, OwnQuestion, Spec, Tool};
+use crate::turn::{OwnAnswer, Turn};
 use crate::{BoxError, BoxFuture};
 
 /// Offers an agent to another as a tool.
@@ -49,9 +50,14 @@ impl SubAgent {
         let id = turn.conversation().child(&call.call);
         let task = call.arguments.get("task").and_then(Value::as_str).unwrap_or_default();
         let events = conversations.subscribe(&id, Delivery::Lossless, turn.scope().clone()).await?;
-        let handle = match turn.answer() {
-            Some(answer) if !was_passed_on(&conversations, &id, turn).await? => {
-                pass_on(&conversations, &id, answer.clone(), &events, turn).await?
+        let log = match turn.own_answer() {
+            Some(_) => conversations.log(&id, turn.scope().clone()).await?,
+            None => Vec::new(),
+        };
+        let handle = match turn.own_answer() {
+            Some(answer) if !was_passed_on(&log, answer) => {
+                let asked = asked_by_sub_agent(&events.snapshot, &log, answer)?;
+                pass_on(&conversations, &id, answer, asked, turn).await?
             }
             // Asked in this order, because a turn that is open may end at any moment.
             _ => match conversations.resume(&id, turn.scope().clone()).await? {
@@ -74,7 +80,8 @@ impl SubAgent {
                 Ok(result(&report))
             }
             TurnStatus::Waiting(mut pending) if !pending.is_empty() => {
-                Ok(Output::wait(pending.swap_remove(0).question))
+                let Pending { question, rule, .. } = pending.swap_remove(0);
+                Ok(Output::wait_for(OwnQuestion { question, rule }))
             }
             TurnStatus::Waiting(_) => Err("the sub-agent waits for nothing".into()),
         }
@@ -83,38 +90,72 @@ impl SubAgent {
 
 /// Whether the sub-agent has this answer already: the process died after it was passed on. What the sub-agent asks by
 /// now is another question, and the answer must not reach it.
-async fn was_passed_on(conversations: &Conversations, id: &ConversationId, turn: &Turn) -> Result<bool, BoxError> {
-    let given = turn.in_tool.as_ref().map_or(0, |tool| tool.answers);
-    let log = conversations.log(id, turn.scope().clone()).await?;
-    let settles = |kind: &EventKind| matches!(kind, EventKind::Resolution { evidence, .. } if !evidence.open);
-    Ok(log.iter().filter(|event| settles(&event.kind)).count() >= given)
+fn was_passed_on(log: &[Arc<Event>], answer: &OwnAnswer) -> bool {
+    log.iter().filter(|event| event.kind.answers().is_some()).count() >= answer.count
 }
 
-/// The answer to the parent's call is the answer to what the sub-agent asked first, in the name of those who gave it. Of
-/// several approvals the last one carries the sub-agent's turn on.
+/// The answer to the parent's call is the answer to what the sub-agent asked, in the name of those who gave it. Of several
+/// approvals the last one carries the sub-agent's turn on.
 async fn pass_on(
     conversations: &Conversations,
     id: &ConversationId,
-    answer: Answer,
-    events: &Subscription,
+    given: &OwnAnswer,
+    pending: &Pending,
     turn: &Turn,
 ) -> Result<TurnHandle, BoxError> {
-    let pending = events.snapshot.pending.first().ok_or("the sub-agent asks nothing any more")?;
-    let answered_by = turn.in_tool.as_ref().map_or(&[][..], |tool| &tool.answered_by);
-    let (last, before) = match answered_by.split_last() {
-        Some((last, before)) => (Scope::of(last.clone()), before),
-        // An answer that an older program stored does not say who gave it.
-        None => (turn.scope().clone(), &[][..]),
-    };
-    for actor in before {
+    let scope_of = |actor: &Actor| {
         let scope = Scope::of(actor.clone());
-        match conversations.resolve(id, &pending.call, answer.clone(), None, scope).await {
+        match given.asked.as_ref().and_then(|asked| asked.via_of(&actor.author())) {
+            Some(via) => scope.via(&**via),
+            None => scope,
+        }
+    };
+    let mut by: Vec<Scope> = given.by.iter().map(scope_of).collect();
+    if by.is_empty() {
+        // An answer that an older program stored does not say who gave it.
+        by.push(turn.scope().clone());
+    }
+    let (mut answer, mut digest) = (given.answer.clone(), pending.question.digest().cloned());
+    for scope in by.drain(..by.len() - 1) {
+        match conversations.resolve(id, &pending.call, answer.clone(), digest.clone(), scope).await {
             // It was passed on before a crash.
             Ok(_) | Err(ResolveError::Stale { .. }) => {}
             Err(error) => return Err(error.into()),
         }
+        if let Answer::ApproveWith(edited) = &answer {
+            // The others approved what the first one made of it, so that is what the sub-agent must ask about now.
+            let asked = conversations.snapshot(id, turn.scope().clone()).await?.pending;
+            let asked = asked.get(&pending.call).map(|pending| pending.question.clone());
+            match &asked {
+                Some(question @ Question::Approval { arguments, .. }) if arguments == edited => {
+                    digest = question.digest().cloned();
+                }
+                _ => return Err("the arguments that were approved are not those that would run".into()),
+            }
+            answer = Answer::Approve;
+        }
     }
-    Ok(conversations.resolve(id, &pending.call, answer, None, last).await?)
+    let last = by.remove(0);
+    Ok(conversations.resolve(id, &pending.call, answer, digest, last).await?)
+}
+
+/// What the sub-agent asks that was shown to those who answered.
+fn asked_by_sub_agent<'a>(
+    view: &'a Projection,
+    log: &[Arc<Event>],
+    given: &OwnAnswer,
+) -> Result<&'a Pending, BoxError> {
+    let pending = &view.pending;
+    let is_shown = |call: &CallId, question: &Question| match &given.asked {
+        Some(asked) => asked.shown() == question && pending.contains(call),
+        None => pending.contains(call),
+    };
+    let call = log.iter().find_map(|event| match &event.kind {
+        EventKind::Suspension { call, question, .. } if is_shown(call, question) => Some(call),
+        _ => None,
+    });
+    let asked = call.and_then(|call| pending.get(call));
+    asked.ok_or_else(|| "the sub-agent does not ask this any more".into())
 }
 
 /// Waits for the sub-agent; what it does shows as progress of the parent's call.

@@ -408,7 +408,7 @@ pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Act
         injections: Vec::new(),
         regeneration: None,
         asked: None,
-        approved: None,
+        approved_reply: None,
         answers: Vec::new(),
         answered_by: Vec::new(),
         touched: Vec::new(),

@@ -1,21 +1,28 @@
 //! Answers to suspended calls: checked, written, and only then acknowledged. The turn goes on afterwards.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
 use super::active::ActiveTurn;
 use super::context::TurnContext;
+use super::decide::normal_form;
 use super::host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer};
 use super::state::OpenQuestion;
-use crate::access::{AccessTo, Action};
+use super::view::Turn;
+use crate::access::Action;
+use crate::agent::Agent;
 use crate::digest;
 use crate::event::{EventKind, Evidence, Question, Refusal, Resolved};
 use crate::feed::{Level, LiveEvent};
-use crate::id::CallId;
+use crate::id::{CallId, ConversationId};
 use crate::json_schema::JsonSchema;
 use crate::message::Text;
 use crate::scope::{Actor, Author, SystemAuthor};
 use crate::store::{Answer, ConversationStatus, Lease, StoreError};
 
 /// Writes an answer, or says why it is not taken. Only a store that fails is an error.
-pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<(), StoreError> {
+pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Result<(), StoreError> {
     let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
     let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
         return refuse(active, order, AnswerError::Stale("nothing is asked under this id".into()));
@@ -27,17 +34,34 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
         true => check(&question.question, &order.answer, order.digest.as_ref()),
         false => Err(AnswerError::Stale("nobody answered in time".into())),
     };
-    let decision = match checked.and_then(|decision| check_edit(active, &question, &order.answer).map(|()| decision)) {
+    let decision = match checked {
         Ok(decision) => decision,
         Err(error) => return refuse(active, order, error),
     };
-    let evidence = evidence(active, &question, decision, &order);
+    let edit = match &order.answer {
+        // In a box: few answers change arguments, and the future of every answer would be larger.
+        Answer::ApproveWith(arguments) => {
+            let (asker, arguments) = (asker(active, &question), arguments.clone());
+            match Box::pin(edit_of(active.turn.clone(), asker, &question, arguments)).await {
+                Ok(edit) => {
+                    order.answer = Answer::ApproveWith(edit.arguments.clone());
+                    Some(edit)
+                }
+                Err(error) => return refuse(active, order, error),
+            }
+        }
+        _ => None,
+    };
+    let evidence = evidence(&question, decision, &order, edit);
     let stays_open = evidence.open;
     let kinds = events(active, &question, decision, &order, evidence);
     let (scratch, call) = (active.scratch.edit(), &order.call);
     let before = (scratch.answers.clone(), scratch.answered_by.clone());
-    scratch.answers.retain(|(answered, _)| answered != call);
-    scratch.answers.push((call.clone(), order.answer.clone()));
+    // Whoever approves what another approver changed says yes to the change, which is still the answer.
+    if question.edit.is_none() || order.answer != Answer::Approve {
+        scratch.answers.retain(|(answered, _)| answered != call);
+        scratch.answers.push((call.clone(), order.answer.clone()));
+    }
     // Approvals add up, unless the arguments were changed since.
     if decision != Resolved::Approved || matches!(order.answer, Answer::ApproveWith(_)) {
         scratch.answered_by.retain(|(answered, _)| answered != call);
@@ -67,6 +91,12 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
         // Another process stored an answer first. That one is in the inbox and is taken from there.
         (active.scratch.edit().answers, active.scratch.edit().answered_by) = before;
         active.records = records;
+        // Where several must approve, what is stored may leave the question open, and this answer counts all the same.
+        if order.tries < question.approvals_needed() {
+            order.tries += 1;
+            active.ctx().host.take_after_stored(order).await;
+            return Ok(());
+        }
         return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
     }
     let turn = active.ctx().id.clone();
@@ -95,14 +125,8 @@ async fn may_answer(
         None if ctx.parent.is_some() => Ok(()),
         None if order.from == Actor::System => Err(ctx.services.access.who(Action::Answer)),
         None if matches!(order.origin, AnswerOrigin::Local { .. }) => Ok(()),
-        None => match ctx.store().owner(&ctx.conversation).await? {
-            Some(owner) => {
-                let to = AccessTo::new(&ctx.conversation, &owner);
-                let access = &ctx.services.access;
-                access.may(&order.from, to, Action::Answer).then_some(()).ok_or_else(|| access.who(Action::Answer))
-            }
-            None => Ok(()),
-        },
+        None if ctx.may_answer(&order.from).await? => Ok(()),
+        None => Err(ctx.services.access.who(Action::Answer)),
     };
     let has_approved = matches!(order.answer, Answer::Approve) && question.approvals.contains(&order.from.author());
     Ok(match permitted {
@@ -112,26 +136,66 @@ async fn may_answer(
     })
 }
 
-/// Whether edited arguments fit the tool, as far as this process has it.
-fn check_edit(active: &ActiveTurn, question: &OpenQuestion, answer: &Answer) -> Result<(), AnswerError> {
-    let (Answer::ApproveWith(arguments), Some(tool)) = (answer, question.question.tool()) else { return Ok(()) };
-    let complaint = active.ctx().agent.tool(tool).and_then(|compiled| compiled.complaint(arguments));
-    complaint.map_or(Ok(()), |complaint| Err(AnswerError::Unfit(complaint.into())))
+/// Arguments that an approver put in the place of those asked about.
+struct EditedCall {
+    arguments: Arc<Value>,
+    digest: Text,
+}
+
+/// Edited arguments in their normal form and with their digest, or what is wrong with them, as far as this process has the
+/// tool.
+async fn edit_of(
+    turn: Turn,
+    (agent, conversation): (Option<Agent>, ConversationId),
+    question: &OpenQuestion,
+    mut arguments: Arc<Value>,
+) -> Result<EditedCall, AnswerError> {
+    let Some(tool) = question.question.tool() else {
+        return Err(AnswerError::Unfit("there are no arguments here that can be changed".into()));
+    };
+    if let Some(compiled) = agent.as_ref().and_then(|agent| agent.tool(tool)) {
+        let normal = turn.ctx.abort.race(normal_form(&turn, compiled, &arguments)).await;
+        match normal.map_err(|_| AnswerError::Stale("the turn is over".into()))? {
+            Ok(Some(normal)) => arguments = Arc::new(normal),
+            Ok(None) => {}
+            Err(refusal) => return Err(AnswerError::Unfit(refusal.to_string().into())),
+        }
+        if let Some(complaint) = compiled.complaint(&arguments) {
+            return Err(AnswerError::Unfit(complaint.into()));
+        }
+    }
+    let digest = digest::of_call(tool, &arguments, &conversation);
+    Ok(EditedCall { arguments, digest })
+}
+
+/// The agent that asks for an approval, and the conversation of the call that it asks about: those of this turn or, if a
+/// sub-agent asks, its own. The digest of what is asked says which. `None` for a sub-agent of a sub-agent, which checks for
+/// itself when the answer is passed on.
+fn asker(active: &ActiveTurn, question: &OpenQuestion) -> (Option<Agent>, ConversationId) {
+    let ctx = active.ctx();
+    let asks = |conversation: &ConversationId| match &question.question {
+        Question::Approval { tool: Some(tool), arguments, digest, .. } => {
+            *digest == digest::of_call(tool, arguments, conversation)
+        }
+        _ => false,
+    };
+    match active.sub_agent_of(&question.call) {
+        Some((conversation, agent)) if asks(&conversation) => (Some(agent), conversation),
+        _ if asks(&ctx.conversation) => (Some(ctx.agent.clone()), ctx.conversation.clone()),
+        _ => (None, ctx.conversation.clone()),
+    }
 }
 
 /// What the answer is about, and whether it settles the question.
-fn evidence(active: &ActiveTurn, question: &OpenQuestion, decision: Resolved, order: &AnswerOrder) -> Evidence {
-    let mut evidence = Evidence { via: order.via.clone(), ..Evidence::default() };
-    let Question::Approval { tool, digest, .. } = &question.question else { return evidence };
-    evidence.digest = Some(digest.clone());
+fn evidence(question: &OpenQuestion, decision: Resolved, order: &AnswerOrder, edit: Option<EditedCall>) -> Evidence {
+    let digest = question.question.digest().cloned();
+    let mut evidence = Evidence { digest, via: order.via.clone(), ..Evidence::default() };
     let mut approvals = question.approvals.len() + 1;
-    if let (Answer::ApproveWith(arguments), Some(tool)) = (&order.answer, tool) {
-        evidence.arguments = Some(arguments.clone());
-        evidence.digest = Some(digest::of_call(tool, arguments, &active.ctx().conversation));
+    if let Some(EditedCall { arguments, digest }) = edit {
+        (evidence.arguments, evidence.digest) = (Some(arguments), Some(digest));
         approvals = 1;
     }
-    let needed = question.rule.as_ref().map_or(1, |rule| rule.n as usize);
-    evidence.open = decision == Resolved::Approved && approvals < needed;
+    evidence.open = decision == Resolved::Approved && approvals < question.approvals_needed();
     evidence
 }
 
@@ -181,11 +245,7 @@ fn take_back(active: &ActiveTurn, by: Author, reason: Option<Text>) {
 
 /// What an answer comes to, if it is one to this question and about the arguments that were shown.
 pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>) -> Result<Resolved, AnswerError> {
-    let asked = match question {
-        Question::Approval { digest, .. } => Some(digest),
-        _ => None,
-    };
-    if digest.is_some() && digest != asked {
+    if digest.is_some() && digest != question.digest() {
         return Err(AnswerError::Stale("it was shown with other arguments".into()));
     }
     match (question, answer) {
@@ -213,6 +273,12 @@ pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>)
         }
         (_, Answer::Approve) => Err(AnswerError::Unfit("this call wants an answer".into())),
     }
+}
+
+/// What a plain approval approves, if whoever gives it does not say so: what is asked at that moment. Another approver may
+/// change the arguments before it is written, and then it is no approval of those.
+pub(crate) fn digest_of_approved(question: &Question, answer: &Answer) -> Option<Text> {
+    question.digest().filter(|_| *answer == Answer::Approve).cloned()
 }
 
 /// The other pauses of a stop, once one of them was denied: the turn goes on, so nobody needs to answer them.

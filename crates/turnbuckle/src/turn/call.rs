@@ -3,10 +3,14 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::active::{ActiveTurn, Interrupt};
 use super::call_ids;
+use super::context::TurnContext;
+use super::decide::normal_form;
 use super::reply_stream::ReplyStream;
-use super::state::Verdict;
+use super::state::{OpenQuestion, Verdict};
 use crate::digest;
 use crate::event::{Cause, EventKind, Executor, Outcome, Question};
 use crate::hook::call::{HookCaller, blocked};
@@ -15,12 +19,12 @@ use crate::id::CallId;
 use crate::message::{Hosted, Reply, StopReason, Text, ToolCall};
 use crate::model::ModelError;
 use crate::scope::{Author, SystemAuthor};
-use crate::store::{PendingReply, Regeneration};
+use crate::store::{ApprovedReply, PendingReply, Regeneration};
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     active.ctx().abort.check()?;
-    if let Some(by) = active.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
-        return admit_approved(active, by).await;
+    if let Some(question) = active.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
+        return admit_approved(active, question).await;
     }
     let reply = speak(active).await?;
     let reply = let_through(active, reply, None).await?;
@@ -35,7 +39,7 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
             }
             admit(active, reply, approved).await
         }
-        Judged::Asked { reply, question } => ask_person(active, reply, question).await,
+        Judged::Asked { reply, shown, question } => ask_person(active, reply, &shown, question).await,
         Judged::Regenerate { hook, feedback, reply } => regenerate(active, &hook, feedback, &reply).await,
         Judged::Unfit { reply, feedback } => ask_for_object(active, feedback, &reply).await,
     }
@@ -118,8 +122,8 @@ async fn let_through(
 
 /// What the `after_model` hooks made of a reply.
 enum Judged {
-    Fine { reply: Arc<Reply>, approved: Option<Author> },
-    Asked { reply: Arc<Reply>, question: Text },
+    Fine { reply: Arc<Reply>, approved: Option<ApprovedReply> },
+    Asked { reply: Arc<Reply>, shown: Arc<Reply>, question: Text },
     Regenerate { hook: Text, feedback: Text, reply: Arc<Reply> },
     Unfit { reply: Arc<Reply>, feedback: Text },
 }
@@ -134,8 +138,9 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
     }
     let mut caller = HookCaller::new(&ctx, Point::AfterModel);
     let (mut approved, mut questions): (Option<Author>, Vec<Text>) = (None, Vec::new());
+    let mut shown = show_normal_form(active, &reply).await?;
     for entry in hooks {
-        let Some(decision) = ask(active, &mut caller, entry, &reply).await? else { continue };
+        let Some(decision) = ask(active, &mut caller, entry, &shown).await? else { continue };
         match decision {
             AfterModel::Continue => {}
             AfterModel::Approve => approved = Some(Author::hook(&entry.name)),
@@ -143,7 +148,11 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
             AfterModel::Modify(mut modified) => {
                 // What a hook makes of a model's reply is still that model's reply.
                 modified.model = reply.model.clone();
+                keep_spelling(&mut modified, &reply, &shown);
                 reply = let_through(active, *modified, Some(&entry.name)).await?;
+                shown = show_normal_form(active, &reply).await?;
+                // It was another reply that was approved.
+                approved = None;
             }
             AfterModel::Regenerate(feedback) => {
                 return Ok(Judged::Regenerate { hook: entry.name.clone(), feedback, reply });
@@ -159,10 +168,48 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
         Ok(reply) => reply,
         Err((reply, feedback)) => return Ok(Judged::Unfit { reply, feedback }),
     };
-    if questions.is_empty() {
-        return Ok(Judged::Fine { reply, approved });
+    if !questions.is_empty() {
+        return Ok(Judged::Asked { reply, shown, question: questions.join("; ").into() });
     }
-    Ok(Judged::Asked { reply, question: questions.join("; ").into() })
+    let approved = approved.map(|by| approved_reply(&ctx, vec![by], &shown.calls));
+    Ok(Judged::Fine { reply, approved })
+}
+
+/// The reply as hooks and people see it: the arguments of its calls in their normal form. Arguments that have none are shown
+/// as they are; their calls will be refused.
+async fn show_normal_form(active: &mut ActiveTurn, reply: &Arc<Reply>) -> Result<Arc<Reply>, Interrupt> {
+    let ctx = active.ctx().clone();
+    let mut shown = reply.clone();
+    for (place, call) in reply.calls.iter().enumerate() {
+        let Some(compiled) = ctx.agent.tool(&call.name) else { continue };
+        if compiled.tool.spec().normalize.is_none() {
+            continue;
+        }
+        let normal = ctx.abort.race(normal_form(&active.turn, compiled, &call.arguments));
+        if let Ok(Some(normal)) = Box::pin(normal).await? {
+            Arc::make_mut(&mut shown).calls[place].arguments = Arc::new(normal);
+        }
+    }
+    if !Arc::ptr_eq(&shown, reply) {
+        active.turn.edit().assistant_message = Some(shown.clone());
+    }
+    Ok(shown)
+}
+
+/// Calls that a hook left as they were shown to it keep the spelling that the model gave them: the log has that.
+fn keep_spelling(modified: &mut Reply, reply: &Reply, shown: &Reply) {
+    for call in &mut modified.calls {
+        if let Some(place) = shown.calls.iter().position(|shown| shown == call) {
+            call.arguments = reply.calls[place].arguments.clone();
+        }
+    }
+}
+
+/// The approval of a reply, bound to the calls that were shown.
+fn approved_reply(ctx: &TurnContext, approvals: Vec<Author>, shown: &[ToolCall]) -> ApprovedReply {
+    let digest = |call: &ToolCall| digest::of_call(&call.name, &call.arguments, &ctx.conversation);
+    let calls = shown.iter().map(|call| (call.call.clone(), digest(call))).collect();
+    ApprovedReply { approvals, calls }
 }
 
 async fn ask(
@@ -230,14 +277,14 @@ async fn regenerate(active: &mut ActiveTurn, hook: &Text, feedback: Text, reply:
 }
 
 /// The reply becomes history, with the calls it asks for.
-async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<Author>) -> Result<(), Interrupt> {
+async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<ApprovedReply>) -> Result<(), Interrupt> {
     let ctx = active.ctx().clone();
     let attempt = ctx.budget.attempt().max(1);
     let annotations = active.reply.as_ref().and_then(ReplyStream::annotations);
     let scratch = &active.scratch;
-    if scratch.regeneration.is_some() || scratch.asked.is_some() || scratch.approved != approved {
+    if scratch.regeneration.is_some() || scratch.asked.is_some() || scratch.approved_reply != approved {
         let scratch = active.scratch.edit();
-        (scratch.regeneration, scratch.asked, scratch.approved) = (None, None, approved);
+        (scratch.regeneration, scratch.asked, scratch.approved_reply) = (None, None, approved);
     }
     if let Some((what, cause)) = lacking(&reply) {
         active.warn(None, what, cause);
@@ -287,10 +334,10 @@ fn hosted_events(hosted: &Hosted) -> [EventKind; 2] {
 }
 
 /// A person decides about the whole reply. It is kept in the scratch, because it may never become history.
-async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, why: Text) -> Result<(), Interrupt> {
+async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, shown: &Reply, why: Text) -> Result<(), Interrupt> {
     let ctx = active.ctx().clone();
     let call: CallId = ctx.services.ids.mint("reply_").into();
-    let shown = serde_json::json!({ "text": reply.content.text(), "calls": reply.calls });
+    let shown = serde_json::json!({ "text": shown.content.text(), "calls": shown.calls });
     let digest = digest::of_call("", &shown, &ctx.conversation);
     let question = Question::Approval {
         tool: None,
@@ -308,15 +355,26 @@ async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, why: Text) -> Re
 }
 
 /// The reply that a person has approved becomes history.
-async fn admit_approved(active: &mut ActiveTurn, by: Author) -> Result<(), Interrupt> {
+async fn admit_approved(active: &mut ActiveTurn, question: OpenQuestion) -> Result<(), Interrupt> {
     let Some(asked) = active.scratch.asked.clone() else {
         return Err(Verdict::failed("the reply that was approved is gone", Cause::NotApproved).into());
     };
+    if !question.is_answered_by(&active.scratch.answered_by(&question.call)) {
+        let reason = "those who approved the reply may not approve it";
+        return Err(Verdict::new(Outcome::Rejected, reason, Cause::NotApproved).into());
+    }
     if let Some(stream) = &mut active.reply {
         stream.release();
     }
     active.ctx().budget.begin_reply(asked.attempt);
     let reply = Arc::new(asked.reply);
     active.turn.edit().assistant_message = Some(reply.clone());
-    admit(active, reply, Some(by)).await
+    let shown = match &question.question {
+        Question::Approval { arguments, .. } => arguments.get("calls").cloned().unwrap_or_default(),
+        _ => Value::Null,
+    };
+    // What cannot be read back covers no call.
+    let shown: Vec<ToolCall> = serde_json::from_value(shown).unwrap_or_default();
+    let approved = approved_reply(active.ctx(), question.approvals, &shown);
+    admit(active, reply, Some(approved)).await
 }

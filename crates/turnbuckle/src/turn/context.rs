@@ -10,7 +10,7 @@ use super::abort::AbortToken;
 use super::budget::Budget;
 use super::host::TurnHost;
 use super::left::ChangedAgentPolicy;
-use crate::access::{Access, AnswerRule};
+use crate::access::{Access, AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::event::{EventKind, Question};
@@ -19,7 +19,7 @@ use crate::id::{CallId, ConversationId, Ids, TurnId};
 use crate::limits::Limits;
 use crate::message::Text;
 use crate::record::Record;
-use crate::scope::{PermissionMode, Scope};
+use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::{Store, StoreError};
 
 /// What every turn of a process works with. Set once, when the runtime is built.
@@ -153,7 +153,12 @@ impl TurnContext {
         rule: Option<AnswerRule>,
     ) -> Result<EventKind, StoreError> {
         let expires = self.clock().now().after(self.limits.approval_timeout);
-        let rule = match rule.or_else(|| self.services.access.answer_rule(question.tool().map(|tool| &**tool))) {
+        // Who may approve a tool says nothing about who may give the result of one that a client runs.
+        let approves = match &question {
+            Question::Approval { tool, .. } => tool.as_deref(),
+            _ => None,
+        };
+        let rule = match rule.or_else(|| self.services.access.answer_rule(approves)) {
             Some(rule) => Some(Arc::new(self.completed(rule).await?)),
             None => None,
         };
@@ -162,15 +167,25 @@ impl TurnContext {
 
     /// Puts the users into a rule that it knows only by their part: every process must be able to check it.
     pub(crate) async fn completed(&self, mut rule: AnswerRule) -> Result<AnswerRule, StoreError> {
-        if rule.owner {
+        if std::mem::take(&mut rule.owner) {
             let root = self.conversation.root();
             let owner = self.store().owner(root.as_ref().unwrap_or(&self.conversation)).await?;
             rule.users.extend(owner.iter().filter_map(|owner| owner.user_id()).map(|id| Text::from(&**id)));
         }
-        if rule.not_requester {
+        if std::mem::take(&mut rule.not_requester) {
             rule.not = self.scope.user_id().map(|id| Text::from(&**id));
         }
         Ok(rule)
+    }
+
+    /// Whether this actor may answer what is asked here, by the access rules. A sub-agent's conversation is judged like the
+    /// one that it works for. The system never answers.
+    pub(crate) async fn may_answer(&self, actor: &Actor) -> Result<bool, StoreError> {
+        let root = self.conversation.root();
+        let id = root.as_ref().unwrap_or(&self.conversation);
+        let owner = self.store().owner(id).await?;
+        let may = |owner: &Actor| self.services.access.may(actor, AccessTo::new(id, owner), Action::Answer);
+        Ok(*actor != Actor::System && owner.as_ref().is_some_and(may))
     }
 
     pub(crate) fn agent_name(&self) -> &Text {

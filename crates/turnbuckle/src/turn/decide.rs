@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::active::{ActiveTurn, Interrupt};
 use super::perform::{after_tool, within_time};
 use super::state::{OpenCall, OpenQuestion, Verdict};
-use super::view::{InTool, Turn};
+use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
 use crate::digest::CallDigest;
@@ -21,7 +21,7 @@ use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, Author};
-use crate::store::{Answer, Scratch, StandingRequest};
+use crate::store::{Answer, ApprovedReply, Scratch, StandingRequest};
 use crate::tool::{Approval, Effect, Output, Tool};
 
 /// A call of which is decided what becomes of it.
@@ -96,8 +96,8 @@ struct CallReview<'a> {
     answer: Option<Answer>,
     /// Who gave it, with their roles: several if several had to approve.
     answered_by: Vec<Actor>,
-    /// Who approved the whole reply.
-    approved: Option<Author>,
+    /// The approval of the whole reply.
+    approved_reply: Option<&'a ApprovedReply>,
     /// Whether the log says that the call runs, and nothing was answered since.
     logged: bool,
     /// Says which standing approval was used. It is written before what was decided.
@@ -118,13 +118,11 @@ enum HookAnswer {
 }
 
 impl<'a> CallReview<'a> {
-    fn new(turn: &'a Turn, scratch: &Scratch, open: OpenCall) -> Self {
+    fn new(turn: &'a Turn, scratch: &'a Scratch, open: OpenCall) -> Self {
         let answered = scratch.answers.iter().find(|(call, _)| *call == open.call.call);
-        let (answer, approved) = (answered.map(|(_, answer)| answer.clone()), scratch.approved.clone());
-        let by = scratch.answered_by.iter().filter(|(call, _)| *call == open.call.call);
-        let answered_by = by.map(|(_, actor)| actor.clone()).collect();
-        let logged = open.started && open.question.is_none();
-        Self { turn, open, answer, answered_by, approved, logged, used: None, halted: None, records: Vec::new() }
+        let (answer, answered_by) = (answered.map(|(_, answer)| answer.clone()), scratch.answered_by(&open.call.call));
+        let (approved_reply, logged) = (scratch.approved_reply.as_ref(), open.started && open.question.is_none());
+        Self { turn, open, answer, answered_by, approved_reply, logged, used: None, halted: None, records: Vec::new() }
     }
 
     async fn decide(&mut self) -> Result<CallDecision, Interrupt> {
@@ -133,7 +131,7 @@ impl<'a> CallReview<'a> {
             return Ok(CallDecision::Finish(self.unknown_tool()));
         };
         if let Some(question) = self.open.question.take() {
-            return self.answered(compiled, *question).await;
+            return self.answered(compiled, question).await;
         }
         if self.open.started {
             return Ok(self.again(compiled));
@@ -152,10 +150,10 @@ impl<'a> CallReview<'a> {
 
     /// Brings the arguments to their normal form and validates them. `Some` is what is wrong with them, for the model to read.
     async fn complaint(&mut self, compiled: &CompiledTool) -> Result<Option<String>, Interrupt> {
-        if let Some(form) = &compiled.tool.spec().normalize {
-            let normal = form.normalize(&self.open.call.arguments);
+        if compiled.tool.spec().normalize.is_some() {
+            let normal = normal_form(self.turn, compiled, &self.open.call.arguments);
             // In a box: few tools have a normal form, and the future of every call would be larger.
-            match Box::pin(self.turn.ctx.abort.race(within_time(self.turn, &compiled.tool, normal))).await? {
+            match Box::pin(self.turn.ctx.abort.race(normal)).await? {
                 Ok(Some(arguments)) => self.open.call.arguments = Arc::new(arguments),
                 Ok(None) => {}
                 Err(refusal) => return Ok(Some(refusal.to_string())),
@@ -180,7 +178,8 @@ impl<'a> CallReview<'a> {
         let rule = self.turn.ctx.services.access.answer_rule(Some(&self.open.call.name));
         // What a hook or an approval of the whole reply lets through is not what such a rule asks for.
         let is_required = rule.as_ref().is_some_and(|rule| rule.required);
-        let gated = is_required || (compiled.approval == Approval::Required && self.approved.is_none());
+        let approved = self.approved_with_reply();
+        let gated = is_required || (compiled.approval == Approval::Required && approved.last.is_none());
         if gated || !questions.is_empty() {
             let is_limited = rule.as_ref().is_some_and(|rule| rule.n > 1 || rule.not_requester);
             let basis = (questions.is_empty() && !is_limited).then(|| compiled.standing.clone());
@@ -190,8 +189,14 @@ impl<'a> CallReview<'a> {
             let why = (!questions.is_empty()).then(|| questions.join("; ").into());
             return Ok(CallDecision::Suspend(self.approval(why, basis), rule));
         }
-        let approved = Approvals { last: self.approved.clone(), all: Vec::new() };
         Ok(self.proceed(compiled, approved))
+    }
+
+    /// Who approved the call with the whole reply: nobody, if it runs with other arguments than those that were judged.
+    fn approved_with_reply(&self) -> Approvals {
+        let approved = self.approved_reply.filter(|reply| reply.covers(&self.open.call.call, &self.digest()));
+        let all = approved.map(|reply| reply.approvals.clone()).unwrap_or_default();
+        Approvals { last: all.last().cloned(), all }
     }
 
     /// Uses a standing approval for the call, if there is one. Who gave it must be someone who may approve the call.
@@ -216,8 +221,14 @@ impl<'a> CallReview<'a> {
             None => None,
         };
         for approval in ctx.store().standing().await? {
-            let may_approve = rule.as_ref().is_none_or(|rule| rule.permits(&approval.by));
-            if may_approve && approval.covers(request) && ctx.store().use_standing(&approval.id, request.now).await? {
+            if !approval.covers(request) {
+                continue;
+            }
+            let may_approve = match &rule {
+                Some(rule) => rule.permits(&approval.by),
+                None => ctx.may_answer(&approval.by).await?,
+            };
+            if may_approve && ctx.store().use_standing(&approval.id, request.now).await? {
                 let by = approval.by.author();
                 let evidence = Evidence {
                     digest: Some(self.digest().text().clone()),
@@ -258,7 +269,7 @@ impl<'a> CallReview<'a> {
         }
     }
 
-    fn run(&self, compiled: &CompiledTool, approved: Approvals, answer: Option<Answer>) -> CallDecision {
+    fn run(&self, compiled: &CompiledTool, approved: Approvals, answer: Option<OwnAnswer>) -> CallDecision {
         let call = self.open.call.clone();
         // An answer is used once: the log says so before the tool runs with it.
         let event = (!self.logged).then(|| EventKind::ToolStarted {
@@ -270,14 +281,7 @@ impl<'a> CallReview<'a> {
         });
         let mut turn = self.turn.clone();
         let Approvals { last: approved_by, all: approvals } = approved;
-        turn.in_tool = Some(Arc::new(InTool {
-            call: call.call.clone(),
-            approved_by,
-            approvals,
-            answer,
-            answered_by: self.answered_by.clone(),
-            answers: self.open.answers,
-        }));
+        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, approvals, answer }));
         let call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
         CallDecision::Run { call, event }
     }
@@ -297,8 +301,8 @@ impl<'a> CallReview<'a> {
     fn again(&self, compiled: &CompiledTool) -> CallDecision {
         let approved = || Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone() };
         match compiled.tool.spec().effect {
-            Effect::Pure | Effect::Idempotent => self.run(compiled, approved(), self.own_answer()),
-            Effect::Reconcile(_) => match self.run(compiled, approved(), self.own_answer()) {
+            Effect::Pure | Effect::Idempotent => self.run(compiled, approved(), self.answer_before_crash()),
+            Effect::Reconcile(_) => match self.run(compiled, approved(), self.answer_before_crash()) {
                 CallDecision::Run { call, event } => {
                     CallDecision::Run { call: ReadyCall { reconcile: true, ..call }, event }
                 }
@@ -319,12 +323,21 @@ impl<'a> CallReview<'a> {
     }
 
     /// What was answered to the tool's own question before the process died is still its answer.
-    fn own_answer(&self) -> Option<Answer> {
-        self.answer.clone().filter(|_| self.open.answers > 0)
+    fn answer_before_crash(&self) -> Option<OwnAnswer> {
+        self.own_answer(self.open.answered.clone()).filter(|own| own.count > 0)
+    }
+
+    fn own_answer(&self, asked: Option<Box<OpenQuestion>>) -> Option<OwnAnswer> {
+        let (by, count) = (self.answered_by.clone(), self.open.answers);
+        self.answer.clone().map(|answer| OwnAnswer { answer, asked, by, count })
     }
 
     /// A person or a client has answered, or nobody did in time.
-    async fn answered(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
+    async fn answered(
+        &mut self,
+        compiled: &CompiledTool,
+        question: Box<OpenQuestion>,
+    ) -> Result<CallDecision, Interrupt> {
         let Some((resolved, by)) = question.answer.clone() else {
             return Ok(CallDecision::Suspend(question.question, question.rule.as_deref().cloned()));
         };
@@ -334,9 +347,12 @@ impl<'a> CallReview<'a> {
         match resolved {
             Resolved::Expired => failed("[expired] nobody answered in time"),
             Resolved::Cancelled => failed("[cancelled]"),
+            _ if !question.is_answered_by(&self.answered_by) => {
+                failed("[stale] those who answered this may not answer it")
+            }
             _ if own_question => {
                 let approved = Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone() };
-                Ok(self.run(compiled, approved, self.answer.clone()))
+                Ok(self.run(compiled, approved, self.own_answer(Some(question))))
             }
             Resolved::Denied => {
                 let why = question.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -346,11 +362,7 @@ impl<'a> CallReview<'a> {
             Resolved::Approved if question.expires <= self.turn.ctx.clock().now() => {
                 failed("[expired] the approval lapsed before the call could run")
             }
-            // Checked again where it counts: it was checked where the answer was given.
-            Resolved::Approved if question.rule.as_ref().is_some_and(|rule| !rule.is_met_by(&self.answered_by)) => {
-                failed("[stale] those who approved the call may not approve it")
-            }
-            Resolved::Approved if question.edited_by.is_some() => self.edited(compiled, question).await,
+            Resolved::Approved if question.edit.is_some() => self.edited(compiled, question).await,
             Resolved::Approved if self.is_about_this_call(&question.question) => {
                 Ok(self.proceed(compiled, Approvals { last: Some(by), all: question.approvals }))
             }
@@ -360,10 +372,13 @@ impl<'a> CallReview<'a> {
     }
 
     /// The call was approved with other arguments than those that were shown: they are judged like the model's own. What a
-    /// hook wants to ask counts as answered. If a hook changes them, their author sees that once more, and only once.
-    async fn edited(&mut self, compiled: &CompiledTool, question: OpenQuestion) -> Result<CallDecision, Interrupt> {
-        let by = question.edited_by.clone().or_else(|| question.approvals.last().cloned());
-        let named = by.as_ref().map(ToString::to_string).unwrap_or_default();
+    /// hook wants to ask counts as answered. If they come out changed, those who approved see that once more, and only once.
+    async fn edited(
+        &mut self,
+        compiled: &CompiledTool,
+        question: Box<OpenQuestion>,
+    ) -> Result<CallDecision, Interrupt> {
+        let named = question.edit.as_ref().map(|edit| edit.by.to_string()).unwrap_or_default();
         if let Some(complaint) = self.complaint(compiled).await? {
             return Ok(CallDecision::Finish(Output::error(format!("[edited by {named}] {complaint}"))));
         }
@@ -373,16 +388,19 @@ impl<'a> CallReview<'a> {
             HookAnswer::Answer(output) => return self.finish(output).await,
             HookAnswer::Proceed { .. } => {}
         }
-        if self.open.call.arguments == edited {
+        if self.is_about_this_call(&question.question) {
             let last = question.answer.map(|(_, by)| by);
             return Ok(self.proceed(compiled, Approvals { last, all: question.approvals }));
         }
-        let (Some(Author::User(user)), false) = (&by, question.rule.is_some_and(|rule| rule.second_look)) else {
-            let text = format!("[denied] hooks changed the arguments that {named} edited, and changed them again");
+        let OpenQuestion { rule, approvals, .. } = *question;
+        let Some(rule) = AnswerRule::second_look(rule.as_deref(), &approvals) else {
+            let text = format!("[denied] the arguments that {named} edited were changed, and changed again");
             return Ok(CallDecision::Finish(Output::error(text)));
         };
-        let why = format!("a hook changed the arguments that {named} edited");
-        let rule = AnswerRule::second_look(Text::from(&**user));
+        let why = match self.open.call.arguments == edited {
+            true => format!("the arguments that {named} edited have another normal form"),
+            false => format!("a hook changed the arguments that {named} edited"),
+        };
         Ok(CallDecision::Suspend(self.approval(Some(why.into()), None), Some(rule)))
     }
 
@@ -444,6 +462,18 @@ impl<'a> CallReview<'a> {
             }
         }
         Ok(HookAnswer::Proceed { questions })
+    }
+}
+
+/// The normal form of a call's arguments; `None` if they have it already, or if the tool has none.
+pub(super) async fn normal_form(
+    turn: &Turn,
+    compiled: &CompiledTool,
+    arguments: &Value,
+) -> Result<Option<Value>, HookFailure> {
+    match &compiled.tool.spec().normalize {
+        Some(form) => within_time(turn, &compiled.tool, form.normalize(arguments)).await,
+        None => Ok(None),
     }
 }
 

@@ -21,6 +21,7 @@ use super::state::{OpenCall, Verdict};
 use crate::event::{EventKind, Outcome};
 use crate::hook::Point;
 use crate::store::LEASE;
+use crate::tool::OwnQuestion;
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     let mut running = RunningCalls { only: pin!(None), many: None };
@@ -121,6 +122,8 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
                 runs.push(call);
             }
             CallDecision::Suspend(question, rule) => {
+                // What was answered to another question is no answer to this one.
+                active.forget_answer(&call);
                 write.push(active.ctx().suspension(call, question, rule).await?);
             }
             CallDecision::Finish(output) => {
@@ -158,7 +161,10 @@ async fn write_result(active: &mut ActiveTurn, finished: FinishedCall) -> Result
     active.forget_answer(&call);
     let over = active.sub_agent_of(&call).filter(|_| output.waits.is_none());
     let kind = match output.waits {
-        Some(question) => active.ctx().suspension(call, *question, None).await?,
+        Some(asked) => {
+            let OwnQuestion { question, rule } = *asked;
+            active.ctx().suspension(call, question, rule.as_deref().cloned()).await?
+        }
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
     active.write([kind]).await?;

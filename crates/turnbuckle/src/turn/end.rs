@@ -56,8 +56,7 @@ struct Closing {
 
 /// Asks the stop hooks, concurrently; all finish. False if the turn goes on.
 async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, Interrupt> {
-    let approved = active.state.turn.as_ref().is_some_and(OpenTurn::stop_approved);
-    if approved {
+    if is_stop_approved(active)? {
         closing.injections = std::mem::take(&mut active.scratch.edit().advice);
         return Ok(true);
     }
@@ -124,6 +123,19 @@ async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, I
     Ok(false)
 }
 
+/// Whether people approved the pauses of this stop. They must be people who may.
+fn is_stop_approved(active: &ActiveTurn) -> Result<bool, Interrupt> {
+    let mut is_approved = false;
+    for pause in active.state.turn.iter().flat_map(OpenTurn::approved_pauses) {
+        if !pause.is_answered_by(&active.scratch.answered_by(&pause.call)) {
+            let reason = "those who approved the pause may not approve it";
+            return Err(Verdict::new(Outcome::Halted, reason, Cause::NotApproved).into());
+        }
+        is_approved = true;
+    }
+    Ok(is_approved)
+}
+
 /// Whether a refusal is overruled: it is fed back only so often, and never twice in the same words with nothing done in
 /// between.
 fn overruled(active: &mut ActiveTurn, refusals: &[Refusal]) -> bool {
@@ -166,6 +178,12 @@ fn tool_trace(active: &ActiveTurn) -> Vec<ToolTrace> {
                     ok: false,
                     content: Content::default(),
                 });
+            }
+            // What it ran with, which is not always as the model wrote it.
+            EventKind::ToolStarted { call, arguments, .. } => {
+                if let Some(traced) = places.get(call).and_then(|place| trace.get_mut(*place)) {
+                    traced.arguments = arguments.clone();
+                }
             }
             EventKind::ToolResult { call, ok, content } => {
                 if let Some(traced) = places.get(call).and_then(|place| trace.get_mut(*place)) {

@@ -47,6 +47,9 @@ pub(crate) trait TurnHost: Send + Sync {
     /// inbox, from other processes.
     fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder>;
 
+    /// Brings an answer again, behind the answers to the same call that other processes have stored: those came first.
+    fn take_after_stored(&self, order: AnswerOrder) -> BoxFuture<'_, ()>;
+
     /// Adds someone who waits for this turn to end or to wait.
     fn add_waiter(&self, turn: &TurnId, waiter: Waiter);
 
@@ -87,6 +90,8 @@ pub(crate) struct AnswerOrder {
     pub(crate) record_only: bool,
     /// When it was given. It counts if the question was open then, even if it is taken up later.
     pub(crate) at: Timestamp,
+    /// How often the store had another answer that came first.
+    pub(crate) tries: usize,
     pub(crate) origin: AnswerOrigin,
 }
 

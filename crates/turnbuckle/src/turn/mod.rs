@@ -48,6 +48,7 @@ pub(crate) use state::{Progress, Stage, State, Verdict, next};
 pub use host::TurnError;
 pub(crate) use left::ChangedAgentPolicy;
 pub use left::{LeftReason, LeftTurn, OnChangedAgent};
+pub(crate) use view::OwnAnswer;
 pub use view::Turn;
 
 use crate::store::StoreError;

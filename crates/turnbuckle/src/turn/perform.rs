@@ -36,7 +36,7 @@ pub(super) async fn perform(ready: ReadyCall) -> Result<FinishedCall, Interrupt>
     let result = match happened {
         Ok(Some(output)) => Ok(output),
         Ok(None) => {
-            let next = ToolNext::new(turn.ctx.agent.hooks_at(Point::WrapToolCall), &turn, &tool);
+            let next = ToolNext::new(turn.ctx.agent.hooks_at(Point::WrapToolCall), &turn, &tool, &call);
             within_time(&turn, &tool, next.run_in_place(&call)).await
         }
         Err(failure) => Err(failure),

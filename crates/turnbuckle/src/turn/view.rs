@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::context::TurnContext;
+use super::state::OpenQuestion;
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::feed::{Level, LiveEvent};
@@ -44,11 +45,19 @@ pub(crate) struct InTool {
     pub(crate) approved_by: Option<Author>,
     /// Everyone who approved the call.
     pub(crate) approvals: Vec<Author>,
-    pub(crate) answer: Option<Answer>,
+    /// What was answered to a question of its own.
+    pub(crate) answer: Option<OwnAnswer>,
+}
+
+/// The answer to a question that a tool asked.
+pub(crate) struct OwnAnswer {
+    pub(crate) answer: Answer,
+    /// What was asked and how it was answered. `None` if an older program asked.
+    pub(crate) asked: Option<Box<OpenQuestion>>,
     /// Who gave the answer, or the approvals, with their roles.
-    pub(crate) answered_by: Vec<Actor>,
+    pub(crate) by: Vec<Actor>,
     /// How many answers the call was given, this one included.
-    pub(crate) answers: usize,
+    pub(crate) count: usize,
 }
 
 impl Turn {
@@ -125,6 +134,10 @@ impl Turn {
 
     /// What was answered, inside a tool that returned [`Output::wait`](crate::tool::Output::wait) before.
     pub fn answer(&self) -> Option<&Answer> {
+        self.own_answer().map(|own| &own.answer)
+    }
+
+    pub(crate) fn own_answer(&self) -> Option<&OwnAnswer> {
         self.in_tool.as_ref()?.answer.as_ref()
     }
 

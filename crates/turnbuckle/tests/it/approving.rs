@@ -20,7 +20,7 @@ use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
 use crate::kit::assert_valid;
 use crate::meddled::Meddled;
 
-fn rule(by: &[&str], not_requester: bool, n: u32) -> RoleAccess {
+pub fn rule(by: &[&str], not_requester: bool, n: u32) -> RoleAccess {
     let by = by.iter().map(|role| (*role).into()).collect();
     RoleAccess { approve: vec![ApproveRule { tool: "refund".into(), by, not_requester, n }], ..RoleAccess::default() }
 }
@@ -33,11 +33,11 @@ fn resolutions(log: &[Arc<turnbuckle::event::Event>]) -> Vec<(Resolved, Author, 
     log.iter().filter_map(|event| of(&event.kind)).collect()
 }
 
-async fn resolve(rig: &Rig, call: &str, answer: Answer, scope: Scope) -> Result<TurnHandle, ResolveError> {
+pub async fn resolve(rig: &Rig, call: &str, answer: Answer, scope: Scope) -> Result<TurnHandle, ResolveError> {
     rig.conversations.resolve(&rig.id, &call.into(), answer, None, scope).await
 }
 
-fn by(id: &str) -> Author {
+pub fn by(id: &str) -> Author {
     Author::User(id.into())
 }
 
@@ -136,7 +136,7 @@ async fn a_rule_asks_for_approval_whatever_the_tool_the_agent_or_a_hook_says() {
 }
 
 /// At `before_tool`: what becomes of each amount.
-struct Judge;
+pub struct Judge;
 
 impl Hook for Judge {
     async fn before_tool(&self, _: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
@@ -266,13 +266,13 @@ async fn the_log_says_how_an_answer_came_if_not_through_a_door_of_ours() {
 }
 
 /// A process in a project, with the access rules of most tests here.
-fn in_project(agent: AgentBuilder, store: &Meddled, project: &str) -> Conversations {
+pub fn in_project(agent: AgentBuilder, store: &Meddled, project: &str) -> Conversations {
     let builder = Conversations::builder(agent.build().unwrap(), store.clone()).ids(Arc::new(SystemIds::default()));
     builder.access(roles()).project(project.to_owned()).build()
 }
 
 /// A refund of these amounts, one a turn.
-fn clerk(paid: &Paid, name: &str, amounts: &[i64]) -> AgentBuilder {
+pub fn clerk(paid: &Paid, name: &str, amounts: &[i64]) -> AgentBuilder {
     let replies = amounts.iter().enumerate().flat_map(|(nth, euro)| {
         let call = format!("c{}", nth + 1);
         [ScriptReply::calls(&call, "refund", json!({"euro": euro, "note": nth})), ScriptReply::says("done")]

@@ -59,7 +59,7 @@ async fn settle() {
 }
 
 /// A promise that is broken fails, rather than hangs.
-async fn soon<F: Future>(wanted: F) -> F::Output {
+pub async fn soon<F: Future>(wanted: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(10), wanted).await.expect("nobody told")
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 mod access;
+mod answering;
 mod approving;
 mod ask_model;
 mod asking;
@@ -14,6 +15,7 @@ mod closing;
 mod crash_kit;
 mod crash_walk;
 mod delivering;
+mod evidence;
 mod expiry;
 mod failure;
 mod feed;

@@ -3,13 +3,20 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use turnbuckle::access::OwnerOnly;
+use turnbuckle::conversation::{Conversations, ResolveError};
 use turnbuckle::event::{EventKind, Question};
-use turnbuckle::hook::{BeforeTool, gate};
+use turnbuckle::hook::*;
+use turnbuckle::id::SystemIds;
+use turnbuckle::message::Reply;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::store::Answer;
-use turnbuckle::testing::Rig;
+use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::{Effect, Normalize, Output, Spec, Tool};
 use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Scope, ToolCall, Turn, TurnStatus};
+
+use crate::access::{ann, process};
+use crate::meddled::Meddled;
 
 /// Takes words without the white space around them.
 struct Trims;
@@ -126,4 +133,133 @@ async fn people_approve_the_normal_form_and_the_log_keeps_what_the_model_wrote()
     };
     assert_eq!((written, asked, started), (&json!(" hello "), &json!("hello"), &json!("hello")));
     assert_eq!(asked_digest, digest);
+}
+
+/// What a hook at `after_model` saw of each call, and what it says.
+#[derive(Clone)]
+struct Judges {
+    seen: Arc<Mutex<Vec<Value>>>,
+    says: fn(&Reply) -> AfterModel,
+}
+
+impl Judges {
+    fn new(says: fn(&Reply) -> AfterModel) -> Self {
+        Self { seen: Arc::default(), says }
+    }
+}
+
+impl Hook for Judges {
+    async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
+        assert_eq!(turn.assistant_message().map(|reply| &reply.calls), Some(&reply.calls));
+        self.seen.lock().unwrap().extend(reply.calls.iter().map(|call| (*call.arguments).clone()));
+        Ok(if reply.calls.is_empty() { AfterModel::Continue } else { (self.says)(reply) })
+    }
+}
+
+/// The arguments of the one call as the model gave them, and those it ran with, if it ran.
+async fn written_and_started(rig: &Rig) -> (Value, Option<Value>) {
+    let log = rig.log().await.unwrap();
+    let written = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolCall { arguments, .. } => Some((**arguments).clone()),
+        _ => None,
+    });
+    let started = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolStarted { arguments, .. } => Some((**arguments).clone()),
+        _ => None,
+    });
+    (written.unwrap(), started)
+}
+
+#[tokio::test]
+async fn a_hook_that_opens_gates_judges_the_normal_form() {
+    let judge = Judges::new(|reply| match reply.calls[0].arguments["word"].as_str() {
+        Some(word) if word.starts_with(' ') => AfterModel::Approve,
+        _ => AfterModel::Continue,
+    });
+    let mut rig = Rig::new(agent(" hello").approve(["say"]).hook(judge.clone().named("judge")).build().unwrap());
+    assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)), "a spelling opened the gate");
+    assert_eq!(*judge.seen.lock().unwrap(), [json!({"word": "hello"})]);
+
+    let approves = Judges::new(|_| AfterModel::Approve).named("approves");
+    let mut rig = Rig::new(agent(" hello").approve(["say"]).hook(approves).build().unwrap());
+    rig.ended("go").await.unwrap();
+    assert_eq!(written_and_started(&rig).await, (json!({"word": " hello"}), Some(json!({"word": "hello"}))));
+}
+
+#[tokio::test]
+async fn a_reply_that_a_hook_modifies_keeps_the_spelling_of_calls_that_it_left_alone() {
+    let judge = Judges::new(|reply| {
+        AfterModel::Modify(Box::new(Reply { content: "calling".to_owned().into(), ..reply.clone() }))
+    });
+    let mut rig = Rig::new(agent(" hello").hook(judge.named("judge")).build().unwrap());
+    rig.ended("go").await.unwrap();
+    assert_eq!(written_and_started(&rig).await, (json!({"word": " hello"}), Some(json!({"word": "hello"}))));
+}
+
+#[tokio::test]
+async fn who_is_asked_about_a_whole_reply_sees_the_normal_form_of_its_calls() {
+    let asks = Judges::new(|_| AfterModel::Ask("fine?".into())).named("asks");
+    let mut rig = Rig::new(agent(" hello").approve(["say"]).hook(asks).build().unwrap());
+    let TurnStatus::Waiting(pending) = rig.run("go").await.unwrap() else { panic!("it does not wait") };
+    let Question::Approval { arguments, .. } = &pending[0].question else { panic!("{pending:?}") };
+    assert_eq!(arguments["calls"][0]["arguments"], json!({"word": "hello"}));
+    let handle = rig.conversations.resolve(&rig.id, &pending[0].call, Answer::Approve, None, Scope::local()).await;
+    assert!(matches!(rig.follow(handle.unwrap()).await.unwrap(), TurnStatus::Ended(_)), "it was approved as it runs");
+    assert_eq!(written_and_started(&rig).await, (json!({"word": " hello"}), Some(json!({"word": "hello"}))));
+}
+
+#[tokio::test]
+async fn stop_hooks_see_what_tools_ran_with() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = seen.clone();
+    let look = stop("look", move |turn: OnStopContext| {
+        sees.lock().unwrap().extend(turn.tool_trace().iter().map(|traced| (*traced.arguments).clone()));
+        async { Ok(OnStop::Accept) }
+    });
+    let mut rig = Rig::new(agent(" hello").hook(look).build().unwrap());
+    rig.ended("go").await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [json!({"word": "hello"})]);
+}
+
+#[tokio::test]
+async fn edited_arguments_are_recorded_in_their_normal_form_with_the_digest_of_what_runs() {
+    let mut rig = Rig::new(agent("hi").approve(["say"]).build().unwrap());
+    rig.run("go").await.unwrap();
+    let edit = |word: &str| Answer::ApproveWith(Arc::new(json!({"word": word})));
+    let far = rig.conversations.resolve(&rig.id, &"c1".into(), edit("far"), None, Scope::local()).await;
+    assert!(matches!(far, Err(ResolveError::Unfit { .. })), "{far:?}");
+    let handle = rig.conversations.resolve(&rig.id, &"c1".into(), edit(" hello  "), None, Scope::local()).await;
+    assert!(matches!(rig.follow(handle.unwrap()).await.unwrap(), TurnStatus::Ended(_)));
+    let log = rig.log().await.unwrap();
+    let resolved = log.iter().find_map(|event| match &event.kind {
+        EventKind::Resolution { evidence, .. } => Some((evidence.arguments.clone(), evidence.digest.clone())),
+        _ => None,
+    });
+    let started = log.iter().find_map(|event| match &event.kind {
+        EventKind::ToolStarted { arguments, digest, .. } => {
+            Some((Some(arguments.clone()), Some(digest.text().clone())))
+        }
+        _ => None,
+    });
+    assert_eq!(resolved, started);
+    assert_eq!(resolved.unwrap().0.as_deref(), Some(&json!({"word": "hello"})));
+}
+
+#[tokio::test]
+async fn an_edit_by_a_process_without_the_tool_is_shown_again_if_its_normal_form_is_another() {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let start = || process(agent("hi").approve(["say"]), &store, &clock, OwnerOnly);
+    let first = start();
+    first.conversations.turn(&first.id, "go", ann()).await.unwrap();
+    let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
+    let desk = builder.ids(Arc::new(SystemIds::default())).build();
+    let edit = Answer::ApproveWith(Arc::new(json!({"word": " hello  "})));
+    desk.answer(&first.id, &"c1".into(), edit, None, ann()).await.unwrap();
+    let second = start();
+    let handle = second.conversations.resume(&second.id, ann()).await.unwrap().unwrap();
+    let TurnStatus::Waiting(pending) = handle.wait().await.unwrap() else { panic!("nobody saw what would run") };
+    let Question::Approval { arguments, .. } = &pending[0].question else { panic!("{pending:?}") };
+    assert_eq!(**arguments, json!({"word": "hello"}));
+    let handle = second.conversations.resolve(&second.id, &"c1".into(), Answer::Approve, None, ann()).await.unwrap();
+    assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
 }

@@ -4,11 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::super::order::Refusal;
 use super::super::outbox;
 use super::{Conversation, Order};
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::id::{ConversationId, ItemId, TurnId};
+use crate::store::InboxFilter;
 use crate::turn::{AbortCause, AnswerOrder, TurnContext, TurnHost, Waiter};
 
 impl TurnHost for Conversation {
@@ -20,6 +22,24 @@ impl TurnHost for Conversation {
             Some(Order::Answer(order)) => Poll::Ready(order),
             _ => Poll::Pending,
         }
+    }
+
+    fn take_after_stored(&self, order: AnswerOrder) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let here = self.runtime.upgrade().and_then(|runtime| Some((runtime.resident(&self.id)?, runtime)));
+            // Without them the process is about to end; dropping the order tells its sender.
+            let Some((conversation, runtime)) = here else { return };
+            match runtime.services.store.inbox(&self.id, InboxFilter::Control).await {
+                Ok(items) => {
+                    let stored = items.into_iter().filter(|item| item.answers() == Some(&order.call));
+                    for first in stored.filter_map(Order::stored) {
+                        conversation.submit_and_spawn(&runtime, first);
+                    }
+                    conversation.submit_and_spawn(&runtime, Order::Answer(order));
+                }
+                Err(error) => Order::Answer(order).refuse(&Refusal::Store(error)),
+            }
+        })
     }
 
     fn add_waiter(&self, turn: &TurnId, waiter: Waiter) {

@@ -11,7 +11,7 @@ use crate::event::{Cause, Event, EventKind, Evidence, Executor, Outcome, Questio
 use crate::id::{CallId, TurnId};
 use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall, Usage};
-use crate::scope::Author;
+use crate::scope::{Actor, Author};
 
 /// The turn under way.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +63,8 @@ pub(crate) struct OpenCall {
     pub(crate) approvals: Vec<Author>,
     /// The last question about it. In a box: few calls are asked about, and calls are moved often.
     pub(crate) question: Option<Box<OpenQuestion>>,
+    /// The last question about it that was answered, once the call runs with the answer.
+    pub(crate) answered: Option<Box<OpenQuestion>>,
     /// How many questions that its tool asked were answered.
     pub(crate) answers: usize,
 }
@@ -84,19 +86,57 @@ pub(crate) struct OpenQuestion {
     pub(crate) rule: Option<Arc<AnswerRule>>,
     /// Who approved, in order. Of these arguments: changed ones void earlier approvals.
     pub(crate) approvals: Vec<Author>,
-    /// Who put other arguments in the place of those asked about.
-    pub(crate) edited_by: Option<Author>,
+    /// Set if an approver put other arguments in the place of those asked about.
+    pub(crate) edit: Option<Edit>,
     pub(crate) answer: Option<(Resolved, Author)>,
     pub(crate) reason: Option<Text>,
+    /// How answers came that did not come through a program of Turnbuckle.
+    vias: Vec<(Author, Text)>,
+}
+
+/// Arguments that an approver changed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Edit {
+    /// Who changed them last.
+    pub(crate) by: Author,
+    /// What was asked at first.
+    pub(crate) shown: Question,
 }
 
 impl OpenQuestion {
     /// Notes one approval. Arguments that the approver changed are what is asked about from now on.
     fn approve(&mut self, by: &Author, evidence: &Evidence) {
         if evidence.arguments.is_some() {
-            self.edited_by = Some(by.clone());
+            let shown = self.edit.take().map_or_else(|| self.question.clone(), |edit| edit.shown);
+            self.edit = Some(Edit { by: by.clone(), shown });
         }
         self.question.note_approval(by, evidence, &mut self.approvals);
+    }
+
+    /// How many people must approve.
+    pub(crate) fn approvals_needed(&self) -> usize {
+        self.rule.as_ref().map_or(1, |rule| rule.n as usize)
+    }
+
+    /// What was asked, before any approver changed it.
+    pub(crate) fn shown(&self) -> &Question {
+        self.edit.as_ref().map_or(&self.question, |edit| &edit.shown)
+    }
+
+    /// How the answer of this author came, if not through a program of Turnbuckle.
+    pub(crate) fn via_of(&self, by: &Author) -> Option<&Text> {
+        self.vias.iter().rev().find(|(other, _)| other == by).map(|(_, via)| via)
+    }
+
+    /// Whether those who answered may, by the rule that is stored with the question. It was checked where the answer was
+    /// given, and is checked again by whoever carries the turn on. `by` are those who gave it, with their roles.
+    pub(crate) fn is_answered_by(&self, by: &[Actor]) -> bool {
+        let Some(rule) = &self.rule else { return true };
+        match &self.answer {
+            Some((Resolved::Approved, _)) => rule.is_met_by(by),
+            Some((Resolved::Denied | Resolved::Answered, _)) => by.last().is_some_and(|actor| rule.permits(actor)),
+            Some((Resolved::Expired | Resolved::Cancelled, _)) | None => true,
+        }
     }
 }
 
@@ -134,20 +174,20 @@ impl OpenTurn {
         used
     }
 
-    /// Who approved the reply that was asked about, if it is not in the log yet.
-    pub(crate) fn approved_reply(&self) -> Option<&Author> {
-        self.questions.iter().find_map(|question| match (&question.question, &question.answer) {
-            (Question::Approval { .. }, Some((Resolved::Approved, by))) => Some(by),
-            _ => None,
-        })
+    /// The question about a whole reply that was approved, if the reply is not in the log yet.
+    pub(crate) fn approved_reply(&self) -> Option<&OpenQuestion> {
+        let is_approved = |question: &&OpenQuestion| {
+            matches!((&question.question, &question.answer), (Question::Approval { .. }, Some((Resolved::Approved, _))))
+        };
+        self.questions.iter().find(is_approved)
     }
 
-    /// Whether a person approved a pause: the turn ends without asking the stop hooks again.
-    pub(crate) fn stop_approved(&self) -> bool {
-        let approved = |question: &OpenQuestion| {
+    /// Pauses that people approved: the turn ends without asking the stop hooks again.
+    pub(crate) fn approved_pauses(&self) -> impl Iterator<Item = &OpenQuestion> {
+        let is_approved = |question: &&OpenQuestion| {
             matches!((&question.question, &question.answer), (Question::Pause { .. }, Some((Resolved::Approved, _))))
         };
-        self.questions.iter().any(approved)
+        self.questions.iter().filter(is_approved)
     }
 
     fn open_question(&mut self, id: &CallId) -> Option<&mut OpenQuestion> {
@@ -207,6 +247,7 @@ impl OpenTurn {
                         approved_by: None,
                         approvals: Vec::new(),
                         question: None,
+                        answered: None,
                         answers: 0,
                     },
                 );
@@ -216,7 +257,7 @@ impl OpenTurn {
                 if let Some(open) = self.calls.get_mut(call) {
                     self.asking -= usize::from(!open.can_go_on());
                     open.started = true;
-                    open.question = None;
+                    open.answered = open.question.take();
                     open.call.arguments = arguments.clone();
                     open.approved_by = approved_by.clone();
                     open.approvals.clone_from(approvals);
@@ -248,9 +289,10 @@ impl OpenTurn {
             expires,
             rule: rule.clone(),
             approvals: Vec::new(),
-            edited_by: None,
+            edit: None,
             answer: None,
             reason: None,
+            vias: Vec::new(),
         };
         match self.calls.get_mut(call) {
             Some(open) => {
@@ -274,11 +316,17 @@ impl OpenTurn {
         reason: &Option<Text>,
         evidence: &Evidence,
     ) {
+        if let (Some(via), Some(question)) = (&evidence.via, self.open_question(call)) {
+            question.vias.push((by.clone(), via.clone()));
+        }
         if decision == Resolved::Approved {
             if let Some(question) = self.open_question(call) {
                 question.approve(by, evidence);
             }
-            if let (Some(edited), Some(open)) = (&evidence.arguments, self.calls.get_mut(call)) {
+            // A call that was started asks in the words of its sub-agent: those are not its own arguments.
+            if let (Some(edited), Some(open)) = (&evidence.arguments, self.calls.get_mut(call))
+                && !open.started
+            {
                 open.call.arguments.clone_from(edited);
             }
         }
