@@ -17,17 +17,17 @@ use super::runtime::Runtime;
 use super::shared::{Conversation, Submitted};
 use super::waiters::Storing;
 use crate::BoxFuture;
-use crate::access::{AccessTo, Action, AnswerRule};
+use crate::access::{AccessTo, Action, AnswerRule, may_store_answer};
 use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
-use crate::feed::projection::Projection;
+use crate::feed::projection::{Pending, Projection};
 use crate::feed::{Delivery, Level, LiveEvent, Subscription};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
-use crate::scope::{Actor, Scope};
+use crate::scope::{Actor, Author, Scope};
 use crate::store::{
     Answer, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError,
 };
@@ -399,6 +399,13 @@ impl Conversations {
         }
     }
 
+    /// Whether the actor may do this with the conversation. It is [`SendError::NotFound`] for someone who may not even read
+    /// it, and [`SendError::Forbidden`] for someone who may read it and not do this. A sub-agent's conversation is judged
+    /// like the one that it works for. Whether a certain question may be answered, its own rule decides.
+    pub async fn may(&self, id: &ConversationId, action: Action, scope: &Scope) -> Result<(), SendError> {
+        self.check(id, scope, action).await
+    }
+
     /// Why the open turn is not carried on here, if it is not: it is of another agent, or its agent has changed. Nothing is
     /// claimed or written.
     pub async fn left_turn(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
@@ -497,19 +504,30 @@ impl Conversations {
         Ok(listed)
     }
 
-    /// Calls of any agent in the store that wait for an answer which the actor may give, the oldest question first.
+    /// Calls of any agent in the store that wait for an answer which the actor may still give, the oldest question first.
+    /// What has lapsed, has an answer in the inbox, or was approved by the actor already is left out.
     pub async fn pending(&self, scope: Scope) -> Result<Vec<PendingCall>, StoreError> {
-        let mut calls = Vec::new();
+        let (mut calls, now) = (Vec::new(), self.runtime.services.clock.now());
         for one in self.store().list().await? {
-            if one.id.is_sub_agent() || !matches!(one.status, ConversationStatus::Waiting { .. }) {
+            // A turn that runs may wait for one call while it works on another.
+            if one.id.is_sub_agent() || one.status == ConversationStatus::Idle {
                 continue;
             }
+            let open = pending_of(self.store(), &one.id).await?;
+            let mine = |pending: &Pending| {
+                pending.expires > now && self.may_answer(&one.id, &one.owner, pending.rule.as_deref(), scope.actor())
+            };
+            let mut open: Vec<_> = open.into_iter().filter(|(_, pending)| mine(pending)).collect();
+            if open.is_empty() {
+                continue;
+            }
+            let stored = self.store().inbox(&one.id, InboxFilter::Control).await?;
+            open.retain(|(_, pending)| takes_approval(pending, &stored, &scope.by()));
+            // Without one, the turn ended meanwhile.
             let Some(scratch) = self.store().scratch(&one.id).await? else { continue };
-            for (asked, pending) in pending_of(self.store(), &one.id).await? {
-                if self.may_answer(&one.id, &one.owner, pending.rule.as_deref(), scope.actor()) {
-                    let (conversation, agent) = (one.id.clone(), scratch.agent.clone());
-                    calls.push(PendingCall { conversation, agent, requester: scratch.actor.author(), asked, pending });
-                }
+            for (asked, pending) in open {
+                let (conversation, agent) = (one.id.clone(), scratch.agent.clone());
+                calls.push(PendingCall { conversation, agent, requester: scratch.actor.author(), asked, pending });
             }
         }
         calls.sort_by_key(|call| call.asked);
@@ -821,6 +839,19 @@ enum AfterAnswer {
 
 type Accepted = oneshot::Receiver<Result<(), SendError>>;
 type Status = oneshot::Receiver<Result<TurnStatus, TurnError>>;
+
+/// Whether an approval by this author would still count, next to those that were given and the answers in the inbox.
+fn takes_approval(pending: &Pending, stored: &[InboxItem], by: &Author) -> bool {
+    let answers = stored.iter().filter_map(|item| match &item.kind {
+        InboxKind::Answer { call, answer, .. } if *call == pending.call => {
+            Some((item.from.author(), *answer == Answer::Approve))
+        }
+        _ => None,
+    });
+    let waiting: Vec<_> = answers.collect();
+    let has_approved = pending.approvals.contains(by);
+    !has_approved && may_store_answer(pending.rule.as_deref(), &pending.approvals, &waiting, (by, true))
+}
 
 /// Refuses an answer that is too long to be kept.
 fn check_size(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {

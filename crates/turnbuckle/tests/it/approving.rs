@@ -361,3 +361,31 @@ async fn a_standing_approval_that_is_used_up_is_asked_about_again() {
     }
     assert_eq!(asked, [false, false, true]);
 }
+
+#[tokio::test]
+async fn a_standing_approval_that_is_given_elsewhere_holds_in_the_project_of_the_turn() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    let elsewhere = Conversations::without_agent(store.clone()).project("/home/mia").build();
+    let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
+    let given = elsewhere.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    assert_eq!(&*given.project, "/shop");
+    assert!(!is_asked(&desk, "same", ann()).await);
+}
+
+#[tokio::test]
+async fn a_standing_approval_of_a_sub_agents_call_covers_that_sub_agent() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let boss = || {
+        let script = Script::of([ScriptReply::calls("s1", "clerk", json!({"task": "pay"})), ScriptReply::says("ok")]);
+        let clerk = clerk(&paid, "clerk", &[5]).build().unwrap();
+        in_project(Agent::builder("boss", script).tool(SubAgent::new(clerk, "Pays.")), &store, "/shop")
+    };
+    let desk = boss();
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    let (id, call, mia) = ("first".into(), "s1".into(), user("mia", "manager"));
+    let given = desk.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    assert_eq!((&*given.agent, &*given.tool), ("clerk", "refund"));
+    assert!(!is_asked(&boss(), "same", ann()).await);
+}
