@@ -7,13 +7,12 @@ use turnbuckle::event::{EventKind, TurnEnded};
 use turnbuckle::store::StoreError;
 use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnId};
 
-use super::{Ready, named, refused};
+use super::{named, refused};
 use crate::Stopped;
 use crate::args::{Cancel, Common};
-use crate::assemble::prepare;
 use crate::exit::Exit;
 use crate::output;
-use crate::store::MADE_BY_RUN;
+use crate::without_agent::WithoutAgent;
 
 /// How long the process that has the conversation is given to hear of it: it looks every second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,9 +23,7 @@ const BY_ANOTHER: &str = " by the process that has it";
 pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stopped> {
     let id = named(&args.id, common)?;
     let refuse = |error| refused(error, common);
-    let ready = Ready::of(prepare(common))?;
-    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?).build();
-    let scope = &ready.scope;
+    let WithoutAgent { conversations, scope, .. } = &WithoutAgent::existing(common)?;
     let (turn, by) = match conversations.cancel(&id, scope.clone()).await.map_err(refuse)? {
         Cancelled::NotRunning => {
             output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
@@ -39,7 +36,7 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
         }
         Cancelled::Remote { turn } => (turn, BY_ANOTHER),
     };
-    let wait = wait_for_end(&conversations, &id, &turn, scope);
+    let wait = wait_for_end(conversations, &id, &turn, scope);
     let ended = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Ok(None));
     output::say(&match ended.map_err(refuse)? {
         Some(ended) if ended.outcome == Outcome::Cancelled => {
@@ -57,7 +54,8 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
 /// is stored, and that process obeys it.
 fn carried_out(resumed: Result<(), SendError>) -> Result<&'static str, SendError> {
     match resumed {
-        Ok(()) => Ok(""),
+        // A message behind the turn is left for its agent.
+        Ok(()) | Err(SendError::Left { .. }) => Ok(""),
         Err(SendError::Store(StoreError::InUse { .. })) => Ok(BY_ANOTHER),
         Err(error) => Err(error),
     }

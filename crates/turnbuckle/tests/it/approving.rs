@@ -389,3 +389,16 @@ async fn a_standing_approval_of_a_sub_agents_call_covers_that_sub_agent() {
     assert_eq!((&*given.agent, &*given.tool), ("clerk", "refund"));
     assert!(!is_asked(&boss(), "same", ann()).await);
 }
+
+#[tokio::test]
+async fn a_rule_for_all_tools_does_not_ask_whether_a_person_may_be_asked() {
+    let access = RoleAccess {
+        approve: vec![ApproveRule { tool: "*".into(), by: vec!["manager".into()], not_requester: false, n: 1 }],
+        ..RoleAccess::default()
+    };
+    let script = Script::of([ScriptReply::calls("q", "ask_human", json!({"question": "Which?"}))]);
+    let agent = Agent::builder("support", script).tool(turnbuckle::tools::human("ask_human", "Asks."));
+    let rig = process(agent, &Meddled::shared(), &PausedClock::default(), access);
+    let TurnStatus::Waiting(pending) = rig.conversations.turn(&rig.id, "go", ann()).await.unwrap() else { panic!() };
+    assert!(matches!(pending[0].question, turnbuckle::event::Question::Elicitation { .. }), "{pending:?}");
+}
