@@ -66,17 +66,17 @@ fn value(option: &str, given: &str, hint: &str) -> Result<Value, Stopped> {
         given => given.as_bytes(),
     };
     if json.len() > LONGEST {
-        let problem = Problem::error(format!("the {option} is longer than 1 MiB, and was not taken"));
+        let problem = Problem::error(format!("`--{option}` is longer than 1 MiB, and was not taken"));
         return Err(Stopped::usage(problem.hint("put it into a file, and answer with its path")));
     }
     serde_json::from_slice(json)
-        .map_err(|error| Stopped::usage(Problem::error(format!("the {option} is not JSON: {error}")).hint(hint)))
+        .map_err(|error| Stopped::usage(Problem::error(format!("`--{option}` is not JSON: {error}")).hint(hint)))
 }
 
 /// One byte more than may be is enough to know.
 fn from_stdin(option: &str) -> Result<Vec<u8>, Stopped> {
     let (mut bytes, most) = (Vec::new(), u64::try_from(LONGEST + 1).unwrap_or(u64::MAX));
     let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
-    read.map_err(|error| Stopped::failed(Problem::error(format!("reading the {option} from stdin: {error}"))))?;
+    read.map_err(|error| Stopped::failed(Problem::error(format!("reading `--{option}` from stdin: {error}"))))?;
     Ok(bytes)
 }

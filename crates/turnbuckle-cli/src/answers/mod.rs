@@ -17,6 +17,7 @@ use turnbuckle::conversation::ResolveError;
 
 use crate::problem::{Problem, with_causes};
 use crate::run::{WHO_ACTS, how_to_find};
+use crate::show::quoted;
 
 /// An answer was not taken, and what to do about it. `options` lead to the same store.
 pub(crate) fn refusal(error: &ResolveError, id: &ConversationId, options: &str) -> Problem {
@@ -25,9 +26,10 @@ pub(crate) fn refusal(error: &ResolveError, id: &ConversationId, options: &str) 
         ResolveError::Unfit { .. } => "`turnbuckle answer --help` has the kinds of answers".to_owned(),
         ResolveError::NotFound { .. } => how_to_find(options),
         ResolveError::Forbidden { .. } => WHO_ACTS.to_owned(),
-        ResolveError::Changed { .. } => format!(
-            "nothing was written: `turnbuckle answer {id} CALL …{options}` records the answer for an agent that has it, \
-             and `resolve … --accept-changes` carries the turn on without"
+        ResolveError::Changed { call, .. } => format!(
+            "nothing was written: `turnbuckle answer {id} {}{options}` and the same answer records it for an agent that \
+             lacks nothing, and `--accept-changes` carries the turn on here without",
+            quoted(call.as_str())
         ),
         ResolveError::TooLong { .. } => "put it into a file, and answer with its path".to_owned(),
         ResolveError::Full { .. } => "nothing was answered: try again in a moment".to_owned(),

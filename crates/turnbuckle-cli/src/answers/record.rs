@@ -54,10 +54,8 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
         "another process has the conversation and takes the answer up".to_owned()
     } else if is_open {
         "others must approve it as well".to_owned()
-    } else if hints.leads_to_agent() {
-        format!("agent {agent} carries the turn on: {}", hints.finish())
     } else {
-        format!("agent {agent} carries the turn on, in the program that runs it")
+        hints.carried_on_by(&agent)
     };
     let by = desk.scope.by();
     output::say(&clean(&format!("recorded: call {} is {word} by {by}; {next}", name(call.as_str()))));

@@ -17,11 +17,11 @@ pub(crate) struct AnswerOptions {
     pub(crate) approve: bool,
     /// It may run with these arguments instead of those shown. They are checked like the model's own, and stand in the log
     /// as yours. A single - reads them from stdin
-    #[arg(long, value_name = "JSON", requires = "approve", conflicts_with = "always")]
+    #[arg(long, value_name = "JSON", requires = "approve", conflicts_with_all = ["always", "deny", "answer"])]
     pub(crate) arguments: Option<String>,
     /// And calls like this one may run from now on without being asked about. What that means is shown before it is
     /// stored; `turnbuckle approvals` lists and revokes it
-    #[arg(long, requires = "approve")]
+    #[arg(long, requires = "approve", conflicts_with_all = ["deny", "answer"])]
     pub(crate) always: bool,
     /// How long `--always` holds: 1h, 7d [default: 7d]
     #[arg(long, value_name = "TIME", requires = "always", value_parser = humantime::parse_duration)]

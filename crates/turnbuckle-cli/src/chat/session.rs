@@ -23,7 +23,7 @@ use crate::exit::Exit;
 use crate::logging;
 use crate::output::Output;
 use crate::problem::{Problem, with_causes};
-use crate::run::{Ready, ResolveHints, refused};
+use crate::run::{Ready, ResolveHints, for_others, refused};
 use crate::show::Tone;
 use crate::signals::{Heard, Second, Signals};
 
@@ -52,13 +52,14 @@ pub(super) async fn chat(
         queue: command_queue::spawn(conversations.clone(), id.clone(), ready.scope.clone()),
         view: View::new(output, ready.agent.tools().len()),
         projection: tail.snapshot.clone(),
-        hints: ResolveHints::new(id.clone(), ready.store.is_durable(), common),
+        hints: ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope),
         conversations,
         id,
         scope: ready.scope.clone(),
         tail,
         question: None,
         left: None,
+        shown: Vec::new(),
         answered: Vec::new(),
         interrupted: false,
         unwanted: 0,
@@ -87,6 +88,8 @@ struct Session {
     question: Option<Pending>,
     /// The open turn, whose agent has changed: the person is asked whether it is carried on.
     left: Option<LeftTurn>,
+    /// Open questions that others must answer and that were shown.
+    shown: Vec<CallId>,
     /// Calls whose answer is on its way.
     answered: Vec<CallId>,
     /// Whether Ctrl-C was the last thing that was pressed.
@@ -183,11 +186,28 @@ impl Session {
             self.view.draft.take_up();
             self.view.redraw();
         }
-        let open = self.projection.pending.values().find(|pending| !self.answered.contains(&pending.call));
-        let Some(pending) = open.filter(|_| self.leaving.is_none()).cloned() else { return };
+        let open = self.projection.pending.values().filter(|pending| !self.answered.contains(&pending.call));
+        let (mine, others): (Vec<_>, Vec<_>) =
+            open.cloned().partition(|pending| self.hints.who_else(pending).is_none());
+        self.show_to_watch(&others);
+        // Whether the turn goes on at all is asked first.
+        let may_ask = self.leaving.is_none() && self.left.is_none();
+        let Some(pending) = mine.into_iter().next().filter(|_| may_ask) else { return };
         question::shown(&pending).iter().for_each(|line| self.view.line(line));
         self.view.draft.set_aside();
         self.question = Some(pending);
+    }
+
+    /// Questions that others must answer are shown, once.
+    fn show_to_watch(&mut self, pending: &[Pending]) {
+        self.shown.retain(|call| pending.iter().any(|pending| pending.call == *call));
+        for pending in pending {
+            if let (Some(who), false) = (self.hints.who_else(pending), self.shown.contains(&pending.call)) {
+                question::shown(pending).iter().for_each(|line| self.view.line(line));
+                self.view.say("", Tone::Hook, &for_others(&who));
+                self.shown.push(pending.call.clone());
+            }
+        }
     }
 
     async fn told(&mut self, told: Option<FeedEvent>) {

@@ -17,7 +17,7 @@ use crate::Stopped;
 use crate::args::{Common, Show};
 use crate::chat::question;
 use crate::exit::Exit;
-use crate::run::ResolveHints;
+use crate::run::{ResolveHints, for_others};
 use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, clean, json_line, pending, terminal_width};
 use crate::without_agent::WithoutAgent;
 
@@ -146,14 +146,8 @@ impl Reading {
                 text += &self.line("", Tone::Plain, &shown.text);
             }
             let who_else = owner.as_ref().and_then(|owner| desk.who_else(AccessTo::new(id, owner), open));
-            text += &self.line(
-                "",
-                Tone::Plain,
-                &match who_else {
-                    Some(who) => format!("you may not answer it, but {who}"),
-                    None => self.hints.command(open),
-                },
-            );
+            let what_to_do = who_else.map_or_else(|| self.hints.command(open), |who| for_others(&who));
+            text += &self.line("", Tone::Plain, &what_to_do);
         }
         if self.open && text.is_empty() {
             text += &self.why_open(desk, begun, common).await?;
@@ -161,7 +155,12 @@ impl Reading {
         Ok(text)
     }
 
-    async fn why_open(&mut self, desk: &WithoutAgent, begun: Option<&Scratch>, common: &Common) -> Result<String, Stopped> {
+    async fn why_open(
+        &mut self,
+        desk: &WithoutAgent,
+        begun: Option<&Scratch>,
+        common: &Common,
+    ) -> Result<String, Stopped> {
         let (id, now) = (&self.hints.id.clone(), SystemClock::default().now());
         let listed = desk.store.list_with_errors().await.map_err(failed)?.conversations;
         let is_left = listed.iter().any(|one| one.id == *id && is_left(one, now));
@@ -170,14 +169,8 @@ impl Reading {
         }
         let why = LeftTurns::new(desk, common).why(id, begun).await.map_err(failed)?;
         let mut text = self.line("left", Tone::Hook, &format!("the turn is not over: {}", why.words()));
-        text += &self.line(
-            "",
-            Tone::Plain,
-            &match self.hints.leads_to_agent() {
-                true => format!("{} finishes it", self.hints.finish()),
-                false => "its agent carries it on, in the program that runs it".to_owned(),
-            },
-        );
+        let who = begun.map(|begun| self.hints.carried_on_by(&begun.agent));
+        text += &self.line("", Tone::Plain, &who.unwrap_or_else(|| format!("{} finishes it", self.hints.finish())));
         Ok(text)
     }
 

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use turnbuckle::ConversationId;
 use turnbuckle::conversation::LeftTurn;
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::Scratch;
+use turnbuckle::{Actor, ConversationId, Scope};
 
 use crate::args::Common;
 use crate::assemble::{agent_name, choose_model, holds_a_secret};
-use crate::show::quoted;
+use crate::show::{name, quoted};
 use crate::started_with::{StartedWith, project, with_absolute_path};
 use crate::without_agent::WithoutAgent;
 
@@ -30,14 +30,17 @@ pub(crate) struct ResolveHints {
     answers: &'static str,
     /// The folder that the turn works in, if it is not the current one.
     folder: Option<PathBuf>,
+    /// Who is acting.
+    actor: Actor,
 }
 
 impl ResolveHints {
     /// For a turn of this process.
-    pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
+    pub(crate) fn new(id: ConversationId, durable: bool, common: &Common, scope: &Scope) -> Self {
         let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
         let carry_on = format!("{options}{trust}");
-        Self { id, durable, options, carry_on, answers: "resolve", folder: None }
+        let actor = scope.actor().clone();
+        Self { id, durable, options, carry_on, answers: "resolve", folder: None, actor }
     }
 
     /// For a turn that any process may have begun, as it is recorded with the turn.
@@ -47,7 +50,7 @@ impl ResolveHints {
         desk: &WithoutAgent,
         begun: Option<&Scratch>,
     ) -> Self {
-        let hints = Self::new(id, true, common);
+        let hints = Self::new(id, true, common, &desk.scope);
         // A turn of an older version has recorded nothing.
         let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };
         let (recorded, now) = (StartedWith::from_words(&parts.started_with), StartedWith::of(common));
@@ -78,28 +81,33 @@ impl ResolveHints {
         self.line(&format!("run -c {}{}", self.id, self.carry_on))
     }
 
-    /// Whether it is known how the turn's agent is started.
-    pub(crate) fn leads_to_agent(&self) -> bool {
-        self.answers == "resolve"
+    /// Which agent carries the turn on, and how it is started, if that is known.
+    pub(crate) fn carried_on_by(&self, agent: &str) -> String {
+        match self.answers {
+            "resolve" => format!("agent {agent} carries the turn on: {}", self.finish()),
+            _ => format!("agent {agent} carries the turn on, in the program that runs it"),
+        }
     }
 
     /// The command that only records an answer. It can be given in any folder that leads to the store.
     pub(crate) fn record(&self, pending: &Pending) -> String {
-        let carry_on = self.options.clone();
-        Self { id: self.id.clone(), answers: "answer", carry_on, folder: None, options: self.options.clone(), ..*self }
-            .command(pending)
+        self.command_with(pending, "answer", &self.options, |words| format!("`turnbuckle {words}`"))
     }
 
     /// One command, with the other answers that are possible.
     pub(crate) fn command(&self, pending: &Pending) -> String {
+        self.command_with(pending, self.answers, &self.carry_on, |words| self.line(words))
+    }
+
+    fn command_with(&self, pending: &Pending, answers: &str, with: &str, line: impl Fn(&str) -> String) -> String {
         let (answer, instead) = match pending.question {
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
-        let Self { id, options, carry_on, answers, .. } = self;
+        let Self { id, options, .. } = self;
         let length = pending.call.as_str().len();
         if length > LONGEST_SHOWN {
-            let line = self.line(&format!("{answers} {id} CALL {answer}{carry_on}"));
+            let line = line(&format!("{answers} {id} CALL {answer}{with}"));
             return format!(
                 "{line} (or {instead}), where CALL is the id of the call: it has {length} bytes, and `turnbuckle show \
                  {id}{options} --json` prints it, as `call` of the `suspension`"
@@ -108,10 +116,15 @@ impl ResolveHints {
         // The id of a call is the model's, and a person pastes this into a shell.
         let call = quoted(pending.call.as_str());
         let line = match call.starts_with('-') {
-            true => self.line(&format!("{answers} {id} {answer}{carry_on} -- {call}")),
-            false => self.line(&format!("{answers} {id} {call} {answer}{carry_on}")),
+            true => line(&format!("{answers} {id} {answer}{with} -- {call}")),
+            false => line(&format!("{answers} {id} {call} {answer}{with}")),
         };
         format!("{line} (or {instead})")
+    }
+
+    /// Who could answer this, if its rule does not let the acting user.
+    pub(crate) fn who_else(&self, pending: &Pending) -> Option<String> {
+        pending.rule.as_ref().filter(|rule| !rule.permits(&self.actor)).map(|rule| rule.who())
     }
 
     /// What to do about questions that are open.
@@ -121,14 +134,22 @@ impl ResolveHints {
                     `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
                 .to_owned();
         }
-        let commands: Vec<String> = pending.iter().map(|pending| self.command(pending)).collect();
-        commands.join(", ")
+        let one = |pending: &Pending| match self.who_else(pending) {
+            Some(who) => format!("{} {}", name(pending.call.as_str()), for_others(&who)),
+            None => self.command(pending),
+        };
+        pending.iter().map(one).collect::<Vec<String>>().join(", ")
     }
 
     /// What to do about a turn that this agent does not carry on.
     pub(crate) fn after_left(&self, left: &LeftTurn) -> String {
         after_left(left, &self.id, &self.options)
     }
+}
+
+/// For someone who may not answer a call.
+pub(crate) fn for_others(who: &str) -> String {
+    format!("is for others to answer: {who}; `turnbuckle pending` shows it to them")
 }
 
 /// What to do about a turn that this agent does not carry on. `options` lead to its store.

@@ -26,7 +26,7 @@ use crate::problem::{Problem, with_causes};
 use crate::started_with::project;
 use crate::store::StoreName;
 pub(crate) use cancel::cancel;
-pub(crate) use hints::{ResolveHints, after_left};
+pub(crate) use hints::{ResolveHints, after_left, for_others};
 pub(crate) use resolve::resolve;
 pub(crate) use watch::{DisplayOptions, Expected, Watch};
 

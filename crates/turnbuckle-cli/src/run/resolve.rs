@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use turnbuckle::conversation::{LeftTurn, ResolveError, SendError};
 use turnbuckle::event::{EventKind, Resolved};
+use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnStatus};
 
+use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
 use super::{Ready, named};
 use crate::Stopped;
@@ -13,9 +15,11 @@ use crate::answers::{GivenAnswer, NewStanding, refusal};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
+use crate::inspect::failed;
 use crate::problem::{Problem, with_causes};
-use crate::show::name;
+use crate::show::{clean, name};
 use crate::store::MADE_BY_RUN;
+use crate::without_agent::WithoutAgent;
 
 /// How long the process that has the conversation is given to take an answer up: it looks every second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,7 +55,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
         }
     };
     if let Some(left) = handle.left().cloned() {
-        return Ok(watch.recorded(&left).await);
+        return watch.recorded(&left, common).await;
     }
     if handle.is_remote() {
         return Ok(watch.hand_over(&call, decision).await);
@@ -119,10 +123,13 @@ impl Watch {
     }
 
     /// The answer is recorded, and another agent must carry the turn on.
-    async fn recorded(self, left: &LeftTurn) -> Exit {
-        let hint = self.hints.after_left(left);
-        self.output.err(format!("recorded: {left}\nhint: {hint}\n"));
-        self.finish(Exit::Completed).await
+    async fn recorded(self, left: &LeftTurn, common: &Common) -> Result<Exit, Stopped> {
+        let desk = WithoutAgent::read_only(common)?;
+        let begun = desk.store.scratch(&self.id).await.map_err(failed)?;
+        let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref());
+        let next = hints.carried_on_by(&left.agent);
+        self.output.err(clean(&format!("recorded: the answer of {}; {next}", self.scope.by())) + "\n");
+        Ok(self.finish(Exit::Completed).await)
     }
 }
 

@@ -97,7 +97,7 @@ impl Watch {
             .await
             .map_err(|error| refused(error, common))?;
         view.knows(&tail.snapshot.events);
-        let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common);
+        let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope);
         let (lost, resting, moved, ended) = (false, false, false, false);
         let scope = ready.scope.clone();
         Ok(Self { conversations, id, scope, output, view, tail, signals, lost, resting, moved, hints, ended })
