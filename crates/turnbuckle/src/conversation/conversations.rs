@@ -797,7 +797,11 @@ impl Conversations {
             return Ok(conversation);
         }
         conversation.show_log(&self.runtime).await?;
-        let rule = conversation.feed.pending(call).and_then(|pending| pending.rule);
+        // Who was asked and is late is told that, also if they know of the conversation only by this question.
+        let rule = match conversation.feed.pending(call) {
+            Some(pending) => pending.rule,
+            None => rule_of_last_question(&conversation.feed.snapshot().events, call),
+        };
         match self.may_answer(id, &owner, rule.as_deref(), scope.actor()) {
             true => Ok(conversation),
             false => {
@@ -839,6 +843,14 @@ enum AfterAnswer {
 
 type Accepted = oneshot::Receiver<Result<(), SendError>>;
 type Status = oneshot::Receiver<Result<TurnStatus, TurnError>>;
+
+/// Who could answer what was asked last under this id, if the log that is shown has it.
+fn rule_of_last_question(log: &[Arc<Event>], call: &CallId) -> Option<Arc<AnswerRule>> {
+    log.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Suspension { call: of, rule, .. } if of == call => Some(rule.clone()),
+        _ => None,
+    })?
+}
 
 /// Whether an approval by this author would still count, next to those that were given and the answers in the inbox.
 fn takes_approval(pending: &Pending, stored: &[InboxItem], by: &Author) -> bool {

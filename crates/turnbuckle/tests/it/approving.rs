@@ -402,3 +402,18 @@ async fn a_rule_for_all_tools_does_not_ask_whether_a_person_may_be_asked() {
     let TurnStatus::Waiting(pending) = rig.conversations.turn(&rig.id, "go", ann()).await.unwrap() else { panic!() };
     assert!(matches!(pending[0].question, turnbuckle::event::Question::Elicitation { .. }), "{pending:?}");
 }
+
+#[tokio::test]
+async fn someone_who_may_answer_and_comes_too_late_is_told_that() {
+    let paid = Paid::default();
+    let (store, clock, _gone) = waiting(&paid, rule(&["manager"], false, 1)).await;
+    // A process that knows nothing but what is stored.
+    let desk = Conversations::without_agent(store).clock(Arc::new(clock)).ids(Arc::new(SystemIds::default())).build();
+    let (id, call) = ("c_1".into(), "c1".into());
+    let answer = |scope| desk.answer(&id, &call, Answer::Approve, None, scope);
+    answer(user("mia", "manager")).await.unwrap();
+    let late = answer(user("max", "manager")).await;
+    assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
+    let stranger = answer(user("bob", "")).await;
+    assert!(matches!(stranger, Err(ResolveError::NotFound { .. })), "{stranger:?}");
+}
