@@ -7,30 +7,29 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::builder::ConversationsBuilder;
-use super::error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
+use super::error::{Cancelled, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 use super::inline::Inline;
 use super::input::{UserInput, WhileBusy};
 use super::order::{CancelOrder, MessageOrder, Order};
 use super::outbox;
-use super::read_back::{open_turn, pending_of};
+use super::pending::rule_of_last_question;
+use super::read_back::open_turn;
 use super::runtime::Runtime;
 use super::shared::{Conversation, Submitted};
 use super::waiters::Storing;
 use crate::BoxFuture;
-use crate::access::{AccessTo, Action, AnswerRule, may_store_answer};
+use crate::access::{AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
-use crate::feed::projection::{Pending, Projection};
+use crate::feed::projection::Projection;
 use crate::feed::{Delivery, Level, LiveEvent, Subscription};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
-use crate::scope::{Actor, Author, Scope};
-use crate::store::{
-    Answer, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError,
-};
+use crate::scope::{Actor, Scope};
+use crate::store::{Answer, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
 use crate::stores::MemoryStore;
 use crate::turn::{
     AbortCause, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, OnChangedAgent, RecordedAnswer, TurnContext,
@@ -507,36 +506,6 @@ impl Conversations {
         Ok(listed)
     }
 
-    /// Calls of any agent in the store that wait for an answer which the actor may still give, the oldest question first.
-    /// What has lapsed, has an answer in the inbox, or was approved by the actor already is left out.
-    pub async fn pending(&self, scope: Scope) -> Result<Vec<PendingCall>, StoreError> {
-        let (mut calls, now) = (Vec::new(), self.runtime.services.clock.now());
-        for one in self.store().list().await? {
-            // A turn that runs may wait for one call while it works on another.
-            if one.id.is_sub_agent() || one.status == ConversationStatus::Idle {
-                continue;
-            }
-            let open = pending_of(self.store(), &one.id).await?;
-            let mine = |pending: &Pending| {
-                pending.expires > now && self.may_answer(&one.id, &one.owner, pending.rule.as_deref(), scope.actor())
-            };
-            let mut open: Vec<_> = open.into_iter().filter(|(_, pending)| mine(pending)).collect();
-            if open.is_empty() {
-                continue;
-            }
-            let stored = self.store().inbox(&one.id, InboxFilter::Control).await?;
-            open.retain(|(_, pending)| takes_approval(pending, &stored, &scope.by()));
-            // Without one, the turn ended meanwhile.
-            let Some(scratch) = self.store().scratch(&one.id).await? else { continue };
-            for (asked, pending) in open {
-                let (conversation, agent) = (one.id.clone(), scratch.agent.clone());
-                calls.push(PendingCall { conversation, agent, requester: scratch.actor.author(), asked, pending });
-            }
-        }
-        calls.sort_by_key(|call| call.asked);
-        Ok(calls)
-    }
-
     /// The whole log, oldest first.
     pub async fn log(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Event>>, SendError> {
         self.check(id, &scope, Action::Read).await?;
@@ -708,7 +677,7 @@ impl Conversations {
 
     // Access.
 
-    fn store(&self) -> &dyn Store {
+    pub(super) fn store(&self) -> &dyn Store {
         &*self.runtime.services.store
     }
 
@@ -817,7 +786,13 @@ impl Conversations {
         }
     }
 
-    fn may_answer(&self, id: &ConversationId, owner: &Actor, rule: Option<&AnswerRule>, actor: &Actor) -> bool {
+    pub(super) fn may_answer(
+        &self,
+        id: &ConversationId,
+        owner: &Actor,
+        rule: Option<&AnswerRule>,
+        actor: &Actor,
+    ) -> bool {
         match rule {
             Some(rule) => rule.permits(actor),
             None if *actor == Actor::System => false,
@@ -846,27 +821,6 @@ enum AfterAnswer {
 
 type Accepted = oneshot::Receiver<Result<(), SendError>>;
 type Status = oneshot::Receiver<Result<TurnStatus, TurnError>>;
-
-/// Who could answer what was asked last under this id, if the log that is shown has it.
-fn rule_of_last_question(log: &[Arc<Event>], call: &CallId) -> Option<Arc<AnswerRule>> {
-    log.iter().rev().find_map(|event| match &event.kind {
-        EventKind::Suspension { call: of, rule, .. } if of == call => Some(rule.clone()),
-        _ => None,
-    })?
-}
-
-/// Whether an approval by this author would still count, next to those that were given and the answers in the inbox.
-fn takes_approval(pending: &Pending, stored: &[InboxItem], by: &Author) -> bool {
-    let answers = stored.iter().filter_map(|item| match &item.kind {
-        InboxKind::Answer { call, answer, .. } if *call == pending.call => {
-            Some((item.from.author(), *answer == Answer::Approve))
-        }
-        _ => None,
-    });
-    let waiting: Vec<_> = answers.collect();
-    let has_approved = pending.approvals.contains(by);
-    !has_approved && may_store_answer(pending.rule.as_deref(), &pending.approvals, &waiting, (by, true))
-}
 
 /// Refuses an answer that is too long to be kept.
 fn check_size(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {
