@@ -1,9 +1,13 @@
 //! What can be asked for. The help is the first documentation people read, so it teaches.
 
+mod answers;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use turnbuckle_models::without_password;
+
+pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
 
 use crate::show::quoted;
 
@@ -20,6 +24,7 @@ Examples:
   turnbuckle run -c fix \"write a.txt\"    go on with a conversation; exit code 4:
                                          call c1 waits for approval
   turnbuckle resolve fix c1 --approve    tomorrow, from another terminal
+  turnbuckle pending                     what waits for you, in all conversations
   turnbuckle show fix                    what happened; also list and trace
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
@@ -39,7 +44,7 @@ it says block).
 
 Exit codes:
     0  completed
-    1  failed, busy, not found, or the store could not be used
+    1  failed, busy, stale, forbidden, not found, or the store could not be used
     2  bad usage, configuration, or an empty message; check: it would fail
     3  a hook halted the turn or rejected every reply
     4  waiting: someone must approve or answer first
@@ -78,6 +83,9 @@ pub(crate) struct Common {
     /// TURNBUCKLE_LOG_FILE names a file to write to instead
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
+    /// Whether `--trust-hooks` was given, of the commands that take it.
+    #[arg(skip)]
+    pub(crate) trust_hooks: bool,
 }
 
 impl Common {
@@ -106,6 +114,12 @@ pub(crate) enum Command {
     Run(Run),
     /// Answer a call that waits, and carry its turn on
     Resolve(Resolve),
+    /// Only record the answer to a call that waits; its agent carries the turn on
+    Answer(Answer),
+    /// The calls that wait for you, in all conversations
+    Pending(Pending),
+    /// Standing approvals: what runs without being asked about
+    Approvals(Approvals),
     /// End the turn that is open, here or in the process that has it
     Cancel(Cancel),
     /// The conversations that are kept, the newest first
@@ -133,6 +147,8 @@ pub(crate) struct Chat {
     /// Go on with this conversation; made if there is none [default: a new one]
     #[arg(short = 'c', value_name = "ID")]
     pub(crate) conversation: Option<String>,
+    #[command(flatten)]
+    pub(crate) carry_on: CarryOn,
 }
 
 /// Options of `run`.
@@ -160,30 +176,8 @@ pub(crate) struct Run {
     /// Run command hooks of a project file without asking; this version never asks, so it changes nothing yet
     #[arg(long)]
     pub(crate) trust_hooks: bool,
-}
-
-/// Options of `resolve`.
-#[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("answers").required(true), after_help = RESOLVE_HELP)]
-pub(crate) struct Resolve {
-    /// The conversation
-    pub(crate) id: String,
-    /// The call that waits, as `run` and `show` name it
-    pub(crate) call: String,
-    /// It may run; of a paused turn: it may end
-    #[arg(long, group = "answers")]
-    pub(crate) approve: bool,
-    /// It may not, and why: the model reads the reason
-    #[arg(long, value_name = "REASON", num_args = 0..=1, group = "answers")]
-    #[allow(clippy::option_option, reason = "given, and given with a reason")]
-    pub(crate) deny: Option<Option<String>>,
-    /// The answer to a question, or the result of a client's call; a text needs its quotes: '"blue"'. A single - reads it
-    /// from stdin; 1 MiB at most
-    #[arg(long, value_name = "JSON", group = "answers")]
-    pub(crate) answer: Option<String>,
-    /// Print every event from here on, one JSON object a line, and nothing else on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) carry_on: CarryOn,
 }
 
 /// Options of `cancel`.
@@ -197,7 +191,7 @@ pub(crate) struct Cancel {
 /// Options of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
-    /// One JSON object a line: id, opened, written, state, seq, message
+    /// One JSON object a line: id, opened, written, state, seq, message; agent, left, left_reason and jobs where there are any
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -266,8 +260,10 @@ Look at the turnbuckle.toml of a folder that is not yours (`turnbuckle check` li
 A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
 later, from any process. `approve = []` in [tools] asks for none.
 
-With -c, a turn that a crash left open is finished first. A conversation whose turn waits, or that another process carries
-on, is busy: exit code 1, and the hint says what to do.";
+With -c, a turn that a crash left open, or whose question was answered meanwhile, is finished first. A conversation
+whose turn waits, or that another process carries on, is busy: exit code 1, and the hint says what to do. A turn is
+finished by its own agent only: with another name it stays as it is, and with tools or blocking hooks missing since it
+began it needs --accept-changes.";
 
 const CHAT_HELP: &str = "\
 A line is a message. While a turn runs you can type the next one: it is queued. What the turn asks is answered in place:
@@ -278,16 +274,6 @@ y approves, n refuses, and any other text refuses with that reason, which the mo
 
 As long as it runs it also takes up what nobody else does in the same store: turns that a crash left, answers that
 expired, background hooks. From a pipe it reads line by line and ends with the input, with the exit code of the last turn.";
-
-const RESOLVE_HELP: &str = "\
-`turnbuckle show ID` says which calls wait, and the command for each.
-  turnbuckle resolve fix c1 --approve
-  turnbuckle resolve fix c1 --deny \"not on a Friday\"
-  turnbuckle resolve fix c2 --answer '\"blue\"'
-
-The answer is written first; then the turn goes on here, and the exit code is that of `run`. If another process has the
-conversation, the answer is handed over to it: exit code 0 once the log has it, 1 if a cancellation or another answer
-came first. A call that was answered before, or that nobody answered in time, is stale: exit code 1.";
 
 const CANCEL_HELP: &str = "\
 Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in another process is cancelled there: it is

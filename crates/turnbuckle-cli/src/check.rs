@@ -1,5 +1,6 @@
 //! `turnbuckle check`: judges the configuration. Nothing of it is run.
 
+mod access;
 mod shell;
 
 use std::fmt::Write as _;
@@ -287,6 +288,7 @@ fn summary(prepared: &Prepared) -> String {
     }
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
     let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
+    text += &access::lines(&prepared.config.access.rules());
     for point in Point::ALL {
         let at = agent.hooks().iter().enumerate().filter(|(_, hook)| hook.points().contains(point));
         let configured = prepared.config.hooks.len();

@@ -1,9 +1,10 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
 //! Read in this order: `args` are the command-line arguments, `config` reads the files, `assemble` builds an agent from both,
-//! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, and `inspect`
-//! prints stored conversations. `demo` is a turn that explains the project.
+//! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, `answers` takes
+//! the answers of people, and `inspect` prints stored conversations. `demo` is a turn that explains the project.
 
+mod answers;
 mod args;
 mod assemble;
 mod catalogue;
@@ -24,7 +25,9 @@ mod read_file;
 mod run;
 mod show;
 mod signals;
+mod started_with;
 mod store;
+mod without_agent;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,6 +83,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Chat(chat)) => drive(chat::chat(chat, &args.common)),
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
         Some(Command::Resolve(resolve)) => drive(run::resolve(resolve, &args.common)),
+        Some(Command::Answer(answer)) => drive(answers::answer(answer, &args.common)),
+        Some(Command::Pending(pending)) => drive(answers::pending(pending, &args.common)),
+        Some(Command::Approvals(approvals)) => drive(answers::approvals(approvals, &args.common)),
         Some(Command::Cancel(cancel)) => drive(run::cancel(cancel, &args.common)),
         Some(Command::List(list)) => drive(inspect::list(list, &args.common)),
         Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),

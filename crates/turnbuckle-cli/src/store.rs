@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::stores::MemoryStore;
-use turnbuckle::{Agent, Conversations, Scope};
+use turnbuckle::{Agent, Conversations};
 use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
 use crate::args::Common;
-use crate::config::{self, Config};
-use crate::exit::Exit;
+use crate::config::Config;
 use crate::logging::CLI;
 use crate::problem::{Problem, with_causes};
 
@@ -98,7 +97,7 @@ impl StoreName {
     }
 
     /// To look at what is kept in it; nothing is written.
-    fn open_read_only(&self) -> Result<SqliteStore, Stopped> {
+    pub(crate) fn open_read_only(&self) -> Result<SqliteStore, Stopped> {
         self.opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?), "read only")
     }
 
@@ -130,21 +129,6 @@ impl std::fmt::Display for StoreName {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-        }
-    }
-}
-
-/// The chosen store for those who only look, and who they are: of the configuration nothing else matters, but it must be
-/// readable.
-pub(crate) fn open_read_only(common: &Common) -> Result<(SqliteStore, Scope), Stopped> {
-    let config::Loaded { config, mut problems, .. } = config::load(common.config.as_deref());
-    problems.retain(Problem::is_error);
-    match StoreName::choose(common, &config) {
-        Ok(name) if problems.is_empty() => Ok((name.open_read_only()?, config.scope.scope())),
-        Ok(_) => Err(Stopped { problems, exit: Exit::Usage }),
-        Err(problem) => {
-            problems.push(problem);
-            Err(Stopped { problems, exit: Exit::Usage })
         }
     }
 }

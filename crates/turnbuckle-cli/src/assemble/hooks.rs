@@ -3,10 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use turnbuckle::hook::{HookEntry, HookExt};
 use turnbuckle::hooks::retry::RetryOptions;
 use turnbuckle::hooks::{ConfigHook as _, Retry};
 use turnbuckle::tool::Tool;
+use turnbuckle_models::without_password;
 use wildmatch::WildMatch;
 
 use crate::config::{Config, HookPart, HookSettings};
@@ -14,8 +16,27 @@ use crate::config::{Config, HookPart, HookSettings};
 /// In order, each with its settings.
 pub(super) fn entries(parts: &mut [HookPart]) -> Vec<HookEntry> {
     let names = names(parts);
-    let make = |(part, name): (&mut HookPart, String)| Some(with(part.maker.take()?.make(name), &part.settings));
+    let make = |(part, name): (&mut HookPart, String)| {
+        let entry = part.maker.take()?.make(name).configured(part.used.name, &written(part));
+        Some(with(entry, &part.settings))
+    };
     parts.iter_mut().zip(names).filter_map(make).collect()
+}
+
+/// The options of a hook as they stand in the file. A password in an address is left out: what is recorded with a turn must
+/// not depend on it.
+fn written(part: &HookPart) -> Value {
+    fn without_passwords(value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(without_password(text).into_owned()),
+            Value::Array(items) => items.iter().map(without_passwords).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(key, value)| (key.clone(), without_passwords(value))).collect()
+            }
+            other => other.clone(),
+        }
+    }
+    part.options.iter().map(|(name, found)| (name.clone(), without_passwords(&found.value))).collect()
 }
 
 /// The `retry` hook that is added behind those of `[[hooks]]`, unless one of them is a `retry` or `[agent]` says
@@ -28,7 +49,7 @@ pub(super) fn default_retry(config: &Config) -> Option<HookEntry> {
     let taken = names(&config.hooks);
     let numbered = (2..).map(|number| format!("{}-{number}", Retry::NAME));
     let name = std::iter::once(Retry::NAME.to_owned()).chain(numbered).find(|name| !taken.contains(name))?;
-    Some(Retry::new(RetryOptions::default()).ok()?.entry(name))
+    Some(Retry::new(RetryOptions::default()).ok()?.entry(name).configured(Retry::NAME, &json!({})))
 }
 
 /// A hook without a name is called after its `use`; of several the later ones are numbered, from 2 on, past the names that

@@ -1,5 +1,6 @@
 //! From configuration and options to an agent, or to everything that stands in the way.
 
+mod access;
 mod blame;
 mod hooks;
 mod tools;
@@ -16,6 +17,7 @@ use crate::config::{self, Config, Found, Loaded};
 use crate::logging::CLI;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
+use crate::started_with::StartedWith;
 use crate::store::StoreName;
 
 /// The default name of the agent.
@@ -60,7 +62,7 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         hooks: Vec::new(),
         config,
     };
-    prepared.assemble(model);
+    prepared.assemble(model, &StartedWith::of(common));
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
     prepared.log(chosen.by);
     prepared
@@ -81,14 +83,15 @@ impl Prepared {
     }
 
     /// Without a model everything else is still judged: a person wants all mistakes at once.
-    fn assemble(&mut self, model: Option<SharedModel>) {
+    fn assemble(&mut self, model: Option<SharedModel>, started_with: &StartedWith) {
         let stand_in = || ModelName::Demo.open(Path::new(""));
         let Some(model) = model.or_else(|| stand_in().ok()) else { return };
         let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
         self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
         self.hooks.extend(hooks::default_retry(&self.config));
-        match build(&self.config, &self.store, &self.hooks, (&self.model, &model), &mut self.problems) {
+        let chosen = (self.model.as_str(), &model);
+        match build(&self.config, &self.store, &self.hooks, chosen, started_with, &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
                 self.agent = (!self.has_errors()).then_some(agent);
@@ -103,12 +106,14 @@ fn build(
     store: &StoreName,
     hooks: &[HookEntry],
     (chosen, model): (&str, &SharedModel),
+    started_with: &StartedWith,
     problems: &mut Vec<Problem>,
 ) -> Result<(Agent, Vec<String>), Option<Problem>> {
     let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
     let offer = tools::offer(config, &folder, store, problems).ok_or(None)?;
-    let name = config.agent.name.as_ref().map_or(NAME, |found| &found.value);
-    let mut builder = Agent::builder(name, model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
+    let mut builder =
+        Agent::builder(agent_name(config), model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
+    builder = builder.started_with(started_with.words());
     if !holds_a_secret(chosen) {
         builder = builder.model_choice(chosen);
     }
@@ -131,7 +136,19 @@ fn build(
         builder = builder.tool(SubAgent::new(agent, description(described)));
     }
     let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
-    Ok((agent, offer.approve))
+    problems.extend(access::problems(&config.access, &agent));
+    let mut gated = offer.approve;
+    for tool in access::gated(&config.access, &agent) {
+        if !gated.contains(&tool) {
+            gated.push(tool);
+        }
+    }
+    Ok((agent, gated))
+}
+
+/// The name of the agent.
+pub(crate) fn agent_name(config: &Config) -> &str {
+    config.agent.name.as_ref().map_or(NAME, |found| &found.value)
 }
 
 fn with_all(builder: AgentBuilder, hooks: Vec<HookEntry>) -> AgentBuilder {

@@ -12,7 +12,7 @@ use crate::config::{Config, nearest};
 use crate::problem::Problem;
 use crate::store::StoreName;
 
-const ASK_HUMAN: &str = "ask_human";
+pub(super) const ASK_HUMAN: &str = "ask_human";
 
 /// What an agent is given.
 pub(super) struct Offer {

@@ -2,7 +2,7 @@
 //! store.
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use turnbuckle::conversation::{SendError, TurnHandle, WhileBusy};
+use turnbuckle::conversation::{LeftTurn, ResolveError, SendError, TurnHandle, WhileBusy};
 use turnbuckle::message::Text;
 use turnbuckle::store::{Answer, StoreError};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
@@ -21,6 +21,8 @@ pub(super) enum Command {
     Answer { call: CallId, answer: Answer, digest: Option<Text> },
     /// Finish a turn that a crash left open.
     Resume,
+    /// Insist that a turn whose agent has changed is carried on, and carry it on.
+    AcceptChanges,
     /// Cancel the turn that is open.
     Cancel,
 }
@@ -31,6 +33,7 @@ impl Command {
             Self::Send(_) => "send",
             Self::Answer { .. } => "answer",
             Self::Resume => "resume",
+            Self::AcceptChanges => "accept changes",
             Self::Cancel => "cancel",
         }
     }
@@ -42,8 +45,14 @@ pub(super) enum CommandOutcome {
     NotSent(Problem),
     /// The answer to this call was refused.
     NotAnswered(CallId, Problem),
+    /// The answer to this call was refused because the agent has changed; the person can insist and answer again.
+    NotAnsweredNow(CallId, LeftTurn),
     /// Another process owns the conversation, and carries the command out.
     Remote,
+    /// The open turn is not carried on here.
+    Left(LeftTurn),
+    /// The answer is recorded, and another agent must carry the turn on.
+    Recorded(LeftTurn),
     /// Any other command failed.
     Failed(Problem),
 }
@@ -87,18 +96,33 @@ async fn carry_out(
         },
         Command::Answer { call, answer, digest } => {
             match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
-                Ok(handle) => remote(&handle),
+                Ok(handle) => match handle.left() {
+                    Some(left) => Some(CommandOutcome::Recorded(left.clone())),
+                    None => remote(&handle),
+                },
+                Err(ResolveError::Changed { left, .. }) => Some(CommandOutcome::NotAnsweredNow(call, left)),
                 Err(error) => Some(CommandOutcome::NotAnswered(call, Problem::error(error.to_string()))),
             }
         }
-        Command::Resume => match conversations.resume(id, scope.clone()).await {
-            Ok(_) | Err(SendError::NotFound { .. }) => None,
-            Err(SendError::Store(StoreError::InUse { .. })) => Some(CommandOutcome::Remote),
+        Command::Resume => resume(conversations, id, scope).await,
+        Command::AcceptChanges => match conversations.accept_changes(id, scope.clone()).await {
+            Ok(_) => resume(conversations, id, scope).await,
+            Err(SendError::NotFound { .. }) => None,
+            Err(SendError::Left { left, .. }) => Some(CommandOutcome::Left(left)),
             Err(error) => Some(CommandOutcome::Failed(problem(error))),
         },
         Command::Cancel => match conversations.cancel(id, scope.clone()).await {
             Ok(_) => None,
             Err(error) => Some(CommandOutcome::Failed(problem(error))),
         },
+    }
+}
+
+async fn resume(conversations: &Conversations, id: &ConversationId, scope: &Scope) -> Option<CommandOutcome> {
+    match conversations.resume(id, scope.clone()).await {
+        Ok(_) | Err(SendError::NotFound { .. }) => None,
+        Err(SendError::Store(StoreError::InUse { .. })) => Some(CommandOutcome::Remote),
+        Err(SendError::Left { left, .. }) => Some(CommandOutcome::Left(left)),
+        Err(error) => Some(CommandOutcome::Failed(Problem::error(with_causes(&error)))),
     }
 }

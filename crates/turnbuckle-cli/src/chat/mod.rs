@@ -16,17 +16,19 @@ mod view;
 
 use std::io::{self, IsTerminal as _};
 
-use turnbuckle::ConversationId;
-use turnbuckle::conversation::ConversationsBuilder;
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::scope::PermissionMode;
+use turnbuckle::{ConversationId, Conversations, Scope};
 
 use crate::Stopped;
-use crate::args::{Chat, Common};
+use crate::args::{CarryOn, Chat, Common};
 use crate::assemble::prepare;
 use crate::demo::{self, Played};
 use crate::exit::Exit;
+use crate::inspect::left_turns;
+use crate::logging::CLI;
 use crate::problem::Problem;
-use crate::run::{Ready, conversation};
+use crate::run::{Ready, ResolveHints, conversation};
 use crate::signals::Heard;
 
 /// Chat with nothing but the program's name: the demo model opens with its story, and without a terminal there is only
@@ -51,7 +53,7 @@ pub(crate) async fn open(common: &Common) -> Result<Exit, Stopped> {
             return Ok(Exit::Cancelled);
         }
     }
-    in_terminal(&ready, conversation(None)?, common).await
+    in_terminal(&ready, conversation(None)?, CarryOn::default(), common).await
 }
 
 /// Chat in the given conversation, or a new one.
@@ -59,8 +61,8 @@ pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
     let ready = Ready::of(prepare(common))?;
     match is_watched() {
-        true => in_terminal(&ready, id, common).await,
-        false => piped::chat(&ready, id, common).await,
+        true => in_terminal(&ready, id, args.carry_on, common).await,
+        false => piped::chat(&ready, id, args.carry_on, common).await,
     }
 }
 
@@ -69,13 +71,35 @@ fn is_watched() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-async fn in_terminal(ready: &Ready, id: ConversationId, common: &Common) -> Result<Exit, Stopped> {
-    let builder = conversations(ready)?.permission_mode(PermissionMode::Interactive);
-    session::chat(builder.build(), id, ready, common).await
+async fn in_terminal(ready: &Ready, id: ConversationId, carry_on: CarryOn, common: &Common) -> Result<Exit, Stopped> {
+    let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive);
+    session::chat(builder.build(), id, ready, carry_on, common).await
 }
 
-fn conversations(ready: &Ready) -> Result<ConversationsBuilder, Stopped> {
-    ready.store.conversations(ready.agent.clone())
+/// Turns of other conversations in the store that this agent does not carry on, for an operator to know.
+async fn left_elsewhere(
+    conversations: &Conversations,
+    id: &ConversationId,
+    scope: &Scope,
+    hints: &ResolveHints,
+) -> Option<String> {
+    let left = match left_turns(conversations, scope, SystemClock::default().now()).await {
+        Ok(left) => left,
+        Err(error) => {
+            // The chat itself meets the same trouble, and tells of it.
+            tracing::warn!(target: CLI, %error, "turns that are left could not be looked for");
+            return None;
+        }
+    };
+    for (id, left) in &left {
+        tracing::warn!(target: CLI, conversation = %id, turn = %left.turn, %left, "a turn is left");
+    }
+    let others: Vec<&str> = left.iter().filter(|(other, _)| other != id).map(|(other, _)| other.as_str()).collect();
+    let (first, more) = (others.iter().take(3).copied().collect::<Vec<_>>().join(", "), others.len().saturating_sub(3));
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let options = &hints.options;
+    let text = format!("turns that this agent does not carry on: {first}{more}; `turnbuckle list{options}` says why");
+    (!others.is_empty()).then_some(text)
 }
 
 /// What a typed line is.

@@ -7,9 +7,9 @@ use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::projection::Pending;
 use turnbuckle::{ConversationId, Outcome, TurnStatus};
 
-use super::{HELP, Input, conversations, question};
+use super::{HELP, Input, left_elsewhere, question};
 use crate::Stopped;
-use crate::args::Common;
+use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
@@ -18,9 +18,18 @@ use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
 const LONGEST: u64 = 1 << 20;
 
 /// The exit code is that of the last turn, and a failure if a line was refused.
-pub(super) async fn chat(ready: &Ready, id: ConversationId, common: &Common) -> Result<Exit, Stopped> {
-    let watch =
-        Watch::begin(conversations(ready)?, id, DisplayOptions::default(), ready, common, Expected::MaybeNew).await?;
+pub(super) async fn chat(
+    ready: &Ready,
+    id: ConversationId,
+    carry_on: CarryOn,
+    common: &Common,
+) -> Result<Exit, Stopped> {
+    let display = DisplayOptions::default();
+    let watch = Watch::begin(ready.conversations()?, id, display, ready, common, Expected::MaybeNew).await?;
+    watch.accept_changes(carry_on, common).await?;
+    if let Some(text) = left_elsewhere(&watch.conversations, &watch.id, &watch.scope, &watch.hints).await {
+        watch.output.err(format!("note: {text}\n"));
+    }
     let conversations = watch.conversations.clone();
     // It ends with the program. Store errors are not reported here: the turns report them.
     tokio::spawn(async move { conversations.run_maintenance().await });

@@ -18,11 +18,15 @@ pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
     let mut line = |label, tone, text: &str| lines.push(Line { label, tone, text: clean(text) });
     let call = name(pending.call.as_str());
     match &pending.question {
-        Question::Approval { tool: Some(tool), arguments, why, .. } => {
-            line("ask", Tone::Hook, &format!("may {} run? (call {call})", name(tool)));
+        Question::Approval { tool: Some(tool), arguments, why, again, .. } => {
+            let once_more = if *again { " once more" } else { "" };
+            line("ask", Tone::Hook, &format!("may {} run{once_more}? (call {call})", name(tool)));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
             if let Some(why) = why {
                 line("", Tone::Hook, &format!("why: {why}"));
+            }
+            if *again {
+                line("", Tone::Hook, "careful: it was started before, and may have happened already");
             }
         }
         Question::Approval { tool: None, arguments, why, .. } => {
@@ -46,6 +50,21 @@ pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
             line("ask", Tone::Hook, &format!("may the turn end? Hook {hook} wants a person to look: {reason}"));
         }
         _ => line("ask", Tone::Hook, &format!("call {call} waits for an answer")),
+    }
+    if let Some(rule) = &pending.rule {
+        if rule.second_look {
+            line(
+                "",
+                Tone::Hook,
+                "a second look: these are the arguments that would run now, and nothing changes them again",
+            );
+        }
+        if rule.n > 1 {
+            let given: Vec<String> = pending.approvals.iter().map(ToString::to_string).collect();
+            let given =
+                if given.is_empty() { "none so far".to_owned() } else { format!("so far by {}", given.join(", ")) };
+            line("", Tone::Hook, &format!("{} approvals are needed, {given}", rule.n));
+        }
     }
     lines
 }
@@ -95,14 +114,24 @@ pub(super) fn answer(question: &Question, line: &str) -> Result<Answer, &'static
             Err("y approves, n refuses, any other text is the reason")
         }
         (_, "") => Err("an answer says something"),
-        (Question::Approval { .. } | Question::Pause { .. }, "y" | "Y" | "yes" | "Yes") => Ok(Answer::Approve),
+        (Question::Approval { .. } | Question::Pause { .. }, line) if is_yes(line) => Ok(Answer::Approve),
         (Question::Elicitation { .. }, text) if !wants_json => Ok(Answer::Result(Value::String(text.to_owned()))),
-        (_, "n" | "N" | "no" | "No") => Ok(Answer::Deny(None)),
+        (_, line) if is_no(line) => Ok(Answer::Deny(None)),
         (Question::Approval { .. } | Question::Pause { .. }, reason) => Ok(Answer::Deny(Some(reason.into()))),
         (_, json) => serde_json::from_str(json)
             .map(Answer::Result)
             .map_err(|_| "that is not JSON: a text needs its quotes, \"blue\"; n refuses"),
     }
+}
+
+/// A plain yes, however it is written.
+pub(crate) fn is_yes(line: &str) -> bool {
+    ["y", "yes"].iter().any(|yes| line.eq_ignore_ascii_case(yes))
+}
+
+/// A plain no.
+pub(super) fn is_no(line: &str) -> bool {
+    ["n", "no"].iter().any(|no| line.eq_ignore_ascii_case(no))
 }
 
 /// What an approval is bound to.
@@ -132,8 +161,12 @@ mod tests {
     #[test]
     fn only_a_plain_yes_approves() {
         let question = approval(json!({}));
-        assert_eq!(answer(&question, " y "), Ok(Answer::Approve));
-        assert_eq!(answer(&question, "n"), Ok(Answer::Deny(None)));
+        for yes in [" y ", "Y", "yes", "Yes", "YES", "yEs"] {
+            assert_eq!(answer(&question, yes), Ok(Answer::Approve), "{yes}");
+        }
+        for no in ["n", "N", "no", "NO"] {
+            assert_eq!(answer(&question, no), Ok(Answer::Deny(None)), "{no}");
+        }
         assert_eq!(answer(&question, "yes but not there"), Ok(Answer::Deny(Some("yes but not there".into()))));
         assert!(answer(&question, "").is_err());
     }

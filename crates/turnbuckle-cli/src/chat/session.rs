@@ -5,7 +5,7 @@ mod input;
 use std::pin::pin;
 use std::time::Duration;
 
-use turnbuckle::conversation::Conversations;
+use turnbuckle::conversation::{Conversations, LeftTurn};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
@@ -14,16 +14,16 @@ use turnbuckle_models::without_password;
 
 use super::command_queue::{self, Command, CommandOutcome, CommandQueue};
 use super::keys::Keys;
-use super::question;
 use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
 use super::view::View;
+use super::{left_elsewhere, question};
 use crate::Stopped;
-use crate::args::Common;
+use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::logging;
 use crate::output::Output;
 use crate::problem::{Problem, with_causes};
-use crate::run::{Ready, ResolveHints, refused};
+use crate::run::{Ready, ResolveHints, for_others, refused};
 use crate::show::Tone;
 use crate::signals::{Heard, Second, Signals};
 
@@ -39,6 +39,7 @@ pub(super) async fn chat(
     conversations: Conversations,
     id: ConversationId,
     ready: &Ready,
+    carry_on: CarryOn,
     common: &Common,
 ) -> Result<Exit, Stopped> {
     let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
@@ -51,18 +52,24 @@ pub(super) async fn chat(
         queue: command_queue::spawn(conversations.clone(), id.clone(), ready.scope.clone()),
         view: View::new(output, ready.agent.tools().len()),
         projection: tail.snapshot.clone(),
-        hints: ResolveHints::new(id.clone(), ready.store.is_durable(), common),
+        hints: ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope),
         conversations,
         id,
         scope: ready.scope.clone(),
         tail,
         question: None,
+        left: None,
+        shown: Vec::new(),
         answered: Vec::new(),
         interrupted: false,
         unwanted: 0,
         leaving: None,
     };
     session.welcome(ready);
+    if let Some(text) = left_elsewhere(&session.conversations, &session.id, &session.scope, &session.hints).await {
+        session.view.say("notice", Tone::Hook, &text);
+    }
+    session.submit(if carry_on.accept_changes { Command::AcceptChanges } else { Command::Resume });
     Ok(session.run(terminal, signals).await)
 }
 
@@ -79,6 +86,10 @@ struct Session {
     hints: ResolveHints,
     /// What the person is asked now.
     question: Option<Pending>,
+    /// The open turn, whose agent has changed: the person is asked whether it is carried on.
+    left: Option<LeftTurn>,
+    /// Open questions that others must answer and that were shown.
+    shown: Vec<CallId>,
     /// Calls whose answer is on its way.
     answered: Vec<CallId>,
     /// Whether Ctrl-C was the last thing that was pressed.
@@ -103,7 +114,6 @@ impl Session {
             self.view.say("", Tone::Dim, &text);
         }
         self.view.knows(&events);
-        self.submit(Command::Resume);
     }
 
     async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
@@ -157,6 +167,7 @@ impl Session {
 
     fn draw_footer(&mut self) {
         let (label, tone) = match (&self.question, self.projection.state) {
+            _ if self.left.is_some() => ("y or n › ".to_owned(), Tone::Hook),
             (Some(pending), _) => (question::label(&pending.question).to_owned(), Tone::Hook),
             (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
             (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
@@ -175,11 +186,28 @@ impl Session {
             self.view.draft.take_up();
             self.view.redraw();
         }
-        let open = self.projection.pending.values().find(|pending| !self.answered.contains(&pending.call));
-        let Some(pending) = open.filter(|_| self.leaving.is_none()).cloned() else { return };
+        let open = self.projection.pending.values().filter(|pending| !self.answered.contains(&pending.call));
+        let (mine, others): (Vec<_>, Vec<_>) =
+            open.cloned().partition(|pending| self.hints.who_else(pending).is_none());
+        self.show_to_watch(&others);
+        // Whether the turn goes on at all is asked first.
+        let may_ask = self.leaving.is_none() && self.left.is_none();
+        let Some(pending) = mine.into_iter().next().filter(|_| may_ask) else { return };
         question::shown(&pending).iter().for_each(|line| self.view.line(line));
         self.view.draft.set_aside();
         self.question = Some(pending);
+    }
+
+    /// Questions that others must answer are shown, once.
+    fn show_to_watch(&mut self, pending: &[Pending]) {
+        self.shown.retain(|call| pending.iter().any(|pending| pending.call == *call));
+        for pending in pending {
+            if let (Some(who), false) = (self.hints.who_else(pending), self.shown.contains(&pending.call)) {
+                question::shown(pending).iter().for_each(|line| self.view.line(line));
+                self.view.say("", Tone::Hook, &for_others(&who));
+                self.shown.push(pending.call.clone());
+            }
+        }
     }
 
     async fn told(&mut self, told: Option<FeedEvent>) {
@@ -235,6 +263,14 @@ impl Session {
                 self.answered.retain(|answered| *answered != call);
                 problem
             }
+            CommandOutcome::NotAnsweredNow(call, left) => {
+                self.answered.retain(|answered| *answered != call);
+                return self.ask_to_insist(left);
+            }
+            CommandOutcome::Left(left) => return self.ask_to_insist(left),
+            CommandOutcome::Recorded(left) => {
+                return self.view.say("notice", Tone::Hook, &format!("the answer is recorded: {left}"));
+            }
             CommandOutcome::Failed(problem) => problem,
             CommandOutcome::Remote => {
                 self.view.sent.clear();
@@ -245,6 +281,17 @@ impl Session {
             }
         };
         self.view.say("error", Tone::Bad, &problem.without_severity());
+    }
+
+    /// The open turn is not carried on here. If its agent has only changed, the person can insist.
+    fn ask_to_insist(&mut self, left: LeftTurn) {
+        if !left.can_insist() {
+            let text = format!("the open turn is left: {left}\n{}", self.hints.after_left(&left));
+            return self.view.say("notice", Tone::Hook, &text);
+        }
+        self.view.say("ask", Tone::Hook, &format!("{left}"));
+        self.view.say("", Tone::Hook, "carry it on without? The log will say that you insisted");
+        self.left = Some(left);
     }
 
     /// Ends the session. The caller restores the terminal.

@@ -2,6 +2,7 @@
 //!
 //! Nothing is dropped in silence: unknown keys, wrong types and values that mean nothing are problems with a place.
 
+mod access;
 mod file;
 mod hooks;
 mod load;
@@ -11,8 +12,9 @@ mod reader;
 mod scope;
 mod sections;
 
+pub(crate) use access::{AccessPart, ApprovePart};
 pub(crate) use hooks::{HookPart, HookSettings};
-pub(crate) use load::load;
+pub(crate) use load::{load, load_without_agent};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
 pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};
@@ -35,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsPart,
     pub(crate) store: StorePart,
     pub(crate) scope: ScopePart,
+    pub(crate) access: AccessPart,
     pub(crate) tools: ToolsPart,
     /// The project's, or else the user's: a list is one key.
     pub(crate) agents: Option<Vec<SubAgentPart>>,
@@ -70,6 +73,7 @@ impl Over for Config {
             limits: self.limits.over(base.limits),
             store: self.store.over(base.store),
             scope: self.scope.over(base.scope),
+            access: self.access.over(base.access),
             tools: self.tools.over(base.tools),
             agents: self.agents.over(base.agents),
             hooks,

@@ -1,5 +1,6 @@
 //! Reading a table key by key. What is asked for is known; what is left over at the end is an unknown key.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -132,6 +133,21 @@ impl<'s> Section<'s> {
         })
     }
 
+    /// Names of roles: none is empty, and none is there twice.
+    pub(super) fn roles(&mut self, key: &'static str) -> Option<Found<Vec<Found<String>>>> {
+        let roles = self.strings(key);
+        let mut seen = BTreeSet::new();
+        for role in roles.iter().flat_map(|roles| &roles.value) {
+            let what = match role.value.trim().is_empty() {
+                true => format!("{} has an empty role", self.named(key)),
+                false if !seen.insert(&role.value) => format!("{} has {:?} twice", self.named(key), role.value),
+                false => continue,
+            };
+            self.source.tell(Problem::error(what).at(&role.place).hint("take it out"));
+        }
+        roles
+    }
+
     /// One of a few words.
     pub(super) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<Found<T>> {
         let Found { value, place } = self.string(key)?;
@@ -164,12 +180,16 @@ impl<'s> Section<'s> {
     /// `[[key]]`, or a list of inline tables.
     pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'s>>> {
         let source = self.source;
+        let title = match self.title.trim_matches(['[', ']']) {
+            "" => format!("[[{key}]]"),
+            above => format!("[[{above}.{key}]]"),
+        };
         let found = self.typed(key, TABLES, |value| {
             let one = |item: &Spanned<DeValue<'s>>| {
                 let (place, table) = (source.place(item.span().start), item.get_ref().as_table()?.clone());
                 Some(Section {
                     source,
-                    title: format!("[[{key}]]"),
+                    title: title.clone(),
                     place,
                     span: item.span(),
                     table,

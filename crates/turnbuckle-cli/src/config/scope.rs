@@ -1,7 +1,5 @@
 //! `[scope]`: who is acting, for hooks that decide by user or role.
 
-use std::collections::BTreeSet;
-
 use turnbuckle::Scope;
 
 use super::reader::Section;
@@ -17,7 +15,7 @@ pub(crate) struct ScopePart {
 
 impl ScopePart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let part = Self { user: section.string("user"), roles: section.strings("roles") };
+        let part = Self { user: section.string("user"), roles: section.roles("roles") };
         let tell = |what: String, hint: &str, found: &Found<String>| {
             section.source().tell(Problem::error(what).at(&found.place).hint(hint));
         };
@@ -28,15 +26,6 @@ impl ScopePart {
         if let Some(user) = part.user.as_ref().filter(|user| user.value.chars().any(char::is_control)) {
             let what = format!("{} has a character that cannot be shown", section.named("user"));
             tell(what, "an id such as \"ann\" will do", user);
-        }
-        let mut seen = BTreeSet::new();
-        for role in part.roles.iter().flat_map(|roles| &roles.value) {
-            let what = match role.value.trim().is_empty() {
-                true => format!("{} has an empty role", section.named("roles")),
-                false if !seen.insert(&role.value) => format!("{} has {:?} twice", section.named("roles"), role.value),
-                false => continue,
-            };
-            tell(what, "take it out", role);
         }
         section.finish();
         part

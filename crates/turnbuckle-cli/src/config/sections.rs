@@ -27,17 +27,27 @@ pub(crate) struct ModelSetting {
     pub(crate) folder: std::path::PathBuf,
 }
 
+impl ModelSetting {
+    fn read(section: &mut Section<'_>, folder: &std::path::Path) -> Option<Found<Self>> {
+        let Found { value: name, place } = section.string("model")?;
+        Some(Found { value: Self { name, folder: folder.to_path_buf() }, place })
+    }
+}
+
 impl AgentPart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let folder = section.source().folder().to_path_buf();
-        let model = section.string("model").map(|found| Found {
-            value: ModelSetting { name: found.value, folder: folder.clone() },
-            place: found.place,
-        });
+        let model = ModelSetting::read(&mut section, &folder);
         let (name, default_retry) = (section.string("name"), section.boolean("default_retry"));
         let part = Self { name, model, system: system(&mut section), default_retry };
         section.finish();
         part
+    }
+
+    /// Its name and its model; the rest of the section is not looked at.
+    pub(super) fn read_for_hints(mut section: Section<'_>) -> Self {
+        let folder = section.source().folder().to_path_buf();
+        Self { name: section.string("name"), model: ModelSetting::read(&mut section, &folder), ..Self::default() }
     }
 }
 

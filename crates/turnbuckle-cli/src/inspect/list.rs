@@ -4,56 +4,134 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use serde_json::json;
+use turnbuckle::access::{Access as _, AccessTo, Action};
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::EventKind;
+use turnbuckle::message::Text;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, Store as _, StoreError};
 use turnbuckle::{ConversationId, Timestamp};
 use turnbuckle_stores::{FailedJobs, SqliteStore};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{failed, is_of, print_all, unprintable};
+use super::left::{Left, LeftTurns, is_left};
+use super::{failed, print_all, unprintable};
 use crate::Stopped;
 use crate::args::{Common, List};
+use crate::assemble::agent_name;
 use crate::exit::Exit;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::show::{clean, json_line, name, opening, terminal_width};
-use crate::store::open_read_only;
+use crate::without_agent::WithoutAgent;
 
-/// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
+/// Those that the person may read. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
-    let (store, scope) = open_read_only(common)?;
+    let desk = WithoutAgent::read_only(common)?;
+    let store = &desk.store;
     let found = store.list_with_errors().await.map_err(failed)?;
     let mut unreadable: Vec<Problem> =
         found.unreadable.iter().map(|row| not_listed(row.id.as_ref(), &row.error)).collect();
     let mut listed = found.conversations;
-    listed.retain(|one| is_of(&one.owner, &scope) && !one.id.is_sub_agent());
+    let may_read = |one: &ConversationSummary| {
+        desk.access.may(desk.scope.actor(), AccessTo::new(&one.id, &one.owner), Action::Read)
+    };
+    listed.retain(|one| !one.id.is_sub_agent() && may_read(one));
     if listed.is_empty() && unreadable.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }
     let failed_jobs = store.failed_jobs().await.map_err(failed)?;
-    let jobs_of = |one: &ConversationSummary| failed_jobs.iter().find(|jobs| jobs.conversation == one.id);
     let mut text = String::new();
     let columns = Columns::of(&listed, SystemClock::default().now());
+    let judge = listed.iter().any(|one| is_left(one, columns.now)).then(|| LeftTurns::new(&desk, common));
     for one in &listed {
-        let message = match last_message(&store, &one.id).await {
-            Ok(message) => message,
+        let jobs = failed_jobs.iter().find(|jobs| jobs.conversation == one.id);
+        let seen = match Seen::look(&desk, judge.as_ref(), one, jobs, columns.now).await {
+            Ok(seen) => seen,
             Err(error) => {
                 unreadable.push(not_listed(Some(&one.id), &error));
                 continue;
             }
         };
         text += &match args.json {
-            true => as_json(one, columns.now, message.as_deref(), jobs_of(one)).map_err(unprintable)?,
-            false => {
-                let line = columns.line(one, message.as_deref().unwrap_or_default());
-                format!("{line}{}\n", jobs_of(one).map(told).unwrap_or_default())
-            }
+            true => seen.as_json(one).map_err(unprintable)?,
+            false => format!("{}{}\n", columns.line(one, &seen), seen.marks(agent_name(&desk.config))),
         };
     }
     let exit = print_all(&text)?;
     output::report(&unreadable);
     Ok(if unreadable.is_empty() { exit } else { Exit::Failed })
+}
+
+/// What is told of a conversation beside its row.
+struct Seen<'a> {
+    /// What the person said last.
+    message: Option<String>,
+    /// The agent of the open turn.
+    agent: Option<Text>,
+    /// Why the open turn is not carried on, if it is not.
+    left: Option<Left>,
+    jobs: Option<&'a FailedJobs>,
+}
+
+impl<'a> Seen<'a> {
+    async fn look(
+        desk: &WithoutAgent,
+        judge: Option<&LeftTurns<'_>>,
+        one: &ConversationSummary,
+        jobs: Option<&'a FailedJobs>,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let begun = match one.status {
+            ConversationStatus::Idle => None,
+            _ => desk.store.scratch(&one.id).await?,
+        };
+        let left = match judge.filter(|_| is_left(one, now)) {
+            Some(judge) => Some(judge.why(&one.id, begun.as_ref()).await?),
+            None => None,
+        };
+        let message = last_message(&desk.store, &one.id).await?;
+        Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs })
+    }
+
+    /// What an operator should know, behind the line of the conversation.
+    fn marks(&self, own: &str) -> String {
+        let count = |count: u64, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 job {what}")),
+            many => Some(format!("{many} jobs {what}")),
+        };
+        let jobs = self.jobs.map(|jobs| [count(jobs.parked, "parked"), count(jobs.failing, "failing")]);
+        let left = match &self.left {
+            // That a turn is left says it already.
+            Some(Left::Crash) | None => None,
+            Some(left) => Some(left.words()),
+        };
+        let tells_agent = matches!(self.left, Some(Left::OtherAgent(_)));
+        let agent = self.agent.as_ref().filter(|agent| &***agent != own && !tells_agent);
+        let agent = agent.map(|agent| format!("agent {agent}"));
+        let marks: Vec<String> = agent.into_iter().chain(left).chain(jobs.into_iter().flatten().flatten()).collect();
+        if marks.is_empty() { String::new() } else { clean(&format!("  [{}]", marks.join(", "))) }
+    }
+
+    fn as_json(&self, one: &ConversationSummary) -> serde_json::Result<String> {
+        let ConversationSummary { id, opened, written, seq, status, .. } = one;
+        let (state, message) = (state(*status), &self.message);
+        let mut line =
+            json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
+        if let Some(agent) = &self.agent {
+            line["agent"] = json!(agent);
+        }
+        if let Some(left) = &self.left {
+            (line["left"], line["left_reason"]) = (true.into(), left.name().into());
+        }
+        if let Some(Left::Changed { missing }) = &self.left {
+            line["missing"] = json!(missing);
+        }
+        if let Some(jobs) = self.jobs {
+            line["jobs"] = json!({ "parked": jobs.parked, "failing": jobs.failing });
+        }
+        json_line(&line)
+    }
 }
 
 /// One conversation that cannot be read does not hide the others. Whose it is may be what cannot be read, so every reader of
@@ -88,42 +166,6 @@ fn state(status: ConversationStatus) -> &'static str {
     }
 }
 
-/// Whether its turn is open and no process holds it: a crash left it.
-fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
-    one.status == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
-}
-
-/// Jobs that an operator should know of, behind the line of their conversation.
-fn told(jobs: &FailedJobs) -> String {
-    let count = |count: u64, what: &str| match count {
-        0 => None,
-        1 => Some(format!("1 job {what}")),
-        many => Some(format!("{many} jobs {what}")),
-    };
-    let counts: Vec<String> =
-        [count(jobs.parked, "parked"), count(jobs.failing, "failing")].into_iter().flatten().collect();
-    format!("  [{}]", counts.join(", "))
-}
-
-fn as_json(
-    one: &ConversationSummary,
-    now: Timestamp,
-    message: Option<&str>,
-    jobs: Option<&FailedJobs>,
-) -> serde_json::Result<String> {
-    let ConversationSummary { id, opened, written, seq, status, .. } = one;
-    let (state, left) = (state(*status), is_left(one, now));
-    let mut line =
-        json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
-    if left {
-        line["left"] = true.into();
-    }
-    if let Some(jobs) = jobs {
-        line["jobs"] = json!({ "parked": jobs.parked, "failing": jobs.failing });
-    }
-    json_line(&line)
-}
-
 /// How wide everything is.
 struct Columns {
     id: usize,
@@ -138,9 +180,10 @@ impl Columns {
         Self { id, now, width: terminal_width(&io::stdout()) }
     }
 
-    fn line(&self, one: &ConversationSummary, message: &str) -> String {
+    fn line(&self, one: &ConversationSummary, seen: &Seen<'_>) -> String {
         let (id, age) = (self.id, age(self.now.since(one.written)));
-        let state = if is_left(one, self.now) { "left" } else { state(one.status) };
+        let message = seen.message.as_deref().unwrap_or_default();
+        let state = if seen.left.is_some() { "left" } else { state(one.status) };
         let head = format!("{:<id$}  {age:>10}  {state:<7}  ", one.id.as_str());
         let room = self.width.map_or(60, |width| width.saturating_sub(head.width()).clamp(10, 60));
         format!("{head}{}", opening(&clean(message), room)).trim_end().to_owned()
@@ -148,7 +191,7 @@ impl Columns {
 }
 
 /// In the largest unit that it fills.
-fn age(age: Duration) -> String {
+pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     match seconds {
         0..60 => format!("{seconds} s ago"),

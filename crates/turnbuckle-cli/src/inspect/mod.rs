@@ -1,17 +1,18 @@
 //! `turnbuckle list`, `show` and `trace`: what a store keeps. Nothing is written.
 
+mod left;
 mod list;
 mod show;
 mod trace;
 
 use std::io::{self, Write as _};
 
-use turnbuckle::scope::Actor;
-use turnbuckle::store::{Job, JobKind, Store as _, StoreError};
-use turnbuckle::{ConversationId, Scope};
-use turnbuckle_stores::SqliteStore;
+use turnbuckle::ConversationId;
+use turnbuckle::access::Action;
+use turnbuckle::store::{Job, JobKind, StoreError};
 
-pub(crate) use list::list;
+pub(crate) use left::left_turns;
+pub(crate) use list::{age, list};
 pub(crate) use show::show;
 pub(crate) use trace::{hook, trace};
 
@@ -19,7 +20,8 @@ use crate::Stopped;
 use crate::args::Common;
 use crate::exit::Exit;
 use crate::problem::{Problem, with_causes};
-use crate::run::{how_to_find, named};
+use crate::run::{named, refused};
+use crate::without_agent::WithoutAgent;
 
 /// A conversation, or a sub-agent's in it.
 fn parse_id(given: &str, common: &Common) -> Result<ConversationId, Stopped> {
@@ -29,21 +31,10 @@ fn parse_id(given: &str, common: &Common) -> Result<ConversationId, Stopped> {
     }
 }
 
-/// To others than its owner a conversation does not exist.
-async fn check_owner(store: &SqliteStore, id: &ConversationId, scope: &Scope, common: &Common) -> Result<(), Stopped> {
-    let owner = store.owner(id).await.map_err(failed)?;
-    match owner.is_some_and(|owner| is_of(&owner, scope)) {
-        true => Ok(()),
-        false => {
-            let problem = Problem::error(StoreError::NotFound { id: id.clone() }.to_string());
-            Err(Stopped::failed(problem.hint(how_to_find(&common.same_store()))))
-        }
-    }
-}
-
-/// Roles come and go; the user stays the owner.
-fn is_of(owner: &Actor, scope: &Scope) -> bool {
-    matches!(owner, Actor::User { id, .. } if Some(id) == scope.user_id())
+/// Whether the acting user may read it: to others it does not exist.
+async fn check_readable(desk: &WithoutAgent, id: &ConversationId, common: &Common) -> Result<(), Stopped> {
+    let may = desk.conversations.may(id, Action::Read, &desk.scope).await;
+    may.map_err(|error| refused(error, common))
 }
 
 /// A job of the outbox: its label, and how it stands.
@@ -64,7 +55,7 @@ fn told_job(job: &Job) -> (&'static str, String) {
     }
 }
 
-fn failed(error: StoreError) -> Stopped {
+pub(crate) fn failed(error: StoreError) -> Stopped {
     Stopped::failed(Problem::error(with_causes(&error)))
 }
 
@@ -81,6 +72,6 @@ fn print(text: &str) -> Result<bool, Stopped> {
     }
 }
 
-fn print_all(text: &str) -> Result<Exit, Stopped> {
+pub(crate) fn print_all(text: &str) -> Result<Exit, Stopped> {
     print(text).map(|_| Exit::Completed)
 }

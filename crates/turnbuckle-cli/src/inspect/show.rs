@@ -4,20 +4,22 @@ use std::io;
 use std::sync::Arc;
 
 use turnbuckle::ConversationId;
+use turnbuckle::access::AccessTo;
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{Cursor, FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
-use turnbuckle::store::{Job, Store as _};
-use turnbuckle_stores::SqliteStore;
+use turnbuckle::store::{Job, Scratch, Store as _};
 
-use super::{check_owner, failed, parse_id, print, told_job, unprintable};
+use super::left::{LeftTurns, is_left};
+use super::{check_readable, failed, parse_id, print, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
 use crate::chat::question;
 use crate::exit::Exit;
-use crate::run::ResolveHints;
+use crate::run::{ResolveHints, for_others};
 use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, clean, json_line, pending, terminal_width};
-use crate::store::open_read_only;
+use crate::without_agent::WithoutAgent;
 
 /// How many events are read at a time: a log may be long.
 const PAGE: usize = 1_000;
@@ -25,10 +27,10 @@ const PAGE: usize = 1_000;
 /// Prints it page by page.
 pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let id = parse_id(&args.id, common)?;
-    let (store, scope) = open_read_only(common)?;
-    check_owner(&store, &id, &scope, common).await?;
-    let begun_with = store.scratch(&id).await.map_err(failed)?.map(|scratch| scratch.model);
-    let mut reading = Reading::new(ResolveHints::for_turn_of(id.clone(), common, begun_with.as_deref()));
+    let desk = WithoutAgent::read_only(common)?;
+    check_readable(&desk, &id, common).await?;
+    let (store, begun) = (&desk.store, desk.store.scratch(&id).await.map_err(failed)?);
+    let mut reading = Reading::new(ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()));
     let mut from = 1;
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
@@ -44,13 +46,11 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
         }
     }
     if !args.json {
-        print(&reading.what_is_left(&jobs(&store, &id).await?))?;
+        let jobs = store.jobs(&id).await.map_err(failed)?;
+        let open = reading.open_turn(&desk, begun.as_ref(), common).await?;
+        print(&(open + &reading.jobs(&jobs)))?;
     }
     Ok(Exit::Completed)
-}
-
-async fn jobs(store: &SqliteStore, id: &ConversationId) -> Result<Vec<Job>, Stopped> {
-    store.jobs(id).await.map_err(failed)
 }
 
 /// As if it were told now. No writer has the epoch 0: it was read.
@@ -125,32 +125,66 @@ impl Reading {
         }
     }
 
-    /// Open questions with the command that answers each, and work that is not done.
-    fn what_is_left(&mut self, jobs: &[Job]) -> String {
-        let mut text = String::new();
-        let mut line = |label, tone, line: String| text += &self.layout.line(&Line { label, tone, text: clean(&line) });
-        for open in &self.pending {
-            line("open", Tone::Hook, format!("{}, until {}", pending(open), open.expires));
+    fn line(&mut self, label: &'static str, tone: Tone, text: &str) -> String {
+        self.layout.line(&Line { label, tone, text: clean(text) })
+    }
+
+    /// Open questions with the command that answers each, or why the turn is not over.
+    async fn open_turn(
+        &mut self,
+        desk: &WithoutAgent,
+        begun: Option<&Scratch>,
+        common: &Common,
+    ) -> Result<String, Stopped> {
+        let (mut text, id) = (String::new(), &self.hints.id.clone());
+        // A sub-agent's conversation is judged like the one that it works for.
+        let owner = desk.store.owner(id.root().as_ref().unwrap_or(id)).await.map_err(failed)?;
+        for open in &std::mem::take(&mut self.pending) {
+            text += &self.line("open", Tone::Hook, &format!("{}, until {}", pending(open), open.expires));
             // The person who answers must see all of it.
             for shown in question::shown(open).into_iter().skip(1) {
-                line("", Tone::Plain, shown.text);
+                text += &self.line("", Tone::Plain, &shown.text);
             }
-            line("", Tone::Plain, self.hints.command(open));
+            let who_else = owner.as_ref().and_then(|owner| desk.who_else(AccessTo::new(id, owner), open));
+            let what_to_do = who_else.map_or_else(|| self.hints.command(open), |who| for_others(&who));
+            text += &self.line("", Tone::Plain, &what_to_do);
         }
-        if self.open && self.pending.is_empty() {
-            let (id, options) = (&self.hints.id, &self.hints.options);
-            line("open", Tone::Hook, "the turn is not over: a process carries it on, or a crash left it".to_owned());
-            line("", Tone::Plain, format!("`turnbuckle run -c {id}{options}` finishes what a crash left"));
+        if self.open && text.is_empty() {
+            text += &self.why_open(desk, begun, common).await?;
         }
-        for job in jobs {
+        Ok(text)
+    }
+
+    async fn why_open(
+        &mut self,
+        desk: &WithoutAgent,
+        begun: Option<&Scratch>,
+        common: &Common,
+    ) -> Result<String, Stopped> {
+        let (id, now) = (&self.hints.id.clone(), SystemClock::default().now());
+        let listed = desk.store.list_with_errors().await.map_err(failed)?.conversations;
+        let is_left = listed.iter().any(|one| one.id == *id && is_left(one, now));
+        if !is_left {
+            return Ok(self.line("open", Tone::Hook, "the turn is not over: a process carries it on"));
+        }
+        let why = LeftTurns::new(desk, common).why(id, begun).await.map_err(failed)?;
+        let mut text = self.line("left", Tone::Hook, &format!("the turn is not over: {}", why.words()));
+        let who = begun.map(|begun| self.hints.carried_on_by(&begun.agent));
+        text += &self.line("", Tone::Plain, &who.unwrap_or_else(|| format!("{} finishes it", self.hints.finish())));
+        Ok(text)
+    }
+
+    /// Work that is not done.
+    fn jobs(&mut self, jobs: &[Job]) -> String {
+        let line = |job: &Job| {
             let tone = match (job.due, &job.error) {
                 (None, _) => Tone::Bad,
                 (Some(_), Some(_)) => Tone::Hook,
                 (Some(_), None) => Tone::Dim,
             };
             let (label, words) = told_job(job);
-            line(label, tone, words);
-        }
-        text
+            self.line(label, tone, &words)
+        };
+        jobs.iter().map(line).collect()
     }
 }

@@ -11,19 +11,20 @@ use turnbuckle::message::Text;
 use turnbuckle::store::Store as _;
 use turnbuckle::trace::trace_with_times;
 
-use super::{check_owner, failed, parse_id, print_all, told_job};
+use super::{check_readable, failed, parse_id, print_all, told_job};
 use crate::Stopped;
 use crate::args::{Common, Trace};
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::show::{clean, name};
-use crate::store::open_read_only;
+use crate::without_agent::WithoutAgent;
 
 /// All turns, or one.
 pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped> {
     let id = parse_id(&args.id, common)?;
-    let (store, scope) = open_read_only(common)?;
-    check_owner(&store, &id, &scope, common).await?;
+    let desk = WithoutAgent::read_only(common)?;
+    check_readable(&desk, &id, common).await?;
+    let store = &desk.store;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
     let jobs = store.jobs(&id).await.map_err(failed)?;
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.

@@ -2,6 +2,7 @@
 //! stderr.
 
 mod cancel;
+mod hints;
 mod message;
 mod resolve;
 mod schema;
@@ -9,10 +10,12 @@ mod verdict;
 mod view;
 mod watch;
 
-use turnbuckle::conversation::SendError;
+use turnbuckle::access::RoleAccess;
+use turnbuckle::conversation::{ConversationsBuilder, SendError};
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::store::StoreError;
 use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus};
+use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
 use crate::args::{Common, Run};
@@ -20,28 +23,30 @@ use crate::assemble::{Prepared, prepare};
 use crate::exit::Exit;
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
+use crate::started_with::project;
 use crate::store::StoreName;
 pub(crate) use cancel::cancel;
+pub(crate) use hints::{ResolveHints, after_left, for_others};
 pub(crate) use resolve::resolve;
-pub(crate) use verdict::ResolveHints;
 pub(crate) use watch::{DisplayOptions, Expected, Watch};
 
 /// Runs one turn and says how it came out. A turn that a crash left open is finished first.
 pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
+    let common = &Common { trust_hooks: args.trust_hooks, ..common.clone() };
     let ready = Ready::of(prepare(common))?;
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();
     let message = message::read(args.message.as_deref(), kept)?;
     let message = message.map(|message| schema::shaped(message, args.schema.as_deref())).transpose()?;
     let conversations = match &message {
-        Some(_) => ready.store.conversations(ready.agent.clone())?,
+        Some(_) => ready.conversations()?,
         None => {
             let hint = format!(
                 "there is no turn to finish; with a message, `turnbuckle run -c {id}{} \"…\"` begins the conversation",
                 common.same_store()
             );
-            Conversations::builder(ready.agent.clone(), ready.store.existing(&hint)?)
+            ready.existing(ready.store.existing(&hint)?)
         }
     };
     let display =
@@ -50,6 +55,7 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let mut watch = Watch::begin(conversations, id, display, &ready, common, expected).await?;
     let open = match kept {
         true => {
+            watch.accept_changes(args.carry_on, common).await?;
             watch.conversations.resume(&watch.id, ready.scope.clone()).await.map_err(|error| refused(error, common))?
         }
         false => None,
@@ -85,6 +91,8 @@ pub(crate) struct Ready {
     pub(crate) store: StoreName,
     /// Who is acting.
     pub(crate) scope: Scope,
+    /// Who else may do what.
+    access: RoleAccess,
     /// Warnings that are shown before the turn.
     problems: Vec<Problem>,
     /// The model's name, as given.
@@ -98,7 +106,22 @@ impl Ready {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
-        Ok(Self { agent, store, scope: config.scope.scope(), problems, model, model_is_default })
+        let (scope, access) = (config.scope.scope(), config.access.rules());
+        Ok(Self { agent, store, scope, access, problems, model, model_is_default })
+    }
+
+    /// Conversations in the chosen store; made if it is not there.
+    pub(crate) fn conversations(&self) -> Result<ConversationsBuilder, Stopped> {
+        Ok(self.ruled(self.store.conversations(self.agent.clone())?))
+    }
+
+    /// Conversations in a store that is there.
+    pub(crate) fn existing(&self, store: SqliteStore) -> ConversationsBuilder {
+        self.ruled(Conversations::builder(self.agent.clone(), store))
+    }
+
+    fn ruled(&self, builder: ConversationsBuilder) -> ConversationsBuilder {
+        builder.access(self.access.clone()).project(project())
     }
 
     /// Whether the stand-in answers.
@@ -147,6 +170,9 @@ pub(crate) fn how_to_find(options: &str) -> String {
     format!("`turnbuckle list{options}` says which there are")
 }
 
+/// Where it stands who is acting.
+pub(crate) const WHO_ACTS: &str = "who you are and which roles you have stands in [scope] of your own turnbuckle.toml";
+
 /// A message was not taken, and why.
 pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
     let options = common.same_store();
@@ -160,6 +186,8 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
         ),
         SendError::NotFound { .. } => Stopped::failed(problem.hint(how_to_find(&options))),
         SendError::Full { .. } => Stopped::failed(problem.hint("try again in a moment")),
+        SendError::Left { id, left } => Stopped::failed(problem.hint(after_left(&left, &id, &options))),
+        SendError::Forbidden { .. } => Stopped::failed(problem.hint(WHO_ACTS)),
         _ => Stopped::failed(problem),
     }
 }

@@ -1,43 +1,62 @@
 //! `turnbuckle resolve`: answers a call that waits, and carries its turn on.
 
-use std::io::{self, Read as _};
 use std::time::Duration;
 
-use turnbuckle::conversation::{ResolveError, SendError};
+use turnbuckle::conversation::{LeftTurn, ResolveError, SendError};
 use turnbuckle::event::{EventKind, Resolved};
-use turnbuckle::store::Answer;
+use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnStatus};
 
+use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
-use super::{Ready, how_to_find, named};
+use super::{Ready, named};
 use crate::Stopped;
+use crate::answers::{GivenAnswer, NewStanding, refusal};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
+use crate::inspect::failed;
 use crate::problem::{Problem, with_causes};
-use crate::show::name;
+use crate::show::{clean, name};
 use crate::store::MADE_BY_RUN;
+use crate::without_agent::WithoutAgent;
 
-/// The longest answer: it becomes part of every later request to the model.
-const LONGEST: usize = 1 << 20;
 /// How long the process that has the conversation is given to take an answer up: it looks every second.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Answers a call that waits, and carries the turn on, or leaves that to the process that has it.
+/// Answers a call that waits, and carries the turn on, or leaves that to the process that has it or to its own agent.
 pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
-    let id = named(&args.id, common)?;
-    let answer = answer(&args)?;
+    let (id, call) = (named(&args.given.id, common)?, CallId::from(args.given.call.as_str()));
+    let given = GivenAnswer::read(&args.given)?;
     let ready = Ready::of(prepare(common))?;
-    let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?);
-    let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
-    let mut watch = Watch::begin(conversations, id, display, &ready, common, Expected::Existing).await?;
-    watch.carry_on().await;
-    let (call, decision) = (CallId::from(args.call.as_str()), decision(&answer));
-    let handle = match watch.conversations.resolve(&watch.id, &call, answer, None, watch.scope.clone()).await {
-        Ok(handle) => handle,
-        Err(error) => return Ok(watch.refuse_answer(&error).await),
+    let store = ready.store.existing(MADE_BY_RUN)?;
+    let standing = match &given.always {
+        Some(always) => {
+            // Asked before signals are caught: Ctrl-C at the question ends the program.
+            let conversations = ready.existing(store.clone()).build();
+            let options = common.same_store();
+            Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, &options).await?)
+        }
+        None => None,
     };
+    let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
+    let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, Expected::Existing).await?;
+    watch.accept_changes(args.carry_on, common).await?;
+    watch.carry_on().await;
+    let decision = given.decision();
+    let handle = match watch.conversations.resolve(&watch.id, &call, given.answer, None, watch.scope.clone()).await {
+        Ok(handle) => handle,
+        Err(error) => {
+            if let Some(standing) = standing {
+                standing.take_back().await;
+            }
+            return Ok(watch.refuse_answer(&error).await);
+        }
+    };
+    if let Some(left) = handle.left().cloned() {
+        return watch.recorded(&left, common).await;
+    }
     if handle.is_remote() {
         return Ok(watch.hand_over(&call, decision).await);
     }
@@ -99,17 +118,18 @@ impl Watch {
     async fn refuse_answer(mut self, error: &ResolveError) -> Exit {
         // The turn may be under way here by another answer: it is not left in the middle.
         self.carry_on().await;
-        let (id, options) = (&self.id, &self.hints.options);
-        let hint = match error {
-            ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
-            ResolveError::Unfit { .. } => "`turnbuckle resolve --help` has the kinds of answers".to_owned(),
-            ResolveError::NotFound { .. } => how_to_find(options),
-            ResolveError::TooLong { .. } => "put it into a file, and answer with its path".to_owned(),
-            ResolveError::Full { .. } => "nothing was answered: try again in a moment".to_owned(),
-            _ => format!("nothing was answered: try again; `turnbuckle show {id}{options}` says where it stands"),
-        };
-        self.output.problem(&Problem::error(error.to_string()).hint(hint));
+        self.output.problem(&refusal(error, &self.id, &self.hints.options));
         self.finish(Exit::Failed).await
+    }
+
+    /// The answer is recorded, and another agent must carry the turn on.
+    async fn recorded(self, left: &LeftTurn, common: &Common) -> Result<Exit, Stopped> {
+        let desk = WithoutAgent::read_only(common)?;
+        let begun = desk.store.scratch(&self.id).await.map_err(failed)?;
+        let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref());
+        let next = hints.carried_on_by(&left.agent);
+        self.output.err(clean(&format!("recorded: the answer of {}; {next}", self.scope.by())) + "\n");
+        Ok(self.finish(Exit::Completed).await)
     }
 }
 
@@ -132,40 +152,3 @@ async fn resolution(
 
 /// The end of a message about an answer that is stored and not taken up.
 const NOT_YET: &str = "; it has not taken the answer up yet";
-
-/// How the log has an answer of this kind.
-fn decision(answer: &Answer) -> Resolved {
-    match answer {
-        Answer::Approve => Resolved::Approved,
-        Answer::Deny(_) => Resolved::Denied,
-        _ => Resolved::Answered,
-    }
-}
-
-fn answer(args: &Resolve) -> Result<Answer, Stopped> {
-    match (&args.deny, args.answer.as_deref()) {
-        (Some(reason), _) => Ok(Answer::Deny(reason.as_deref().map(Into::into))),
-        (None, None) => Ok(Answer::Approve),
-        (None, Some("-")) => parse(&from_stdin()?),
-        (None, Some(json)) => parse(json.as_bytes()),
-    }
-}
-
-fn parse(json: &[u8]) -> Result<Answer, Stopped> {
-    if json.len() > LONGEST {
-        let problem = Problem::error("the answer is longer than 1 MiB, and was not taken");
-        return Err(Stopped::usage(problem.hint("put it into a file, and answer with its path")));
-    }
-    serde_json::from_slice(json).map(Answer::Result).map_err(|error| {
-        let problem = Problem::error(format!("the answer is not JSON: {error}"));
-        Stopped::usage(problem.hint("a text needs its quotes: --answer '\"blue\"'"))
-    })
-}
-
-/// One byte more than may be is enough to know.
-fn from_stdin() -> Result<Vec<u8>, Stopped> {
-    let (mut bytes, most) = (Vec::new(), u64::try_from(LONGEST + 1).unwrap_or(u64::MAX));
-    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
-    read.map_err(|error| Stopped::failed(Problem::error(format!("reading the answer from stdin: {error}"))))?;
-    Ok(bytes)
-}

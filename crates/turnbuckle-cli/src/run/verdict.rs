@@ -1,20 +1,18 @@
 //! How a turn came out, to the shell and to the person.
 
 use turnbuckle::conversation::TurnError;
-use turnbuckle::event::{Cause, ModelErrorKind, Question};
+use turnbuckle::event::{Cause, ModelErrorKind};
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
-use turnbuckle::{ConversationId, Outcome, TurnReport, TurnStatus};
+use turnbuckle::{Outcome, TurnReport, TurnStatus};
 
-use crate::args::Common;
-use crate::assemble::{choose_model, holds_a_secret};
-use crate::config;
+use super::hints::ResolveHints;
 use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
-use crate::show::{self, quoted};
+use crate::show;
 
 /// The exit code, and what to say on stderr.
 pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> (Exit, Vec<Problem>) {
@@ -37,9 +35,8 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
             "another process took the conversation over while this one did not answer, and nothing more was written \
                  or run here; `turnbuckle show {id}{options}` says what became of the turn"
         )),
-        _ if hints.durable => {
-            problem.hint(format!("what was written stands; `turnbuckle run -c {id}{options}` finishes the turn"))
-        }
+        TurnError::Left(left) => problem.hint(hints.after_left(left)),
+        _ if hints.durable => problem.hint(format!("what was written stands; {} finishes the turn", hints.finish())),
         _ => problem,
     }
 }
@@ -53,68 +50,6 @@ pub(super) fn busy(pending: &[Pending], hints: &ResolveHints) -> Problem {
 fn shown(pending: &[Pending]) -> String {
     let calls: Vec<String> = pending.iter().map(show::pending).collect();
     calls.join(" and for ")
-}
-
-/// The longest id of a call, in bytes, that is written into a command for a person to copy.
-const LONGEST_SHOWN: usize = 200;
-
-/// What a person must type to answer.
-pub(crate) struct ResolveHints {
-    pub(crate) id: ConversationId,
-    /// Whether the question is kept until then.
-    pub(crate) durable: bool,
-    /// Options that lead to the same store.
-    pub(crate) options: String,
-}
-
-impl ResolveHints {
-    pub(crate) fn new(id: ConversationId, durable: bool, common: &Common) -> Self {
-        Self { id, durable, options: common.same_store() }
-    }
-
-    /// As a person who was not there must type it: a turn that began with another model than is chosen now goes on with
-    /// its own.
-    pub(crate) fn for_turn_of(id: ConversationId, common: &Common, begun_with: Option<&str>) -> Self {
-        let chosen = choose_model(common, &config::load(common.config.as_deref()).config).name;
-        let other = |model: &&str| !model.is_empty() && *model != chosen && !holds_a_secret(&chosen);
-        let mut common = common.clone();
-        if let Some(model) = begun_with.filter(other) {
-            common.model = Some(model.to_owned());
-        }
-        Self::new(id, true, &common)
-    }
-
-    /// One command, with the other answers that are possible.
-    pub(crate) fn command(&self, pending: &Pending) -> String {
-        let (answer, instead) = match pending.question {
-            Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
-            _ => ("--approve", "--deny [REASON]"),
-        };
-        let (id, options) = (&self.id, &self.options);
-        let length = pending.call.as_str().len();
-        if length > LONGEST_SHOWN {
-            return format!(
-                "`turnbuckle resolve {id} CALL {answer}{options}` (or {instead}), where CALL is the id of the call: it has \
-                 {length} bytes, and `turnbuckle show {id}{options} --json` prints it, as `call` of the `suspension`"
-            );
-        }
-        // The id of a call is the model's, and a person pastes this into a shell.
-        let call = quoted(pending.call.as_str());
-        match call.starts_with('-') {
-            true => format!("`turnbuckle resolve {id} {answer}{options} -- {call}` (or {instead})"),
-            false => format!("`turnbuckle resolve {id} {call} {answer}{options}` (or {instead})"),
-        }
-    }
-
-    fn hint(&self, pending: &[Pending]) -> String {
-        if !self.durable {
-            return "the store `memory:` forgets, so this cannot be resolved later: `--store sqlite:PATH` keeps it; \
-                    `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
-                .to_owned();
-        }
-        let commands: Vec<String> = pending.iter().map(|pending| self.command(pending)).collect();
-        commands.join(", ")
-    }
 }
 
 fn ended_badly(ended: &TurnReport) -> Option<Problem> {

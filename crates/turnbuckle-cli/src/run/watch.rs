@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
 
-use turnbuckle::conversation::{ConversationsBuilder, TurnError, TurnHandle};
+use turnbuckle::conversation::{ConversationsBuilder, SendError, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::hook::Point;
@@ -13,11 +13,12 @@ use turnbuckle::scope::PermissionMode;
 use turnbuckle::store::Job;
 use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
 
-use super::verdict::{self, ResolveHints};
+use super::hints::ResolveHints;
+use super::verdict;
 use super::view::View;
 use super::{Ready, refused};
 use crate::Stopped;
-use crate::args::Common;
+use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::problem::Problem;
@@ -96,10 +97,24 @@ impl Watch {
             .await
             .map_err(|error| refused(error, common))?;
         view.knows(&tail.snapshot.events);
-        let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common);
+        let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope);
         let (lost, resting, moved, ended) = (false, false, false, false);
         let scope = ready.scope.clone();
         Ok(Self { conversations, id, scope, output, view, tail, signals, lost, resting, moved, hints, ended })
+    }
+
+    /// Insists, if the person does, that a turn whose agent has changed since it began is carried on here.
+    pub(crate) async fn accept_changes(&self, carry_on: CarryOn, common: &Common) -> Result<(), Stopped> {
+        if !carry_on.accept_changes {
+            return Ok(());
+        }
+        match self.conversations.accept_changes(&self.id, self.scope.clone()).await {
+            Ok(Some(left)) => self.output.err(format!("insisting: {left}\n")),
+            // A conversation that is not there yet has no turn to insist on.
+            Ok(None) | Err(SendError::NotFound { .. }) => {}
+            Err(error) => return Err(refused(error, common)),
+        }
+        Ok(())
     }
 
     /// Reports that the turn waits for an answer.
@@ -255,7 +270,7 @@ impl Watch {
         let (id, options) = (&self.id, &self.hints.options);
         if !waiting.is_empty() && self.hints.durable {
             let what = format!("hooks that are not done stay in the outbox: {}", names(&waiting));
-            let hint = format!("`turnbuckle run -c {id}{options}` takes them up, and so does `turnbuckle chat`");
+            let hint = format!("{} takes them up, and so does `turnbuckle chat`", self.hints.finish());
             self.output.problem(&Problem::warning(what).hint(hint));
         }
         if !parked.is_empty() && self.hints.durable {

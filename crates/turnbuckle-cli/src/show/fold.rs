@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use turnbuckle::event::{Cause, Event, EventKind, TurnEnded};
+use turnbuckle::event::{Cause, Event, EventKind, Evidence, TurnEnded};
 use turnbuckle::feed::{ConversationState, FeedEvent, FeedItem, Level, LiveEvent};
 use turnbuckle::hook::{Decision, Point};
 use turnbuckle::message::Text;
@@ -78,9 +78,9 @@ impl Fold {
                 Tone::Hook,
                 format!("{}: {}", safe::name(call.as_str()), asked(question)),
             )]),
-            EventKind::Resolution { call, decision, by, .. } => {
-                let word = format!("{decision:?}").to_lowercase();
-                one("resolve", Tone::Hook, format!("{}: {word} by {by}", safe::name(call.as_str())))
+            EventKind::Resolution { call, decision, by, evidence, .. } => {
+                let (call, word) = (safe::name(call.as_str()), format!("{decision:?}").to_lowercase());
+                one("resolve", Tone::Hook, format!("{call}: {word} by {by}{}", how(evidence)))
             }
             EventKind::StopFeedback { refusals } => {
                 self.messages += 1;
@@ -203,6 +203,17 @@ impl Fold {
         };
         one("dispatch", Tone::Dim, text)
     }
+}
+
+/// What stands behind an answer, beside who gave it.
+fn how(evidence: &Evidence) -> String {
+    let Evidence { open, arguments, standing, via, .. } = evidence;
+    let arguments =
+        arguments.as_ref().map(|arguments| format!(", with other arguments: {}", brief(&arguments.to_string())));
+    let standing = standing.as_ref().map(|id| format!(", as always (standing approval {id})"));
+    let via = via.as_ref().map(|via| format!(", via {via}"));
+    let open = open.then(|| ", and others must approve as well".to_owned());
+    [arguments, standing, via, open].into_iter().flatten().collect()
 }
 
 fn line(label: &'static str, tone: Tone, text: String) -> Shown {

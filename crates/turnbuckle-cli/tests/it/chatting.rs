@@ -212,6 +212,66 @@ fn in_a_terminal_the_question_is_answered_in_place() {
     screen.exits(0);
 }
 
+/// B13: only `y`, `Y`, `yes` and `Yes` were a yes.
+#[test]
+fn in_a_terminal_a_yes_is_a_yes_however_it_is_written() {
+    let folder = Folder::with_script(WRITE);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("write it\r");
+    screen.shows("y, n, or why not › ");
+    screen.types("YES\r");
+    screen.shows("resolve   c1: approved by user local");
+    screen.shows("end       completed");
+    screen.types("/quit\r");
+    screen.exits(0);
+}
+
+#[test]
+fn in_a_terminal_it_is_asked_whether_a_turn_goes_on_without_what_its_agent_lost() {
+    let guard = "[[hooks]]\nuse = \"guard\"\n[[hooks.rules]]\nphrases = [\"x\"]\nthen = \"reject\"\n";
+    let folder = Folder::with_config(WRITE, guard);
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n");
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("ask       agent turnbuckle has changed since the turn began: it lacks");
+    screen.shows("y or n › ");
+    screen.types("perhaps\r");
+    screen.shows("y carries the turn on without what the agent lacks, n leaves it");
+    screen.types("n\r");
+    screen.shows("the turn stays as it is");
+    assert!(!folder.run(&["show", "w", "--json"]).out.contains("resolution"), "nothing was written");
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("y or n › ");
+    screen.types("Y\r");
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("agent     done");
+    screen.types("/quit\r");
+    screen.exits(0);
+    let shown = folder.run(&["show", "w"]).exits(0).out;
+    assert!(shown.contains("because user local insisted"), "{shown}");
+}
+
+#[test]
+fn in_a_terminal_what_others_must_answer_is_shown_and_not_asked() {
+    let rule = "[access]\napprove = [ { tool = \"write_file\", by = [\"manager\"], not_requester = true } ]\n";
+    let folder = Folder::with_config(WRITE, rule);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("write it\r");
+    screen.shows("ask       may write_file run? (call c1)");
+    screen.shows("is for others to answer: role manager, but not user local, who asked");
+    folder.run_as(("mia", "manager"), &["answer", "w", "c1", "--approve"]).exits(0);
+    screen.shows("resolve   c1: approved by user mia");
+    screen.shows("agent     done");
+    screen.types("/quit\r");
+    screen.exits(0);
+}
+
 #[test]
 fn in_a_terminal_a_message_is_queued_until_the_turn_is_over() {
     let slow = r#"{ "chunks": ["x ", "x ", "x ", "x"], "delay_ms": 300 }"#;

@@ -125,6 +125,57 @@ fn who_is_acting_is_checked() {
 }
 
 #[test]
+fn who_may_do_what_is_checked() {
+    let rule = |rule: &str| format!("[access]\napprove = [ {{ {rule} }} ]\n");
+    refused("[access]\nraed = [\"a\"]\n", ":2: unknown key `raed` in [access]", "`read`");
+    refused("[access]\nread = \"a\"\n", ":2: `read` in [access] must be a list of strings", "[\"…\"]");
+    refused("[access]\nsay = [\"a\", \"a\"]\n", ":2: `say` in [access] has \"a\" twice", "take it out");
+    refused("[access]\ncancel = [\" \"]\n", ":2: `cancel` in [access] has an empty role", "take it out");
+    refused(&rule("by = [\"m\"]"), ":2: `tool` in [[access.approve]] is missing", "tool = ");
+    refused(&rule("tool = \"write_file\", bye = [\"m\"]"), "unknown key `bye` in [[access.approve]]", "`by`");
+    refused(&rule("tool = \"write_fle\""), ":2: `approve` in [access] names \"write_fle\", and", "`write_file`");
+    refused(&rule("tool = \"sh*\""), "names \"sh*\", and the agent has no such tool", "its tools are ");
+    refused(&rule("tool = \"ask_human\", by = [\"m\"]"), "whose calls a person answers anyway", "`answer`");
+    refused(&rule("tool = \"write_file\", n = 0"), "`n` in [[access.approve]] is 0", "at least one");
+    refused(&rule("tool = \"write_file\", by = []"), "`by` in [[access.approve]] names no role", "take it out");
+    refused(
+        &rule("tool = \"write_file\", n = 2"),
+        ":2: `approve` in [access]: nobody could approve write_file",
+        "`by`",
+    );
+    refused(&rule("tool = \"write_file\", not_requester = true"), "nobody could approve write_file", "`answer`");
+    let folder = Folder::new();
+    let check = |config: &str| {
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(0)
+    };
+    let both = "approve = [ { tool = \"*\", by = [\"m\"] }, { tool = \"write_file\", by = [\"n\"], n = 2 } ]\n";
+    check(&format!("[access]\n{both}"))
+        .says(":2: this rule of `approve` in [access] never counts")
+        .says("put it first");
+    let ruled = "[tools]\napprove = []\n[access]\nread = [\"support\"]\nanswer = [\"m\", \"n\"]\n\
+                 approve = [ { tool = \"*_file\", not_requester = true, n = 2 } ]\n";
+    let ran = check(ruled);
+    assert_eq!(ran.err, "", "what a rule guards is not unguarded");
+    for line in [
+        "approve   read_file, write_file, edit_file\n",
+        "access    read: support; answer: m, n\n",
+        "rule      *_file is approved by whoever may answer, not the one who asked, 2 people\n",
+    ] {
+        assert!(ran.out.contains(line), "{line:?} is not in:\n{}", ran.out);
+    }
+}
+
+#[test]
+fn access_comes_together_key_by_key() {
+    let folder = Folder::new();
+    folder.file("home/.config/turnbuckle/turnbuckle.toml", "[access]\nread = [\"all\"]\ncancel = [\"operator\"]\n");
+    folder.file("turnbuckle.toml", "[access]\nread = [\"support\"]\n");
+    let out = folder.run(&["check"]).exits(0).out;
+    assert!(out.contains("access    read: support; cancel: operator\n"), "{out}");
+}
+
+#[test]
 fn a_conversation_is_its_owners_whatever_roles_they_have_today() {
     let folder = Folder::new();
     let look = |config: &str, arguments: &[&str]| {

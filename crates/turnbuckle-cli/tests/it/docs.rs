@@ -78,7 +78,16 @@ fn known(config: &str) -> Vec<String> {
 
 #[test]
 fn every_key_that_is_known_is_documented() {
-    let sections = ["", "[agent]\n", "[limits]\n", "[store]\n", "[scope]\n", "[tools]\n", "[[agents]]\nname = \"a\"\n"];
+    let sections = [
+        "",
+        "[agent]\n",
+        "[limits]\n",
+        "[store]\n",
+        "[scope]\n",
+        "[access]\n",
+        "[tools]\n",
+        "[[agents]]\nname = \"a\"\n",
+    ];
     let hook = "[[hooks]]\nuse = \"command\"\n";
     for section in sections.into_iter().chain([hook]) {
         for key in known(&format!("{section}zzzzzzzz = 1\n")) {

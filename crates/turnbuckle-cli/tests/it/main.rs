@@ -1,6 +1,8 @@
 //! The program, run as people run it: real binary, real files, real signals. One file per promise.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows tests only by their attribute, not their helpers")]
 
+mod access_matrix;
+mod answering;
 mod cancelling;
 mod chatting;
 mod checking;
@@ -17,6 +19,7 @@ mod hostile_files;
 mod hostile_text;
 mod keeping;
 mod killed;
+mod load;
 mod logging;
 mod looking;
 mod messages;
@@ -35,4 +38,5 @@ mod services;
 mod signals;
 mod sub_agents;
 mod surviving;
+mod whose_turn;
 mod zombie;

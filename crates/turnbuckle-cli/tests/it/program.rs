@@ -76,6 +76,41 @@ impl Folder {
         Ran::of(self.command(arguments))
     }
 
+    /// The same for a person with a file of their own, which says who they are. A role may be empty.
+    pub(crate) fn command_as(&self, (user, role): (&str, &str), arguments: &[&str]) -> Command {
+        let home = format!("homes/{user}-{role}");
+        let roles = if role.is_empty() { String::new() } else { format!("{role:?}") };
+        let scope = format!("[scope]\nuser = {user:?}\nroles = [{roles}]\n");
+        self.file(&format!("{home}/.config/turnbuckle/turnbuckle.toml"), &scope);
+        let mut command = self.command(arguments);
+        command.env("HOME", self.path().join(home));
+        command
+    }
+
+    pub(crate) fn run_as(&self, person: (&str, &str), arguments: &[&str]) -> Ran {
+        Ran::of(self.command_as(person, arguments))
+    }
+
+    /// A command that the program printed, run by a shell as a person would paste it.
+    pub(crate) fn paste(&self, command: &str) -> Ran {
+        let mut shell = self.command(&[]);
+        let program = Path::new(shell.get_program()).parent().unwrap().to_path_buf();
+        let variables: Vec<_> =
+            shell.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+        let mut pasted = Command::new("sh");
+        pasted.args(["-c", command]).current_dir(self.path()).stdin(Stdio::null());
+        for (name, value) in variables {
+            match value {
+                Some(value) => pasted.env(name, value),
+                None => pasted.env_remove(name),
+            };
+        }
+        shell = pasted;
+        shell.env("PATH", path);
+        Ran::of(shell)
+    }
+
     pub(crate) fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Ran {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let (mut pipe, stdin) = (child.stdin.take().unwrap(), stdin.to_vec());
@@ -116,6 +151,15 @@ impl Ran {
     pub(crate) fn says(self, text: &str) -> Self {
         assert!(self.err.contains(text), "{text:?} is not in stderr:\n{}", self.err);
         self
+    }
+
+    /// The first command in backticks that stdout or stderr shows and that has this word.
+    #[track_caller]
+    pub(crate) fn command_shown(&self, word: &str) -> String {
+        let text = format!("{}{}", self.out, self.err);
+        let mut quoted = text.split('`').skip(1).step_by(2);
+        let found = quoted.find(|part| part.contains("turnbuckle ") && part.contains(word));
+        found.unwrap_or_else(|| panic!("no command with {word:?} in:\n{text}")).replace("\n          ", " ")
     }
 
     #[track_caller]

@@ -22,6 +22,7 @@ async fn everything_is_kept() {
         schema: None,
         model: "demo".into(),
         parts: None,
+        project: "".into(),
         digest: "d".into(),
         limits: Limits::default(),
         injections: Vec::new(),

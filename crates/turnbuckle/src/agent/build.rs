@@ -300,7 +300,11 @@ impl AgentBuilder {
             let schema = JsonSchema::compile_object(&spec.definition.parameters)
                 .map_err(|source| BuildError::BadSchema { tool: name.clone(), source })?;
             let definition = crate::digest::of(&serde_json::json!(spec.definition));
-            let standing = Arc::new(StandingBasis { definition, arguments: spec.standing_by.clone() });
+            let standing = Arc::new(StandingBasis {
+                agent: Some(self.name.clone()),
+                definition,
+                arguments: spec.standing_by.clone(),
+            });
             let compiled = CompiledTool { tool: tool.clone(), schema, approval, standing };
             if tools.insert(name.clone(), compiled).is_some() {
                 return Err(BuildError::DuplicateTool { tool: name });

@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::builder::ConversationsBuilder;
-use super::error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
+use super::error::{Cancelled, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 use super::inline::Inline;
 use super::input::{UserInput, WhileBusy};
 use super::order::{CancelOrder, MessageOrder, Order};
 use super::outbox;
-use super::read_back::{open_turn, pending_of};
+use super::pending::rule_of_last_question;
+use super::read_back::open_turn;
 use super::runtime::Runtime;
 use super::shared::{Conversation, Submitted};
 use super::waiters::Storing;
@@ -28,9 +29,7 @@ use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
-use crate::store::{
-    Answer, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError,
-};
+use crate::store::{Answer, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
 use crate::stores::MemoryStore;
 use crate::turn::{
     AbortCause, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, OnChangedAgent, RecordedAnswer, TurnContext,
@@ -405,6 +404,13 @@ impl Conversations {
         }
     }
 
+    /// Whether the actor may do this with the conversation. It is [`SendError::NotFound`] for someone who may not even read
+    /// it, and [`SendError::Forbidden`] for someone who may read it and not do this. A sub-agent's conversation is judged
+    /// like the one that it works for. Whether a certain question may be answered, its own rule decides.
+    pub async fn may(&self, id: &ConversationId, action: Action, scope: &Scope) -> Result<(), SendError> {
+        self.check(id, scope, action).await
+    }
+
     /// Why the open turn is not carried on here, if it is not: it is of another agent, or its agent has changed. Nothing is
     /// claimed or written.
     pub async fn left_turn(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
@@ -501,25 +507,6 @@ impl Conversations {
         let mut listed = self.store().list().await?;
         listed.retain(|one| !one.id.is_sub_agent() && self.judge(&one.id, &one.owner, &scope, Action::Read).is_ok());
         Ok(listed)
-    }
-
-    /// Calls of any agent in the store that wait for an answer which the actor may give, the oldest question first.
-    pub async fn pending(&self, scope: Scope) -> Result<Vec<PendingCall>, StoreError> {
-        let mut calls = Vec::new();
-        for one in self.store().list().await? {
-            if one.id.is_sub_agent() || !matches!(one.status, ConversationStatus::Waiting { .. }) {
-                continue;
-            }
-            let Some(scratch) = self.store().scratch(&one.id).await? else { continue };
-            for (asked, pending) in pending_of(self.store(), &one.id).await? {
-                if self.may_answer(&one.id, &one.owner, pending.rule.as_deref(), scope.actor()) {
-                    let (conversation, agent) = (one.id.clone(), scratch.agent.clone());
-                    calls.push(PendingCall { conversation, agent, requester: scratch.actor.author(), asked, pending });
-                }
-            }
-        }
-        calls.sort_by_key(|call| call.asked);
-        Ok(calls)
     }
 
     /// The whole log, oldest first.
@@ -693,7 +680,7 @@ impl Conversations {
 
     // Access.
 
-    fn store(&self) -> &dyn Store {
+    pub(super) fn store(&self) -> &dyn Store {
         &*self.runtime.services.store
     }
 
@@ -786,7 +773,11 @@ impl Conversations {
             return Ok(conversation);
         }
         conversation.show_log(&self.runtime).await?;
-        let rule = conversation.feed.pending(call).and_then(|pending| pending.rule);
+        // Who was asked and is late is told that, also if they know of the conversation only by this question.
+        let rule = match conversation.feed.pending(call) {
+            Some(pending) => pending.rule,
+            None => rule_of_last_question(&conversation.feed.snapshot().events, call),
+        };
         match self.may_answer(id, &owner, rule.as_deref(), scope.actor()) {
             true => Ok(conversation),
             false => {
@@ -799,7 +790,13 @@ impl Conversations {
         }
     }
 
-    fn may_answer(&self, id: &ConversationId, owner: &Actor, rule: Option<&AnswerRule>, actor: &Actor) -> bool {
+    pub(super) fn may_answer(
+        &self,
+        id: &ConversationId,
+        owner: &Actor,
+        rule: Option<&AnswerRule>,
+        actor: &Actor,
+    ) -> bool {
         match rule {
             Some(rule) => rule.permits(actor),
             None if *actor == Actor::System => false,

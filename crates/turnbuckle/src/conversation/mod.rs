@@ -19,6 +19,7 @@ mod observers;
 mod one_turn;
 mod order;
 mod outbox;
+mod pending;
 mod read_back;
 mod runtime;
 mod shared;

@@ -63,11 +63,12 @@ impl Conversations {
         let parts = always.arguments.clone().unwrap_or_else(|| parts_of(basis, arguments));
         Ok(StandingApproval {
             id: Text::from(services.ids.mint("s_").as_str()),
-            agent: scratch.agent,
+            agent: basis.agent.clone().unwrap_or(scratch.agent),
             tool: tool.clone(),
             definition: basis.definition.clone(),
             arguments: parts,
-            project: services.project.clone(),
+            // Of the turn: the answer may be given elsewhere.
+            project: scratch.project,
             requester: Text::from(&**requester),
             by: scope.actor().clone(),
             at: now,

@@ -58,6 +58,9 @@ pub enum Question {
 /// What a standing approval of a call would be bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingBasis {
+    /// The agent whose call it is; it may be a sub-agent of the one that the conversation belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Text>,
     /// The digest of the tool's definition.
     pub definition: Text,
     /// Which parts of the arguments must stay the same, as JSON pointers. Empty: all of them.

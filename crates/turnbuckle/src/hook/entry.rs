@@ -132,11 +132,11 @@ impl HookEntry {
         self.points
     }
 
-    /// Says that a configuration made this hook: `used` is what its `use` says, `options` the digest of its options. Both are
-    /// recorded with each turn, and a turn is carried on only by an agent that has its blocking hooks under the same name
-    /// and `use`.
-    pub fn configured(mut self, used: impl Into<Text>, options: impl Into<Text>) -> Self {
-        self.configured = Some(Arc::new((used.into(), options.into())));
+    /// Says that a configuration made this hook: `used` is what its `use` says, and `options` are its options as written. The
+    /// first and a digest of the second are recorded with each turn. A turn is carried on only by an agent that has its
+    /// blocking hooks under the same name and `use`; other options are told as a change.
+    pub fn configured(mut self, used: impl Into<Text>, options: &serde_json::Value) -> Self {
+        self.configured = Some(Arc::new((used.into(), crate::digest::of(options))));
         self
     }
 

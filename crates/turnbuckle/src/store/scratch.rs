@@ -26,6 +26,9 @@ pub struct Scratch {
     /// The name by which people choose its model.
     #[serde(default)]
     pub model: Text,
+    /// The project that it was about: a standing approval of one of its calls holds there.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub project: Text,
     /// Of its configuration.
     pub digest: Text,
     /// What it was made of: an agent that lacks a tool or a blocking hook of it leaves the turn. `None` if an older
@@ -78,6 +81,10 @@ impl Scratch {
         let by = self.answered_by.iter().filter(|(answered, _)| answered == call);
         by.map(|(_, actor)| actor.clone()).collect()
     }
+}
+
+fn is_empty(text: &Text) -> bool {
+    text.is_empty()
 }
 
 /// Why the present reply is being made again.

@@ -154,6 +154,7 @@ fn scratch(turn: &str) -> Scratch {
         agent: "a".into(),
         model: "demo".into(),
         parts: None,
+        project: "/home/ann/shop".into(),
         digest: "d".into(),
         schema: Some(Arc::new(serde_json::json!({"type": "object"}))),
         limits: Limits { max_cost: 0.5, ..Limits::default() },

@@ -395,12 +395,13 @@ impl ActiveTurn {
 }
 
 /// The scratch of a turn that has just begun.
-pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Actor) -> Scratch {
+pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Actor, project: Text) -> Scratch {
     Scratch {
         turn: turn.clone(),
         actor,
         agent: agent.shared_name().clone(),
         model: agent.model_choice().clone(),
+        project,
         digest: agent.digest().clone(),
         parts: Some(agent.parts().clone()),
         limits: agent.limits().clone(),

@@ -176,8 +176,10 @@ impl<'a> CallReview<'a> {
             HookAnswer::Proceed { questions } => questions,
         };
         let rule = self.turn.ctx.services.access.answer_rule(Some(&self.open.call.name));
-        // What a hook or an approval of the whole reply lets through is not what such a rule asks for.
-        let is_required = rule.as_ref().is_some_and(|rule| rule.required);
+        // What a hook or an approval of the whole reply lets through is not what such a rule asks for. What a person or the
+        // model's host does is not gated, also if the rule is for all tools.
+        let can_be_gated = matches!(spec.executor, Executor::Server | Executor::Client);
+        let is_required = can_be_gated && rule.as_ref().is_some_and(|rule| rule.required);
         let approved = self.approved_with_reply();
         let gated = is_required || (compiled.approval == Approval::Required && approved.last.is_none());
         if gated || !questions.is_empty() {

@@ -45,7 +45,8 @@ pub(crate) fn start(
     if state.turn.is_none() {
         state.begin(new.id.clone());
     }
-    let mut scratch = scratch.unwrap_or_else(|| new_scratch(&new.agent, &new.id, actor));
+    let project = || new.services.project.clone();
+    let mut scratch = scratch.unwrap_or_else(|| new_scratch(&new.agent, &new.id, actor, project()));
     let content = message.and_then(|item| match item.kind {
         InboxKind::Message { content, schema, .. } => {
             scratch.schema = schema;

@@ -125,8 +125,9 @@ const ENTRIES: &[(&str, Action)] = &[
     ("pending", Action::Answer),
 ];
 
-async fn enter(entry: &str, conversations: &Conversations, scope: Scope) -> Verdict {
-    let (id, call) = (&"c_1".into(), &"c1".into());
+/// Enters at a call of a conversation.
+async fn enter(entry: &str, at: (&str, &str), conversations: &Conversations, scope: Scope) -> Verdict {
+    let (id, call) = (&at.0.into(), &at.1.into());
     match entry {
         "send" => of_send(conversations.send(id, "hi", scope).await),
         "turn" => match conversations.turn(id, "hi", scope).await {
@@ -200,7 +201,7 @@ async fn every_actor_at_every_entry_may_what_the_rule_says_in_this_process_and_a
                 let (store, clock, rig) = waiting(&paid, roles()).await;
                 let other = process(support(&paid), &store, &clock, roles());
                 let conversations = if elsewhere { &other.conversations } else { &rig.conversations };
-                let said = enter(entry, conversations, user(actor.0, actor.1)).await;
+                let said = enter(entry, ("c_1", "c1"), conversations, user(actor.0, actor.1)).await;
                 assert_eq!(said, expected(*actor, entry, *action), "{actor:?} at {entry}, elsewhere: {elsewhere}");
             }
         }
@@ -227,7 +228,7 @@ async fn every_actor_may_the_same_while_another_process_has_the_conversation() {
             owner.settle().await;
             let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
             let there = builder.ids(Arc::new(SystemIds::default())).access(roles()).build();
-            let said = enter(entry, &there, user(actor.0, actor.1)).await;
+            let said = enter(entry, ("c_1", "c1"), &there, user(actor.0, actor.1)).await;
             let sends = ["send", "queue"].contains(entry) && said != Verdict::Yes;
             let wanted = expected(*actor, entry, *action);
             assert!(
@@ -253,6 +254,35 @@ async fn a_sub_agents_conversation_is_read_by_those_who_may_read_the_one_it_work
         assert_eq!(read.is_ok(), readable, "{actor:?}: {read:?}");
         let sent = rig.conversations.send(&child, "hi", user(actor.0, actor.1)).await;
         assert!(matches!(sent, Err(SendError::NotFound { .. })));
+    }
+}
+
+/// What a sub-agent asks is answered in the conversation that it works for, and its own can only be read.
+#[tokio::test]
+async fn every_actor_at_every_entry_may_the_same_where_a_sub_agent_asks() {
+    let readable = ["log", "records", "jobs", "left_turn"];
+    for (entry, action) in ENTRIES {
+        for actor in ACTORS {
+            for child in [false, true] {
+                let paid = Paid::default();
+                let calls = ScriptReply::calls("s1", "support", json!({"task": "pay"}));
+                let script = Script::of([calls, ScriptReply::says("ok")]);
+                let clerk = SubAgent::new(support(&paid).build().unwrap(), "Pays.");
+                let boss = Agent::builder("boss", script).tool(clerk);
+                let rig = process(boss, &Meddled::shared(), &PausedClock::default(), roles());
+                let status = rig.conversations.turn(&rig.id, "pay me", ann()).await.unwrap();
+                assert!(matches!(status, TurnStatus::Waiting(_)));
+                let at = if child { ("c_1/s1", "c1") } else { ("c_1", "s1") };
+                let said = enter(entry, at, &rig.conversations, user(actor.0, actor.1)).await;
+                let by_rule = expected(*actor, entry, *action);
+                let wanted = match child && !["list", "pending"].contains(entry) {
+                    true if readable.contains(entry) => by_rule,
+                    true => Verdict::NotFound,
+                    false => by_rule,
+                };
+                assert_eq!(said, wanted, "{actor:?} at {entry} of {at:?}");
+            }
+        }
     }
 }
 

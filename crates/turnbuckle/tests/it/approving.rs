@@ -361,3 +361,59 @@ async fn a_standing_approval_that_is_used_up_is_asked_about_again() {
     }
     assert_eq!(asked, [false, false, true]);
 }
+
+#[tokio::test]
+async fn a_standing_approval_that_is_given_elsewhere_holds_in_the_project_of_the_turn() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    let elsewhere = Conversations::without_agent(store.clone()).project("/home/mia").build();
+    let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
+    let given = elsewhere.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    assert_eq!(&*given.project, "/shop");
+    assert!(!is_asked(&desk, "same", ann()).await);
+}
+
+#[tokio::test]
+async fn a_standing_approval_of_a_sub_agents_call_covers_that_sub_agent() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let boss = || {
+        let script = Script::of([ScriptReply::calls("s1", "clerk", json!({"task": "pay"})), ScriptReply::says("ok")]);
+        let clerk = clerk(&paid, "clerk", &[5]).build().unwrap();
+        in_project(Agent::builder("boss", script).tool(SubAgent::new(clerk, "Pays.")), &store, "/shop")
+    };
+    let desk = boss();
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    let (id, call, mia) = ("first".into(), "s1".into(), user("mia", "manager"));
+    let given = desk.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    assert_eq!((&*given.agent, &*given.tool), ("clerk", "refund"));
+    assert!(!is_asked(&boss(), "same", ann()).await);
+}
+
+#[tokio::test]
+async fn a_rule_for_all_tools_does_not_ask_whether_a_person_may_be_asked() {
+    let access = RoleAccess {
+        approve: vec![ApproveRule { tool: "*".into(), by: vec!["manager".into()], not_requester: false, n: 1 }],
+        ..RoleAccess::default()
+    };
+    let script = Script::of([ScriptReply::calls("q", "ask_human", json!({"question": "Which?"}))]);
+    let agent = Agent::builder("support", script).tool(turnbuckle::tools::human("ask_human", "Asks."));
+    let rig = process(agent, &Meddled::shared(), &PausedClock::default(), access);
+    let TurnStatus::Waiting(pending) = rig.conversations.turn(&rig.id, "go", ann()).await.unwrap() else { panic!() };
+    assert!(matches!(pending[0].question, turnbuckle::event::Question::Elicitation { .. }), "{pending:?}");
+}
+
+#[tokio::test]
+async fn someone_who_may_answer_and_comes_too_late_is_told_that() {
+    let paid = Paid::default();
+    let (store, clock, _gone) = waiting(&paid, rule(&["manager"], false, 1)).await;
+    // A process that knows nothing but what is stored.
+    let desk = Conversations::without_agent(store).clock(Arc::new(clock)).ids(Arc::new(SystemIds::default())).build();
+    let (id, call) = ("c_1".into(), "c1".into());
+    let answer = |scope| desk.answer(&id, &call, Answer::Approve, None, scope);
+    answer(user("mia", "manager")).await.unwrap();
+    let late = answer(user("max", "manager")).await;
+    assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
+    let stranger = answer(user("bob", "")).await;
+    assert!(matches!(stranger, Err(ResolveError::NotFound { .. })), "{stranger:?}");
+}

@@ -146,7 +146,7 @@ async fn an_agent_that_lost_a_tool_or_a_blocking_hook_leaves_its_turn_until_a_pe
     let without_tool = Agent::builder("support", script()).hook(Guard);
     let without_guard = Agent::builder("support", script()).tool(refund(&paid));
     let other_use = Agent::builder("support", script()).tool(refund(&paid));
-    let other_use = other_use.hook(HookEntry::from(Guard).configured("command", "0"));
+    let other_use = other_use.hook(HookEntry::from(Guard).configured("command", &json!({})));
     let hook = |name: &str| MissingPart::Hook { name: name.into(), used: "code".into() };
     let cases = [
         (without_tool, MissingPart::Tool("refund".into())),

@@ -40,6 +40,7 @@ mod normal_form;
 mod observers;
 mod outbox;
 mod outbox_crashes;
+mod pending;
 mod provider_parts;
 mod races;
 mod revival;

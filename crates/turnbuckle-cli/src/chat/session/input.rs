@@ -32,6 +32,10 @@ impl Session {
                 self.question = asked;
                 self.quit();
             }
+            (_, asked) if self.left.is_some() => {
+                self.question = asked;
+                self.insist(line.trim());
+            }
             (_, Some(asked)) => self.answer(asked, line),
             (Input::Nothing, None) => {}
             (Input::Unknown(command), None) => {
@@ -46,6 +50,20 @@ impl Session {
         if self.submit(Command::Send(words.to_owned())) {
             self.view.say(label, if label == "user" { Tone::Plain } else { Tone::Dim }, words);
             self.view.sent.push_back(words.to_owned());
+        }
+    }
+
+    /// The answer to whether a turn is carried on although its agent has changed.
+    fn insist(&mut self, line: &str) {
+        if question::is_yes(line) {
+            self.left = None;
+            self.submit(Command::AcceptChanges);
+        } else if question::is_no(line) {
+            self.left = None;
+            let text = "the turn stays as it is; `/quit`, give the agent back what it lacks, and go on then";
+            self.view.say("", Tone::Dim, text);
+        } else {
+            self.view.say("", Tone::Dim, "y carries the turn on without what the agent lacks, n leaves it");
         }
     }
 

@@ -1,0 +1,82 @@
+//! The answer that a command line gives.
+
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use serde_json::Value;
+use turnbuckle::conversation::Always;
+use turnbuckle::event::Resolved;
+use turnbuckle::store::Answer;
+
+use crate::Stopped;
+use crate::args::AnswerOptions;
+use crate::problem::Problem;
+
+/// The longest answer: it becomes part of every later request to the model.
+const LONGEST: usize = 1 << 20;
+
+/// What a person says to a call that waits.
+pub(crate) struct GivenAnswer {
+    pub(crate) answer: Answer,
+    /// Set if calls like this one are to run without being asked about.
+    pub(crate) always: Option<Always>,
+}
+
+impl GivenAnswer {
+    pub(crate) fn read(options: &AnswerOptions) -> Result<Self, Stopped> {
+        let answer = match options {
+            AnswerOptions { deny: Some(reason), .. } => Answer::Deny(reason.as_deref().map(Into::into)),
+            AnswerOptions { answer: Some(json), .. } => {
+                Answer::Result(value("answer", json, "a text needs its quotes: --answer '\"blue\"'")?)
+            }
+            AnswerOptions { arguments: Some(json), .. } => Answer::ApproveWith(Arc::new(value(
+                "arguments",
+                json,
+                "write an object: --arguments '{\"path\": \"a\"}'",
+            )?)),
+            _ => Answer::Approve,
+        };
+        let always = options.always.then(|| {
+            let mut always = Always::default();
+            always.times = options.times;
+            always.lasts = options.until.unwrap_or(always.lasts);
+            always
+        });
+        Ok(Self { answer, always })
+    }
+
+    /// How the log will have it.
+    pub(crate) fn decision(&self) -> Resolved {
+        match self.answer {
+            Answer::Approve | Answer::ApproveWith(_) => Resolved::Approved,
+            Answer::Deny(_) => Resolved::Denied,
+            _ => Resolved::Answered,
+        }
+    }
+}
+
+/// The value of an option that is JSON, or of stdin.
+fn value(option: &str, given: &str, hint: &str) -> Result<Value, Stopped> {
+    let piped;
+    let json = match given {
+        "-" => {
+            piped = from_stdin(option)?;
+            piped.as_slice()
+        }
+        given => given.as_bytes(),
+    };
+    if json.len() > LONGEST {
+        let problem = Problem::error(format!("`--{option}` is longer than 1 MiB, and was not taken"));
+        return Err(Stopped::usage(problem.hint("put it into a file, and answer with its path")));
+    }
+    serde_json::from_slice(json)
+        .map_err(|error| Stopped::usage(Problem::error(format!("`--{option}` is not JSON: {error}")).hint(hint)))
+}
+
+/// One byte more than may be is enough to know.
+fn from_stdin(option: &str) -> Result<Vec<u8>, Stopped> {
+    let (mut bytes, most) = (Vec::new(), u64::try_from(LONGEST + 1).unwrap_or(u64::MAX));
+    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+    read.map_err(|error| Stopped::failed(Problem::error(format!("reading `--{option}` from stdin: {error}"))))?;
+    Ok(bytes)
+}

@@ -1,0 +1,73 @@
+//! `turnbuckle pending`: the calls that wait for the acting user, over all conversations, the oldest first.
+
+use std::io::{self, IsTerminal as _};
+
+use serde_json::json;
+use turnbuckle::clock::{Clock as _, SystemClock};
+use turnbuckle::conversation::PendingCall;
+use turnbuckle::store::Store as _;
+use wildmatch::WildMatch;
+
+use crate::Stopped;
+use crate::args::{Common, Pending};
+use crate::chat::question;
+use crate::exit::Exit;
+use crate::inspect::{age, failed, print_all, unprintable};
+use crate::output;
+use crate::run::ResolveHints;
+use crate::show::{Layout, Line, Palette, Tone, clean, json_line, pending as in_short, terminal_width};
+use crate::without_agent::WithoutAgent;
+
+/// Prints them, with the command that answers each.
+pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stopped> {
+    let (desk, now) = (WithoutAgent::read_only(common)?, SystemClock::default().now());
+    let mut calls = desk.conversations.pending(desk.scope.clone()).await.map_err(failed)?;
+    let is_of_tool = |call: &PendingCall, glob: &str| {
+        call.pending.question.tool().is_some_and(|tool| WildMatch::new(glob).matches(tool))
+    };
+    calls.retain(|call| {
+        args.tool.as_deref().is_none_or(|glob| is_of_tool(call, glob))
+            && args.agent.as_deref().is_none_or(|agent| agent == &*call.agent)
+            && args.older.is_none_or(|older| now.since(call.asked) >= older)
+    });
+    if args.json {
+        let lines: Result<String, _> = calls.iter().map(as_json).collect();
+        return print_all(&lines.map_err(unprintable)?);
+    }
+    if calls.is_empty() && io::stderr().is_terminal() {
+        output::say(&format!("nothing waits for {}", desk.scope.by()));
+    }
+    let (mut text, mut layout) =
+        (String::new(), Layout::new(Palette::of(&io::stdout()), terminal_width(&io::stdout())));
+    for call in &calls {
+        let mut line = |label, tone, line: String| text += &layout.line(&Line { label, tone, text: clean(&line) });
+        let PendingCall { conversation, agent, requester, pending, asked, .. } = call;
+        let asked = age(now.since(*asked));
+        line(
+            "pending",
+            Tone::Hook,
+            format!("{conversation}, agent {agent}, asked {asked} for {requester}: {}", in_short(pending)),
+        );
+        for shown in question::shown(pending).into_iter().skip(1) {
+            line("", Tone::Plain, shown.text);
+        }
+        let begun = desk.store.scratch(conversation).await.map_err(failed)?;
+        let hints = ResolveHints::for_turn_of(conversation.clone(), common, &desk, begun.as_ref());
+        line("", Tone::Plain, format!("until {}; {}", pending.expires, hints.record(pending)));
+    }
+    print_all(&text)
+}
+
+/// The question as its `suspension` has it, and whose it is.
+fn as_json(call: &PendingCall) -> serde_json::Result<String> {
+    let PendingCall { conversation, agent, requester, asked, pending, .. } = call;
+    let mut line = serde_json::to_value(&pending.question)?;
+    let more = json!({
+        "conversation": conversation, "call": pending.call, "agent": agent, "requester": requester, "asked": asked,
+        "expires": pending.expires, "rule": pending.rule, "approvals": pending.approvals,
+    });
+    if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
+        line.extend(more.clone());
+    }
+    json_line(&line)
+}

@@ -1,0 +1,74 @@
+//! `turnbuckle answer`: records the answer to a call that waits. Nothing runs.
+
+use serde_json::json;
+use turnbuckle::conversation::RecordedFor;
+use turnbuckle::event::EventKind;
+use turnbuckle::store::Store as _;
+use turnbuckle::{CallId, ConversationId};
+
+use super::{GivenAnswer, NewStanding, refusal};
+use crate::Stopped;
+use crate::args::{Answer, Common};
+use crate::exit::Exit;
+use crate::inspect::{failed, print_all, unprintable};
+use crate::output;
+use crate::run::{ResolveHints, named};
+use crate::show::{clean, json_line, name};
+use crate::without_agent::WithoutAgent;
+
+/// Records the answer, and says which agent carries the turn on.
+pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stopped> {
+    let (id, call) = (named(&args.given.id, common)?, CallId::from(args.given.call.as_str()));
+    let given = GivenAnswer::read(&args.given)?;
+    let (desk, options) = (WithoutAgent::existing(common)?, common.same_store());
+    let begun = desk.store.scratch(&id).await.map_err(failed)?;
+    let standing = match &given.always {
+        Some(always) => {
+            Some(NewStanding::make(&desk.conversations, (&id, &call), always, &desk.scope, &options).await?)
+        }
+        None => None,
+    };
+    let decision = given.decision();
+    let recorded = match desk.conversations.answer(&id, &call, given.answer, None, desk.scope.clone()).await {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            if let Some(standing) = standing {
+                standing.take_back().await;
+            }
+            return Err(Stopped::failed(refusal(&error, &id, &options)));
+        }
+    };
+    let RecordedFor { turn, agent, is_stored_for_owner, .. } = recorded;
+    let is_open = !is_stored_for_owner && stays_open(&desk, &id, &call).await?;
+    if args.json {
+        let standing = standing.map(|standing| standing.approval);
+        let line = json!({
+            "conversation": id, "call": call, "turn": turn, "agent": agent, "decision": decision, "by": desk.scope.by(),
+            "open": is_open, "handed_over": is_stored_for_owner, "standing": standing,
+        });
+        return print_all(&json_line(&line).map_err(unprintable)?);
+    }
+    let word = format!("{decision:?}").to_lowercase();
+    let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref());
+    let next = if is_stored_for_owner {
+        "another process has the conversation and takes the answer up".to_owned()
+    } else if is_open {
+        "others must approve it as well".to_owned()
+    } else {
+        hints.carried_on_by(&agent)
+    };
+    let by = desk.scope.by();
+    output::say(&clean(&format!("recorded: call {} is {word} by {by}; {next}", name(call.as_str()))));
+    Ok(Exit::Completed)
+}
+
+/// Whether the question needs further approvals.
+async fn stays_open(desk: &WithoutAgent, id: &ConversationId, call: &CallId) -> Result<bool, Stopped> {
+    // The answer was just written: it is near the end of the log.
+    let log = desk.store.tail(id, u64::MAX, 1_000).await.map_err(failed)?;
+    let last = log.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Resolution { call: of, evidence, .. } if of == call => Some(evidence.open),
+        _ => None,
+    });
+    Ok(last.unwrap_or(false))
+}

@@ -1,0 +1,63 @@
+//! `--always`: the rule is shown before it is stored, and a person at a terminal is asked.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use turnbuckle::conversation::Always;
+use turnbuckle::store::StandingApproval;
+use turnbuckle::{CallId, ConversationId, Conversations, Scope};
+
+use super::refusal;
+use crate::Stopped;
+use crate::output;
+use crate::problem::{Problem, with_causes};
+use crate::show::clean;
+
+/// A standing approval that was made together with an answer. It is taken back if the answer is refused.
+pub(crate) struct NewStanding {
+    pub(crate) approval: StandingApproval,
+    conversations: Conversations,
+    scope: Scope,
+}
+
+impl NewStanding {
+    /// Shows what it would mean, asks if someone is there to be asked, and stores it. The call itself is not answered yet: it
+    /// is stored first, so that the turn that goes on finds it.
+    pub(crate) async fn make(
+        conversations: &Conversations,
+        (id, call): (&ConversationId, &CallId),
+        always: &Always,
+        scope: &Scope,
+        options: &str,
+    ) -> Result<Self, Stopped> {
+        let refused = |error| Stopped::failed(refusal(&error, id, options));
+        let proposed = conversations.propose_standing(id, call, always, scope).await.map_err(refused)?;
+        output::say(&clean(&format!("always: {proposed}")));
+        if !confirmed().map_err(|error| Stopped::failed(Problem::error(format!("reading the answer: {error}"))))? {
+            let problem = Problem::error("nothing was answered, and nothing is approved from now on");
+            return Err(Stopped::failed(problem.hint("without `--always` the approval is for this call only")));
+        }
+        let approval = conversations.approve_always(id, call, always, scope).await.map_err(refused)?;
+        Ok(Self { approval, conversations: conversations.clone(), scope: scope.clone() })
+    }
+
+    /// The call was not approved after all.
+    pub(crate) async fn take_back(self) {
+        if let Err(error) = self.conversations.revoke_standing(&self.approval.id, &self.scope).await {
+            let id = &self.approval.id;
+            let problem =
+                Problem::error(format!("the standing approval {id} could not be taken back: {}", with_causes(&error)));
+            output::report(&[problem.hint(format!("`turnbuckle approvals revoke {id}` does"))]);
+        }
+    }
+}
+
+/// Whether the person agrees. Where nobody can be asked, the option says it.
+fn confirmed() -> io::Result<bool> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Ok(true);
+    }
+    write!(io::stderr().lock(), "store it? [y/N] ")?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(crate::chat::question::is_yes(line.trim()))
+}

@@ -1,0 +1,173 @@
+//! Commands that a person types to go on with a turn: printed so that they work as they are.
+
+use std::path::PathBuf;
+
+use turnbuckle::conversation::LeftTurn;
+use turnbuckle::event::Question;
+use turnbuckle::projection::Pending;
+use turnbuckle::store::Scratch;
+use turnbuckle::{Actor, ConversationId, Scope};
+
+use crate::args::Common;
+use crate::assemble::{agent_name, choose_model, holds_a_secret};
+use crate::show::{name, quoted};
+use crate::started_with::{StartedWith, project, with_absolute_path};
+use crate::without_agent::WithoutAgent;
+
+/// The longest id of a call, in bytes, that is written into a command for a person to copy.
+const LONGEST_SHOWN: usize = 200;
+
+/// What a person must type to answer.
+pub(crate) struct ResolveHints {
+    pub(crate) id: ConversationId,
+    /// Whether the question is kept until then.
+    pub(crate) durable: bool,
+    /// Options that lead to the same store, for commands that look.
+    pub(crate) options: String,
+    /// Options that lead to the same agent, too, for commands that carry a turn on.
+    carry_on: String,
+    /// Answers: `resolve`, or `answer` if no options are known that lead to the turn's agent.
+    answers: &'static str,
+    /// The folder that the turn works in, if it is not the current one.
+    folder: Option<PathBuf>,
+    /// Who is acting.
+    actor: Actor,
+}
+
+impl ResolveHints {
+    /// For a turn of this process.
+    pub(crate) fn new(id: ConversationId, durable: bool, common: &Common, scope: &Scope) -> Self {
+        let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
+        let carry_on = format!("{options}{trust}");
+        let actor = scope.actor().clone();
+        Self { id, durable, options, carry_on, answers: "resolve", folder: None, actor }
+    }
+
+    /// For a turn that any process may have begun, as it is recorded with the turn.
+    pub(crate) fn for_turn_of(
+        id: ConversationId,
+        common: &Common,
+        desk: &WithoutAgent,
+        begun: Option<&Scratch>,
+    ) -> Self {
+        let hints = Self::new(id, true, common, &desk.scope);
+        // A turn of an older version has recorded nothing.
+        let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };
+        let (recorded, now) = (StartedWith::from_words(&parts.started_with), StartedWith::of(common));
+        if *begun.agent != *agent_name(&desk.config) && recorded.config.is_none() {
+            return Self { answers: "answer", ..hints };
+        }
+        let same_config = recorded.config == now.config;
+        let mut started = recorded;
+        let store_in_use = || with_absolute_path(&desk.name.to_string(), "sqlite:");
+        started.store = now.store.or(started.store).or_else(|| (!same_config).then(store_in_use));
+        if started.model.is_none() && same_config {
+            started.model = other_model(begun, common, desk);
+        }
+        let here = project();
+        let folder = (!begun.project.is_empty() && begun.project != here).then(|| PathBuf::from(&*begun.project));
+        let carry_on = started.shown_in(folder.as_deref().unwrap_or_else(|| here.as_ref().as_ref()));
+        Self { carry_on, folder, ..hints }
+    }
+
+    /// A command line, to be copied.
+    fn line(&self, words: &str) -> String {
+        let folder = self.folder.as_ref().map(|folder| format!("cd {} && ", quoted(&folder.display().to_string())));
+        format!("`{}turnbuckle {words}`", folder.unwrap_or_default())
+    }
+
+    /// The command that finishes the open turn.
+    pub(crate) fn finish(&self) -> String {
+        self.line(&format!("run -c {}{}", self.id, self.carry_on))
+    }
+
+    /// Which agent carries the turn on, and how it is started, if that is known.
+    pub(crate) fn carried_on_by(&self, agent: &str) -> String {
+        match self.answers {
+            "resolve" => format!("agent {agent} carries the turn on: {}", self.finish()),
+            _ => format!("agent {agent} carries the turn on, in the program that runs it"),
+        }
+    }
+
+    /// The command that only records an answer. It can be given in any folder that leads to the store.
+    pub(crate) fn record(&self, pending: &Pending) -> String {
+        self.command_with(pending, "answer", &self.options, |words| format!("`turnbuckle {words}`"))
+    }
+
+    /// One command, with the other answers that are possible.
+    pub(crate) fn command(&self, pending: &Pending) -> String {
+        self.command_with(pending, self.answers, &self.carry_on, |words| self.line(words))
+    }
+
+    fn command_with(&self, pending: &Pending, answers: &str, with: &str, line: impl Fn(&str) -> String) -> String {
+        let (answer, instead) = match pending.question {
+            Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
+            _ => ("--approve", "--deny [REASON]"),
+        };
+        let Self { id, options, .. } = self;
+        let length = pending.call.as_str().len();
+        if length > LONGEST_SHOWN {
+            let line = line(&format!("{answers} {id} CALL {answer}{with}"));
+            return format!(
+                "{line} (or {instead}), where CALL is the id of the call: it has {length} bytes, and `turnbuckle show \
+                 {id}{options} --json` prints it, as `call` of the `suspension`"
+            );
+        }
+        // The id of a call is the model's, and a person pastes this into a shell.
+        let call = quoted(pending.call.as_str());
+        let line = match call.starts_with('-') {
+            true => line(&format!("{answers} {id} {answer}{with} -- {call}")),
+            false => line(&format!("{answers} {id} {call} {answer}{with}")),
+        };
+        format!("{line} (or {instead})")
+    }
+
+    /// Who could answer this, if its rule does not let the acting user.
+    pub(crate) fn who_else(&self, pending: &Pending) -> Option<String> {
+        pending.rule.as_ref().filter(|rule| !rule.permits(&self.actor)).map(|rule| rule.who())
+    }
+
+    /// What to do about questions that are open.
+    pub(super) fn hint(&self, pending: &[Pending]) -> String {
+        if !self.durable {
+            return "the store `memory:` forgets, so this cannot be resolved later: `--store sqlite:PATH` keeps it; \
+                    `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
+                .to_owned();
+        }
+        let one = |pending: &Pending| match self.who_else(pending) {
+            Some(who) => format!("{} {}", name(pending.call.as_str()), for_others(&who)),
+            None => self.command(pending),
+        };
+        pending.iter().map(one).collect::<Vec<String>>().join(", ")
+    }
+
+    /// What to do about a turn that this agent does not carry on.
+    pub(crate) fn after_left(&self, left: &LeftTurn) -> String {
+        after_left(left, &self.id, &self.options)
+    }
+}
+
+/// For someone who may not answer a call.
+pub(crate) fn for_others(who: &str) -> String {
+    format!("is for others to answer: {who}; `turnbuckle pending` shows it to them")
+}
+
+/// What to do about a turn that this agent does not carry on. `options` lead to its store.
+pub(crate) fn after_left(left: &LeftTurn, id: &ConversationId, options: &str) -> String {
+    match left.can_insist() {
+        true => "give the agent back what it lacks, or insist with `--accept-changes`: then the turn goes on without, \
+                 and the log says that you insisted"
+            .to_owned(),
+        false => format!(
+            "`turnbuckle show {id}{options}` has the command that goes on with it, `turnbuckle cancel {id}{options}` ends it"
+        ),
+    }
+}
+
+/// The model that the turn began with, if another one would be chosen now.
+fn other_model(begun: &Scratch, common: &Common, desk: &WithoutAgent) -> Option<String> {
+    let as_recorded = Common { model: None, ..common.clone() };
+    let chosen = choose_model(&as_recorded, &desk.config).name;
+    let is_other = !begun.model.is_empty() && *begun.model != *chosen && !holds_a_secret(&chosen);
+    is_other.then(|| begun.model.to_string())
+}

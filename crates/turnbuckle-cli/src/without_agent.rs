@@ -1,0 +1,64 @@
+//! A store for those who look, answer, cancel: no agent is built, nothing of the configuration runs, and no key is needed.
+
+use turnbuckle::access::{Access as _, AccessTo, Action, RoleAccess};
+use turnbuckle::projection::Pending;
+use turnbuckle::{Conversations, Scope};
+use turnbuckle_stores::SqliteStore;
+
+use crate::Stopped;
+use crate::args::Common;
+use crate::config::{self, Config};
+use crate::exit::Exit;
+use crate::problem::Problem;
+use crate::store::{MADE_BY_RUN, StoreName};
+
+/// The chosen store, who is acting, and what they may do.
+pub(crate) struct WithoutAgent {
+    pub(crate) store: SqliteStore,
+    /// Where it is.
+    pub(crate) name: StoreName,
+    pub(crate) conversations: Conversations,
+    pub(crate) scope: Scope,
+    pub(crate) access: RoleAccess,
+    pub(crate) config: Config,
+}
+
+impl WithoutAgent {
+    /// To look; nothing is written.
+    pub(crate) fn read_only(common: &Common) -> Result<Self, Stopped> {
+        let (name, config) = choose(common)?;
+        Ok(Self::of(name.open_read_only()?, name, config))
+    }
+
+    /// To write into a database that is there.
+    pub(crate) fn existing(common: &Common) -> Result<Self, Stopped> {
+        let (name, config) = choose(common)?;
+        Ok(Self::of(name.existing(MADE_BY_RUN)?, name, config))
+    }
+
+    fn of(store: SqliteStore, name: StoreName, config: Config) -> Self {
+        let (scope, access) = (config.scope.scope(), config.access.rules());
+        let conversations = Conversations::without_agent(store.clone()).access(access.clone()).build();
+        Self { store, name, conversations, scope, access, config }
+    }
+
+    /// Who else could answer this, if the acting user may not.
+    pub(crate) fn who_else(&self, to: AccessTo<'_>, pending: &Pending) -> Option<String> {
+        let actor = self.scope.actor();
+        match &pending.rule {
+            Some(rule) => (!rule.permits(actor)).then(|| rule.who()),
+            None => (!self.access.may(actor, to, Action::Answer)).then(|| self.access.who(Action::Answer)),
+        }
+    }
+}
+
+/// The store that is chosen, and as much of the configuration as counts without an agent.
+fn choose(common: &Common) -> Result<(StoreName, Config), Stopped> {
+    let config::Loaded { config, mut problems, .. } = config::load_without_agent(common.config.as_deref());
+    problems.retain(Problem::is_error);
+    let name = StoreName::choose(common, &config).map_err(|problem| problems.push(problem));
+    match name {
+        Ok(name) if problems.is_empty() => Ok((name, config)),
+        _ => Err(Stopped { problems, exit: Exit::Usage }),
+    }
+}

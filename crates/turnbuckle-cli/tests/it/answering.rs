@@ -1,0 +1,215 @@
+//! Answers that are only recorded, edited arguments, and approvals that hold for more than one call.
+
+use crate::program::Folder;
+
+const WRITE: &str = r#"{ "text": "I will write it. ", "tool_calls": [
+    { "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } } ] }, { "text": "done" }"#;
+
+fn waiting(config: &str) -> Folder {
+    let folder = Folder::with_config(WRITE, config);
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    folder
+}
+
+fn resolutions(folder: &Folder) -> Vec<serde_json::Value> {
+    let events = folder.run(&["show", "w", "--json"]).exits(0).events();
+    events.into_iter().filter(|event| event["type"] == "resolution").collect()
+}
+
+#[test]
+fn an_answer_is_only_recorded_and_run_takes_the_turn_up() {
+    let folder = waiting("");
+    let ran = folder.run(&["answer", "w", "c1", "--approve"]).exits(0).prints("");
+    let ran = ran.says("recorded: call c1 is approved by user local; agent turnbuckle carries the turn on: ");
+    assert_eq!(folder.read("a.txt"), "", "nothing runs");
+    assert!(folder.run(&["list"]).exits(0).out.contains("left     write it  [answered, and not taken up yet]"));
+    folder.run(&["answer", "w", "c1", "--deny"]).exits(1).prints("").says("stale").says("hint: ");
+    folder.paste(&ran.command_shown("run -c w")).exits(0).prints("done\n");
+    assert_eq!(folder.read("a.txt"), "x");
+    assert_eq!(resolutions(&folder).len(), 1, "and the log names who answered");
+    assert_eq!(resolutions(&folder)[0]["by"]["user"], "local");
+}
+
+#[test]
+fn answering_needs_no_model_no_key_and_no_sound_configuration_of_hooks() {
+    let folder = waiting("");
+    folder.file(
+        "turnbuckle.toml",
+        "[agent]\nmodel = \"anthropic:claude-sonnet-4-5\"\nsystem_file = \"gone.md\"\n[[hooks]]\nuse = \"nonsense\"\n",
+    );
+    folder.run(&["run", "-c", "w"]).exits(2);
+    assert_eq!(folder.run(&["pending"]).exits(0).err, "");
+    folder.run(&["answer", "w", "c1", "--deny", "not today"]).exits(0);
+    folder.run(&["list"]).exits(0);
+    folder.run(&["show", "w"]).exits(0);
+    folder.run(&["cancel", "w"]).exits(0).says("was cancelled");
+    // Who may do what is not guessed from a file with errors there.
+    for broken in ["[scope]\nuser = 7\n", "[access]\nanswers = []\n", "[store]\nurl = 1\n", "no toml"] {
+        folder.file("turnbuckle.toml", broken);
+        for command in [&["answer", "w", "c1", "--approve"][..], &["pending"], &["list"], &["cancel", "w"]] {
+            folder.run(command).exits(2).prints("").says("turnbuckle.toml:");
+        }
+    }
+}
+
+#[test]
+fn what_was_recorded_is_one_json_object() {
+    let folder = waiting("");
+    let [recorded] = &folder.run(&["answer", "w", "c1", "--approve", "--json"]).exits(0).events()[..] else { panic!() };
+    let is = |key: &str, value: serde_json::Value| assert_eq!(recorded[key], value, "{recorded}");
+    is("conversation", "w".into());
+    is("call", "c1".into());
+    is("agent", "turnbuckle".into());
+    is("decision", "approved".into());
+    is("by", serde_json::json!({ "user": "local" }));
+    is("open", false.into());
+    is("handed_over", false.into());
+    is("standing", serde_json::Value::Null);
+    let turn = folder.run(&["show", "w", "--json"]).events()[0]["turn"].clone();
+    is("turn", turn);
+}
+
+#[test]
+fn edited_arguments_run_and_stand_in_the_log_as_the_approvers() {
+    for command in ["answer", "resolve"] {
+        let folder = waiting("");
+        let edited = r#"{ "path": "b.txt", "content": "y" }"#;
+        let ran = folder.run(&[command, "w", "c1", "--approve", "--arguments", edited]).exits(0);
+        if command == "answer" {
+            folder.run(&["run", "-c", "w"]).exits(0).prints("done\n");
+        } else {
+            ran.says("c1: approved by user local, with other arguments: ").prints("done\n");
+        }
+        assert_eq!((folder.read("a.txt"), folder.read("b.txt")), (String::new(), "y".to_owned()));
+        let resolution = &resolutions(&folder)[0];
+        assert_eq!(resolution["arguments"]["path"], "b.txt");
+        let started = folder.run(&["show", "w", "--json"]).event("tool_started");
+        assert_eq!((&started["digest"], &started["arguments"]["path"]), (&resolution["digest"], &"b.txt".into()));
+    }
+    let folder = waiting("");
+    let resolve = |arguments: &str| folder.run(&["resolve", "w", "c1", "--approve", "--arguments", arguments]);
+    resolve("{nonsense").exits(2).says("`--arguments` is not JSON");
+    resolve(r#"{ "path": 7 }"#).exits(1).prints("").says("cannot be answered like that").says("hint: ");
+    assert!(resolutions(&folder).is_empty());
+}
+
+#[test]
+fn what_a_hook_changes_of_edited_arguments_is_shown_to_the_approver_once_more() {
+    let hook = r#"[[hooks]]
+use = "command"
+name = "upper"
+on = "before_tool"
+run = '''if grep -q '"content":"y"'; then echo '{"decision":"allow","input":{"path":"b.txt","content":"Y"}}'; fi'''
+"#;
+    let folder = waiting(hook);
+    let edited = r#"{ "path": "b.txt", "content": "y" }"#;
+    let ran = folder.run(&["resolve", "w", "c1", "--approve", "--arguments", edited]).exits(4).prints("");
+    let ran = ran.says("approval of write_file(b.txt, Y)");
+    let shown = folder.run(&["show", "w"]).exits(0);
+    assert!(shown.out.contains("why: a hook changed the arguments that user local edited"), "{}", shown.out);
+    assert!(shown.out.contains("a second look: these are the arguments that would run now"), "{}", shown.out);
+    assert_eq!(folder.read("b.txt"), "");
+    folder.paste(&ran.command_shown("resolve")).exits(0).prints("done\n");
+    assert_eq!(folder.read("b.txt"), "Y");
+}
+
+#[test]
+fn always_is_shown_first_holds_from_now_on_and_can_be_revoked() {
+    let folder = waiting("");
+    let always = ["answer", "w", "c1", "--approve", "--always", "--until", "1h", "--times", "2"];
+    let ran = folder.run(&always).exits(0);
+    let rule = r#"always: agent turnbuckle may call write_file with arguments = {"content":"x","path":"a.txt"} for user local in "#;
+    assert!(ran.err.starts_with(rule), "{}", ran.err);
+    assert!(ran.err.contains(", 2 times\nrecorded: "), "{}", ran.err);
+    folder.run(&["run", "-c", "w"]).exits(0).prints("done\n");
+    let [listed] = &folder.run(&["approvals", "--json"]).exits(0).events()[..] else { panic!() };
+    assert_eq!(
+        (&listed["tool"], &listed["usable"], &listed["uses_left"]),
+        (&"write_file".into(), &true.into(), &2.into())
+    );
+    let id = listed["id"].as_str().unwrap();
+    let used = folder.run(&["run", "-c", "next", "again"]).exits(0).prints("done\n");
+    used.says(&format!("c1: approved by user local, as always (standing approval {id})"));
+    let evidence = folder.run(&["show", "next", "--json"]).event("resolution");
+    assert_eq!((&evidence["standing"], &evidence["by"]["user"]), (&id.into(), &"local".into()));
+    let text = folder.run(&["approvals"]).exits(0).out;
+    assert!(text.contains(id) && text.contains(", once, given by user local"), "{text}");
+    // Another user has none of it.
+    assert_eq!(folder.run_as(("eve", ""), &["approvals"]).exits(0).out, "");
+    folder.run_as(("eve", ""), &["approvals", "revoke", id]).exits(1).says("there is no standing approval");
+    folder.run(&["approvals", "revoke", id]).exits(0).says("revoked");
+    folder.run(&["approvals", "revoke", id]).exits(1).prints("").says("hint: `turnbuckle approvals` lists them");
+    folder.run(&["run", "-c", "third", "again"]).exits(4);
+}
+
+#[test]
+fn a_standing_approval_whose_call_was_not_approved_is_not_kept() {
+    let folder = waiting("[limits]\napproval_timeout = \"1s\"\n");
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    for command in ["answer", "resolve"] {
+        folder.run(&[command, "w", "c1", "--approve", "--always"]).exits(1).says("stale");
+        assert_eq!(folder.run(&["approvals"]).exits(0).out, "");
+    }
+}
+
+#[test]
+fn always_is_refused_where_a_hook_or_a_rule_wants_to_be_asked_each_time() {
+    let asks = "[[hooks]]\nuse = \"approval\"\nrules = [ { tool = \"write_file\" } ]\n";
+    let rule = "[access]\nanswer = [\"boss\"]\napprove = [ { tool = \"write_file\", n = 2 } ]\n";
+    for config in [asks, rule] {
+        let folder = waiting(config);
+        let ran = folder.run(&["answer", "w", "c1", "--approve", "--always"]).exits(1);
+        ran.says("a hook or a rule wants to be asked each time");
+        assert!(resolutions(&folder).is_empty());
+    }
+}
+
+#[test]
+fn answers_that_make_no_sense_are_refused() {
+    let folder = waiting("");
+    for bad in [
+        &["answer", "w", "c1"][..],
+        &["answer", "w"],
+        &["answer", "w", "c1", "--approve", "--deny"],
+        &["answer", "w", "c1", "--deny", "--always"],
+        &["answer", "w", "c1", "--approve", "--until", "1h"],
+        &["answer", "w", "c1", "--approve", "--always", "--until", "soon"],
+        &["answer", "w", "c1", "--approve", "--always", "--times", "0"],
+        &["answer", "w", "c1", "--approve", "--always", "--arguments", "{}"],
+        &["answer", "w", "c1", "--answer", "blue"],
+        &["answer", "w w", "c1", "--approve"],
+    ] {
+        folder.run(bad).exits(2).prints("").says("error: ");
+    }
+    folder.run(&["answer", "w", "c9", "--approve"]).exits(1).says("stale");
+    folder.run(&["answer", "nobody", "c1", "--approve"]).exits(1).says("there is no conversation nobody");
+    folder.run(&["answer", "w", "c1", "--answer", "\"blue\""]).exits(1).says("wants to be approved or denied");
+    folder.run(&["answer", "w", "c1", "--approve", "--store", "sqlite:gone.db"]).exits(1).says("there is no database");
+    assert!(!folder.path().join("gone.db").exists());
+    assert!(resolutions(&folder).is_empty());
+}
+
+#[test]
+fn pending_lists_what_someone_can_answer_over_all_conversations() {
+    let folder = waiting("");
+    folder.run(&["run", "-c", "x", "me too"]).exits(4);
+    let ran = folder.run(&["pending"]).exits(0);
+    let heads: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("pending   ")).collect();
+    assert!(heads[0].starts_with("pending   w, agent turnbuckle, asked ") && heads[1].contains(" x, "), "{}", ran.out);
+    assert!(ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve`"), "{}", ran.out);
+    let count = |more: &[&str]| folder.run(&[&["pending", "--json"], more].concat()).exits(0).events().len();
+    assert_eq!(count(&[]), 2);
+    assert_eq!(
+        [count(&["--tool", "write_file"]), count(&["--tool", "edit*"]), count(&["--tool", "write_*"])],
+        [2, 0, 2]
+    );
+    assert_eq!([count(&["--agent", "turnbuckle"]), count(&["--agent", "other"])], [2, 0]);
+    assert_eq!([count(&["--older", "0s"]), count(&["--older", "1h"])], [2, 0]);
+    let first = &folder.run(&["pending", "--json"]).events()[0];
+    assert_eq!((&first["kind"], &first["prompt"]["tool"]), (&"approval".into(), &"write_file".into()));
+    assert_eq!((&first["requester"]["user"], &first["agent"]), (&"local".into(), &"turnbuckle".into()));
+    folder.run(&["pending", "--older", "soon"]).exits(2);
+    assert_eq!(folder.run_as(("eve", ""), &["pending"]).exits(0).out, "");
+    folder.run(&["answer", "w", "c1", "--deny"]).exits(0);
+    assert_eq!(count(&[]), 1);
+}
