@@ -2,7 +2,7 @@
 
 use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Job, JobLease, LEASE, Store, StoreError};
 use turnbuckle::{Actor, ConversationId};
-use turnbuckle_stores::{SqliteError, SqliteStore};
+use turnbuckle_stores::{DatabaseId, SqliteError, SqliteStore};
 
 use crate::kit::{NOW, Place, claim, hooks, job, message, record, said};
 
@@ -47,7 +47,7 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
     let place = Place::new();
     let id = first_version(&place);
     let looked = SqliteStore::open_read_only(place.file()).unwrap_err();
-    assert!(matches!(looked, SqliteError::Older { found: 1, known: 3, .. }), "{looked:?}");
+    assert!(matches!(looked, SqliteError::Older { found: 1, known: 5, .. }), "{looked:?}");
     let store = place.store();
     assert_eq!(store.log(&id, 1, 9).await.unwrap(), [said(1, "one")]);
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), [message("t2")]);
@@ -65,7 +65,7 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 3);
+    assert_eq!(version, 5);
 }
 
 /// Brings a file of the first version to the second, by the statements that an older program had.
@@ -132,4 +132,16 @@ async fn a_file_of_the_second_version_can_be_looked_at_before_it_is_migrated() {
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
     assert_eq!(version, 2, "and stays as it is");
+}
+
+#[tokio::test]
+async fn a_file_without_an_id_is_told_apart_and_gets_one_when_it_is_migrated() {
+    let place = Place::new();
+    second_version(&place);
+    assert_eq!(SqliteStore::id_of(place.file()).unwrap(), None);
+    let chosen = DatabaseId::random().unwrap();
+    let store = SqliteStore::open_as(place.file(), &chosen).unwrap();
+    assert_eq!(store.id(), Some(&chosen));
+    drop(store);
+    assert_eq!(SqliteStore::id_of(place.file()).unwrap(), Some(chosen));
 }
