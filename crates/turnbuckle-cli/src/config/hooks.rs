@@ -114,8 +114,13 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
         }
     };
     let (data, withheld_env) = (folder.join(DATA), provider_variables());
-    let context =
-        HookBuildContext { folder: &folder, data: &data, withheld_env: &withheld_env, open_model: &open_model };
+    let context = HookBuildContext {
+        folder: &folder,
+        data: &data,
+        withheld_env: &withheld_env,
+        open_model: &open_model,
+        program_check: None,
+    };
     let (options, shown) = section.rest(|options| (options.shown(), options.read(used, &context)));
     Some(HookPart { place, name, used, maker: Some(shown?), options, settings })
 }
