@@ -20,11 +20,14 @@ mod model_name;
 mod model_trouble;
 mod output;
 mod problem;
+mod project;
 mod read_file;
 mod run;
 mod show;
 mod signals;
 mod store;
+mod trust;
+mod user_folders;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -85,6 +88,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
+        Some(Command::Trust(trust)) => self::trust::trust(&trust, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None => drive(chat::open(&args.common)),

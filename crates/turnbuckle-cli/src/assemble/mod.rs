@@ -16,7 +16,9 @@ use crate::config::{self, Config, Found, Loaded};
 use crate::logging::CLI;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
+use crate::project::Project;
 use crate::store::StoreName;
+use crate::trust::{Gate, Standing};
 
 /// The default name of the agent.
 const NAME: &str = "turnbuckle";
@@ -40,12 +42,17 @@ pub(crate) struct Prepared {
     pub(crate) gated: Vec<String>,
     /// Sub-agents that the script has no replies for.
     pub(crate) without_replies: Vec<Found<String>>,
+    pub(crate) project: Project,
+    /// How the project's file stands.
+    pub(crate) standing: Standing,
+    pub(crate) gate: Gate,
 }
 
 /// Reads the files, finds the model, builds the agent.
-pub(crate) fn prepare(common: &Common) -> Prepared {
-    let Loaded { config, files, mut problems } = config::load(common.config.as_deref());
-    let store = StoreName::choose(common, &config).map_err(|problem| problems.push(problem)).unwrap_or_default();
+pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
+    let Loaded { config, files, mut problems, project, standing, .. } = config::load(common, gate);
+    let store = StoreName::choose(common, &config, &project);
+    let store = store.map_err(|problem| problems.push(problem)).unwrap_or_else(|()| StoreName::default_in(&project));
     let chosen = choose_model(common, &config);
     let model = chosen.open().map_err(|problem| problems.push(problem)).ok();
     let mut prepared = Prepared {
@@ -59,6 +66,9 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         without_replies: Vec::new(),
         hooks: Vec::new(),
         config,
+        project,
+        standing,
+        gate,
     };
     prepared.assemble(model);
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
@@ -88,7 +98,13 @@ impl Prepared {
         self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
         self.hooks.extend(hooks::default_retry(&self.config));
-        match build(&self.config, &self.store, &self.hooks, (&self.model, &model), &mut self.problems) {
+        match build(
+            &self.config,
+            (&self.project.folder, &self.store),
+            &self.hooks,
+            (&self.model, &model),
+            &mut self.problems,
+        ) {
             Ok((agent, gated)) => {
                 self.gated = gated;
                 self.agent = (!self.has_errors()).then_some(agent);
@@ -100,13 +116,12 @@ impl Prepared {
 
 fn build(
     config: &Config,
-    store: &StoreName,
+    (folder, store): (&Path, &StoreName),
     hooks: &[HookEntry],
     (chosen, model): (&str, &SharedModel),
     problems: &mut Vec<Problem>,
 ) -> Result<(Agent, Vec<String>), Option<Problem>> {
-    let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
-    let offer = tools::offer(config, &folder, store, problems).ok_or(None)?;
+    let offer = tools::offer(config, folder, store, problems).ok_or(None)?;
     let name = config.agent.name.as_ref().map_or(NAME, |found| &found.value);
     let mut builder = Agent::builder(name, model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     if !holds_a_secret(chosen) {

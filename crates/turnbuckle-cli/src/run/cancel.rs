@@ -14,6 +14,7 @@ use crate::assemble::prepare;
 use crate::exit::Exit;
 use crate::output;
 use crate::store::MADE_BY_RUN;
+use crate::trust::Gate;
 
 /// How long the process that has the conversation is given to hear of it: it looks every second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +25,7 @@ const BY_ANOTHER: &str = " by the process that has it";
 pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stopped> {
     let id = named(&args.id, common)?;
     let refuse = |error| refused(error, common);
-    let ready = Ready::of(prepare(common))?;
+    let ready = Ready::of(prepare(common, Gate::LeftOut))?;
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?).build();
     let scope = &ready.scope;
     let (turn, by) = match conversations.cancel(&id, scope.clone()).await.map_err(refuse)? {

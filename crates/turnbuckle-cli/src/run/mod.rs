@@ -21,6 +21,7 @@ use crate::exit::Exit;
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
 use crate::store::StoreName;
+use crate::trust::Gate;
 pub(crate) use cancel::cancel;
 pub(crate) use resolve::resolve;
 pub(crate) use verdict::ResolveHints;
@@ -29,7 +30,7 @@ pub(crate) use watch::{DisplayOptions, Expected, Watch};
 /// Runs one turn and says how it came out. A turn that a crash left open is finished first.
 pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
-    let ready = Ready::of(prepare(common))?;
+    let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();
     let message = message::read(args.message.as_deref(), kept)?;
@@ -94,10 +95,14 @@ pub(crate) struct Ready {
 
 impl Ready {
     pub(crate) fn of(prepared: Prepared) -> Result<Self, Stopped> {
-        let Prepared { agent: Some(agent), store, config, model, model_is_default, problems, .. } = prepared else {
+        let Prepared { agent: Some(agent), store, config, model, model_is_default, problems, gate, .. } = prepared
+        else {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
+        if let Gate::Needed(options) = gate {
+            store.admit(options, &config.scope.user_name())?;
+        }
         Ok(Self { agent, store, scope: config.scope.scope(), problems, model, model_is_default })
     }
 

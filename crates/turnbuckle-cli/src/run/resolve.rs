@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::problem::{Problem, with_causes};
 use crate::show::name;
 use crate::store::MADE_BY_RUN;
+use crate::trust::Gate;
 
 /// The longest answer: it becomes part of every later request to the model.
 const LONGEST: usize = 1 << 20;
@@ -28,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
     let id = named(&args.id, common)?;
     let answer = answer(&args)?;
-    let ready = Ready::of(prepare(common))?;
+    let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     let conversations = Conversations::builder(ready.agent.clone(), ready.store.existing(MADE_BY_RUN)?);
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let mut watch = Watch::begin(conversations, id, display, &ready, common, Expected::Existing).await?;

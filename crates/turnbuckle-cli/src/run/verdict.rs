@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
 use crate::show::{self, quoted};
+use crate::trust::Gate;
 
 /// The exit code, and what to say on stderr.
 pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> (Exit, Vec<Problem>) {
@@ -75,7 +76,7 @@ impl ResolveHints {
     /// As a person who was not there must type it: a turn that began with another model than is chosen now goes on with
     /// its own.
     pub(crate) fn for_turn_of(id: ConversationId, common: &Common, begun_with: Option<&str>) -> Self {
-        let chosen = choose_model(common, &config::load(common.config.as_deref()).config).name;
+        let chosen = choose_model(common, &config::load(common, Gate::LeftOut).config).name;
         let other = |model: &&str| !model.is_empty() && *model != chosen && !holds_a_secret(&chosen);
         let mut common = common.clone();
         if let Some(model) = begun_with.filter(other) {
