@@ -21,7 +21,7 @@ use crate::exit::Exit;
 use crate::model_name::provider_variables;
 use crate::output;
 use crate::problem::{Place, Problem};
-use crate::trust::{Gate, Standing, not_accepted};
+use crate::trust::{Gate, not_accepted};
 use shell::ShellFault;
 
 /// Prints what was found on stderr, and on stdout what would run if nothing fails.
@@ -283,7 +283,7 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "files     {files}");
     let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), without_password(&prepared.model));
     let _ = writeln!(text, "store     {}", prepared.store);
-    if prepared.standing != Standing::NotNeeded {
+    if !prepared.items.is_empty() {
         let _ = writeln!(text, "trust     {}", prepared.standing.told());
     }
     let scope = prepared.config.scope.scope();

@@ -18,7 +18,7 @@ use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::project::Project;
 use crate::store::StoreName;
-use crate::trust::{Gate, Standing};
+use crate::trust::{Gate, Item, Standing};
 
 /// The default name of the agent.
 const NAME: &str = "turnbuckle";
@@ -45,12 +45,14 @@ pub(crate) struct Prepared {
     pub(crate) project: Project,
     /// How the project's file stands.
     pub(crate) standing: Standing,
+    /// What of the project's file needs acceptance.
+    pub(crate) items: Vec<Item>,
     pub(crate) gate: Gate,
 }
 
 /// Reads the files, finds the model, builds the agent.
 pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
-    let Loaded { config, files, mut problems, project, standing, .. } = config::load(common, gate);
+    let Loaded { config, files, mut problems, project, standing, items } = config::load(common, gate);
     let store = StoreName::choose(common, &config, &project);
     let store = store.map_err(|problem| problems.push(problem)).unwrap_or_else(|()| StoreName::default_in(&project));
     let chosen = choose_model(common, &config);
@@ -68,6 +70,7 @@ pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
         config,
         project,
         standing,
+        items,
         gate,
     };
     prepared.assemble(model);

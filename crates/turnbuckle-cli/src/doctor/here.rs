@@ -9,6 +9,7 @@ use crate::args::Common;
 use crate::config::Loaded;
 use crate::problem::with_causes;
 use crate::project::OWN_FOLDER;
+use crate::show::name;
 use crate::store::{StoreFile, StoreName};
 use crate::trust::Standing;
 use crate::trust::stores::{self, StoreStanding};
@@ -48,7 +49,7 @@ impl Here {
         Self {
             folder: loaded.project.folder.clone(),
             standing: loaded.standing.clone(),
-            items: loaded.items.iter().map(|item| item.title.clone()).collect(),
+            items: loaded.items.iter().map(|item| name(&item.title)).collect(),
             store,
             kept: [("audit log", audit_logs(&own)), ("memories", vec![own.join("memories.db")])]
                 .into_iter()

@@ -16,7 +16,7 @@ use crate::inspect::unprintable;
 use crate::output;
 use crate::problem::Problem;
 use crate::project::Project;
-use crate::show::{clean, json_line};
+use crate::show::{json_line, name};
 use crate::store::{StoreFile, StoreName};
 
 /// Shows, asks and notes; or lists, or takes back.
@@ -163,9 +163,9 @@ fn project_line(project: &AcceptedProject) -> String {
     let gone = if project.folder.is_dir() { "" } else { ", which is gone" };
     let what = match &project.accepted {
         Extent::Folder => "whatever its files say".to_owned(),
-        Extent::Items(items) => items.iter().map(|item| clean(&item.title)).collect::<Vec<_>>().join(", "),
+        Extent::Items(items) => items.iter().map(|item| name(&item.title)).collect::<Vec<_>>().join(", "),
     };
-    format!("project   {}{gone}: {what} (by {}, {})\n", project.folder.display(), clean(&project.by), project.at)
+    format!("project   {}{gone}: {what} (by {}, {})\n", project.folder.display(), name(&project.by), project.at)
 }
 
 fn project_json(project: &AcceptedProject) -> Result<String, Stopped> {

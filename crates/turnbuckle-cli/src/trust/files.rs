@@ -89,6 +89,8 @@ fn candidates(word: &str) -> impl Iterator<Item = &str> {
 fn shell_words(line: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), String::new());
     let (mut quote, mut letters) = (None, line.chars());
+    // What is only written to does not run: a log would change with every run.
+    let (mut written, mut is_target) = (Vec::new(), false);
     while let Some(letter) = letters.next() {
         match (quote, letter) {
             (Some('\''), '\'') | (Some('"'), '"') => quote = None,
@@ -96,13 +98,18 @@ fn shell_words(line: &str) -> Vec<String> {
             (Some('\''), letter) => word.push(letter),
             (_, '\\') => word.extend(letters.next()),
             (None, letter) if letter.is_whitespace() || ";|&()<>`".contains(letter) => {
-                words.push(std::mem::take(&mut word));
+                if !word.is_empty() {
+                    if is_target { &mut written } else { &mut words }.push(std::mem::take(&mut word));
+                    is_target = false;
+                }
+                is_target |= letter == '>';
             }
             (_, letter) => word.push(letter),
         }
     }
-    words.push(word);
-    words.extend(line.split(|sign: char| sign.is_whitespace() || ";|&()<>`'\"${},".contains(sign)).map(str::to_owned));
+    if is_target { &mut written } else { &mut words }.push(word);
+    let pieces = line.split(|sign: char| sign.is_whitespace() || ";|&()<>`'\"${},".contains(sign));
+    words.extend(pieces.filter(|piece| !written.iter().any(|word| word == piece)).map(str::to_owned));
     words.retain(|word| !word.is_empty());
     words
 }
@@ -131,6 +138,8 @@ mod tests {
             (json!("scripts/two\\ words.sh"), vec!["scripts/two words.sh"]),
             (json!("sh -c 'exec scripts/lint.sh'"), vec![lint]),
             (json!("echo \"$(scripts/lint.sh)\" `x`"), vec![lint, "x"]),
+            (json!("scripts/lint.sh >> x 2>conf.toml"), vec![lint]),
+            (json!("echo > x; sh x"), vec!["x"]),
             (json!("tool --config=conf.toml"), vec!["conf.toml"]),
             (json!(["sh", "scripts/lint.sh", "scripts", "scripts/sub", "none"]), vec![lint]),
             (json!([absolute]), vec!["x"]),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::items::Item;
 use super::records::AcceptedItem;
 use crate::hooks::disclosed;
-use crate::show::clean;
+use crate::show::{clean, name};
 
 /// The most characters of one item that are shown: a flood must not push the rest off the screen.
 const LONGEST: usize = 4000;
@@ -33,7 +33,7 @@ pub(super) fn items(items: &[Item], known: &[AcceptedItem]) -> String {
         let before = known.iter().any(|known| known.digest == item.digest);
         let note = if before { ", as accepted before" } else { "" };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {}{place}{note}", clean(&item.title));
+        let _ = writeln!(text, "  {}{place}{note}", name(&item.title));
         for line in cut(&item.shown.join("\n"), item).lines() {
             let _ = writeln!(text, "      {line}");
         }
@@ -57,7 +57,7 @@ fn cut(text: &str, item: &Item) -> String {
 /// The names of the items on one line.
 pub(super) fn titles(items: &[Item]) -> String {
     const MOST: usize = 4;
-    let mut names: Vec<String> = items.iter().take(MOST).map(|item| clean(&item.title)).collect();
+    let mut names: Vec<String> = items.iter().take(MOST).map(|item| name(&item.title)).collect();
     if items.len() > MOST {
         names.push(format!("{} more", items.len() - MOST));
     }

@@ -123,7 +123,10 @@ fn shell(folder: &Folder, block: &str) -> Ran {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_turnbuckle"));
     let path = std::env::join_paths([program.parent().unwrap(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", block]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.path());
+    shell.args(["-c", block]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.home());
+    for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
+        shell.env_remove(name);
+    }
     Ran::of(shell)
 }
 

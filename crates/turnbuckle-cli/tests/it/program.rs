@@ -65,7 +65,16 @@ impl Folder {
 
     /// And more configuration behind it.
     pub(crate) fn with_config(replies: &str, config: &str) -> Self {
-        let folder = Self::new();
+        Self::new().filled(replies, config)
+    }
+
+    /// The same, as somebody else made it: nothing of it was accepted.
+    pub(crate) fn cloned(replies: &str, config: &str) -> Self {
+        Self::foreign().filled(replies, config)
+    }
+
+    fn filled(self, replies: &str, config: &str) -> Self {
+        let folder = self;
         folder.file("script.json", &format!("{{\"replies\": [{replies}]}}"));
         folder.file("turnbuckle.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{config}"));
         folder

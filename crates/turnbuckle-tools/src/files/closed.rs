@@ -71,6 +71,41 @@ pub fn resolved_path(path: &Path) -> PathBuf {
     }
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if parent != path => resolved_path(parent).join(name),
+        // It ends in `..` below what is not there: that would be made as a folder, so it leads back.
+        (Some(parent), None) if path.ends_with("..") => {
+            let mut above = resolved_path(parent);
+            above.pop();
+            above
+        }
         _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_path_leads_is_known_before_anything_is_there() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("a")).unwrap();
+        std::os::unix::fs::symlink("../b", root.join("a/link")).unwrap();
+        for (path, leads_to) in [
+            ("a/x", "a/x"),
+            ("a/../y", "y"),
+            ("x/../../y", "../y"),
+            ("a/x/../../../y", "../y"),
+            ("x/./y/..", "x"),
+            ("a/link", "b"),
+            ("a/link/c", "b/c"),
+            ("a/link/../c", "c"),
+        ] {
+            let expected = match leads_to.strip_prefix("../") {
+                Some(above) => root.parent().unwrap().join(above),
+                None => root.join(leads_to),
+            };
+            assert_eq!(resolved_path(&root.join(path)), expected, "{path}");
+        }
     }
 }
