@@ -142,8 +142,23 @@ fn is_same(known: &[AcceptedItem], items: &[Item]) -> bool {
     known.iter().map(|item| &item.digest).eq(items.iter().map(|item| &item.digest))
 }
 
+/// A file that is not what it was, of an item that was accepted before.
+fn changed_file<'a>(known: &'a [AcceptedItem], items: &'a [Item]) -> Option<&'a Path> {
+    let pairs = items.iter().filter_map(|item| Some((item, known.iter().find(|known| known.title == item.title)?)));
+    let mut changed = pairs.filter_map(|(item, known)| {
+        let now = |path: &PathBuf| item.files.get(path).map(|state| &state.digest);
+        let mut paths = item.files.keys().chain(known.files.keys());
+        paths.find(|path| now(path) != known.files.get(*path))
+    });
+    changed.next().map(PathBuf::as_path)
+}
+
 fn record_of(items: &[Item]) -> Extent {
-    let one = |item: &Item| AcceptedItem { title: item.title.clone(), digest: item.digest.clone() };
+    let one = |item: &Item| AcceptedItem {
+        title: item.title.clone(),
+        digest: item.digest.clone(),
+        files: item.files.iter().map(|(path, state)| (path.clone(), state.digest.clone())).collect(),
+    };
     Extent::Items(items.iter().map(one).collect())
 }
 
@@ -158,7 +173,11 @@ fn ask(
     broken: Option<&RecordError>,
 ) -> Result<(), Problem> {
     let path = file.path.display();
-    let changed = if known.is_empty() { "is not accepted" } else { "changed since it was accepted" };
+    let changed = match (known, changed_file(known, items)) {
+        ([], _) => "is not accepted".to_owned(),
+        (_, None) => "changed since it was accepted".to_owned(),
+        (_, Some(file)) => format!("names {}, which changed since it was accepted", file.display()),
+    };
     let refused = || {
         let place = items.iter().find_map(|item| item.place.as_ref());
         let what = format!("{path} {changed}, and it has: {}", show::titles(items));

@@ -3,6 +3,7 @@
 //! A file is written beside its place and then moved there, so a reader sees it whole or not at all, and processes that write
 //! different files do not meet. Of two that write the same one the last counts.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -69,6 +70,8 @@ pub(crate) enum Extent {
 pub(crate) struct AcceptedItem {
     pub(crate) title: String,
     pub(crate) digest: String,
+    /// The digests of the files that are part of it: to name the one that changed.
+    pub(crate) files: BTreeMap<PathBuf, String>,
 }
 
 /// A database that is carried on.

@@ -91,6 +91,7 @@ pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result
         ));
     }
     match (&looked.standing, file.is_named_by_user() || options.trust_hooks) {
+        (StoreStanding::Known(_), false) => check_beside(&looked.path),
         (StoreStanding::NotThere | StoreStanding::Known(_), _) => Ok(()),
         (StoreStanding::Adoptable, _) => adopt(&looked, StoreOrigin::Adopted, by),
         (StoreStanding::Unknown { .. }, true) => Ok(()),
@@ -105,6 +106,25 @@ pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result
             }
         }
     }
+}
+
+/// SQLite replays what it finds in these files, and gives them the mode of the database. One that others may read or write was
+/// put there, by a checkout for instance.
+fn check_beside(path: &Path) -> Result<(), Stopped> {
+    let mode = |path: &Path| path.symlink_metadata().ok().map(|about| about.mode() & 0o777);
+    for end in ["-wal", "-journal"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        let beside = PathBuf::from(beside);
+        if let (Some(database), Some(found)) = (mode(path), mode(&beside))
+            && found & !database != 0
+        {
+            let what = format!("{} was not made by the database beside it: others may use it", beside.display());
+            let hint = "if it came with the project, delete it; `--store sqlite:PATH` takes it as it is, for this run";
+            return Err(Stopped::usage(Problem::error(what).hint(hint)));
+        }
+    }
+    Ok(())
 }
 
 const HOW: &str = "`turnbuckle trust` accepts it; `--store sqlite:PATH` names it for this run, and `turnbuckle list` and `show` \

@@ -150,6 +150,33 @@ fn a_store_that_a_projects_file_names_must_be_accepted_and_known() {
     folder.run(&["list"]).exits(0).says("was not made by your Turnbuckle");
 }
 
+#[test]
+fn a_journal_that_came_with_the_folder_is_not_replayed() {
+    let folder = Folder::cloned(WRITE, "");
+    folder.run(&["run", "-c", "a", "hi"]).exits(4);
+    // What another one left, with every page of it, checked out beside the user's own database.
+    let theirs = Folder::with_script(WRITE);
+    let mut other = theirs.command(&["chat", "-c", "a"]).stdin(Stdio::piped()).spawn().unwrap();
+    let planted = folder.path().join(format!("{DATABASE}-wal"));
+    let wal = theirs.path().join(format!("{DATABASE}-wal"));
+    for _ in 0..2_000 {
+        if wal.metadata().is_ok_and(|about| about.len() > 0) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::fs::copy(&wal, &planted).unwrap();
+    std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let before = std::fs::read(folder.path().join(DATABASE)).unwrap();
+    folder.run(&["run", "-c", "a"]).exits(2).says("was not made by the database beside it");
+    assert_eq!(std::fs::read(folder.path().join(DATABASE)).unwrap(), before);
+    std::fs::remove_file(&planted).unwrap();
+    let _ = std::fs::remove_file(folder.path().join(format!("{DATABASE}-shm")));
+    folder.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+    drop(other.stdin.take());
+    other.wait().unwrap();
+}
+
 /// Makes a database look as an older version left it.
 fn age(path: &Path) {
     let db = rusqlite::Connection::open(path).unwrap();
