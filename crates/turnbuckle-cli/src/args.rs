@@ -10,6 +10,7 @@ use turnbuckle_models::without_password;
 pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
 
 use crate::show::quoted;
+use crate::trust::TrustOptions;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,10 +29,12 @@ Examples:
   turnbuckle show fix                    what happened; also list and trace
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
+  turnbuckle trust                       what this project's files would run;
+                                         accept it, and it runs
   turnbuckle doctor                      which keys and model servers are
                                          there, and whether they work
 
-A hook in ./turnbuckle.toml that lets no turn end while the build fails:
+A hook in turnbuckle.toml that lets no turn end while the build fails:
   [[hooks]]
   use = \"command\"
   name = \"build\"
@@ -69,7 +72,7 @@ pub(crate) struct Args {
 /// What every command takes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Common {
-    /// Read this file only [default: the user's turnbuckle.toml with ./turnbuckle.toml on top, key by key]
+    /// Read this file only [default: the user's turnbuckle.toml with the project's on top, key by key]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
     // The forms of names come from the table of providers.
@@ -130,6 +133,9 @@ pub(crate) enum Command {
     Trace(Trace),
     /// What runs at each point, in order, with options and what its failure would mean
     Hooks(Hooks),
+    /// Show what this project's files would run, and accept it
+    #[command(after_help = TRUST_HELP)]
+    Trust(Trust),
     /// Judge the configuration; nothing is run
     ///
     /// Exit code 2 if anything would fail, 0 otherwise, also with warnings.
@@ -149,6 +155,8 @@ pub(crate) struct Chat {
     pub(crate) conversation: Option<String>,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
 }
 
 /// Options of `run`.
@@ -173,11 +181,10 @@ pub(crate) struct Run {
     /// Start no background hooks
     #[arg(long)]
     pub(crate) bare: bool,
-    /// Run command hooks of a project file without asking; this version never asks, so it changes nothing yet
-    #[arg(long)]
-    pub(crate) trust_hooks: bool,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
 }
 
 /// Options of `cancel`.
@@ -234,6 +241,37 @@ pub(crate) enum HooksCommand {
 pub(crate) struct HooksTest {
     /// before_agent, before_tool, after_tool, after_model, stop or ended
     pub(crate) event: turnbuckle_tools::CommandPoint,
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
+}
+
+/// Options of `trust`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Trust {
+    #[command(subcommand)]
+    pub(crate) command: Option<TrustCommand>,
+    /// Accept without asking what is shown
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Accept whatever this folder's files say, now and later: for your own projects
+    #[arg(long)]
+    pub(crate) folder: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// What was accepted, and which databases are known
+    List {
+        /// One JSON object a line: a project, or a database
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take an acceptance back
+    Revoke {
+        /// The project's folder [default: this project]
+        path: Option<PathBuf>,
+    },
 }
 
 /// Options of `trace`.
@@ -254,8 +292,8 @@ pub(crate) struct Doctor {
 }
 
 const RUN_HELP: &str = "\
-Command hooks run programs: the user's file and ./turnbuckle.toml both may name some, and `run` starts them.
-Look at the turnbuckle.toml of a folder that is not yours (`turnbuckle check` lists its hooks) before you run in it.
+Hooks run programs. Those of your own file and of --config start unasked; those of the project's turnbuckle.toml only
+once you accepted them: in a terminal you are asked, else `run` ends with exit code 2, and `turnbuckle trust` accepts.
 
 A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
 later, from any process. `approve = []` in [tools] asks for none.
@@ -264,6 +302,20 @@ With -c, a turn that a crash left open, or whose question was answered meanwhile
 whose turn waits, or that another process carries on, is busy: exit code 1, and the hint says what to do. A turn is
 finished by its own agent only: with another name it stays as it is, and with tools or blocking hooks missing since it
 began it needs --accept-changes.";
+
+const TRUST_HELP: &str = "\
+A project's turnbuckle.toml takes effect unasked as long as it only chooses a model without an address, limits and tools
+that are asked about. What can run programs, steer the model, reach another machine or keep conversations elsewhere
+needs to be accepted once: hooks, system prompts, sub-agents, addresses and the like. It is accepted as it is, with the
+files of the project that a hook's command names, for this folder. If one of them changes, you are asked again.
+
+The acceptance is kept in $XDG_STATE_HOME/turnbuckle, else ~/.local/state/turnbuckle, never in the project. Your own
+file and a file named with --config need none.
+
+  turnbuckle trust            show it and ask; --yes does not ask
+  turnbuckle trust --folder   for your own projects: whatever its files say, also after you edited them
+  turnbuckle trust list       what was accepted
+  turnbuckle trust revoke     take it back";
 
 const CHAT_HELP: &str = "\
 A line is a message. While a turn runs you can type the next one: it is queued. What the turn asks is answered in place:

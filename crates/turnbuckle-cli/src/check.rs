@@ -22,13 +22,17 @@ use crate::exit::Exit;
 use crate::model_name::provider_variables;
 use crate::output;
 use crate::problem::{Place, Problem};
+use crate::trust::{Gate, not_accepted};
 use shell::ShellFault;
 
 /// Prints what was found on stderr, and on stdout what would run if nothing fails.
 pub(crate) fn check(common: &Common) -> Exit {
-    let mut prepared = prepare(common);
+    let mut prepared = prepare(common, Gate::Judged);
     let more = suspicions(&prepared);
     prepared.problems.extend(more);
+    if !prepared.standing.is_accepted() {
+        prepared.problems.push(not_accepted(&prepared.project.file()));
+    }
     output::report(&prepared.problems);
     if prepared.has_errors() {
         return Exit::Usage;
@@ -41,8 +45,9 @@ pub(crate) fn check(common: &Common) -> Exit {
 /// What would run, and is probably not meant.
 fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let hooks = || prepared.config.hooks.iter().zip(&prepared.hooks);
-    let mut found: Vec<Problem> = hooks().filter_map(missing_program).collect();
-    found.extend(hooks().filter_map(broken_shell_string));
+    let folder = &prepared.project.folder;
+    let mut found: Vec<Problem> = hooks().filter_map(|hook| missing_program(hook, folder)).collect();
+    found.extend(hooks().filter_map(|hook| broken_shell_string(hook, folder)));
     found.extend(prepared.config.hooks.iter().filter_map(counts_per_process));
     found.extend(hooks().filter_map(fails_open));
     found.extend(hooks().filter_map(stops_nothing));
@@ -73,9 +78,9 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
 }
 
 /// A program that is not there is the hook's failure at its first run.
-fn missing_program((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+fn missing_program((part, entry): (&HookPart, &HookEntry), folder: &Path) -> Option<Problem> {
     let program = part.option("run").and_then(Value::as_array)?.first()?.as_str()?;
-    if exists(program) {
+    if exists(program, folder) {
         return None;
     }
     let problem = would_fail(entry, format!("the program {program:?} was not found"));
@@ -92,11 +97,10 @@ fn would_fail(entry: &HookEntry, what: String) -> Problem {
 }
 
 /// A shell string that the shell cannot parse, or whose first command is not there.
-fn broken_shell_string((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
+fn broken_shell_string((part, entry): (&HookPart, &HookEntry), folder: &Path) -> Option<Problem> {
     let line = part.option("run").and_then(Value::as_str)?;
-    let folder = std::env::current_dir().ok()?;
     let place: &Place = part.option_place("run").unwrap_or(&part.place);
-    let problem = match shell::fault(line, &folder)? {
+    let problem = match shell::fault(line, folder)? {
         ShellFault::Syntax(complaint) => would_fail(entry, format!("`run` is no shell command: {complaint}"))
             .hint("`sh -n` says the same; a list of words (`run = [\"lint\", \"--all\"]`) needs no shell"),
         ShellFault::NoSuchCommand { name, alone } => {
@@ -125,9 +129,10 @@ fn counts_per_process(part: &HookPart) -> Option<Problem> {
     Some(Problem::warning(what).at(&part.place).hint("in a chat it counts over all turns"))
 }
 
-fn exists(program: &str) -> bool {
+/// Whether a hook in `folder` would find the program.
+fn exists(program: &str, folder: &Path) -> bool {
     if program.contains('/') {
-        return Path::new(program).is_file();
+        return folder.join(program).is_file();
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
@@ -279,6 +284,9 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "files     {files}");
     let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), without_password(&prepared.model));
     let _ = writeln!(text, "store     {}", prepared.store);
+    if !prepared.items.is_empty() {
+        let _ = writeln!(text, "trust     {}", prepared.standing.told());
+    }
     let scope = prepared.config.scope.scope();
     if scope.actor() != Scope::local().actor()
         && let Actor::User { id, roles } = scope.actor()

@@ -1,5 +1,7 @@
 //! `turnbuckle doctor`: which keys and local servers are there, what would be used, and whether it answers.
 
+mod here;
+
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ use crate::model_trouble;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::show::{clean, json_line};
+use crate::trust::{Gate, Item};
+use here::Here;
 
 /// How long a server on this machine may take to say what it has.
 const PROBE: Duration = Duration::from_millis(800);
@@ -52,6 +56,8 @@ struct Server {
 enum Health {
     /// There is nothing to ask: a script, or the demo.
     NotAsked,
+    /// A project's file names it, and that file was not accepted.
+    NotAllowed,
     Answers {
         took: Duration,
         input: u64,
@@ -64,13 +70,28 @@ enum Health {
 /// Prints keys, local servers and the chosen model, and asks that model for one token.
 pub(crate) async fn doctor(args: &Doctor, common: &Common) -> Result<Exit, Stopped> {
     let environment = Environment::process();
-    let loaded = config::load(common.config.as_deref());
+    let loaded = config::load(common, Gate::Judged);
     let chosen = choose_model(common, &loaded.config);
-    let (servers, health) = tokio::join!(servers(&environment), health(&chosen.name));
+    let is_allowed = loaded.standing.is_accepted() || !names_model(&loaded.items) || chosen.by != ChosenBy::File;
+    let asked = async {
+        match is_allowed {
+            true => health(&chosen.name).await,
+            false => Health::NotAllowed,
+        }
+    };
+    let (servers, health) = tokio::join!(servers(&environment), asked);
     output::report(&loaded.problems);
+    let here = Here::of(&loaded, common);
     let text = match args.json {
-        true => json_line(&as_json(&environment, &servers, &chosen.name, chosen.by, &health)).map_err(unprintable)?,
-        false => as_text(&environment, &servers, &chosen.name, chosen.by, &health),
+        true => {
+            let mut report = as_json(&environment, &servers, &chosen.name, chosen.by, &health);
+            report["here"] = here.json();
+            json_line(&report).map_err(unprintable)?
+        }
+        false => {
+            let text = as_text(&environment, &servers, &chosen.name, chosen.by, &health);
+            text + &clean(&(here.lines().join("\n") + "\n"))
+        }
     };
     // A closed stdout is not an error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
@@ -79,6 +100,11 @@ pub(crate) async fn doctor(args: &Doctor, common: &Common) -> Result<Exit, Stopp
         return Ok(Exit::Failed);
     }
     Ok(if loaded.problems.iter().any(Problem::is_error) { Exit::Usage } else { Exit::Completed })
+}
+
+/// Whether the model of the project's file needs acceptance.
+fn names_model(items: &[Item]) -> bool {
+    items.iter().any(|item| item.section == "agent" && item.keys.iter().any(|key| key == "model"))
 }
 
 /// Those that people run, where they run by default.
@@ -187,6 +213,7 @@ fn as_text(environment: &Environment, servers: &[Server], name: &str, by: Chosen
     lines.push(format!("{:<22}{} ({})", "would use", clean(&without_password(name)), why(by, name)));
     let health = match health {
         Health::NotAsked => "not asked: it needs no provider".to_owned(),
+        Health::NotAllowed => "not asked: the project's file is not accepted".to_owned(),
         Health::Answers { took, input, output, cost } => {
             let cost = cost.map_or_else(|| "price unknown".to_owned(), |cost| format!("${cost:.6}"));
             format!("answers after {:.2} s ({input} tokens in, {output} out, {cost})", took.as_secs_f64())
@@ -206,7 +233,7 @@ fn as_json(environment: &Environment, servers: &[Server], name: &str, by: Chosen
     };
     let servers: Vec<Value> = servers.iter().map(server).collect();
     let health = match health {
-        Health::NotAsked => json!({ "asked": false }),
+        Health::NotAsked | Health::NotAllowed => json!({ "asked": false }),
         Health::Answers { took, input, output, cost } => {
             json!({ "asked": true, "ok": true, "ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
                     "usage": { "input": input, "output": output }, "cost": cost })

@@ -21,12 +21,15 @@ mod model_name;
 mod model_trouble;
 mod output;
 mod problem;
+mod project;
 mod read_file;
 mod run;
 mod show;
 mod signals;
 mod started_with;
 mod store;
+mod trust;
+mod user_folders;
 mod without_agent;
 
 use std::process::ExitCode;
@@ -91,6 +94,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
+        Some(Command::Trust(trust)) => self::trust::trust(&trust, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
         None => drive(chat::open(&args.common)),

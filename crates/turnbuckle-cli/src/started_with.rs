@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use turnbuckle::message::Text;
 use turnbuckle_models::without_password;
 
 use crate::args::Common;
@@ -71,13 +70,6 @@ impl StartedWith {
         let words = short.words();
         words.iter().map(|word| format!(" {}", quoted(&without_password(word)))).collect()
     }
-}
-
-/// The name of the project that turns are about: its folder. A standing approval holds there.
-pub(crate) fn project() -> Text {
-    // Without a current folder no file tool works, and no standing approval is found.
-    let folder = std::env::current_dir().and_then(|folder| folder.canonicalize());
-    folder.map(|folder| Text::from(folder.display().to_string())).unwrap_or_default()
 }
 
 fn absolute(path: &Path) -> PathBuf {

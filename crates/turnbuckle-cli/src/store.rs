@@ -1,4 +1,4 @@
-//! Where conversations are kept: `--store`, else `url` in `[store]`, else a database in this folder.
+//! Where conversations are kept: `--store`, else `url` in `[store]`, else a database in the project's folder.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,39 +12,88 @@ use crate::Stopped;
 use crate::args::Common;
 use crate::config::Config;
 use crate::logging::CLI;
+use crate::output;
 use crate::problem::{Problem, with_causes};
+use crate::project::{OWN_FOLDER, Project};
+use crate::trust::TrustOptions;
+use crate::trust::stores::{self, StoreStanding};
 
-/// The folder for what Turnbuckle keeps in a project.
-const OWN_FOLDER: &str = ".turnbuckle";
-const DEFAULT: &str = ".turnbuckle/turnbuckle.db";
+/// The database of a project, from its folder on.
+pub(crate) const DEFAULT: &str = ".turnbuckle/turnbuckle.db";
 
 /// A store's name, understood; nothing is opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreName {
     /// Forgotten with the process.
     Memory,
-    /// A file, relative to the current folder.
-    Sqlite(PathBuf),
+    Sqlite(StoreFile),
 }
 
-impl Default for StoreName {
-    fn default() -> Self {
-        Self::Sqlite(DEFAULT.into())
+/// The file of a SQLite database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoreFile {
+    /// As it is reached from the current folder.
+    pub(crate) path: PathBuf,
+    pub(crate) named_by: NamedBy,
+    /// The project's folder, absolute, links resolved.
+    pub(crate) project: PathBuf,
+}
+
+/// Who chose a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamedBy {
+    Option,
+    /// Or the file of `--config`.
+    UsersFile,
+    ProjectsFile,
+    Default,
+}
+
+impl StoreFile {
+    /// Whether the user named this very file: on the command line, or in their own file by an absolute path. A relative one is
+    /// another file in every project.
+    pub(crate) fn is_named_by_user(&self) -> bool {
+        match self.named_by {
+            NamedBy::Option => true,
+            NamedBy::UsersFile => self.path.is_absolute(),
+            NamedBy::ProjectsFile | NamedBy::Default => false,
+        }
+    }
+
+    /// Whether a path with its links resolved is the default place of the project's database.
+    pub(crate) fn is_default_at(&self, path: &Path) -> bool {
+        path == self.project.join(DEFAULT)
     }
 }
 
 impl StoreName {
-    /// Which one is chosen.
-    pub(crate) fn choose(common: &Common, config: &Config) -> Result<Self, Problem> {
+    /// Which one is chosen. A path in a file starts at the project's folder, one on the command line at the current folder.
+    pub(crate) fn choose(common: &Common, config: &Config, project: &Project) -> Result<Self, Problem> {
         let found = config.store.url.as_ref();
         match (&common.store, found) {
-            (Some(url), _) => Self::parse(url),
-            (None, Some(found)) => Self::parse(&found.value).map_err(|problem| problem.at(&found.place)),
-            (None, None) => Ok(Self::default()),
+            (Some(url), _) => Self::parse(url, |path| (path.to_owned(), NamedBy::Option), project),
+            (None, Some(found)) => {
+                let is_projects = *found.place.file == *project.file().display().to_string() && common.config.is_none();
+                let by = if is_projects { NamedBy::ProjectsFile } else { NamedBy::UsersFile };
+                let in_project = |path: &Path| (project.join(path), by);
+                Self::parse(&found.value, in_project, project).map_err(|problem| problem.at(&found.place))
+            }
+            (None, None) => Ok(Self::default_in(project)),
         }
     }
 
-    fn parse(url: &str) -> Result<Self, Problem> {
+    /// The project's own.
+    pub(crate) fn default_in(project: &Project) -> Self {
+        let (path, folder) = (project.join(DEFAULT), project.folder.clone());
+        Self::Sqlite(StoreFile { path, named_by: NamedBy::Default, project: folder })
+    }
+
+    /// The path that a URL names, if it names a file.
+    pub(crate) fn path_in(url: &str) -> Option<&Path> {
+        url.strip_prefix("sqlite:").map(Path::new)
+    }
+
+    fn parse(url: &str, file: impl FnOnce(&Path) -> (PathBuf, NamedBy), project: &Project) -> Result<Self, Problem> {
         let hint = "use `sqlite:PATH`, or `memory:` to forget conversations when the program ends";
         let refused = |what: String| Err(Problem::error(what).hint(hint));
         match (url, url.strip_prefix("sqlite:")) {
@@ -53,7 +102,10 @@ impl StoreName {
             (_, Some(path)) if path.starts_with("//") => {
                 refused(format!("store {url:?}: after `sqlite:` comes a path, not `//`"))
             }
-            (_, Some(path)) => Ok(Self::Sqlite(path.into())),
+            (_, Some(path)) => {
+                let (path, named_by) = file(Path::new(path));
+                Ok(Self::Sqlite(StoreFile { path, named_by, project: project.folder.clone() }))
+            }
             _ if ["postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme)) => {
                 refused(format!("store {url:?}: this version has no client for PostgreSQL"))
             }
@@ -62,10 +114,10 @@ impl StoreName {
     }
 
     /// The file that it writes: no tool of a model reaches it, nor what SQLite keeps beside it.
-    pub(crate) fn file_in(&self, folder: &Path) -> Option<PathBuf> {
+    pub(crate) fn absolute_file(&self) -> Option<PathBuf> {
         match self {
             Self::Memory => None,
-            Self::Sqlite(path) => Some(folder.join(path)),
+            Self::Sqlite(file) => std::path::absolute(&file.path).ok(),
         }
     }
 
@@ -81,24 +133,27 @@ impl StoreName {
                 tracing::info!(target: CLI, store = %self, "store opened");
                 Ok(Conversations::builder(agent, MemoryStore::default()))
             }
-            Self::Sqlite(path) => {
+            Self::Sqlite(file) => {
+                let path = &file.path;
                 make_own_folder(path).map_err(|error| {
                     let what = format!("making the folder of the database {}: {error}", path.display());
                     Stopped::failed(Problem::error(what).hint(ELSEWHERE))
                 })?;
-                Ok(Conversations::builder(agent, self.opened(SqliteStore::open(path), "read and write")?))
+                Ok(Conversations::builder(agent, self.opened(stores::open_or_make(path), "read and write")?))
             }
         }
     }
 
     /// To go on with what is kept in it already; nothing is made. `hint`: what to do if there is no database.
     pub(crate) fn existing(&self, hint: &str) -> Result<SqliteStore, Stopped> {
-        self.opened(SqliteStore::open(self.file(hint)?), "read and write")
+        let file = self.file(hint)?;
+        stores::adopt_if_own(file)?;
+        self.opened(SqliteStore::open(&file.path), "read and write")
     }
 
     /// To look at what is kept in it; nothing is written.
     pub(crate) fn open_read_only(&self) -> Result<SqliteStore, Stopped> {
-        self.opened(SqliteStore::open_read_only(self.file(MADE_BY_RUN)?), "read only")
+        self.opened(SqliteStore::open_read_only(&self.file(MADE_BY_RUN)?.path), "read only")
     }
 
     fn opened<E: std::error::Error>(&self, opened: Result<SqliteStore, E>, mode: &str) -> Result<SqliteStore, Stopped> {
@@ -108,18 +163,42 @@ impl StoreName {
     }
 
     /// The database, which is there.
-    fn file(&self, hint: &str) -> Result<&Path, Stopped> {
-        let Self::Sqlite(path) = self else {
+    fn file(&self, hint: &str) -> Result<&StoreFile, Stopped> {
+        let Self::Sqlite(file) = self else {
             let problem = Problem::error("the store `memory:` keeps nothing: there are no conversations in it");
             let hint = "give the store that `run` had: `--store sqlite:PATH`, or `url` in [store]";
             return Err(Stopped::failed(problem.hint(hint)));
         };
         let missing = |what: String| Stopped::failed(Problem::error(what).hint(hint));
         // An empty file would be made a database.
+        let path = &file.path;
         match std::fs::metadata(path) {
-            Ok(about) if about.len() > 0 => Ok(path),
+            Ok(about) if about.len() > 0 => Ok(file),
             Ok(_) => Err(missing(format!("the file {} is empty", path.display()))),
             Err(error) => Err(missing(format!("there is no database {}: {error}", path.display()))),
+        }
+    }
+}
+
+impl StoreName {
+    /// Says to those who only look that nobody will carry this database on.
+    pub(crate) fn tell_standing(&self) {
+        let Self::Sqlite(file) = self else { return };
+        if file.is_named_by_user() {
+            return;
+        }
+        if let Ok(StoreStanding::Unknown { moved_from }) = stores::standing(file) {
+            let what = stores::unknown(&file.path, moved_from.as_deref());
+            let what = format!("{what}: `run`, `chat` and `resolve` do not go on with it");
+            output::report(&[Problem::warning(what).hint("`turnbuckle trust` accepts it")]);
+        }
+    }
+
+    /// Lets the store be carried on, asks, or refuses.
+    pub(crate) fn admit(&self, options: TrustOptions, by: &str) -> Result<(), Stopped> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Sqlite(file) => stores::admit(file, options, by),
         }
     }
 }
@@ -128,7 +207,7 @@ impl std::fmt::Display for StoreName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
-            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Sqlite(file) => write!(f, "sqlite:{}", file.path.display()),
         }
     }
 }
@@ -138,7 +217,7 @@ pub(crate) const MADE_BY_RUN: &str =
     "a path is relative to the current folder; `turnbuckle run \"…\"` makes the database";
 
 /// Where else conversations can be kept.
-const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
+pub(crate) const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
 
 /// Makes the folder of the database, with a `.gitignore` that keeps it out of git. An existing folder is left alone.
 fn make_own_folder(database: &Path) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! A store for those who look, answer, cancel: no agent is built, nothing of the configuration runs, and no key is needed.
 
 use turnbuckle::access::{Access as _, AccessTo, Action, RoleAccess};
+use turnbuckle::message::Text;
 use turnbuckle::projection::Pending;
 use turnbuckle::{Conversations, Scope};
 use turnbuckle_stores::SqliteStore;
@@ -21,25 +22,27 @@ pub(crate) struct WithoutAgent {
     pub(crate) scope: Scope,
     pub(crate) access: RoleAccess,
     pub(crate) config: Config,
+    /// The project's name: its folder.
+    pub(crate) project: Text,
 }
 
 impl WithoutAgent {
     /// To look; nothing is written.
     pub(crate) fn read_only(common: &Common) -> Result<Self, Stopped> {
-        let (name, config) = choose(common)?;
-        Ok(Self::of(name.open_read_only()?, name, config))
+        let (name, config, project) = choose(common)?;
+        Ok(Self::of(name.open_read_only()?, name, config, project))
     }
 
     /// To write into a database that is there.
     pub(crate) fn existing(common: &Common) -> Result<Self, Stopped> {
-        let (name, config) = choose(common)?;
-        Ok(Self::of(name.existing(MADE_BY_RUN)?, name, config))
+        let (name, config, project) = choose(common)?;
+        Ok(Self::of(name.existing(MADE_BY_RUN)?, name, config, project))
     }
 
-    fn of(store: SqliteStore, name: StoreName, config: Config) -> Self {
+    fn of(store: SqliteStore, name: StoreName, config: Config, project: Text) -> Self {
         let (scope, access) = (config.scope.scope(), config.access.rules());
         let conversations = Conversations::without_agent(store.clone()).access(access.clone()).build();
-        Self { store, name, conversations, scope, access, config }
+        Self { store, name, conversations, scope, access, config, project }
     }
 
     /// Who else could answer this, if the acting user may not.
@@ -53,12 +56,21 @@ impl WithoutAgent {
 }
 
 /// The store that is chosen, and as much of the configuration as counts without an agent.
-fn choose(common: &Common) -> Result<(StoreName, Config), Stopped> {
-    let config::Loaded { config, mut problems, .. } = config::load_without_agent(common.config.as_deref());
+fn choose(common: &Common) -> Result<(StoreName, Config, Text), Stopped> {
+    let config::Loaded { config, mut problems, project, items, standing, .. } = config::load_without_agent(common);
     problems.retain(Problem::is_error);
-    let name = StoreName::choose(common, &config).map_err(|problem| problems.push(problem));
+    let is_left_out = items.iter().any(|item| item.section == "store" && !standing.is_accepted());
+    if is_left_out && common.store.is_none() {
+        let what = format!("{} names a store, and is not accepted", project.file().display());
+        let hint = "`turnbuckle trust` shows what it names, and asks; `--store URL` names the store to look at";
+        problems.push(Problem::error(what).hint(hint));
+    }
+    let name = StoreName::choose(common, &config, &project).map_err(|problem| problems.push(problem));
     match name {
-        Ok(name) if problems.is_empty() => Ok((name, config)),
+        Ok(name) if problems.is_empty() => {
+            name.tell_standing();
+            Ok((name, config, project.name()))
+        }
         _ => Err(Stopped { problems, exit: Exit::Usage }),
     }
 }

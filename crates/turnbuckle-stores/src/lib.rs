@@ -11,4 +11,4 @@ mod json;
 pub mod sqlite;
 
 #[cfg(feature = "sqlite")]
-pub use sqlite::{FailedJobs, SqliteError, SqliteStore};
+pub use sqlite::{DatabaseId, FailedJobs, SqliteError, SqliteStore};

@@ -64,7 +64,7 @@ use std::process::ExitStatus;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use turnbuckle::hook::HookEntry;
+use turnbuckle::hook::{HookEntry, MustBlock};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
 use env::ProgramEnv;
@@ -253,6 +253,15 @@ pub enum CommandError {
         command: String,
         /// What is wrong with the watcher, or whose programs have not ended.
         source: WatchError,
+    },
+    /// The program that built the hook does not let it start: what would run is not what was accepted. Blocks whatever
+    /// `on_failure` says.
+    #[error("`{command}` was not started: {source}")]
+    NotAllowed {
+        /// The command that was to run.
+        command: String,
+        /// Why not.
+        source: MustBlock,
     },
     /// The folder to run in is not there.
     #[error("could not start `{command}`: there is no folder {}", cwd.display())]

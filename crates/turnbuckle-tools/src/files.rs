@@ -21,6 +21,7 @@ use turnbuckle::tool::{Output, Spec, Tool};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use blocking::{CancelFlag, run_blocking};
+pub use closed::resolved_path;
 pub(crate) use folder::Folder;
 use normal::NormalPath;
 use refusal::Refusal;

@@ -38,6 +38,7 @@ mod workspace;
 pub use command::{
     CommandError, CommandHook, CommandLine, CommandOptions, CommandPoint, UnknownPoint, kill_all_groups,
 };
+pub use files::resolved_path;
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
 pub use watcher::{WatchError, watch_programs};

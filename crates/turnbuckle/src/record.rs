@@ -145,6 +145,26 @@ pub enum HookFailure {
     TimedOut(Duration),
 }
 
+impl HookFailure {
+    /// Whether it blocks whatever `on_failure` says: its error is, or comes from, a [`MustBlock`].
+    pub fn must_block(&self) -> bool {
+        let first: Option<&(dyn std::error::Error + 'static)> = match self {
+            Self::Error(error) => Some(&**error),
+            _ => None,
+        };
+        std::iter::successors(first, |error| error.source()).any(|error| error.is::<MustBlock>())
+    }
+}
+
+/// An error of a hook that blocks even where its failures are ignored: for a hook that was kept from judging, as opposed to one
+/// that is broken. A program whose files changed since they were accepted is such a hook.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct MustBlock(
+    /// Why it could not judge.
+    pub BoxError,
+);
+
 impl std::fmt::Display for HookFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
+use crate::trust::TrustOptions;
+
 /// Which call is answered, and how: the same for `resolve` and `answer`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("answers").required(true))]
@@ -47,6 +49,8 @@ pub(crate) struct Resolve {
     pub(crate) given: AnswerOptions,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
     /// Print every event from here on, one JSON object a line, and nothing else on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -17,8 +17,10 @@ use crate::config::{self, Config, Found, Loaded};
 use crate::logging::CLI;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
+use crate::project::Project;
 use crate::started_with::StartedWith;
 use crate::store::StoreName;
+use crate::trust::{Gate, Item, Standing};
 
 /// The default name of the agent.
 const NAME: &str = "turnbuckle";
@@ -42,12 +44,19 @@ pub(crate) struct Prepared {
     pub(crate) gated: Vec<String>,
     /// Sub-agents that the script has no replies for.
     pub(crate) without_replies: Vec<Found<String>>,
+    pub(crate) project: Project,
+    /// How the project's file stands.
+    pub(crate) standing: Standing,
+    /// What of the project's file needs acceptance.
+    pub(crate) items: Vec<Item>,
+    pub(crate) gate: Gate,
 }
 
 /// Reads the files, finds the model, builds the agent.
-pub(crate) fn prepare(common: &Common) -> Prepared {
-    let Loaded { config, files, mut problems } = config::load(common.config.as_deref());
-    let store = StoreName::choose(common, &config).map_err(|problem| problems.push(problem)).unwrap_or_default();
+pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
+    let Loaded { config, files, mut problems, project, standing, items } = config::load(common, gate);
+    let store = StoreName::choose(common, &config, &project);
+    let store = store.map_err(|problem| problems.push(problem)).unwrap_or_else(|()| StoreName::default_in(&project));
     let chosen = choose_model(common, &config);
     let model = chosen.open().map_err(|problem| problems.push(problem)).ok();
     let mut prepared = Prepared {
@@ -61,6 +70,10 @@ pub(crate) fn prepare(common: &Common) -> Prepared {
         without_replies: Vec::new(),
         hooks: Vec::new(),
         config,
+        project,
+        standing,
+        items,
+        gate,
     };
     prepared.assemble(model, &StartedWith::of(common));
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
@@ -90,8 +103,8 @@ impl Prepared {
         self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
         self.hooks.extend(hooks::default_retry(&self.config));
-        let chosen = (self.model.as_str(), &model);
-        match build(&self.config, &self.store, &self.hooks, chosen, started_with, &mut self.problems) {
+        let (chosen, place) = ((self.model.as_str(), &model), (self.project.folder.as_path(), &self.store));
+        match build(&self.config, place, &self.hooks, chosen, started_with, &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
                 self.agent = (!self.has_errors()).then_some(agent);
@@ -103,14 +116,13 @@ impl Prepared {
 
 fn build(
     config: &Config,
-    store: &StoreName,
+    (folder, store): (&Path, &StoreName),
     hooks: &[HookEntry],
     (chosen, model): (&str, &SharedModel),
     started_with: &StartedWith,
     problems: &mut Vec<Problem>,
 ) -> Result<(Agent, Vec<String>), Option<Problem>> {
-    let folder = std::env::current_dir().map_err(|error| Problem::error(format!("the current folder: {error}")))?;
-    let offer = tools::offer(config, &folder, store, problems).ok_or(None)?;
+    let offer = tools::offer(config, folder, store, problems).ok_or(None)?;
     let mut builder =
         Agent::builder(agent_name(config), model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     builder = builder.started_with(started_with.words());

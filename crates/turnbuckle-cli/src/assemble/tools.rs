@@ -11,6 +11,7 @@ use turnbuckle_tools::Workspace;
 use crate::config::{Config, nearest};
 use crate::problem::Problem;
 use crate::store::StoreName;
+use crate::user_folders;
 
 pub(super) const ASK_HUMAN: &str = "ask_human";
 
@@ -24,7 +25,9 @@ pub(super) struct Offer {
 
 /// The offer; problems with single names are told, and only a folder that cannot be opened leaves nothing.
 pub(super) fn offer(config: &Config, folder: &Path, store: &StoreName, problems: &mut Vec<Problem>) -> Option<Offer> {
-    let workspace = Workspace::open_without(folder, store.file_in(folder).into_iter().collect()).map_err(|error| {
+    // In the user's own folders stands what was accepted, and what needs no acceptance.
+    let closed = store.absolute_file().into_iter().chain(user_folders::all()).collect();
+    let workspace = Workspace::open_without(folder, closed).map_err(|error| {
         problems.push(Problem::error(format!("the folder {}: {error}", folder.display())));
     });
     let workspace = workspace.ok()?;

@@ -30,6 +30,7 @@ use crate::logging::CLI;
 use crate::problem::Problem;
 use crate::run::{Ready, ResolveHints, conversation};
 use crate::signals::Heard;
+use crate::trust::{Gate, TrustOptions};
 
 /// Chat with nothing but the program's name: the demo model opens with its story, and without a terminal there is only
 /// that.
@@ -46,7 +47,7 @@ pub(crate) async fn open(common: &Common) -> Result<Exit, Stopped> {
             Played::CutOff(_) => Ok(Exit::Cancelled),
         };
     }
-    let ready = Ready::of(prepare(common))?;
+    let ready = Ready::of(prepare(common, Gate::Needed(TrustOptions::default())))?;
     if ready.is_demo() {
         // Ctrl-C skips the rest of it.
         if let Played::CutOff(Heard::Leave) = demo::play().await? {
@@ -59,7 +60,8 @@ pub(crate) async fn open(common: &Common) -> Result<Exit, Stopped> {
 /// Chat in the given conversation, or a new one.
 pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
-    let ready = Ready::of(prepare(common))?;
+    let common = &args.trust.noted_in(common);
+    let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     match is_watched() {
         true => in_terminal(&ready, id, args.carry_on, common).await,
         false => piped::chat(&ready, id, args.carry_on, common).await,

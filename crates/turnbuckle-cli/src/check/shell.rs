@@ -33,7 +33,7 @@ pub(super) fn fault(line: &str, folder: &Path) -> Option<ShellFault> {
     let name = first_command(line)?;
     let found = match name.contains('/') {
         true => folder.join(name).is_file(),
-        false => super::exists(name) || is_known_to_shell(name, folder)?,
+        false => super::exists(name, folder) || is_known_to_shell(name, folder)?,
     };
     let alone = !line.contains(['|', '&', ';', '\n']);
     (!found).then(|| ShellFault::NoSuchCommand { name: name.to_owned(), alone })

@@ -1,8 +1,11 @@
 //! One file's text: offsets become lines, and problems are collected.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use turnbuckle::hooks::ProgramCheck;
 
 use crate::problem::{Place, Problem};
 
@@ -14,15 +17,22 @@ pub(super) struct Source {
     lines: Vec<usize>,
     /// What relative paths in it are relative to.
     folder: PathBuf,
+    /// The project's folder, absolute.
+    project: PathBuf,
+    /// What is asked before each start of a hook's program, by the index of the hook.
+    checks: OnceCell<HashMap<usize, ProgramCheck>>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl Source {
-    pub(super) fn new(path: &Path, text: String) -> Self {
+    /// The file at `path`, read for the project in the folder `project`.
+    pub(super) fn new(path: &Path, project: &Path, text: String) -> Self {
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        Self { name: path.display().to_string().into(), text, lines, folder, problems: RefCell::default() }
+        let name = path.display().to_string().into();
+        let (project, checks) = (project.to_owned(), OnceCell::new());
+        Self { name, text, lines, folder, project, checks, problems: RefCell::default() }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -31,6 +41,20 @@ impl Source {
 
     pub(super) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    pub(super) fn project(&self) -> &Path {
+        &self.project
+    }
+
+    /// Set once, before the hooks are read.
+    pub(super) fn set_checks(&self, checks: HashMap<usize, ProgramCheck>) {
+        // There is one reading of a file, so nothing was set before.
+        let _already_set = self.checks.set(checks);
+    }
+
+    pub(super) fn check_of(&self, hook: usize) -> Option<ProgramCheck> {
+        self.checks.get()?.get(&hook).cloned()
     }
 
     /// The line of a byte.
@@ -53,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_byte_belongs_to_the_line_that_it_stands_on() {
-        let source = Source::new(Path::new("f"), "a\n\nbc\n".to_owned());
+        let source = Source::new(Path::new("f"), Path::new("/"), "a\n\nbc\n".to_owned());
         let lines: Vec<usize> = (0..8).map(|offset| source.place(offset).line).collect();
         assert_eq!(lines, [1, 1, 2, 3, 3, 3, 4, 4]);
     }

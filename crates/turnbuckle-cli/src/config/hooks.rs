@@ -16,9 +16,7 @@ use crate::assemble::holds_a_secret;
 use crate::catalogue::{CATALOGUE, Maker, Row};
 use crate::model_name::{ModelName, NamedModel, provider_variables};
 use crate::problem::{Place, Problem};
-
-/// Where hooks keep what must outlive the process, from the project's folder on.
-const DATA: &str = ".turnbuckle";
+use crate::project::OWN_FOLDER;
 
 /// One `[[hooks]]` section.
 #[derive(Debug)]
@@ -87,10 +85,10 @@ pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
         first.source().tell(problem.hint("one command hook can run a program that does several things"));
         return Vec::new();
     }
-    sections.into_iter().filter_map(hook).collect()
+    sections.into_iter().enumerate().filter_map(hook).collect()
 }
 
-fn hook(mut section: Section<'_>) -> Option<HookPart> {
+fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
     let place = section.place().clone();
     let name = section.string("name");
     let settings = HookSettings::read(&mut section);
@@ -106,16 +104,15 @@ fn hook(mut section: Section<'_>) -> Option<HookPart> {
     let used = section.required("use", "\"command\"", used)?.value;
     let source = section.source();
     let open_model = |name: &str| open_model(name, source.folder());
-    let folder = match std::env::current_dir() {
-        Ok(folder) => folder,
-        Err(error) => {
-            source.tell(Problem::error(format!("the current folder: {error}")).at(&place));
-            return None;
-        }
+    let folder = source.project();
+    let (data, withheld_env) = (folder.join(OWN_FOLDER), provider_variables());
+    let context = HookBuildContext {
+        folder,
+        data: &data,
+        withheld_env: &withheld_env,
+        open_model: &open_model,
+        program_check: source.check_of(index),
     };
-    let (data, withheld_env) = (folder.join(DATA), provider_variables());
-    let context =
-        HookBuildContext { folder: &folder, data: &data, withheld_env: &withheld_env, open_model: &open_model };
     let (options, shown) = section.rest(|options| (options.shown(), options.read(used, &context)));
     Some(HookPart { place, name, used, maker: Some(shown?), options, settings })
 }

@@ -1,8 +1,8 @@
 //! Which files are read, and how they come together.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::access::AccessPart;
 use super::file::Source;
@@ -10,55 +10,160 @@ use super::hooks;
 use super::reader::Section;
 use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
+use super::settings::settings;
 use super::{Config, Loaded, Over};
+use crate::args::Common;
 use crate::logging::CLI;
 use crate::problem::Problem;
+use crate::project::Project;
 use crate::read_file::{CONFIGURATION, ReadError, read_file};
+use crate::store::DEFAULT;
+use crate::trust::{self, Gate, Item, Judgement, ProjectFile, Standing};
+use crate::user_folders;
 
-/// The project's file.
-const PROJECT: &str = "turnbuckle.toml";
+/// How a file's table becomes a configuration.
+type Understand = for<'s> fn(&'s Source, DeTable<'s>) -> Config;
 
-/// Reads `only` if it is given, else the user's file with the project's on top.
-pub(crate) fn load(only: Option<&Path>) -> Loaded {
-    load_with(only, parse)
+/// Reads the file of `--config` if it is given, else the user's file with the project's on top. What of the project's file was
+/// not accepted takes effect only if `gate` judges it.
+pub(crate) fn load(common: &Common, gate: Gate) -> Loaded {
+    load_with(common, gate, understand)
 }
 
 /// For commands that run nothing: only where conversations are kept, who is acting and who may do what is judged. A hook
-/// that lacks its key, say, keeps nobody from answering a call. Of `[agent]` the name and the model are read, for hints.
-pub(crate) fn load_without_agent(only: Option<&Path>) -> Loaded {
-    load_with(only, parse_without_agent)
+/// that lacks its key, say, keeps nobody from answering a call. Of `[agent]` the name and the model are read, for hints. What
+/// was not accepted is left out.
+pub(crate) fn load_without_agent(common: &Common) -> Loaded {
+    load_with(common, Gate::LeftOut, understand_without_agent)
 }
 
-fn load_with(only: Option<&Path>, parse: fn(&Source) -> Config) -> Loaded {
-    let mut loaded = Loaded { config: Config::default(), files: Vec::new(), problems: Vec::new() };
-    match only {
-        Some(path) => match read_file(path, CONFIGURATION) {
-            Ok(text) => loaded.add(path, text, parse),
-            Err(error) => loaded.problems.push(unreadable(path, &error)),
-        },
-        None => {
-            for path in [user_file(), Some(PROJECT.into())].into_iter().flatten() {
-                match read_file(&path, CONFIGURATION) {
-                    Ok(text) => loaded.add(&path, text, parse),
-                    Err(error) if error.is_missing() => {}
-                    Err(error) => loaded.problems.push(unreadable(&path, &error)),
-                }
-            }
-        }
+fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
+    let (project, mut problems) = choose_project(gate);
+    project.tell();
+    problems.extend(project.remarks());
+    let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
+    let mut loaded = Loaded { config, files, problems, project, standing: Standing::NotRead, items };
+    if let Some(path) = &common.config {
+        loaded.read(path, understand, |error| Some(unreadable(path, error)));
+        return loaded;
     }
+    let users = user_folders::config_file();
+    if let Some(path) = &users {
+        loaded.read(path, understand, |error| (!error.is_missing()).then(|| unreadable(path, error)));
+    }
+    let path = loaded.project.file();
+    // Whoever stands in the folder of their own file has read it already.
+    let is_users = || users.and_then(|users| users.canonicalize().ok()) == path.canonicalize().ok();
+    if gate.options().ignore_project || (path.exists() && is_users()) {
+        return loaded;
+    }
+    loaded.read_project(&path, common, gate, understand);
     loaded
 }
 
+/// The project, and what stands in its way. One above the current folder that belongs to another user of the machine is used
+/// only if it was accepted.
+fn choose_project(gate: Gate) -> (Project, Vec<Problem>) {
+    let project = match Project::discover() {
+        Ok(project) => project,
+        Err(problem) => return (Project::unknown(), vec![problem]),
+    };
+    let options = gate.options();
+    let Some(foreign) = project.foreign.clone().filter(|_| !options.trust_hooks && !trust::is_known(&project.folder))
+    else {
+        return (project, Vec::new());
+    };
+    let what = format!("{} belongs to another user, and is above this folder", foreign.display());
+    let hint = format!("`cd {}` and `turnbuckle trust --folder` accept that project", project.folder.display());
+    let problems = match options.ignore_project {
+        true => Vec::new(),
+        false => vec![Problem::error(what).hint(hint)],
+    };
+    (project.here(), problems)
+}
+
 impl Loaded {
-    fn add(&mut self, path: &Path, text: String, parse: fn(&Source) -> Config) {
-        let source = Source::new(path, text);
-        let top = parse(&source);
+    /// Reads a file that counts as accepted. `missing` decides what a failure to read it means.
+    fn read(&mut self, path: &Path, understand: Understand, missing: impl FnOnce(&ReadError) -> Option<Problem>) {
+        match read_file(path, CONFIGURATION) {
+            Ok(text) => {
+                let source = Source::new(path, &self.project.folder, text);
+                if let Some(root) = parse(&source) {
+                    self.add(path, &source, understand(&source, root));
+                }
+                self.problems.extend(source.into_problems());
+            }
+            Err(error) => self.problems.extend(missing(&error)),
+        }
+    }
+
+    fn read_project(&mut self, path: &Path, common: &Common, gate: Gate, understand: Understand) {
+        let text = match read_file(path, CONFIGURATION) {
+            Ok(text) => text,
+            Err(error) if error.is_missing() => String::new(),
+            Err(error) => {
+                self.standing = Standing::NotAccepted;
+                return self.problems.push(unreadable(path, &error));
+            }
+        };
+        let source = Source::new(path, &self.project.folder, text);
+        if let Some(root) = parse(&source) {
+            self.add_judged(path, &source, root, (common, gate), understand);
+        }
+        self.problems.extend(source.into_problems());
+    }
+
+    fn add_judged<'s>(
+        &mut self,
+        path: &Path,
+        source: &'s Source,
+        mut root: DeTable<'s>,
+        (common, gate): (&Common, Gate),
+        understand: Understand,
+    ) {
+        let settings = settings(source, &root);
+        let chosen_here = settings.iter().any(|one| one.section == "store" && one.key.as_deref() == Some("url"));
+        let is_default = common.store.is_none() && self.config.store.url.is_none() && !chosen_here;
+        let file = ProjectFile {
+            project: &self.project,
+            path,
+            settings: &settings,
+            tools: &self.config.tools,
+            default_store: is_default.then_some(Path::new(DEFAULT)),
+            by: &self.user(),
+        };
+        let Judgement { standing, items, problems, checks } = trust::judge(&file, gate);
+        self.problems.extend(problems);
+        if !standing.is_accepted() && !matches!(gate, Gate::Judged) {
+            leave_out(&mut root, &items);
+        }
+        (self.standing, self.items) = (standing, items);
+        source.set_checks(checks);
+        if path.exists() {
+            self.add(path, source, understand(source, root));
+        }
+    }
+
+    /// Puts what the file says on top.
+    fn add(&mut self, path: &Path, source: &Source, mut top: Config) {
+        if path == self.project.file() && self.standing != Standing::NotRead {
+            top.scope = self.without_actor(top.scope);
+        }
         let (bytes, hooks) = (source.text().len(), top.hooks.len());
         tracing::debug!(target: CLI, file = %path.display(), bytes, hooks, "configuration file read");
         let base = std::mem::take(&mut self.config);
         self.config = top.over(base);
         self.files.push(path.to_path_buf());
-        self.problems.extend(source.into_problems());
+    }
+
+    /// A project's file never says who is acting.
+    fn without_actor(&mut self, scope: ScopePart) -> ScopePart {
+        if let Some(place) = scope.place() {
+            let own = user_folders::config_file().map_or_else(String::new, |path| format!(": {}", path.display()));
+            let what = "`[scope]` of a project's file is not used: it does not say who you are";
+            self.problems.push(Problem::warning(what).at(place).hint(format!("write it into your own file{own}")));
+        }
+        ScopePart::default()
     }
 }
 
@@ -66,17 +171,9 @@ fn unreadable(path: &Path, error: &ReadError) -> Problem {
     Problem::error(format!("{}: cannot be read: {error}", path.display())).hint(error.hint("is the path right?"))
 }
 
-/// `$XDG_CONFIG_HOME` counts only if it is absolute, as its specification has it.
-fn user_file() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(folder.join("turnbuckle").join(PROJECT))
-}
-
-/// The whole file as a table, if it is TOML.
-fn root(source: &Source) -> Option<Section<'_>> {
+fn parse(source: &Source) -> Option<DeTable<'_>> {
     match DeTable::parse(source.text()) {
-        Ok(root) => Some(Section::root(source, root.into_inner())),
+        Ok(root) => Some(root.into_inner()),
         Err(error) => {
             let place = source.place(error.span().map_or(0, |span| span.start));
             source.tell(Problem::error(format!("not TOML: {}", error.message())).at(&place).hint("https://toml.io"));
@@ -85,8 +182,19 @@ fn root(source: &Source) -> Option<Section<'_>> {
     }
 }
 
-fn parse_without_agent(source: &Source) -> Config {
-    let Some(mut root) = root(source) else { return Config::default() };
+/// Takes out what was not accepted.
+fn leave_out(root: &mut DeTable<'_>, items: &[Item]) {
+    for item in items {
+        if item.keys.is_empty() {
+            root.remove(item.section.as_str());
+        } else if let Some(DeValue::Table(table)) = root.get_mut(item.section.as_str()).map(|value| value.get_mut()) {
+            item.keys.iter().for_each(|key| drop(table.remove(key.as_str())));
+        }
+    }
+}
+
+fn understand_without_agent(source: &Source, root: DeTable<'_>) -> Config {
+    let mut root = Section::root(source, root);
     Config {
         agent: root.section("agent").map(AgentPart::read_for_hints).unwrap_or_default(),
         store: root.section("store").map(StorePart::read).unwrap_or_default(),
@@ -96,8 +204,8 @@ fn parse_without_agent(source: &Source) -> Config {
     }
 }
 
-fn parse(source: &Source) -> Config {
-    let Some(mut root) = root(source) else { return Config::default() };
+fn understand(source: &Source, root: DeTable<'_>) -> Config {
+    let mut root = Section::root(source, root);
     let config = Config {
         agent: root.section("agent").map(AgentPart::read).unwrap_or_default(),
         limits: root.section("limits").map(LimitsPart::read).unwrap_or_default(),

@@ -11,6 +11,7 @@ mod options;
 mod reader;
 mod scope;
 mod sections;
+mod settings;
 
 pub(crate) use access::{AccessPart, ApprovePart};
 pub(crate) use hooks::{HookPart, HookSettings};
@@ -18,10 +19,13 @@ pub(crate) use load::{load, load_without_agent};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
 pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};
+pub(crate) use settings::Setting;
 
 use std::path::PathBuf;
 
 use crate::problem::{Place, Problem};
+use crate::project::Project;
+use crate::trust::{Item, Standing};
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -52,6 +56,18 @@ pub(crate) struct Loaded {
     /// Those that were there, the user's first.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
+    pub(crate) project: Project,
+    /// How the project's file stands.
+    pub(crate) standing: Standing,
+    /// What of the project's file needs acceptance.
+    pub(crate) items: Vec<Item>,
+}
+
+impl Loaded {
+    /// The user that the user's own file names: who accepts and revokes.
+    pub(crate) fn user(&self) -> String {
+        self.config.scope.user_name()
+    }
 }
 
 /// Merging two files: a value of `self` wins over one of `base`.

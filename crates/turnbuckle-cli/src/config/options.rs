@@ -142,13 +142,17 @@ fn complaint(message: &str) -> String {
     format!("must be {expected}, not {found}")
 }
 
-fn json(value: &DeValue<'_>) -> Value {
+/// A value as JSON. A number that JSON cannot have is its text, so that no two different ones become the same.
+pub(super) fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).map_or(Value::Null, Value::from)
+            i64::from_str_radix(number.as_str(), number.radix()).map_or_else(|_| number.to_string().into(), Value::from)
         }
-        DeValue::Float(number) => number.as_str().parse::<f64>().map_or(Value::Null, Value::from),
+        DeValue::Float(number) => {
+            let finite = number.as_str().parse::<f64>().ok().filter(|number| number.is_finite());
+            finite.map_or_else(|| number.as_str().into(), Value::from)
+        }
         DeValue::Boolean(truth) => Value::Bool(*truth),
         DeValue::Datetime(date) => Value::String(date.to_string()),
         DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),

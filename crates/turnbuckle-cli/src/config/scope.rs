@@ -4,7 +4,7 @@ use turnbuckle::Scope;
 
 use super::reader::Section;
 use super::{Found, Over};
-use crate::problem::Problem;
+use crate::problem::{Place, Problem};
 
 /// The section `[scope]`.
 #[derive(Debug, Default)]
@@ -29,6 +29,17 @@ impl ScopePart {
         }
         section.finish();
         part
+    }
+
+    /// Where it stands.
+    pub(super) fn place(&self) -> Option<&Place> {
+        let user = self.user.as_ref().map(|found| &found.place);
+        user.or_else(|| self.roles.as_ref().map(|found| &found.place))
+    }
+
+    /// The acting user's name.
+    pub(crate) fn user_name(&self) -> String {
+        self.scope().user_id().map_or_else(String::new, ToString::to_string)
     }
 
     /// The acting user, `local` by default, with its roles.

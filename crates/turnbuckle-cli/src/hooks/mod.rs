@@ -17,7 +17,9 @@ use crate::catalogue::CATALOGUE;
 use crate::config::HookPart;
 use crate::exit::Exit;
 use crate::inspect::unprintable;
+use crate::output;
 use crate::show::{clean, json_line};
+use crate::trust::{Gate, not_accepted};
 
 /// Prints the hooks of the configuration, or with `--available` those that could be in it; or tests them.
 pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
@@ -27,9 +29,12 @@ pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped
     if args.available {
         return Ok(print(&available(args.json)?));
     }
-    let prepared = prepare(common);
+    let prepared = prepare(common, Gate::Judged);
     if prepared.has_errors() {
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
+    }
+    if !prepared.standing.is_accepted() {
+        output::report(&[not_accepted(&prepared.project.file())]);
     }
     let lines: Vec<Line<'_>> = Point::ALL.into_iter().flat_map(|point| at(&prepared, point)).collect();
     let text = match args.json {
@@ -132,7 +137,7 @@ impl Line<'_> {
 }
 
 /// The value of an option for display; of a secret only that it is set, and of an address not its password.
-fn disclosed(key: &str, value: &Value) -> Value {
+pub(crate) fn disclosed(key: &str, value: &Value) -> Value {
     let secret = ["salt", "secret", "token", "password"].iter().any(|word| key.ends_with(word));
     match value {
         _ if secret => Value::from("…"),

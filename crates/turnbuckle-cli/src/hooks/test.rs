@@ -30,6 +30,7 @@ use crate::inspect;
 use crate::problem::Problem;
 use crate::read_file::{PIPED, text};
 use crate::show::{clean, json_line};
+use crate::trust::Gate;
 
 /// Every key that a command hook reads on stdin at some point.
 const KEYS: &[&str] = &[
@@ -73,11 +74,12 @@ const STAND_IN: &str = "tool";
 
 /// Runs the hooks of the point and prints their decisions, then the turn that came of it.
 pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Result<Exit, Stopped> {
-    let event = read()?;
-    let prepared = prepare(common);
+    // Asked before the event is read: both come from stdin.
+    let prepared = prepare(common, Gate::Needed(args.trust));
     if prepared.has_errors() {
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
     }
+    let event = read()?;
     let point = point(args.event);
     let definitions = prepared.agent.as_ref().map(|agent| agent.tools().clone()).unwrap_or_default();
     let tool = match matches!(point, Point::BeforeTool | Point::AfterTool) {

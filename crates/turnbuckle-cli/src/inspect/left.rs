@@ -9,6 +9,7 @@ use turnbuckle_stores::SqliteStore;
 
 use crate::args::Common;
 use crate::assemble::{agent_name, prepare};
+use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
 
 /// Why an open turn rests that waits for nobody.
@@ -65,7 +66,8 @@ pub(super) struct LeftTurns<'a> {
 impl<'a> LeftTurns<'a> {
     /// The agent is built and nothing of it runs.
     pub(super) fn new(desk: &'a WithoutAgent, common: &Common) -> Self {
-        let own = prepare(common).agent.map(|agent| Conversations::builder(agent, desk.store.clone()).build());
+        let own =
+            prepare(common, Gate::Judged).agent.map(|agent| Conversations::builder(agent, desk.store.clone()).build());
         Self { desk, own }
     }
 

@@ -1,6 +1,6 @@
 //! Commands that a person types to go on with a turn: printed so that they work as they are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use turnbuckle::conversation::LeftTurn;
 use turnbuckle::event::Question;
@@ -11,7 +11,7 @@ use turnbuckle::{Actor, ConversationId, Scope};
 use crate::args::Common;
 use crate::assemble::{agent_name, choose_model, holds_a_secret};
 use crate::show::{name, quoted};
-use crate::started_with::{StartedWith, project, with_absolute_path};
+use crate::started_with::{StartedWith, with_absolute_path};
 use crate::without_agent::WithoutAgent;
 
 /// The longest id of a call, in bytes, that is written into a command for a person to copy.
@@ -64,9 +64,9 @@ impl ResolveHints {
         if started.model.is_none() && same_config {
             started.model = other_model(begun, common, desk);
         }
-        let here = project();
-        let folder = (!begun.project.is_empty() && begun.project != here).then(|| PathBuf::from(&*begun.project));
-        let carry_on = started.shown_in(folder.as_deref().unwrap_or_else(|| here.as_ref().as_ref()));
+        let here = &desk.project;
+        let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
+        let carry_on = started.shown_in(folder.as_deref().unwrap_or_else(|| Path::new(&**here)));
         Self { carry_on, folder, ..hints }
     }
 

@@ -13,6 +13,7 @@ mod watch;
 use turnbuckle::access::RoleAccess;
 use turnbuckle::conversation::{ConversationsBuilder, SendError};
 use turnbuckle::id::{Ids, SystemIds};
+use turnbuckle::message::Text;
 use turnbuckle::store::StoreError;
 use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus};
 use turnbuckle_stores::SqliteStore;
@@ -23,8 +24,8 @@ use crate::assemble::{Prepared, prepare};
 use crate::exit::Exit;
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
-use crate::started_with::project;
 use crate::store::StoreName;
+use crate::trust::Gate;
 pub(crate) use cancel::cancel;
 pub(crate) use hints::{ResolveHints, after_left, for_others};
 pub(crate) use resolve::resolve;
@@ -33,8 +34,8 @@ pub(crate) use watch::{DisplayOptions, Expected, Watch};
 /// Runs one turn and says how it came out. A turn that a crash left open is finished first.
 pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
-    let common = &Common { trust_hooks: args.trust_hooks, ..common.clone() };
-    let ready = Ready::of(prepare(common))?;
+    let common = &args.trust.noted_in(common);
+    let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();
     let message = message::read(args.message.as_deref(), kept)?;
@@ -93,6 +94,8 @@ pub(crate) struct Ready {
     pub(crate) scope: Scope,
     /// Who else may do what.
     access: RoleAccess,
+    /// The name of the project.
+    project: Text,
     /// Warnings that are shown before the turn.
     problems: Vec<Problem>,
     /// The model's name, as given.
@@ -102,12 +105,17 @@ pub(crate) struct Ready {
 
 impl Ready {
     pub(crate) fn of(prepared: Prepared) -> Result<Self, Stopped> {
-        let Prepared { agent: Some(agent), store, config, model, model_is_default, problems, .. } = prepared else {
+        let Prepared { agent: Some(agent), store, config, model, model_is_default, problems, gate, project, .. } =
+            prepared
+        else {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
         let (scope, access) = (config.scope.scope(), config.access.rules());
-        Ok(Self { agent, store, scope, access, problems, model, model_is_default })
+        if let Gate::Needed(options) = gate {
+            store.admit(options, &config.scope.user_name())?;
+        }
+        Ok(Self { agent, store, scope, access, project: project.name(), problems, model, model_is_default })
     }
 
     /// Conversations in the chosen store; made if it is not there.
@@ -121,7 +129,7 @@ impl Ready {
     }
 
     fn ruled(&self, builder: ConversationsBuilder) -> ConversationsBuilder {
-        builder.access(self.access.clone()).project(project())
+        builder.access(self.access.clone()).project(self.project.clone())
     }
 
     /// Whether the stand-in answers.

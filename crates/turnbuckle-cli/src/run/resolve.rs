@@ -19,6 +19,7 @@ use crate::inspect::failed;
 use crate::problem::{Problem, with_causes};
 use crate::show::{clean, name};
 use crate::store::MADE_BY_RUN;
+use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
 
 /// How long the process that has the conversation is given to take an answer up: it looks every second.
@@ -29,7 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stopped> {
     let (id, call) = (named(&args.given.id, common)?, CallId::from(args.given.call.as_str()));
     let given = GivenAnswer::read(&args.given)?;
-    let ready = Ready::of(prepare(common))?;
+    let common = &args.trust.noted_in(common);
+    let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     let store = ready.store.existing(MADE_BY_RUN)?;
     let standing = match &given.always {
         Some(always) => {

@@ -119,7 +119,7 @@ fn who_is_acting_is_checked() {
     refused("[scope]\nuser = \"a\\nb\"\n", "turnbuckle.toml:2: `user` in [scope] has a character", "\"ann\"");
     refused("[scope]\nrole = \"a\"\n", "turnbuckle.toml:2: unknown key `role` in [scope]", "`roles`");
     let folder = Folder::new();
-    folder.file("turnbuckle.toml", "[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n");
+    folder.users_file("[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n");
     let ran = folder.run(&["check"]).exits(0);
     assert!(ran.out.contains("scope     ann, roles editor"), "{}", ran.out);
 }
@@ -179,7 +179,7 @@ fn access_comes_together_key_by_key() {
 fn a_conversation_is_its_owners_whatever_roles_they_have_today() {
     let folder = Folder::new();
     let look = |config: &str, arguments: &[&str]| {
-        folder.file("turnbuckle.toml", config);
+        folder.users_file(config);
         folder.run(arguments)
     };
     let ann = "[scope]\nuser = \"ann\"\n";

@@ -65,7 +65,11 @@ fn a_limit_on_the_size_of_files_is_an_error_and_not_a_signal() {
     let folder = Folder::with_script(&serde_json::json!({ "text": "x".repeat(200_000) }).to_string());
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -f 64; exec \"$0\" run -c big hi", env!("CARGO_BIN_EXE_turnbuckle")]);
-    shell.current_dir(folder.path()).env("HOME", folder.path().join("home")).env_remove("XDG_CONFIG_HOME");
+    shell
+        .current_dir(folder.path())
+        .env("HOME", folder.home())
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("XDG_STATE_HOME");
     Ran::of(shell).exits(1).says("error: ");
 }
 

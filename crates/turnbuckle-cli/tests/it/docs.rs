@@ -37,11 +37,13 @@ fn the_defaults_shown_are_the_defaults() {
     let shown = blocks(PROGRAM, "toml").into_iter().find(|config| config.contains("max_cost")).unwrap();
     let (with, without) = (Folder::new(), Folder::new());
     with.file("turnbuckle.toml", &shown);
-    let lines = |folder: &Folder, skip: &str| {
+    // Which files there are, and how they stand, is not part of what they say.
+    let lines = |folder: &Folder| {
         let out = folder.run(&["check"]).exits(0).out.replace(" (nobody chose one)", "");
-        out.lines().filter(|line| !line.starts_with(skip)).map(str::to_owned).collect::<Vec<_>>()
+        let is_about = |line: &&str| !line.starts_with("files ") && !line.starts_with("trust ");
+        out.lines().filter(is_about).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(lines(&with, "files"), lines(&without, "files"));
+    assert_eq!(lines(&with), lines(&without));
     let limits: turnbuckle::Limits = {
         let table: toml::Table = shown.parse().unwrap();
         let mut limits = serde_json::to_value(&table["limits"]).unwrap();
@@ -132,7 +134,10 @@ fn shell(folder: &Folder, block: &str) -> Ran {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_turnbuckle"));
     let path = std::env::join_paths([program.parent().unwrap(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", block]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.path());
+    shell.args(["-c", block]).current_dir(folder.path()).env("PATH", path).env("HOME", folder.home());
+    for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
+        shell.env_remove(name);
+    }
     Ran::of(shell)
 }
 
@@ -145,6 +150,19 @@ fn the_hook_shown_before_tools_can_be_tried_with_the_command_shown() {
     let ran = shell(&folder, &command).exits(0);
     assert!(ran.out.starts_with("hook      before_tool hands-off for c1: deny, "), "{}", ran.out);
     assert!(ran.out.contains("the configuration is not yours"), "{}", ran.out);
+}
+
+#[test]
+fn the_first_hook_of_the_readme_runs_after_the_command_that_it_shows() {
+    let hook = blocks(README, "toml").into_iter().find(|block| block.contains("# turnbuckle.toml")).unwrap();
+    let shown = blocks(README, "sh").into_iter().find(|block| block.contains("turnbuckle trust")).unwrap();
+    let folder = Folder::foreign();
+    folder.file("turnbuckle.toml", &hook.replace("cargo check --quiet", "test -d ."));
+    folder.run(&["run", "hi"]).exits(2).says("`turnbuckle trust`");
+    assert!(shown.starts_with("turnbuckle trust "), "{shown}");
+    // There is no terminal here to ask on.
+    shell(&folder, &shown.replace("turnbuckle trust", "turnbuckle trust --yes")).exits(0).says("test -d . || exit 2");
+    folder.run(&["run", "hi"]).exits(0);
 }
 
 #[test]

@@ -41,8 +41,8 @@ fn devices_and_pipes_are_refused_wherever_a_file_is_named() {
 #[test]
 fn the_users_own_file_is_read_with_the_same_care() {
     let folder = Folder::with_script(r#"{ "text": "hi" }"#);
-    folder.file("home/.config/turnbuckle/other", "");
-    symlink("/dev/zero", folder.path().join("home/.config/turnbuckle/turnbuckle.toml")).unwrap();
+    std::fs::create_dir_all(folder.home().join(".config/turnbuckle")).unwrap();
+    symlink("/dev/zero", folder.home().join(".config/turnbuckle/turnbuckle.toml")).unwrap();
     folder.run(&["run", "hi"]).exits(2).says("turnbuckle.toml: cannot be read: it is a device");
 }
 

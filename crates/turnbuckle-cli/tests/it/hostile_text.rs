@@ -70,7 +70,7 @@ fn the_command_for_a_call_with_a_strange_id_works_as_printed() {
     let program = env!("CARGO_BIN_EXE_turnbuckle");
     let mut bash = Command::new("bash");
     bash.args(["-c", &format!("{program} {command}")]).current_dir(folder.path());
-    bash.env("HOME", folder.path().join("home")).env_remove("XDG_CONFIG_HOME");
+    bash.env("HOME", folder.home()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
     Ran::of(bash).exits(0).prints("written\n");
     assert_eq!(folder.read("a"), "x");
 }

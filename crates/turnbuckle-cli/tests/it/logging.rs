@@ -96,6 +96,10 @@ fn a_log_that_cannot_be_written_holds_up_no_turn() {
     let mut shell = std::process::Command::new("sh");
     let program = env!("CARGO_BIN_EXE_turnbuckle");
     shell.args(["-c", &format!("{program} run --quiet -vvv hi 2>/dev/full")]);
-    shell.current_dir(folder.path()).env("HOME", folder.path().join("home")).env_remove("XDG_CONFIG_HOME");
+    shell
+        .current_dir(folder.path())
+        .env("HOME", folder.home())
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("XDG_STATE_HOME");
     Ran::of(shell).exits(0).prints("hi\n");
 }

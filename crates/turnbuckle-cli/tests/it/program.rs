@@ -13,12 +13,17 @@ fn foreign_variables() -> impl Iterator<Item = &'static str> {
     let read = providers.flat_map(|provider| provider.key_variables().iter().copied().chain(provider.base_variable()));
     read.chain(["TURNBUCKLE_PRICES", "TURNBUCKLE_LOG", "TURNBUCKLE_LOG_FILE"]).chain([
         "XDG_CONFIG_HOME",
+        "XDG_STATE_HOME",
         "CLICOLOR_FORCE",
         "TURNBUCKLE_DEMO_PACE",
     ])
 }
 
-pub(crate) struct Folder(TempDir);
+/// A project, and the home of a user beside it.
+pub(crate) struct Folder {
+    project: TempDir,
+    home: TempDir,
+}
 
 /// What came of a run.
 #[derive(Debug)]
@@ -29,8 +34,28 @@ pub(crate) struct Ran {
 }
 
 impl Folder {
+    /// The user's own project: they accepted whatever its files say.
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        let folder = Self::foreign();
+        folder.run(&["trust", "--folder", "--yes"]).exits(0);
+        folder
+    }
+
+    /// A project of which the user accepted nothing.
+    pub(crate) fn foreign() -> Self {
+        Self { project: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap() }
+    }
+
+    /// Where the user's own files are.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The user's own configuration.
+    pub(crate) fn users_file(&self, text: &str) {
+        let path = self.home().join(".config/turnbuckle/turnbuckle.toml");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
     }
 
     /// With a `script.json` of these replies, and a configuration that names it.
@@ -40,14 +65,23 @@ impl Folder {
 
     /// And more configuration behind it.
     pub(crate) fn with_config(replies: &str, config: &str) -> Self {
-        let folder = Self::new();
+        Self::new().filled(replies, config)
+    }
+
+    /// The same, as somebody else made it: nothing of it was accepted.
+    pub(crate) fn cloned(replies: &str, config: &str) -> Self {
+        Self::foreign().filled(replies, config)
+    }
+
+    fn filled(self, replies: &str, config: &str) -> Self {
+        let folder = self;
         folder.file("script.json", &format!("{{\"replies\": [{replies}]}}"));
         folder.file("turnbuckle.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{config}"));
         folder
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.project.path()
     }
 
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -64,7 +98,7 @@ impl Folder {
     /// Not started yet. Nothing of this machine's own configuration is read.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
-        command.args(arguments).current_dir(self.path()).env("HOME", self.path().join("home"));
+        command.args(arguments).current_dir(self.path()).env("HOME", self.home());
         for name in foreign_variables() {
             command.env_remove(name);
         }

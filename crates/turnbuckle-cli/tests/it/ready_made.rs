@@ -142,7 +142,8 @@ fn a_permit_goes_by_the_roles_of_the_scope() {
     let replies = format!("{WRITE}, {{ \"text\": \"done\" }}");
     let permit = "[[hooks]]\nuse = \"permit\"\nrules = [ { role = \"editor\", allow = [\"*\"] } ]\n";
     for (scope, written) in [("", ""), ("[scope]\nuser = \"ann\"\nroles = [\"editor\"]\n", "dbg!(1)")] {
-        let folder = folder(&replies, &format!("{scope}{permit}"));
+        let folder = folder(&replies, permit);
+        folder.users_file(scope);
         let ran = folder.run(&["run", "--json", "go"]).exits(0);
         assert_eq!(folder.read("a.rs"), written, "{}", ran.out);
         let user = if scope.is_empty() { "local" } else { "ann" };

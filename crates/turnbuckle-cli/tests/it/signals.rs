@@ -135,7 +135,11 @@ fn without_a_terminal_on_purpose_a_hang_up_is_nothing() {
     let folder = Folder::with_script(r#"{ "chunks": ["a", "b"], "delay_ms": 500 }"#);
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' HUP; exec \"$0\" run hi", env!("CARGO_BIN_EXE_turnbuckle")]);
-    shell.current_dir(folder.path()).env("HOME", folder.path().join("home")).env_remove("XDG_CONFIG_HOME");
+    shell
+        .current_dir(folder.path())
+        .env("HOME", folder.home())
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("XDG_STATE_HOME");
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = shell.spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));

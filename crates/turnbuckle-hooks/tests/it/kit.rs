@@ -170,6 +170,7 @@ pub fn built_in<H: ConfigHook>(folder: &Path, options: Value) -> Result<H, Strin
         "missing" => Err("there is no such model".into()),
         _ => Ok(Arc::new(Script::says(["[]"])) as Arc<dyn Model>),
     };
-    let context = HookBuildContext { folder, data: folder, withheld_env: &[], open_model: &open_model };
+    let context =
+        HookBuildContext { folder, data: folder, withheld_env: &[], open_model: &open_model, program_check: None };
     H::from_options(options, &context).map_err(|error| error.to_string())
 }

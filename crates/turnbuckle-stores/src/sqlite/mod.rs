@@ -20,6 +20,7 @@ mod claim;
 mod due;
 mod error;
 mod file;
+mod identity;
 mod inbox;
 mod jobs;
 mod lease;
@@ -52,6 +53,7 @@ use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 use crate::json::json;
 use error::Fault;
 pub use error::{Cause, SqliteError};
+pub use identity::DatabaseId;
 use inbox::InboxRow;
 use jobs::JobRow;
 pub use list::{FailedJobs, Listing, UnreadableConversation};
@@ -75,6 +77,8 @@ struct Inner {
     /// Dropped after the readers, so that the writer's connection is the last one: SQLite then moves the write-ahead log into
     /// the file. `None` for a store that was opened read-only.
     writer: Option<Writer>,
+    /// Of a store that writes.
+    id: Option<DatabaseId>,
     shared: Arc<Shared>,
     /// This process, as it is stored with every lease.
     process: Option<Arc<Process>>,
@@ -88,17 +92,34 @@ impl SqliteStore {
     /// Opens the file. Makes it and its folder if they are missing, and migrates its tables. Blocks for some milliseconds, or for
     /// up to ten seconds while another process keeps the file locked.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
-        let path = absolute(path.as_ref())?;
-        let db = schema::prepare(&path)?;
+        Self::prepare(path.as_ref(), None)
+    }
+
+    /// Like [`open`](Self::open), and the id of a new database is chosen by the caller: so it can be noted before there is a
+    /// file. A database that has an id keeps it; [`id`](Self::id) says which.
+    pub fn open_as(path: impl AsRef<Path>, id: &DatabaseId) -> Result<Self, SqliteError> {
+        Self::prepare(path.as_ref(), Some(id))
+    }
+
+    /// The id of the database in a file, without opening it to write or migrating it; `None` if a version made it that gave
+    /// no ids.
+    pub fn id_of(path: impl AsRef<Path>) -> Result<Option<DatabaseId>, SqliteError> {
+        identity::of_file(path.as_ref())
+    }
+
+    fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Self, SqliteError> {
+        let path = absolute(path)?;
+        let db = schema::prepare(&path, id)?;
         Self::with_connection(db, path)
     }
 
     /// A store that writes through `db`.
     fn with_connection(db: rusqlite::Connection, path: PathBuf) -> Result<Self, SqliteError> {
+        let id = identity::of_tables(&path, &db).map_err(|fault| identity::named(&path, fault))?;
         let shared = Arc::new(Shared::of(path));
         let readers = Readers::start(shared.clone(), ReadConnection::with_writer)?;
         let writer = Writer::start(db, shared.clone()).map_err(|error| no_thread(&shared.path, error))?;
-        Ok(Self::of(readers, Some(writer), shared))
+        Ok(Self::of(readers, Some((writer, id)), shared))
     }
 
     /// Opens an existing file for reading only. Nothing is written to it, and no file is made next to it as long as no process
@@ -118,8 +139,14 @@ impl SqliteStore {
         Ok(Self::of(readers, None, shared))
     }
 
-    fn of(readers: Readers, writer: Option<Writer>, shared: Arc<Shared>) -> Self {
-        Self { inner: Arc::new(Inner { readers, writer, shared, process: Process::this().map(Arc::new) }) }
+    fn of(readers: Readers, writer: Option<(Writer, DatabaseId)>, shared: Arc<Shared>) -> Self {
+        let (writer, id) = writer.unzip();
+        Self { inner: Arc::new(Inner { readers, writer, id, shared, process: Process::this().map(Arc::new) }) }
+    }
+
+    /// The id of the database; `None` for a store that was opened read-only.
+    pub fn id(&self) -> Option<&DatabaseId> {
+        self.inner.id.as_ref()
     }
 
     /// The path of the file.

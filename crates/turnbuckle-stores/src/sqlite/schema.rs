@@ -11,14 +11,20 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
 
 use super::SqliteError;
+use super::identity::{self, DatabaseId};
 
 /// `TbKl`: tells this program, and the program `file`, that the database is Turnbuckle's.
 const APPLICATION: i32 = 0x5462_4B6C;
 /// How long a connection waits for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The step at index `n` brings schema version `n` to `n + 1`. Never edited once released.
-const MIGRATIONS: &[&str] =
-    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql"), include_str!("v4.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("v1.sql"),
+    include_str!("v2.sql"),
+    include_str!("v3.sql"),
+    include_str!("v4.sql"),
+    include_str!("v5.sql"),
+];
 /// The version that [`prepare`] brings every file to.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 /// The oldest version that can be read without being migrated: later steps only added what reading does not use.
@@ -27,8 +33,9 @@ const OLDEST_READABLE: i64 = 2;
 const OPENING: &str = "opening it";
 const MIGRATING: &str = "making or migrating its tables";
 
-/// Makes the folder and the file if they are missing, and migrates the tables. Returns the connection of the writer.
-pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
+/// Makes the folder and the file if they are missing, and migrates the tables; those that have no id yet get `id`, or a random
+/// one. Returns the connection of the writer.
+pub(super) fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Connection, SqliteError> {
     make_folder(path)?;
     match read_header(path)? {
         // Root could write to it nevertheless, and the mark would be ignored.
@@ -48,7 +55,7 @@ pub(super) fn prepare(path: &Path) -> Result<Connection, SqliteError> {
     // On macOS `fsync` leaves data in the cache of the disk; `fullfsync` writes it to the medium.
     db.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
         .map_err(failed)?;
-    migrate(path, &mut db)?;
+    migrate(path, &mut db, id)?;
     use_wal(path, &db)?;
     set_up(&db).map_err(failed)?;
     Ok(db)
@@ -183,7 +190,7 @@ fn check_version(path: &Path, found: i64) -> Result<(), SqliteError> {
 }
 
 /// The schema version of the tables.
-fn version(db: &Connection) -> rusqlite::Result<i64> {
+pub(super) fn version(db: &Connection) -> rusqlite::Result<i64> {
     db.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
 }
 
@@ -194,7 +201,7 @@ pub(super) fn check_version_again(path: &Path, db: &Connection) -> Result<(), Sq
 }
 
 /// Migrates the tables in one transaction. The version is read again inside it: two processes may open a new file at once.
-fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
+fn migrate(path: &Path, db: &mut Connection, id: Option<&DatabaseId>) -> Result<(), SqliteError> {
     let failed = |error| SqliteError::of(path, MIGRATING, error);
     let found = version(db).map_err(failed)?;
     check_version(path, found)?;
@@ -207,6 +214,7 @@ fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
     for step in MIGRATIONS.iter().skip(found as usize) {
         work.execute_batch(step).map_err(failed)?;
     }
+    identity::write(&work, id).map_err(failed)?;
     let stamp = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
     work.execute_batch(&stamp).map_err(failed)?;
     work.commit().map_err(failed)

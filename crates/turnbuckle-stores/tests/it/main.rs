@@ -7,6 +7,7 @@ mod child;
 mod conforming;
 mod dropping;
 mod events;
+mod identity;
 mod killing;
 mod kit;
 mod lapsing;

@@ -2,7 +2,7 @@
 
 use turnbuckle::store::{Answer, InboxFilter, InboxItem, InboxKind, Job, JobLease, LEASE, Store, StoreError};
 use turnbuckle::{Actor, ConversationId};
-use turnbuckle_stores::{SqliteError, SqliteStore};
+use turnbuckle_stores::{DatabaseId, SqliteError, SqliteStore};
 
 use crate::kit::{NOW, Place, claim, hooks, job, message, record, said};
 
@@ -132,4 +132,16 @@ async fn a_file_of_the_second_version_can_be_looked_at_before_it_is_migrated() {
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
     assert_eq!(version, 2, "and stays as it is");
+}
+
+#[tokio::test]
+async fn a_file_without_an_id_is_told_apart_and_gets_one_when_it_is_migrated() {
+    let place = Place::new();
+    second_version(&place);
+    assert_eq!(SqliteStore::id_of(place.file()).unwrap(), None);
+    let chosen = DatabaseId::random().unwrap();
+    let store = SqliteStore::open_as(place.file(), &chosen).unwrap();
+    assert_eq!(store.id(), Some(&chosen));
+    drop(store);
+    assert_eq!(SqliteStore::id_of(place.file()).unwrap(), Some(chosen));
 }

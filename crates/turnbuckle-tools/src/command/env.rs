@@ -1,12 +1,17 @@
-//! The environment of a hook's program.
+//! What a hook's program is started with: its environment, and a check before each start.
+
+use std::fmt;
 
 use tokio::process::Command;
-use turnbuckle::hooks::{HookBuildContext, OptionError};
+use tokio::task::spawn_blocking;
+use turnbuckle::hook::MustBlock;
+use turnbuckle::hooks::{HookBuildContext, OptionError, ProgramCheck};
 
-/// That of this process without some variables.
-#[derive(Clone, Debug, Default)]
+/// The environment of this process without some variables, and what is asked before each start.
+#[derive(Clone, Default)]
 pub(crate) struct ProgramEnv {
     withheld: Vec<String>,
+    check: Option<ProgramCheck>,
 }
 
 impl ProgramEnv {
@@ -17,16 +22,33 @@ impl ProgramEnv {
             return Err(OptionError::new("pass_env", "must be names of environment variables").item(item));
         }
         let passed = |name: &&&str| pass_env.iter().any(|pass| pass == **name);
-        Ok(Self::without(context.withheld_env.iter().filter(|name| !passed(name)).copied()))
+        let without = Self::without(context.withheld_env.iter().filter(|name| !passed(name)).copied());
+        Ok(Self { check: context.program_check.clone(), ..without })
     }
 
     pub(crate) fn without(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { withheld: names.into_iter().map(Into::into).collect() }
+        Self { withheld: names.into_iter().map(Into::into).collect(), check: None }
+    }
+
+    /// Whether the program may start now. The check reads files, so it has a thread where it may block.
+    pub(super) async fn check(&self) -> Result<(), MustBlock> {
+        let Some(check) = self.check.clone() else { return Ok(()) };
+        match spawn_blocking(move || check()).await {
+            Ok(checked) => checked.map_err(MustBlock),
+            Err(failed) => Err(MustBlock(failed.into())),
+        }
     }
 
     pub(super) fn apply(&self, command: &mut Command) {
         for name in &self.withheld {
             command.env_remove(name);
         }
+    }
+}
+
+impl fmt::Debug for ProgramEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { withheld, check } = self;
+        f.debug_struct("ProgramEnv").field("withheld", withheld).field("is_checked", &check.is_some()).finish()
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Kept {
 
 /// Dropping the future kills the process group.
 pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input: &[u8]) -> Result<Ran, CommandError> {
+    let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
+    env.check().await.map_err(not_allowed)?;
     let mut command = line.command(cwd)?;
     command.current_dir(cwd).process_group(0).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -23,10 +23,10 @@ impl Closed {
     /// `root` is the folder, with links resolved; `own` a folder in it, `files` are absolute and need not be there.
     pub(super) fn now(root: &Path, own: &str, files: &[PathBuf]) -> Self {
         let located: Vec<PathBuf> =
-            files.iter().flat_map(|file| BESIDE.map(|end| with_end(&locate(file), end))).collect();
+            files.iter().flat_map(|file| BESIDE.map(|end| with_end(&resolved_path(file), end))).collect();
         let id = |path: &PathBuf| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
         let inside = |path: &PathBuf| path.strip_prefix(root).ok().map(Path::to_owned);
-        let own = locate(&root.join(own));
+        let own = resolved_path(&root.join(own));
         Self {
             paths: located.iter().chain([&own]).filter_map(inside).collect(),
             files: located.iter().filter_map(id).collect(),
@@ -57,8 +57,9 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// Where a path leads, links resolved, also if nothing is there: then as far as there is something.
-fn locate(path: &Path) -> PathBuf {
+/// Where a path leads, links resolved, also if nothing is there: then as far as there is something. A link to nothing leads to
+/// its target.
+pub fn resolved_path(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         if let Ok(real) = path.canonicalize() {
@@ -69,7 +70,42 @@ fn locate(path: &Path) -> PathBuf {
         path = path.parent().map_or(target.clone(), |parent| parent.join(&target));
     }
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) if parent != path => locate(parent).join(name),
+        (Some(parent), Some(name)) if parent != path => resolved_path(parent).join(name),
+        // It ends in `..` below what is not there: that would be made as a folder, so it leads back.
+        (Some(parent), None) if path.ends_with("..") => {
+            let mut above = resolved_path(parent);
+            above.pop();
+            above
+        }
         _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_path_leads_is_known_before_anything_is_there() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("a")).unwrap();
+        std::os::unix::fs::symlink("../b", root.join("a/link")).unwrap();
+        for (path, leads_to) in [
+            ("a/x", "a/x"),
+            ("a/../y", "y"),
+            ("x/../../y", "../y"),
+            ("a/x/../../../y", "../y"),
+            ("x/./y/..", "x"),
+            ("a/link", "b"),
+            ("a/link/c", "b/c"),
+            ("a/link/../c", "c"),
+        ] {
+            let expected = match leads_to.strip_prefix("../") {
+                Some(above) => root.parent().unwrap().join(above),
+                None => root.join(leads_to),
+            };
+            assert_eq!(resolved_path(&root.join(path)), expected, "{path}");
+        }
     }
 }

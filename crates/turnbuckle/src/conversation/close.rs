@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::SendError;
 use crate::hook::call::HookCaller;
-use crate::hook::{Lifecycle, OnConversationContext, OnFailure, Point};
+use crate::hook::{Lifecycle, OnConversationContext, Point};
 use crate::turn::{JobResults, TurnContext, cost_of};
 
 /// Calls the hooks. What they inject is for the turn that may follow. The second value names a hook that failed and
@@ -25,7 +25,7 @@ pub(super) async fn call_close_hooks(ctx: &Arc<TurnContext>) -> (JobResults, Res
             Ok(()) => {
                 results.notes.extend(view.injected.into_iter().map(|content| (entry.name.clone(), content)));
             }
-            Err(_) if entry.failure_policy(Point::OnConversation) == OnFailure::Ignore => {}
+            Err(failure) if entry.ignores(Point::OnConversation, &failure) => {}
             Err(cause) => return (results, Err(SendError::Hook { hook: entry.name.clone(), cause })),
         }
     }

@@ -14,7 +14,7 @@ use crate::event::Cause;
 use crate::feed::LiveEvent;
 use crate::id::CallId;
 use crate::message::Text;
-use crate::point::{OnFailure, Point};
+use crate::point::Point;
 use crate::record::{Decision, HookFailure, Record, panic_text};
 use crate::scope::Author;
 use crate::turn::{AbortCause, Interrupt, TurnContext, Verdict};
@@ -159,7 +159,7 @@ impl<'a> HookCaller<'a> {
     ) -> Result<Option<T>, Interrupt> {
         match self.record(&entry.name, run, records) {
             Ok(decision) => Ok(Some(decision)),
-            Err(_) if entry.failure_policy(self.point) == OnFailure::Ignore => Ok(None),
+            Err(failure) if entry.ignores(self.point, &failure) => Ok(None),
             Err(failure) => Err(blocked(&entry.name, self.point, &failure)),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::erased::DynHook;
 use super::parallel::Parallel;
-use super::{Hook, OnFailure, Point, Points};
+use super::{Hook, HookFailure, OnFailure, Point, Points};
 use crate::message::Text;
 
 /// When text of a reply is told, seen from a hook that judges it at `after_model`.
@@ -161,6 +161,11 @@ impl HookEntry {
             Point::Stream => OnFailure::Block,
             _ => self.settings.on_failure.unwrap_or(point.default_on_failure()),
         }
+    }
+
+    /// Whether a failure at `point` is ignored: one that [must block](HookFailure::must_block) never is.
+    pub(crate) fn ignores(&self, point: Point, failure: &HookFailure) -> bool {
+        self.failure_policy(point) == OnFailure::Ignore && !failure.must_block()
     }
 
     pub(crate) fn time_limit(&self) -> Duration {

@@ -154,10 +154,7 @@ pub(super) async fn wrapped<H: Hook>(
     };
     match finished {
         Ok(result) => result,
-        Err(failure) if entry.failure_policy(Point::WrapModelCall) == OnFailure::Ignore => {
-            drop(failure);
-            next.run(request, out).await
-        }
+        Err(failure) if entry.ignores(Point::WrapModelCall, &failure) => next.run(request, out).await,
         Err(cause) => Err(ModelError::Hook { hook: entry.name.clone(), cause }),
     }
 }
@@ -316,7 +313,7 @@ pub(super) async fn wrapped_tool<H: Hook>(
     };
     match finished {
         Ok(result) => result,
-        Err(failure) if ignored => probe.without(next, call, failure).await,
+        Err(failure) if ignored && !failure.must_block() => probe.without(next, call, failure).await,
         Err(failure) => Err(format!("hook {} failed around the tool: {failure}", entry.name).into()),
     }
 }

@@ -46,7 +46,13 @@ pub struct HookBuildContext<'a> {
     pub withheld_env: &'a [&'a str],
     /// Opens a model by its name, for hooks that ask one themselves; see [`model`](Self::model).
     pub open_model: &'a OpenModel<'a>,
+    /// Called before each start of a program: an error keeps it from starting, and blocks whatever `on_failure` says. `None`:
+    /// programs start unchecked.
+    pub program_check: Option<ProgramCheck>,
 }
+
+/// Says whether a hook may start its program now, from a thread that may block.
+pub type ProgramCheck = Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
 
 /// Opens a model by its name, as configuration writes it.
 pub type OpenModel<'a> = dyn Fn(&str) -> Result<Arc<dyn Model>, BoxError> + 'a;
@@ -60,7 +66,7 @@ impl HookBuildContext<'_> {
 
 impl fmt::Debug for HookBuildContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, data, withheld_env: _, open_model: _ } = self;
+        let Self { folder, data, withheld_env: _, open_model: _, program_check: _ } = self;
         f.debug_struct("HookBuildContext").field("folder", folder).field("data", data).finish_non_exhaustive()
     }
 }

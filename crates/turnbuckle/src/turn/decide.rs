@@ -16,7 +16,7 @@ use crate::agent::CompiledTool;
 use crate::digest::CallDigest;
 use crate::event::{EventKind, Evidence, Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
-use crate::hook::{BeforeTool, HookFailure, OnFailure, Point, Record};
+use crate::hook::{BeforeTool, HookFailure, Point, Record};
 use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::{Text, ToolCall};
@@ -441,7 +441,7 @@ impl<'a> CallReview<'a> {
             let run = caller.run(entry, pin!(hook.before_tool(turn, &self.open.call))).await?;
             let decision = match caller.record(&entry.name, run, &mut self.records) {
                 Ok(decision) => decision,
-                Err(_) if entry.failure_policy(Point::BeforeTool) == OnFailure::Ignore => continue,
+                Err(failure) if entry.ignores(Point::BeforeTool, &failure) => continue,
                 Err(failure) => return Ok(HookAnswer::Finish(blocked(&entry.name, &failure))),
             };
             match decision {

@@ -10,7 +10,7 @@ use super::decide::ReadyCall;
 use super::view::Turn;
 use crate::BoxError;
 use crate::hook::call::{HookCaller, contained};
-use crate::hook::{AfterTool, HookFailure, OnFailure, Point, Record, ToolNext};
+use crate::hook::{AfterTool, HookFailure, Point, Record, ToolNext};
 use crate::id::CallId;
 use crate::message::{Text, ToolCall};
 use crate::tool::{Effect, Output, Tool};
@@ -87,7 +87,7 @@ pub(super) async fn after_tool(
             Ok(AfterTool::Continue) => {}
             Ok(AfterTool::Modify(modified)) => output = modified.capped(),
             Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),
-            Err(_) if entry.failure_policy(Point::AfterTool) == OnFailure::Ignore => {}
+            Err(failure) if entry.ignores(Point::AfterTool, &failure) => {}
             Err(failure) => {
                 let text = format!("[the tool ran; its result is withheld] hook {} failed: {failure}", entry.name);
                 return Ok((Output::error(text), None));

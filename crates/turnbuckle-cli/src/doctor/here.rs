@@ -1,0 +1,146 @@
+//! What `doctor` says about this project: what is accepted, which store is in use and who made it, how large it all is.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use turnbuckle_models::without_password;
+
+use crate::args::Common;
+use crate::config::Loaded;
+use crate::problem::with_causes;
+use crate::project::OWN_FOLDER;
+use crate::show::name;
+use crate::store::{StoreFile, StoreName};
+use crate::trust::Standing;
+use crate::trust::stores::{self, StoreStanding};
+
+/// What SQLite keeps beside a database, and the database itself.
+const DATABASE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+/// This project.
+pub(super) struct Here {
+    folder: PathBuf,
+    standing: Standing,
+    /// What of the project's file needs acceptance.
+    items: Vec<String>,
+    store: Option<StoreReport>,
+    kept: Vec<Kept>,
+}
+
+struct StoreReport {
+    name: String,
+    made: String,
+    /// None if nothing is kept in a file.
+    bytes: Option<u64>,
+}
+
+/// Files of hooks that keep something.
+struct Kept {
+    what: &'static str,
+    /// From the project's folder on.
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Here {
+    pub(super) fn of(loaded: &Loaded, common: &Common) -> Self {
+        let own = loaded.project.folder.join(OWN_FOLDER);
+        let store = StoreName::choose(common, &loaded.config, &loaded.project).ok().map(|name| StoreReport::of(&name));
+        Self {
+            folder: loaded.project.folder.clone(),
+            standing: loaded.standing.clone(),
+            items: loaded.items.iter().map(|item| name(&item.title)).collect(),
+            store,
+            kept: [("audit log", audit_logs(&own)), ("memories", vec![own.join("memories.db")])]
+                .into_iter()
+                .filter_map(|(what, files)| Kept::of(what, &files, &loaded.project.folder))
+                .collect(),
+        }
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("{:<22}{}", "project", self.folder.display())];
+        let what = if self.items.is_empty() { String::new() } else { format!(": {}", self.items.join(", ")) };
+        let hint = if self.standing.is_accepted() { "" } else { " (`turnbuckle trust` shows it, and asks)" };
+        lines.push(format!("{:<22}{}{what}{hint}", "accepted", self.standing.told()));
+        if let Some(store) = &self.store {
+            let size = store.bytes.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
+            lines.push(format!("{:<22}{} ({}{size})", "store", store.name, store.made));
+        }
+        let kept = |kept: &Kept| format!("{:<22}{} ({})", kept.what, kept.path.display(), size(kept.bytes));
+        lines.extend(self.kept.iter().map(kept));
+        lines
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let kept = |kept: &Kept| json!({ "what": kept.what, "path": kept.path, "bytes": kept.bytes });
+        let store = self.store.as_ref();
+        json!({
+            "project": self.folder, "accepted": self.standing.is_accepted(), "because": self.standing.told(),
+            "needs_acceptance": self.items,
+            "store": store.map(|store| json!({ "url": store.name, "made": store.made, "bytes": store.bytes })),
+            "kept": self.kept.iter().map(kept).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl StoreReport {
+    fn of(name: &StoreName) -> Self {
+        let (made, bytes) = match name {
+            StoreName::Memory => ("forgotten with the process".to_owned(), None),
+            StoreName::Sqlite(file) => (who_made(file), database_size(&file.path)),
+        };
+        Self { name: without_password(&name.to_string()).into_owned(), made, bytes }
+    }
+}
+
+fn who_made(file: &StoreFile) -> String {
+    match stores::standing(file) {
+        Ok(StoreStanding::NotThere) => "not there yet".to_owned(),
+        Ok(StoreStanding::Known(origin)) => origin.told().to_owned(),
+        Ok(StoreStanding::Adoptable) => "made by an older version of your Turnbuckle".to_owned(),
+        Ok(StoreStanding::Unknown { moved_from: Some(old) }) => format!("not accepted; moved from {}", old.display()),
+        Ok(StoreStanding::Unknown { moved_from: None }) => {
+            "not accepted: it was not made by your Turnbuckle".to_owned()
+        }
+        Err(error) => with_causes(&error),
+    }
+}
+
+/// The files of the audit log: the one that is written, and older ones beside it.
+fn audit_logs(own: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(own) else { return Vec::new() };
+    let is_log =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("audit.jsonl"));
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
+    files.sort();
+    files
+}
+
+impl Kept {
+    /// Of files that are there; the first stands for all.
+    fn of(what: &'static str, files: &[PathBuf], project: &Path) -> Option<Self> {
+        let bytes = files.iter().filter_map(|file| database_size(file)).reduce(u64::saturating_add)?;
+        let path = files.first()?;
+        Some(Self { what, path: path.strip_prefix(project).unwrap_or(path).to_owned(), bytes })
+    }
+}
+
+/// With what SQLite keeps beside it; `None` if there is no such file.
+fn database_size(path: &Path) -> Option<u64> {
+    let of = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        Path::new(&name).symlink_metadata().ok().map(|about| about.len())
+    };
+    of("")?;
+    Some(DATABASE.iter().filter_map(|end| of(end)).sum())
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}

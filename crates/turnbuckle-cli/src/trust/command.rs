@@ -1,0 +1,205 @@
+//! `turnbuckle trust`: what this project's files would run, and whether the user accepts it.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::records::{AcceptedProject, Extent, KnownStore, RecordError, Records, StoreOrigin};
+use super::stores::{self, StoreStanding};
+use super::{Gate, Item, Standing, accept, cannot_note, question, show};
+use crate::Stopped;
+use crate::args::{Common, Trust, TrustCommand};
+use crate::config::{self, Loaded};
+use crate::exit::Exit;
+use crate::inspect::unprintable;
+use crate::output;
+use crate::problem::Problem;
+use crate::project::Project;
+use crate::show::{json_line, name};
+use crate::store::{StoreFile, StoreName};
+
+/// Shows, asks and notes; or lists, or takes back.
+pub(crate) fn trust(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
+    match &args.command {
+        Some(TrustCommand::List { json }) => list(*json),
+        Some(TrustCommand::Revoke { path }) => revoke(path.as_deref(), common),
+        None => accept_here(args, common),
+    }
+}
+
+fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
+    // `--config` names a file that needs no acceptance; the project's own file is what is asked about.
+    let common = Common { config: None, ..common.clone() };
+    let loaded = config::load(&common, Gate::Judged);
+    let by = loaded.user();
+    let folder = loaded.project.folder.clone();
+    if args.folder {
+        return accept_folder(args, &folder, &by);
+    }
+    let store = unknown_store(&loaded, &common)?;
+    let pending: &[Item] = if loaded.standing == Standing::NotAccepted { &loaded.items } else { &[] };
+    if let (true, Some(problem)) = (pending.is_empty(), loaded.problems.iter().find(|_| !loaded.standing.is_accepted()))
+    {
+        return Err(Stopped::usage(problem.clone()));
+    }
+    if pending.is_empty() && store.is_none() {
+        output::say(&format!("{}: {}", folder.display(), loaded.standing.told()));
+        return Ok(Exit::Completed);
+    }
+    let mut text = String::new();
+    if !pending.is_empty() {
+        let file = loaded.project.file();
+        text += &format!("{} has:\n{}{}", file.display(), show::items(pending, &[]), show::scope_of(pending, &folder));
+    }
+    if let Some((file, moved_from)) = &store {
+        text += &format!("{}.\n", stores::unknown(&file.path, moved_from.as_deref()));
+        text += "Open turns and approvals in it would be carried on.\n";
+    }
+    confirm(args, &text, "Accept it?")?;
+    if !pending.is_empty() {
+        accept(&folder, pending, &by).map_err(Stopped::usage)?;
+    }
+    if let Some((file, _)) = &store {
+        stores::accept(file, &by)?;
+    }
+    output::say(&format!("accepted for {}", folder.display()));
+    Ok(Exit::Completed)
+}
+
+/// The project's database, if it is there and nobody knows it.
+fn unknown_store(loaded: &Loaded, common: &Common) -> Result<Option<(StoreFile, Option<PathBuf>)>, Stopped> {
+    let chosen = StoreName::choose(common, &loaded.config, &loaded.project).map_err(Stopped::usage)?;
+    let StoreName::Sqlite(file) = chosen else { return Ok(None) };
+    Ok(match stores::standing(&file) {
+        Ok(StoreStanding::Unknown { moved_from }) => Some((file, moved_from)),
+        Ok(StoreStanding::Adoptable) => Some((file, None)),
+        // What is no database is told by whoever uses it.
+        _ => None,
+    })
+}
+
+fn accept_folder(args: &Trust, folder: &Path, by: &str) -> Result<Exit, Stopped> {
+    let text = format!(
+        "Whatever the files in {} say, now and later, would run without being asked about.\n\
+         For your own projects only.\n",
+        folder.display()
+    );
+    confirm(args, &text, "Accept the folder?")?;
+    let noted = Records::open().and_then(|records| records.accept(folder, Extent::Folder, by));
+    noted.map_err(|error| Stopped::usage(cannot_note(&error)))?;
+    output::say(&format!("accepted for {}, whatever its files say", folder.display()));
+    Ok(Exit::Completed)
+}
+
+/// Shows what it is about. Without `--yes` a person must say yes.
+fn confirm(args: &Trust, text: &str, question: &str) -> Result<(), Stopped> {
+    if args.yes {
+        output::say(text.trim_end());
+        return Ok(());
+    }
+    if !question::is_possible() {
+        output::say(text.trim_end());
+        let problem = Problem::error("nothing was accepted: there is no terminal to ask on");
+        return Err(Stopped::usage(problem.hint("with `--yes`, `turnbuckle trust` accepts what is shown above")));
+    }
+    match question::ask(text, question) {
+        true => Ok(()),
+        false => Err(Stopped::usage(Problem::error("nothing was accepted"))),
+    }
+}
+
+fn revoke(path: Option<&Path>, common: &Common) -> Result<Exit, Stopped> {
+    let by = config::load(common, Gate::LeftOut).user();
+    let folder = match path {
+        // A folder that is gone is known by its old path.
+        Some(path) => path.canonicalize().or_else(|_| std::path::absolute(path)),
+        None => Ok(Project::discover().map_err(Stopped::usage)?.folder),
+    };
+    let folder = folder.map_err(|error| Stopped::usage(Problem::error(format!("the folder: {error}"))))?;
+    let revoked = Records::open().and_then(|records| records.revoke(&folder, &by));
+    let failed = |error: RecordError| Stopped::failed(Problem::error(error.to_string()));
+    let shown = folder.display();
+    output::say(&match revoked.map_err(failed)? {
+        true => format!("revoked for {shown}"),
+        false => format!("nothing was accepted for {shown}"),
+    });
+    Ok(Exit::Completed)
+}
+
+fn list(json: bool) -> Result<Exit, Stopped> {
+    let records = Records::open().map_err(|error| Stopped::failed(Problem::error(error.to_string())))?;
+    let (mut text, mut problems) = (String::new(), Vec::new());
+    let mut unreadable = |error: RecordError| problems.push(Problem::warning(format!("not listed: {error}")));
+    for project in records.projects() {
+        match project {
+            Ok(project) if json => text += &project_json(&project)?,
+            Ok(project) => text += &project_line(&project),
+            Err(error) => unreadable(error),
+        }
+    }
+    let mut known: Vec<KnownStore> = Vec::new();
+    records.stores().into_iter().for_each(|store| match store {
+        Ok(store) => known.push(store),
+        Err(error) => unreadable(error),
+    });
+    known.sort_by(|a, b| a.path.cmp(&b.path));
+    for store in &known {
+        text += &match json {
+            true => store_json(store)?,
+            false => store_line(store),
+        };
+    }
+    if text.is_empty() && !json {
+        output::say("nothing was accepted yet");
+    }
+    // A closed stdout is not an error.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    output::report(&problems);
+    Ok(Exit::Completed)
+}
+
+fn project_line(project: &AcceptedProject) -> String {
+    let gone = if project.folder.is_dir() { "" } else { ", which is gone" };
+    let what = match &project.accepted {
+        Extent::Folder => "whatever its files say".to_owned(),
+        Extent::Items(items) => items.iter().map(|item| name(&item.title)).collect::<Vec<_>>().join(", "),
+    };
+    format!("project   {}{gone}: {what} (by {}, {})\n", project.folder.display(), name(&project.by), project.at)
+}
+
+fn project_json(project: &AcceptedProject) -> Result<String, Stopped> {
+    let items = match &project.accepted {
+        Extent::Folder => None,
+        Extent::Items(items) => Some(items),
+    };
+    let line = json!({
+        "kind": "project", "folder": project.folder, "whole_folder": items.is_none(), "items": items,
+        "by": project.by, "at": project.at, "exists": project.folder.is_dir(),
+    });
+    json_line(&line).map_err(unprintable)
+}
+
+fn store_line(store: &KnownStore) -> String {
+    let gone = if store.path.exists() { "" } else { ", which is gone" };
+    format!("store     {}{gone}: {} ({})\n", store.path.display(), store.origin.told(), store.at)
+}
+
+fn store_json(store: &KnownStore) -> Result<String, Stopped> {
+    let line = json!({
+        "kind": "store", "path": store.path, "id": store.id, "origin": store.origin, "at": store.at,
+        "exists": store.path.exists(),
+    });
+    json_line(&line).map_err(unprintable)
+}
+
+impl StoreOrigin {
+    /// For people.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Self::Made => "made by your Turnbuckle",
+            Self::Adopted => "made by an older version of your Turnbuckle",
+            Self::Accepted => "accepted by you",
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What of a project's file needs to be accepted, section by section and key by key.
+//!
+//! The rule names what takes effect unasked; everything else needs acceptance, also sections and keys that a later version adds.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use turnbuckle_models::without_password;
+use turnbuckle_tools::{Workspace, resolved_path};
+
+use super::digest;
+use super::files::{self, FileError, Files};
+use crate::config::{Setting, ToolsPart};
+use crate::model_name::ModelName;
+use crate::problem::Place;
+use crate::store::StoreName;
+
+/// Something that takes effect only if it was accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    /// What it is, for people.
+    pub(crate) title: String,
+    /// Exactly what would run or take effect, in lines.
+    pub(crate) shown: Vec<String>,
+    pub(crate) place: Option<Place>,
+    /// The section, and the keys of it; none: all.
+    pub(crate) section: String,
+    pub(crate) keys: Vec<String>,
+    /// Which one it is of a list such as `[[hooks]]`.
+    pub(crate) index: Option<usize>,
+    /// The command that it runs, if it runs one.
+    pub(crate) command: Option<Value>,
+    /// Files whose contents are part of it.
+    pub(crate) files: Files,
+    /// Of the definition and the files.
+    pub(crate) digest: String,
+}
+
+impl Item {
+    fn new(title: String, definition: &Value, files: Files) -> Self {
+        let states = files.iter().map(|(path, state)| json!([path, state.leads_to, state.digest]));
+        let whole = json!([title, definition, states.collect::<Vec<_>>()]);
+        let digest = digest::of_bytes(whole.to_string().as_bytes());
+        let (section, keys) = (String::new(), Vec::new());
+        Self { title, shown: Vec::new(), place: None, section, keys, index: None, command: None, files, digest }
+    }
+}
+
+/// What the rule is judged by beside the file itself.
+pub(super) struct Surroundings<'a> {
+    /// The project's folder, absolute, links resolved.
+    pub(super) folder: &'a Path,
+    /// The tools of the user's own file.
+    pub(super) tools: &'a ToolsPart,
+    /// The database, if neither `--store` nor a file chooses one.
+    pub(super) default_store: Option<&'a Path>,
+}
+
+/// Everything in the file that needs acceptance, in the order of the file.
+pub(super) fn of(settings: &[Setting], around: &Surroundings<'_>) -> Result<Vec<Item>, FileError> {
+    let mut items = Vec::new();
+    for setting in settings {
+        if let Some(mut item) = item(setting, settings, around)? {
+            item.place = Some(setting.place.clone());
+            item.section = setting.section.clone();
+            item.index = setting.index;
+            items.push(item);
+        }
+    }
+    items.extend(default_store(around));
+    Ok(items)
+}
+
+fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result<Option<Item>, FileError> {
+    let Setting { section, key, value, .. } = setting;
+    let whole = |title: String, shown: Vec<String>| {
+        let keys = key.iter().cloned().collect();
+        Item { shown, keys, ..Item::new(title, value, Files::new()) }
+    };
+    Ok(match (section.as_str(), key.as_deref()) {
+        ("agent", Some("name" | "default_retry")) => None,
+        ("limits", Some(_)) | ("context", Some("reducers" | "summary_timeout")) => None,
+        ("store", Some("audit" | "audit_ttl")) => None,
+        ("agent", Some("model")) | ("context", Some("summary_model")) => match has_address(value) {
+            true => Some(whole(setting.name(), vec![format!("requests go to {}", quoted(value))])),
+            false => None,
+        },
+        ("agent", Some("system_file")) => Some(system_file(setting, around)?),
+        ("agent", Some("system")) => Some(whole("[agent] system: the system prompt".to_owned(), vec![text_of(value)])),
+        ("store", Some("url")) => leaves_project(value, around.folder).map(|why| whole(setting.name(), vec![why])),
+        ("tools", Some("builtin" | "approve")) => tools(setting, all, around),
+        ("hooks", None) => Some(hook(setting, around)?),
+        _ => Some(whole(setting.name(), vec![super::show::value(value)])),
+    })
+}
+
+/// A hook, with every file that its command names.
+fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
+    let (value, text) = (&setting.value, |key: &str| setting.value.get(key).and_then(Value::as_str));
+    let command = value.get("run").cloned();
+    let mut files = match &command {
+        Some(command) => files::named_by(command, around.folder)?,
+        None => Files::new(),
+    };
+    for script in scripts(value) {
+        let path = around.folder.join(script);
+        if let Some(state) = files::state(&path, around.folder)? {
+            files.insert(script.into(), state);
+        }
+    }
+    let name = text("name").or(text("use")).unwrap_or("without a name");
+    let mut shown = vec![super::show::value(value)];
+    shown.extend(files.iter().map(|(path, state)| match state.leads_to == *path {
+        true => format!("file {}", path.display()),
+        false => format!("file {}, a link to {}", path.display(), state.leads_to.display()),
+    }));
+    Ok(Item { shown, command, ..Item::new(format!("[[hooks]] {name}"), value, files) })
+}
+
+/// Scripts that answer in the place of a model of a hook: `script:FILE`, in whatever option.
+fn scripts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => text.strip_prefix("script:").into_iter().collect(),
+        Value::Array(items) => items.iter().flat_map(scripts).collect(),
+        Value::Object(fields) => fields.values().flat_map(scripts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The prompt is what the file holds, wherever it is.
+fn system_file(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
+    let name = setting.value.as_str().unwrap_or_default();
+    let path = around.folder.join(name);
+    let state = files::state(&path, around.folder)?;
+    let outside = state.as_ref().is_some_and(|state| state.leads_to.is_absolute());
+    let mut shown = vec![format!("file {name}")];
+    if outside {
+        shown.push(format!("it is outside the project: {}", resolved_path(&path).display()));
+    }
+    let files = state.into_iter().map(|state| (name.into(), state)).collect();
+    let title = "[agent] system_file: the system prompt".to_owned();
+    Ok(Item { shown, keys: setting.key.iter().cloned().collect(), ..Item::new(title, &setting.value, files) })
+}
+
+/// `shell` and `fetch` among the tools, or a tool that would change something without being asked about. The two lists are one
+/// item: which tools need approval follows from both.
+fn tools(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Option<Item> {
+    let of = |key: &str| all.iter().find(|one| one.section == "tools" && one.key.as_deref() == Some(key));
+    let (builtin, approve) = (of("builtin"), of("approve"));
+    // One of the two stands for both.
+    if setting.key.as_deref() == Some("approve") && builtin.is_some() {
+        return None;
+    }
+    let listed = |found: Option<&Setting>| found.map(|found| strings(&found.value));
+    let named = |found: &Option<crate::config::Found<Vec<crate::config::Found<String>>>>| {
+        found.as_ref().map(|found| found.value.iter().map(|name| name.value.clone()).collect::<Vec<_>>())
+    };
+    let (users_builtin, users_approve) = (named(&around.tools.builtin), named(&around.tools.approve));
+    let before = unapproved(users_builtin.as_deref(), users_approve.as_deref());
+    let (now_builtin, now_approve) = (listed(builtin).or(users_builtin), listed(approve).or(users_approve));
+    let mut free = unapproved(now_builtin.as_deref(), now_approve.as_deref());
+    free.retain(|tool| !before.contains(tool));
+    let reaching: Vec<String> = listed(builtin).unwrap_or_default();
+    let reaching: Vec<String> =
+        reaching.into_iter().filter(|tool| ["shell", "fetch"].contains(&tool.as_str())).collect();
+    let mut shown = Vec::new();
+    if !free.is_empty() {
+        shown.push(format!("{} would run without being approved", free.join(" and ")));
+    }
+    if !reaching.is_empty() {
+        shown.push(format!("the model may use {}", reaching.join(" and ")));
+    }
+    let definition = json!({ "builtin": builtin.map(|one| &one.value), "approve": approve.map(|one| &one.value) });
+    let keys = [builtin, approve].into_iter().flatten().filter_map(|one| one.key.clone()).collect();
+    let title = "[tools] builtin and approve".to_owned();
+    (!shown.is_empty()).then(|| Item { shown, keys, ..Item::new(title, &definition, Files::new()) })
+}
+
+/// Tools that change something and need no approval. Without `builtin` all are offered, without `approve` all of those are asked
+/// about.
+fn unapproved(builtin: Option<&[String]>, approve: Option<&[String]>) -> Vec<&'static str> {
+    let named = |names: &[String], tool: &str| names.iter().any(|name| name == tool);
+    let is_free = |tool: &&str| {
+        builtin.is_none_or(|names| named(names, tool)) && approve.is_some_and(|names| !named(names, tool))
+    };
+    Workspace::CHANGING.into_iter().filter(is_free).collect()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// Why a store is not simply a file in the project.
+fn leaves_project(url: &Value, folder: &Path) -> Option<String> {
+    let Some(url) = url.as_str() else { return Some(quoted(url)) };
+    match StoreName::path_in(url) {
+        None if url == "memory:" => None,
+        None => Some(format!("conversations are kept at {}", without_password(url))),
+        Some(path) => {
+            let real = resolved_path(&folder.join(path));
+            (!real.starts_with(folder))
+                .then(|| format!("conversations are kept outside the project: {}", real.display()))
+        }
+    }
+}
+
+/// The default database, if a link leads out of the project.
+fn default_store(around: &Surroundings<'_>) -> Option<Item> {
+    let real = resolved_path(&around.folder.join(around.default_store?));
+    if real.starts_with(around.folder) {
+        return None;
+    }
+    let shown = vec![format!("a link leads out of the project: {}", real.display())];
+    let item = Item::new("the database".to_owned(), &json!(real), Files::new());
+    Some(Item { shown, ..item })
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn quoted(value: &Value) -> String {
+    without_password(&value.to_string()).into_owned()
+}
+
+/// Whether a model's name has an address that requests go to. What cannot be understood is judged by its look.
+fn has_address(name: &Value) -> bool {
+    let Some(name) = name.as_str() else { return true };
+    match ModelName::parse(name) {
+        Ok(ModelName::Provider(name)) => name.url().is_some(),
+        Ok(ModelName::Demo | ModelName::Script(_)) => false,
+        Err(_) => name.contains("://") || name.contains('@'),
+    }
+}

@@ -1,0 +1,260 @@
+//! What may run: which parts of a project's file take effect only if the user accepted them, and which databases are carried on.
+//!
+//! `items` says what needs acceptance, `files` which files a command names, `records` what was accepted, in the user's own
+//! folder. [`judge`] puts them together for one project's file, `stores` does the same for a database, and `command` is
+//! `turnbuckle trust`.
+
+mod command;
+mod digest;
+mod files;
+mod items;
+mod options;
+mod question;
+mod records;
+mod show;
+pub(crate) mod stores;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use turnbuckle::Timestamp;
+use turnbuckle::clock::{Clock as _, SystemClock};
+use turnbuckle::hooks::ProgramCheck;
+
+pub(crate) use command::trust;
+pub(crate) use items::Item;
+pub(crate) use options::{Gate, TrustOptions};
+use records::{AcceptedItem, AcceptedProject, Extent, RecordError, Records};
+
+use crate::config::{Setting, ToolsPart};
+use crate::problem::Problem;
+use crate::project::Project;
+use items::Surroundings;
+
+/// How a project's file stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// There is none, or nothing in it needs acceptance.
+    NotNeeded,
+    /// It is not read: `--config` or `--ignore-project`.
+    NotRead,
+    /// As it is now.
+    Accepted {
+        at: Timestamp,
+    },
+    /// Whatever it says.
+    Folder {
+        at: Timestamp,
+    },
+    /// `--trust-hooks`.
+    ForThisRun,
+    NotAccepted,
+}
+
+/// What came of looking at a project's file.
+pub(crate) struct Judgement {
+    pub(crate) standing: Standing,
+    /// What needs acceptance.
+    pub(crate) items: Vec<Item>,
+    pub(crate) problems: Vec<Problem>,
+    /// The checks before each start of a hook's program, by the index of the hook.
+    pub(crate) checks: HashMap<usize, ProgramCheck>,
+}
+
+/// A project's file that was read and not understood yet.
+pub(crate) struct ProjectFile<'a> {
+    pub(crate) project: &'a Project,
+    /// As it is reached from the current folder.
+    pub(crate) path: &'a Path,
+    pub(crate) settings: &'a [Setting],
+    /// The tools of the user's own file.
+    pub(crate) tools: &'a ToolsPart,
+    /// The default database, if nobody chose another one.
+    pub(crate) default_store: Option<&'a Path>,
+    /// Who accepts: the user of the user's own file.
+    pub(crate) by: &'a str,
+}
+
+/// Says how the file stands, and asks if that is possible and needed.
+pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
+    let folder = &file.project.folder;
+    let around = Surroundings { folder, tools: file.tools, default_store: file.default_store };
+    let trusted = gate.options().trust_hooks;
+    let (items, mut problems) = match items::of(file.settings, &around) {
+        Ok(items) => (items, Vec::new()),
+        Err(error) => {
+            let hint = "`turnbuckle trust --folder` accepts whatever this folder's files say";
+            (Vec::new(), vec![Problem::error(format!("{}: {error}", file.path.display())).hint(hint)])
+        }
+    };
+    let done = |standing, items, problems| Judgement { standing, items, problems, checks: HashMap::new() };
+    if trusted {
+        return done(Standing::ForThisRun, items, Vec::new());
+    }
+    let record = accepted(folder);
+    if let Ok(Some(AcceptedProject { accepted: Extent::Folder, at, .. })) = record {
+        return done(Standing::Folder { at }, items, Vec::new());
+    }
+    if !problems.is_empty() {
+        return done(Standing::NotAccepted, items, problems);
+    }
+    if items.is_empty() {
+        return done(Standing::NotNeeded, items, problems);
+    }
+    let known = known_items(&record);
+    if let (Ok(Some(record)), true) = (&record, is_same(known, &items)) {
+        let checks = program_checks(&items, folder);
+        return Judgement { standing: Standing::Accepted { at: record.at }, items, problems, checks };
+    }
+    if matches!(gate, Gate::Needed(_)) {
+        match ask(file, &items, known, record.as_ref().err()) {
+            Ok(()) => {
+                let (checks, at) = (program_checks(&items, folder), SystemClock::default().now());
+                return Judgement { standing: Standing::Accepted { at }, items, problems, checks };
+            }
+            Err(problem) => problems.push(problem),
+        }
+    } else if let Err(error @ (RecordError::Shared { .. } | RecordError::Unreadable { .. })) = &record {
+        problems.push(Problem::warning(error.to_string()));
+    }
+    done(Standing::NotAccepted, items, problems)
+}
+
+/// What was accepted of the project in `folder`.
+fn accepted(folder: &Path) -> Result<Option<AcceptedProject>, RecordError> {
+    Records::open()?.project(folder)
+}
+
+/// Whether anything was accepted of the project in `folder`: then its owner does not matter.
+pub(crate) fn is_known(folder: &Path) -> bool {
+    matches!(accepted(folder), Ok(Some(_)))
+}
+
+fn known_items(record: &Result<Option<AcceptedProject>, RecordError>) -> &[AcceptedItem] {
+    match record {
+        Ok(Some(AcceptedProject { accepted: Extent::Items(items), .. })) => items,
+        _ => &[],
+    }
+}
+
+/// The same definitions in the same order: a gate that is taken out is a change, too.
+fn is_same(known: &[AcceptedItem], items: &[Item]) -> bool {
+    known.iter().map(|item| &item.digest).eq(items.iter().map(|item| &item.digest))
+}
+
+/// A file that is not what it was, of an item that was accepted before.
+fn changed_file<'a>(known: &'a [AcceptedItem], items: &'a [Item]) -> Option<&'a Path> {
+    let pairs = items.iter().filter_map(|item| Some((item, known.iter().find(|known| known.title == item.title)?)));
+    let mut changed = pairs.filter_map(|(item, known)| {
+        let now = |path: &PathBuf| item.files.get(path).map(|state| &state.digest);
+        let mut paths = item.files.keys().chain(known.files.keys());
+        paths.find(|path| now(path) != known.files.get(*path))
+    });
+    changed.next().map(PathBuf::as_path)
+}
+
+fn record_of(items: &[Item]) -> Extent {
+    let one = |item: &Item| AcceptedItem {
+        title: item.title.clone(),
+        digest: item.digest.clone(),
+        files: item.files.iter().map(|(path, state)| (path.clone(), state.digest.clone())).collect(),
+    };
+    Extent::Items(items.iter().map(one).collect())
+}
+
+const HOW: &str = "`turnbuckle trust` shows what it would run, and asks; `--trust-hooks` accepts it for this run, \
+                   `--ignore-project` leaves it out";
+
+/// Asks the person in front of the terminal; without one, or if they refuse, the problem.
+fn ask(
+    file: &ProjectFile<'_>,
+    items: &[Item],
+    known: &[AcceptedItem],
+    broken: Option<&RecordError>,
+) -> Result<(), Problem> {
+    let path = file.path.display();
+    let changed = match (known, changed_file(known, items)) {
+        ([], _) => "is not accepted".to_owned(),
+        (_, None) => "changed since it was accepted".to_owned(),
+        (_, Some(file)) => format!("names {}, which changed since it was accepted", file.display()),
+    };
+    let refused = || {
+        let place = items.iter().find_map(|item| item.place.as_ref());
+        let what = format!("{path} {changed}, and it has: {}", show::titles(items));
+        Problem::error(what).at_if_known(place)
+    };
+    if let Some(error) = broken {
+        let hint =
+            "`--trust-hooks` accepts the project's files for this run, `--config FILE` names the only file to read";
+        return Err(Problem::error(format!("{path} {changed}, and cannot be: {error}")).hint(hint));
+    }
+    if !question::is_possible() {
+        return Err(refused().hint(HOW));
+    }
+    let folder = &file.project.folder;
+    let text = format!("{path} {changed}. It has:\n{}{}", show::items(items, known), show::scope_of(items, folder));
+    if !question::ask(&text, "Accept it?") {
+        return Err(refused().hint(HOW));
+    }
+    accept(folder, items, file.by)
+}
+
+fn cannot_note(error: &RecordError) -> Problem {
+    Problem::error(format!("the acceptance cannot be noted: {error}"))
+        .hint("`--trust-hooks` accepts the project's files for this run")
+}
+
+/// For each hook that runs a command: whether the files that the command names are still what was accepted.
+fn program_checks(items: &[Item], folder: &Path) -> HashMap<usize, ProgramCheck> {
+    let check = |item: &Item| {
+        let (command, accepted, folder) = (item.command.clone()?, item.files.clone(), folder.to_owned());
+        let scripts: Vec<PathBuf> = accepted.keys().cloned().collect();
+        let check: ProgramCheck = std::sync::Arc::new(move || {
+            let mut now = files::named_by(&command, &folder)?;
+            for path in &scripts {
+                if let Some(state) = files::state(&folder.join(path), &folder)? {
+                    now.insert(path.clone(), state);
+                }
+            }
+            let changed = now.iter().find(|(path, state)| accepted.get(*path) != Some(state));
+            let gone = accepted.keys().find(|path| !now.contains_key(*path));
+            match changed.map(|(path, _)| path).or(gone) {
+                None => Ok(()),
+                Some(path) => Err(format!("{} changed since it was accepted", path.display()).into()),
+            }
+        });
+        Some((item.index?, check))
+    };
+    items.iter().filter_map(check).collect()
+}
+
+/// Notes that the user accepts these items of the project in `folder`. A command that writes a project's file itself accepts it
+/// with this, too.
+pub(crate) fn accept(folder: &Path, items: &[Item], by: &str) -> Result<(), Problem> {
+    let noted = Records::open().and_then(|records| records.accept(folder, record_of(items), by));
+    noted.map_err(|error| cannot_note(&error))
+}
+
+impl Standing {
+    /// As `check` and `doctor` say it.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::NotNeeded => "nothing here needs to be accepted".to_owned(),
+            Self::NotRead => "the project's files are not read".to_owned(),
+            Self::Accepted { at } => format!("accepted at {at}"),
+            Self::Folder { at } => format!("accepted at {at}, whatever this folder's files say"),
+            Self::ForThisRun => "accepted for this run".to_owned(),
+            Self::NotAccepted => "not accepted".to_owned(),
+        }
+    }
+
+    pub(crate) fn is_accepted(&self) -> bool {
+        *self != Self::NotAccepted
+    }
+}
+
+/// The note of commands that judge or list a file that was not accepted.
+pub(crate) fn not_accepted(path: &Path) -> Problem {
+    Problem::warning(format!("{} is not accepted: `run`, `chat`, `resolve` and `hooks test` refuse it", path.display()))
+        .hint("`turnbuckle trust` shows what it would run, and asks")
+}

@@ -1,0 +1,223 @@
+//! Which databases are carried on: those that this user's Turnbuckle made, and those that the user accepted.
+//!
+//! A database holds open turns and approvals, and whoever can put one into a folder could forge both. So a database is known by
+//! the id that it got when it was made, and by its path; both are noted in the user's folder before there is a file.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use turnbuckle_stores::{DatabaseId, SqliteError, SqliteStore};
+use turnbuckle_tools::resolved_path;
+
+use super::TrustOptions;
+use super::question;
+use super::records::{RecordError, Records, StoreOrigin};
+use crate::Stopped;
+use crate::logging::CLI;
+use crate::output;
+use crate::problem::{Problem, with_causes};
+use crate::store::{ELSEWHERE, NamedBy, StoreFile};
+
+/// How a database stands.
+#[derive(Debug)]
+pub(crate) enum StoreStanding {
+    /// It is made when it is first used.
+    NotThere,
+    Known(StoreOrigin),
+    /// A version without ids made it, and it can only be this user's.
+    Adoptable,
+    /// Somebody made it; `moved_from`: the path at which this user knows it.
+    Unknown {
+        moved_from: Option<PathBuf>,
+    },
+}
+
+/// How a file stands, and its id.
+struct Looked {
+    standing: StoreStanding,
+    id: Option<DatabaseId>,
+    /// Links resolved.
+    path: PathBuf,
+}
+
+fn look(file: &StoreFile) -> Result<Looked, SqliteError> {
+    let path = real(&file.path);
+    let there = path.metadata().is_ok_and(|about| about.len() > 0);
+    if !there {
+        return Ok(Looked { standing: StoreStanding::NotThere, id: None, path });
+    }
+    let id = SqliteStore::id_of(&path)?;
+    let records = Records::open();
+    let standing = match (&records, &id) {
+        (Ok(records), Some(id)) => match records.store(id, &path) {
+            Ok(Some(known)) => StoreStanding::Known(known.origin),
+            _ => StoreStanding::Unknown { moved_from: records.elsewhere(id, &path) },
+        },
+        (Ok(records), None) if is_adoptable(file, &path, records) => StoreStanding::Adoptable,
+        _ => StoreStanding::Unknown { moved_from: None },
+    };
+    Ok(Looked { standing, id, path })
+}
+
+/// How the database in a file stands.
+pub(crate) fn standing(file: &StoreFile) -> Result<StoreStanding, SqliteError> {
+    look(file).map(|looked| looked.standing)
+}
+
+/// Whether a database without an id can only be this user's: it is in the project's default place, belongs to this user alone, and
+/// has not changed since this user's Turnbuckle first noted anything. What came later came from elsewhere, since every database
+/// that was made since then has an id. The time of the last change of a file cannot be set by an archive or a checkout.
+fn is_adoptable(file: &StoreFile, path: &Path, records: &Records) -> bool {
+    let Ok(about) = path.symlink_metadata() else { return false };
+    let seconds = Duration::from_secs(u64::try_from(about.ctime()).unwrap_or(u64::MAX));
+    let nanos = Duration::from_nanos(u64::try_from(about.ctime_nsec()).unwrap_or(0));
+    let changed = SystemTime::UNIX_EPOCH.checked_add(seconds).and_then(|time| time.checked_add(nanos));
+    let is_mine = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0;
+    let first_used = records.first_used();
+    let is_older = first_used.is_none_or(|first| changed.is_some_and(|changed| changed <= first));
+    is_mine && is_older && file.is_default_at(path)
+}
+
+/// Lets the database be carried on, asks, or refuses.
+pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result<(), Stopped> {
+    let looked = look(file).map_err(unusable)?;
+    let shown = file.path.display();
+    if options.ignore_project && file.named_by == NamedBy::Default && !looked.path.starts_with(&file.project) {
+        let what = format!("the database {shown} is not in the project: a link leads to {}", looked.path.display());
+        return Err(Stopped::usage(
+            Problem::error(what).hint(format!("`--store sqlite:{}` uses it", looked.path.display())),
+        ));
+    }
+    match (&looked.standing, file.is_named_by_user() || options.trust_hooks) {
+        (StoreStanding::Known(_), false) => check_beside(&looked.path),
+        (StoreStanding::NotThere | StoreStanding::Known(_), _) => Ok(()),
+        (StoreStanding::Adoptable, _) => adopt(&looked, StoreOrigin::Adopted, by),
+        (StoreStanding::Unknown { .. }, true) => Ok(()),
+        (StoreStanding::Unknown { moved_from }, false) => {
+            let what = unknown(&file.path, moved_from.as_deref());
+            tracing::warn!(target: CLI, store = %shown, "store is not accepted");
+            let problem = Problem::error(&what).hint(HOW);
+            let text = format!("{what}.\nOpen turns and approvals in it would be carried on.\n");
+            match question::is_possible() && question::ask(&text, "Use it?") {
+                true => adopt(&looked, StoreOrigin::Accepted, by),
+                false => Err(Stopped::usage(problem)),
+            }
+        }
+    }
+}
+
+/// SQLite replays what it finds in these files, and gives them the mode of the database. One that others may read or write was
+/// put there, by a checkout for instance.
+fn check_beside(path: &Path) -> Result<(), Stopped> {
+    let mode = |path: &Path| path.symlink_metadata().ok().map(|about| about.mode() & 0o777);
+    for end in ["-wal", "-journal"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(end);
+        let beside = PathBuf::from(beside);
+        if let (Some(database), Some(found)) = (mode(path), mode(&beside))
+            && found & !database != 0
+        {
+            let what = format!("{} was not made by the database beside it: others may use it", beside.display());
+            let hint = "if it came with the project, delete it; `--store sqlite:PATH` takes it as it is, for this run";
+            return Err(Stopped::usage(Problem::error(what).hint(hint)));
+        }
+    }
+    Ok(())
+}
+
+const HOW: &str = "`turnbuckle trust` accepts it; `--store sqlite:PATH` names it for this run, and `turnbuckle list` and `show` \
+                   look at it without that";
+
+/// What is to be said of a database that somebody else made.
+pub(crate) fn unknown(path: &Path, moved_from: Option<&Path>) -> String {
+    match moved_from {
+        Some(old) => format!("the database {} was moved or copied here from {}", path.display(), old.display()),
+        None => format!("the database {} was not made by your Turnbuckle", path.display()),
+    }
+}
+
+/// Accepts a database that is there and not known; says whether there was one.
+pub(super) fn accept(file: &StoreFile, by: &str) -> Result<bool, Stopped> {
+    let looked = look(file).map_err(unusable)?;
+    match looked.standing {
+        StoreStanding::NotThere | StoreStanding::Known(_) => Ok(false),
+        StoreStanding::Adoptable | StoreStanding::Unknown { .. } => {
+            adopt(&looked, StoreOrigin::Accepted, by).map(|()| true)
+        }
+    }
+}
+
+/// Before a database of an older version is migrated: whoever opens it first must note it.
+pub(crate) fn adopt_if_own(file: &StoreFile) -> Result<(), Stopped> {
+    let looked = look(file).map_err(unusable)?;
+    match looked.standing {
+        StoreStanding::Adoptable => adopt(&looked, StoreOrigin::Adopted, ""),
+        _ => Ok(()),
+    }
+}
+
+/// Notes the database. One without an id is migrated, and gets the id that was noted before.
+fn adopt(looked: &Looked, origin: StoreOrigin, by: &str) -> Result<(), Stopped> {
+    let not_noted = |error: RecordError| {
+        let problem = Problem::error(format!("it cannot be noted that the database is yours: {error}"));
+        Stopped::usage(problem.hint("`--store sqlite:PATH` names it for this run"))
+    };
+    let records = Records::open().map_err(not_noted)?;
+    if let Some(id) = &looked.id {
+        return records.know(id, &looked.path, origin, by).map_err(not_noted);
+    }
+    let id = DatabaseId::random().map_err(unusable)?;
+    records.know(&id, &looked.path, origin, by).map_err(not_noted)?;
+    let store = SqliteStore::open_as(&looked.path, &id).map_err(unusable)?;
+    keep_noted(&records, &store, &id, &looked.path, origin).map_err(not_noted)
+}
+
+/// Opens a database; one that is not there is made, and noted before.
+pub(crate) fn open_or_make(path: &Path) -> Result<SqliteStore, SqliteError> {
+    let real = real(path);
+    let is_there = match real.metadata() {
+        Ok(about) => about.len() > 0,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    if is_there {
+        return SqliteStore::open(path);
+    }
+    let id = DatabaseId::random()?;
+    let made = StoreOrigin::Made;
+    let noted = Records::open().and_then(|records| records.know(&id, &real, made, "").map(|()| records));
+    let store = SqliteStore::open_as(path, &id)?;
+    if let Err(error) = noted.and_then(|records| keep_noted(&records, &store, &id, &real, made)) {
+        let problem =
+            Problem::warning(format!("it cannot be noted that the database {} is yours: {error}", path.display()));
+        output::report(&[problem.hint("later runs go on with it only by `--store sqlite:PATH`")]);
+    }
+    Ok(store)
+}
+
+/// Another process may have made or migrated the file in the same moment, with an id of its own.
+fn keep_noted(
+    records: &Records,
+    store: &SqliteStore,
+    chosen: &DatabaseId,
+    path: &Path,
+    origin: StoreOrigin,
+) -> Result<(), RecordError> {
+    match store.id() {
+        Some(id) if id != chosen => {
+            records.know(id, path, origin, "")?;
+            records.forget(chosen, path)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where the file is, or will be: absolute, links resolved.
+fn real(path: &Path) -> PathBuf {
+    resolved_path(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+}
+
+fn unusable(error: SqliteError) -> Stopped {
+    Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE))
+}

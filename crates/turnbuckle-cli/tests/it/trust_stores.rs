@@ -1,0 +1,299 @@
+//! A database is carried on only if the user's own Turnbuckle made it, or the user accepted it.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use turnbuckle::store::Answer;
+use turnbuckle::{Conversations, Scope};
+use turnbuckle_stores::SqliteStore;
+
+use crate::program::{Folder, Ran};
+
+const DATABASE: &str = ".turnbuckle/turnbuckle.db";
+const WRITE: &str = r#"{ "tool_calls": [
+    { "id": "c1", "name": "write_file", "arguments": { "path": "forged.txt", "content": "x" } } ] }, { "text": "done" }"#;
+
+/// A project whose database has a call that somebody approved, as another user left it.
+fn with_forged_approval() -> Folder {
+    let theirs = Folder::with_script(WRITE);
+    theirs.run(&["run", "-c", "a", "hi"]).exits(4);
+    let store = SqliteStore::open(theirs.path().join(DATABASE)).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let conversations = Conversations::without_agent(store).build();
+        let answered = conversations.answer(&"a".into(), &"c1".into(), Answer::Approve, None, Scope::local()).await;
+        answered.unwrap();
+    });
+    // Whoever is last to close it moves the write-ahead log into the file.
+    drop(runtime);
+    let mine = Folder::cloned(WRITE, "");
+    bring(&theirs, &mine);
+    mine
+}
+
+/// Copies the database of one project into another one.
+fn bring(from: &Folder, to: &Folder) {
+    std::fs::create_dir_all(to.path().join(".turnbuckle")).unwrap();
+    std::fs::copy(from.path().join(DATABASE), to.path().join(DATABASE)).unwrap();
+}
+
+#[track_caller]
+fn refused(ran: Ran) -> Ran {
+    ran.exits(2).prints("").says("turnbuckle.db was").says("hint: `turnbuckle trust` accepts it")
+}
+
+#[test]
+fn a_forged_approval_that_came_with_the_folder_is_not_carried_on() {
+    let folder = with_forged_approval();
+    let started = |folder: &Folder| folder.path().join("forged.txt").exists();
+    refused(folder.run_with_stdin(&["chat"], b"hello\n")).says("was not made by your Turnbuckle");
+    refused(folder.run(&["run", "hello"]));
+    refused(folder.run(&["run", "-c", "a"]));
+    refused(folder.run(&["resolve", "a", "c1", "--approve"]));
+    refused(folder.run(&["run", "--ignore-project", "hello"]));
+    // Looking needs no acceptance, and says how it stands.
+    let listed = folder.run(&["list"]).exits(0);
+    assert!(listed.out.starts_with("a "), "{}", listed.out);
+    listed.says("`run`, `chat` and `resolve` do not go on with it");
+    folder.run(&["show", "a"]).exits(0);
+    folder.run(&["trace", "a"]).exits(0);
+    let doctor = folder.run(&["doctor"]).exits(0).out;
+    assert!(doctor.contains("not accepted: it was not made by your Turnbuckle"), "{doctor}");
+    assert!(!started(&folder));
+    // Accepted for one run, by its name or by the option, and then for good.
+    let named = format!("sqlite:{}", folder.path().join(DATABASE).display());
+    folder.run(&["run", "--store", &named, "-c", "other", "--model", "demo", "hello"]).exits(0);
+    refused(folder.run(&["run", "hello"]));
+    folder.run(&["trust"]).exits(2).says("was not made by your Turnbuckle");
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["run", "-c", "a"]).exits(0).prints("done\n");
+    assert!(started(&folder));
+    folder.run(&["trust", "revoke"]).exits(0);
+    refused(folder.run(&["run", "hello"]));
+}
+
+#[test]
+fn the_option_accepts_a_database_for_one_run() {
+    let folder = with_forged_approval();
+    folder.run(&["run", "--trust-hooks", "-c", "a"]).exits(0).prints("done\n");
+    refused(folder.run(&["run", "hello"]));
+}
+
+#[test]
+fn a_database_of_ones_own_is_carried_on_and_a_moved_one_is_asked_about_once() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = Folder::foreign();
+    let at = |name: &str, arguments: &[&str]| {
+        let path = place.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        let mut command = folder.command(arguments);
+        command.current_dir(path);
+        Ran::of(command)
+    };
+    at("one", &["run", "-c", "a", "hi"]).exits(0);
+    at("one", &["run", "-c", "a", "hi"]).exits(0);
+    std::fs::rename(place.path().join("one"), place.path().join("two")).unwrap();
+    refused(at("two", &["run", "-c", "a", "hi"])).says("was moved or copied here from").says("one/.turnbuckle");
+    at("two", &["trust", "--yes"]).exits(0);
+    at("two", &["run", "-c", "a", "hi"]).exits(0);
+    let listed = at("two", &["trust", "list", "--json"]).exits(0).events();
+    let stores: Vec<_> = listed.iter().filter(|one| one["kind"] == "store").map(|one| &one["origin"]).collect();
+    assert_eq!(stores, ["made", "accepted"]);
+}
+
+#[test]
+fn a_link_to_another_projects_database_is_not_followed_unasked() {
+    let other = Folder::with_script(WRITE);
+    other.run(&["run", "-c", "a", "hi"]).exits(4);
+    let elsewhere = other.path().join(".turnbuckle").canonicalize().unwrap();
+    for (link, target) in [(".turnbuckle", elsewhere.clone()), (DATABASE, elsewhere.join("turnbuckle.db"))] {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(place.path().join(link).parent().unwrap()).unwrap();
+        symlink(&target, place.path().join(link)).unwrap();
+        // The same user, who made that database: only the link is somebody else's.
+        let at = |arguments: &[&str]| {
+            let mut command = other.command(arguments);
+            command.current_dir(place.path());
+            Ran::of(command)
+        };
+        at(&["run", "hi"]).exits(2).says("it has: the database");
+        at(&["run", "--ignore-project", "hi"]).exits(2).says("a link leads to").says("--store sqlite:");
+        at(&["list"]).exits(0);
+        at(&["trust"]).exits(2).says("a link leads out of the project");
+        at(&["trust", "--yes"]).exits(0);
+        at(&["run", "--model", "demo", "hi"]).exits(0);
+    }
+    // A link to nothing would make a database somewhere else.
+    let place = tempfile::tempdir().unwrap();
+    symlink(place.path().join("there"), other.path().join("gone.db")).unwrap();
+    other.run(&["trust", "revoke"]).exits(0);
+    other.file("turnbuckle.toml", "[store]\nurl = \"sqlite:gone.db\"\n");
+    other.run(&["run", "hi"]).exits(2).says("[store] url");
+    assert!(!place.path().join("there").exists());
+}
+
+#[test]
+fn a_store_that_a_projects_file_names_must_be_accepted_and_known() {
+    let victim = Folder::with_script(WRITE);
+    victim.run(&["run", "-c", "a", "hi"]).exits(4);
+    let database = victim.path().join(DATABASE);
+    let folder = Folder::cloned(WRITE, &format!("[store]\nurl = \"sqlite:{}\"\n", database.display()));
+    folder.run(&["run", "hi"]).exits(2).says("[store] url");
+    for arguments in [&["list"][..], &["show", "a"], &["trace", "a"]] {
+        folder.run(arguments).exits(2).says("names a store, and is not accepted").says("--store URL");
+    }
+    folder.run(&["trust", "--folder", "--yes"]).exits(0);
+    // The file is accepted, and the database is still somebody else's.
+    refused(folder.run(&["run", "hi"]));
+    folder.run(&["list"]).exits(0).says("was not made by your Turnbuckle");
+}
+
+#[test]
+fn a_journal_that_came_with_the_folder_is_not_replayed() {
+    let folder = Folder::cloned(WRITE, "");
+    folder.run(&["run", "-c", "a", "hi"]).exits(4);
+    // What another one left, with every page of it, checked out beside the user's own database.
+    let theirs = Folder::with_script(WRITE);
+    let mut other = theirs.command(&["chat", "-c", "a"]).stdin(Stdio::piped()).spawn().unwrap();
+    let planted = folder.path().join(format!("{DATABASE}-wal"));
+    let wal = theirs.path().join(format!("{DATABASE}-wal"));
+    for _ in 0..2_000 {
+        if wal.metadata().is_ok_and(|about| about.len() > 0) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::fs::copy(&wal, &planted).unwrap();
+    std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let before = std::fs::read(folder.path().join(DATABASE)).unwrap();
+    folder.run(&["run", "-c", "a"]).exits(2).says("was not made by the database beside it");
+    assert_eq!(std::fs::read(folder.path().join(DATABASE)).unwrap(), before);
+    std::fs::remove_file(&planted).unwrap();
+    let _ = std::fs::remove_file(folder.path().join(format!("{DATABASE}-shm")));
+    folder.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+    drop(other.stdin.take());
+    other.wait().unwrap();
+}
+
+/// Makes a database look as an older version left it.
+fn age(path: &Path) {
+    let db = rusqlite::Connection::open(path).unwrap();
+    db.execute_batch("DROP TABLE database; PRAGMA user_version = 4;").unwrap();
+}
+
+#[test]
+fn a_database_of_an_older_version_is_adopted_where_it_can_only_be_the_users() {
+    let aged = |mode: u32| {
+        let (theirs, mine) = (Folder::with_script(WRITE), Folder::cloned(WRITE, ""));
+        theirs.run(&["run", "-c", "a", "hi"]).exits(4);
+        bring(&theirs, &mine);
+        age(&mine.path().join(DATABASE));
+        std::fs::set_permissions(mine.path().join(DATABASE), std::fs::Permissions::from_mode(mode)).unwrap();
+        mine
+    };
+    // The first use of this version by this user: what is there was there before.
+    let mine = aged(0o600);
+    mine.run(&["list"]).exits(0);
+    mine.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+    mine.run(&["run", "-c", "a", "--model", "demo", "hi"]).exits(0);
+    let listed = mine.run(&["trust", "list"]).exits(0).out;
+    assert!(listed.contains("made by an older version"), "{listed}");
+    // As git would check it out: readable by others.
+    refused(aged(0o644).run(&["run", "-c", "a", "hi"]));
+    // In another place.
+    let elsewhere = aged(0o600);
+    std::fs::rename(elsewhere.path().join(DATABASE), elsewhere.path().join("x.db")).unwrap();
+    elsewhere.file("turnbuckle.toml", "[store]\nurl = \"sqlite:x.db\"\n");
+    elsewhere.run(&["run", "-c", "a", "hi"]).exits(2).says("was not made by your Turnbuckle");
+    // What came after this version was first used came from elsewhere: every database made since then has an id.
+    let late = Folder::new();
+    std::thread::sleep(Duration::from_millis(20));
+    bring(&aged(0o600), &late);
+    refused(late.run(&["run", "-c", "a", "hi"]));
+}
+
+#[test]
+fn cancelling_in_a_database_of_an_older_version_keeps_it_the_users() {
+    let (theirs, mine) = (Folder::with_script(WRITE), Folder::cloned(WRITE, ""));
+    theirs.run(&["run", "-c", "a", "hi"]).exits(4);
+    bring(&theirs, &mine);
+    age(&mine.path().join(DATABASE));
+    mine.run(&["cancel", "a"]).exits(0);
+    mine.run(&["run", "-c", "a", "--model", "demo", "hi"]).exits(0);
+}
+
+#[test]
+fn a_kill_while_a_database_is_made_leaves_none_that_nobody_knows() {
+    let home = Folder::foreign();
+    for round in 0..40_u64 {
+        let project = tempfile::tempdir().unwrap();
+        let command = || {
+            let mut command = home.command(&["run", "-c", "a", "--model", "demo", "hi"]);
+            command.current_dir(project.path());
+            command
+        };
+        let mut child = command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(2_000 + round * 700));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ran = Ran::of(command());
+        assert_ne!(ran.code, 2, "round {round}: {}", ran.err);
+    }
+}
+
+#[test]
+fn several_processes_that_make_a_database_at_once_all_know_it() {
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, "");
+    let spawn = |number: usize| folder.command(&["run", "-c", &format!("c{number}"), "hi"]).spawn().unwrap();
+    let children: Vec<_> = (0..8).map(spawn).collect();
+    for child in children {
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        ran.exits(0);
+    }
+    folder.run(&["run", "-c", "c0", "--model", "demo", "hi"]).exits(0);
+    let records: Vec<PathBuf> = std::fs::read_dir(folder.home().join(".local/state/turnbuckle/stores"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(records.len(), 1, "{records:?}");
+}
+
+#[test]
+fn without_a_folder_to_note_it_in_a_new_database_is_made_and_later_named() {
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, "");
+    let without = |arguments: &[&str]| {
+        let mut command = folder.command(arguments);
+        command.env_remove("HOME");
+        Ran::of(command)
+    };
+    without(&["run", "-c", "a", "hi"])
+        .exits(0)
+        .says("it cannot be noted that the database")
+        .says("--store sqlite:PATH");
+    refused(without(&["run", "-c", "a", "--model", "demo", "hi"]));
+    without(&["run", "-c", "a", "--model", "demo", "--store", &format!("sqlite:{DATABASE}"), "hi"]).exits(0);
+}
+
+#[test]
+fn doctor_says_what_is_accepted_whose_the_store_is_and_how_large() {
+    let hooks = "[[hooks]]\nuse = \"audit_log\"\n[[hooks]]\nuse = \"remember\"\nmodel = \"demo\"\n";
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, hooks);
+    let before = folder.run(&["doctor"]).exits(0).out;
+    assert!(before.contains("not accepted: [[hooks]] audit_log, [[hooks]] remember"), "{before}");
+    assert!(before.contains("(not there yet)"), "{before}");
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["run", "hi"]).exits(0);
+    let after = folder.run(&["doctor"]).exits(0).out;
+    assert!(after.contains("accepted              accepted at "), "{after}");
+    assert!(
+        after.contains("store                 sqlite:.turnbuckle/turnbuckle.db (made by your Turnbuckle, "),
+        "{after}"
+    );
+    assert!(after.contains("audit log             .turnbuckle/audit.jsonl ("), "{after}");
+    let report = folder.run(&["doctor", "--json"]).exits(0).events().remove(0);
+    assert_eq!(report["here"]["accepted"], true);
+    assert!(report["here"]["store"]["bytes"].as_u64().unwrap() > 4096, "{report}");
+    assert_eq!(report["here"]["kept"][0]["what"], "audit log");
+}
