@@ -26,8 +26,8 @@ pub(crate) struct ResolveHints {
     pub(crate) options: String,
     /// Options that lead to the same agent, too, for commands that carry a turn on.
     carry_on: String,
-    /// Answers: `resolve`, or `answer` if no options are known that lead to the turn's agent.
-    answers: &'static str,
+    /// Whether these options lead to the turn's agent. Otherwise an answer can only be recorded for it.
+    leads_to_agent: bool,
     /// The folder that the turn works in, if it is not the current one.
     folder: Option<PathBuf>,
     /// Who is acting.
@@ -40,7 +40,7 @@ impl ResolveHints {
         let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
         let carry_on = format!("{options}{trust}");
         let actor = scope.actor().clone();
-        Self { id, durable, options, carry_on, answers: "resolve", folder: None, actor }
+        Self { id, durable, options, carry_on, leads_to_agent: true, folder: None, actor }
     }
 
     /// For a turn that any process may have begun, as it is recorded with the turn.
@@ -54,18 +54,19 @@ impl ResolveHints {
         // A turn of an older version has recorded nothing.
         let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };
         let (recorded, now) = (StartedWith::from_words(&parts.started_with), StartedWith::of(common));
-        if *begun.agent != *agent_name(&desk.config) && recorded.config.is_none() {
-            return Self { answers: "answer", ..hints };
+        let here = &desk.project;
+        let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
+        // Whether the configuration that was read here is the one that the printed command reads.
+        let same_config = recorded.config == now.config && folder.is_none();
+        if *begun.agent != *agent_name(&desk.config) && recorded.config.is_none() && folder.is_none() {
+            return Self { leads_to_agent: false, ..hints };
         }
-        let same_config = recorded.config == now.config;
         let mut started = recorded;
         let store_in_use = || with_absolute_path(&desk.name.to_string(), "sqlite:");
         started.store = now.store.or(started.store).or_else(|| (!same_config).then(store_in_use));
         if started.model.is_none() && same_config {
             started.model = other_model(begun, common, desk);
         }
-        let here = &desk.project;
-        let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
         let carry_on = started.shown_in(folder.as_deref().unwrap_or_else(|| Path::new(&**here)));
         Self { carry_on, folder, ..hints }
     }
@@ -83,9 +84,9 @@ impl ResolveHints {
 
     /// Which agent carries the turn on, and how it is started, if that is known.
     pub(crate) fn carried_on_by(&self, agent: &str) -> String {
-        match self.answers {
-            "resolve" => format!("agent {agent} carries the turn on: {}", self.finish()),
-            _ => format!("agent {agent} carries the turn on, in the program that runs it"),
+        match self.leads_to_agent {
+            true => format!("agent {agent} carries the turn on: {}", self.finish()),
+            false => format!("agent {agent} carries the turn on, in the program that runs it"),
         }
     }
 
@@ -96,10 +97,11 @@ impl ResolveHints {
 
     /// One command, with the other answers that are possible.
     pub(crate) fn command(&self, pending: &Pending) -> String {
-        self.command_with(pending, self.answers, &self.carry_on, |words| self.line(words))
+        let verb = if self.leads_to_agent { "resolve" } else { "answer" };
+        self.command_with(pending, verb, &self.carry_on, |words| self.line(words))
     }
 
-    fn command_with(&self, pending: &Pending, answers: &str, with: &str, line: impl Fn(&str) -> String) -> String {
+    fn command_with(&self, pending: &Pending, verb: &str, with: &str, line: impl Fn(&str) -> String) -> String {
         let (answer, instead) = match pending.question {
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
@@ -107,7 +109,7 @@ impl ResolveHints {
         let Self { id, options, .. } = self;
         let length = pending.call.as_str().len();
         if length > LONGEST_SHOWN {
-            let line = line(&format!("{answers} {id} CALL {answer}{with}"));
+            let line = line(&format!("{verb} {id} CALL {answer}{with}"));
             return format!(
                 "{line} (or {instead}), where CALL is the id of the call: it has {length} bytes, and `turnbuckle show \
                  {id}{options} --json` prints it, as `call` of the `suspension`"
@@ -116,8 +118,8 @@ impl ResolveHints {
         // The id of a call is the model's, and a person pastes this into a shell.
         let call = quoted(pending.call.as_str());
         let line = match call.starts_with('-') {
-            true => line(&format!("{answers} {id} {answer}{with} -- {call}")),
-            false => line(&format!("{answers} {id} {call} {answer}{with}")),
+            true => line(&format!("{verb} {id} {answer}{with} -- {call}")),
+            false => line(&format!("{verb} {id} {call} {answer}{with}")),
         };
         format!("{line} (or {instead})")
     }

@@ -156,6 +156,23 @@ fn the_commands_that_are_shown_work_as_printed_wherever_they_are_pasted() {
 }
 
 #[test]
+fn a_turn_of_a_projects_own_agent_can_be_answered_from_another_folder() {
+    let folder = Folder::new();
+    folder.file("s.json", WRITE);
+    folder.file(
+        "turnbuckle.toml",
+        "[agent]\nname = \"coder\"\nmodel = \"script:s.json\"\n[store]\nurl = \"sqlite:t.db\"\n",
+    );
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    let (elsewhere, store) = (Folder::new(), folder.path().join("t.db"));
+    elsewhere.file("turnbuckle.toml", &format!("[store]\nurl = \"sqlite:{}\"\n", store.display()));
+    let command = elsewhere.run(&["show", "w"]).exits(0).command_shown("resolve w c1");
+    assert!(command.starts_with("cd ") && command.contains(" && turnbuckle resolve w c1 --approve"), "{command}");
+    elsewhere.paste(&command).exits(0).prints("done\n");
+    assert_eq!(folder.read("a.txt"), "x");
+}
+
+#[test]
 fn how_a_turn_was_started_is_recorded_with_it() {
     let folder = Folder::new();
     folder.file("s.json", WRITE);
