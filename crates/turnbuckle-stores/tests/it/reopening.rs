@@ -27,7 +27,7 @@ async fn everything_is_kept() {
         injections: Vec::new(),
         regeneration: None,
         asked: None,
-        approved: None,
+        approved_reply: None,
         answered_by: Vec::new(),
         answers: Vec::new(),
         touched: vec!["a.rs".to_owned()],
