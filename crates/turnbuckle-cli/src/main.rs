@@ -1,6 +1,7 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
-//! Read in this order: `args` are the command-line arguments, `config` reads the files, `assemble` builds an agent from both,
+//! Read in this order: `args` are the command-line arguments, `project` finds the folder, `config` reads the files, `trust` says
+//! which of what they name may take effect, `assemble` builds an agent from all that,
 //! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, and `inspect`
 //! prints stored conversations. `demo` is a turn that explains the project.
 
