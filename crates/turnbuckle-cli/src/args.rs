@@ -292,8 +292,9 @@ pub(crate) struct Doctor {
 }
 
 const RUN_HELP: &str = "\
-Hooks run programs. Those of your own file and of --config start unasked; those of the project's turnbuckle.toml only
-once you accepted them: in a terminal you are asked, else `run` ends with exit code 2, and `turnbuckle trust` accepts.
+Hooks run programs. Those of your own file and of --config start unasked. Those
+of the project's turnbuckle.toml start once you accepted them: in a terminal you
+are asked, else `run` ends with exit code 2. `turnbuckle trust` accepts them.
 
 A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
 later, from any process. `approve = []` in [tools] asks for none.
@@ -304,16 +305,19 @@ finished by its own agent only: with another name it stays as it is, and with to
 began it needs --accept-changes.";
 
 const TRUST_HELP: &str = "\
-A project's turnbuckle.toml takes effect unasked as long as it only chooses a model without an address, limits and tools
-that are asked about. What can run programs, steer the model, reach another machine or keep conversations elsewhere
-needs to be accepted once: hooks, system prompts, sub-agents, addresses and the like. It is accepted as it is, with the
-files of the project that a hook's command names, for this folder. If one of them changes, you are asked again.
+A project's turnbuckle.toml takes effect unasked as long as it only sets limits,
+chooses a model without an address, and tools that are asked about. What can run
+programs, steer the model, reach another machine or keep conversations elsewhere
+is accepted once: hooks, system prompts, sub-agents, addresses and the like. It
+is accepted as it is, for this folder, with the files of the project that a
+hook's command names. If one of them changes, you are asked again.
 
-The acceptance is kept in $XDG_STATE_HOME/turnbuckle, else ~/.local/state/turnbuckle, never in the project. Your own
-file and a file named with --config need none.
+It is noted in $XDG_STATE_HOME/turnbuckle, else ~/.local/state/turnbuckle, never
+in the project. Your own file and a file named with --config need none of this.
 
   turnbuckle trust            show it and ask; --yes does not ask
-  turnbuckle trust --folder   for your own projects: whatever its files say, also after you edited them
+  turnbuckle trust --folder   for a project of your own: whatever its files say,
+                              also after you edited them
   turnbuckle trust list       what was accepted
   turnbuckle trust revoke     take it back";
 

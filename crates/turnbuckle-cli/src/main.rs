@@ -1,8 +1,9 @@
 //! The program: reads its arguments and its configuration, builds the agent, runs it, shows what happens.
 //!
-//! Read in this order: `args` are the command-line arguments, `config` reads the files, `assemble` builds an agent from both,
-//! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, `answers` takes
-//! the answers of people, and `inspect` prints stored conversations. `demo` is a turn that explains the project.
+//! Read in this order: `args` are the command-line arguments, `project` finds the folder, `config` reads the files, `trust` says
+//! which of what they name may take effect, `assemble` builds an agent from all that, `run` runs one turn in a `store`, `show`
+//! turns its events into text, `chat` runs one turn after the other, `answers` takes the answers of people, and `inspect`
+//! prints stored conversations. `demo` is a turn that explains the project.
 
 mod answers;
 mod args;

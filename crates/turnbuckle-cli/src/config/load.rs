@@ -137,6 +137,7 @@ impl Loaded {
         if !standing.is_accepted() && !matches!(gate, Gate::Judged) {
             leave_out(&mut root, &items);
         }
+        tracing::info!(target: CLI, file = %path.display(), standing = standing.told(), "project's file judged");
         (self.standing, self.items) = (standing, items);
         source.set_checks(checks);
         if path.exists() {
@@ -182,8 +183,11 @@ fn parse(source: &Source) -> Option<DeTable<'_>> {
     }
 }
 
-/// Takes out what was not accepted.
+/// Takes out what was not accepted: everything, if it could not be judged.
 fn leave_out(root: &mut DeTable<'_>, items: &[Item]) {
+    if items.is_empty() {
+        *root = DeTable::default();
+    }
     for item in items {
         if item.keys.is_empty() {
             root.remove(item.section.as_str());

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::records::{AcceptedProject, Extent, KnownStore, RecordError, Records, StoreOrigin};
 use super::stores::{self, StoreStanding};
-use super::{Gate, Item, Standing, accept, cannot_note, question, show};
+use super::{Gate, Item, Standing, accept, accepted_items, cannot_note, question, show};
 use crate::Stopped;
 use crate::args::{Common, Trust, TrustCommand};
 use crate::config::{self, Loaded};
@@ -50,7 +50,12 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     let mut text = String::new();
     if !pending.is_empty() {
         let file = loaded.project.file();
-        text += &format!("{} has:\n{}{}", file.display(), show::items(pending, &[]), show::scope_of(pending, &folder));
+        text += &format!(
+            "{} has:\n{}{}",
+            file.display(),
+            show::items(pending, &accepted_items(&folder)),
+            show::scope_of(pending, &folder)
+        );
     }
     if let Some((file, moved_from)) = &store {
         text += &format!("{}.\n", stores::unknown(&file.path, moved_from.as_deref()));
@@ -143,7 +148,9 @@ fn list(json: bool) -> Result<Exit, Stopped> {
         Ok(store) => known.push(store),
         Err(error) => unreadable(error),
     });
-    known.sort_by(|a, b| a.path.cmp(&b.path));
+    // Of a database that was made anew at the same path the last one counts.
+    known.sort_by(|a, b| a.path.cmp(&b.path).then(b.at.cmp(&a.at)));
+    known.dedup_by(|a, b| a.path == b.path);
     for store in &known {
         text += &match json {
             true => store_json(store)?,

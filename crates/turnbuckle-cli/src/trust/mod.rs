@@ -125,6 +125,11 @@ fn accepted(folder: &Path) -> Result<Option<AcceptedProject>, RecordError> {
     Records::open()?.project(folder)
 }
 
+/// The items of the project in `folder` that were accepted, as they were then.
+fn accepted_items(folder: &Path) -> Vec<AcceptedItem> {
+    known_items(&accepted(folder)).to_vec()
+}
+
 /// Whether anything was accepted of the project in `folder`: then its owner does not matter.
 pub(crate) fn is_known(folder: &Path) -> bool {
     matches!(accepted(folder), Ok(Some(_)))
@@ -178,23 +183,19 @@ fn ask(
         (_, None) => "changed since it was accepted".to_owned(),
         (_, Some(file)) => format!("names {}, which changed since it was accepted", file.display()),
     };
-    let refused = || {
-        let place = items.iter().find_map(|item| item.place.as_ref());
-        let what = format!("{path} {changed}, and it has: {}", show::titles(items));
-        Problem::error(what).at_if_known(place)
-    };
+    let refused = || Problem::error(format!("{path} {changed}; it has: {}", show::titles(items))).hint(HOW);
     if let Some(error) = broken {
         let hint =
             "`--trust-hooks` accepts the project's files for this run, `--config FILE` names the only file to read";
         return Err(Problem::error(format!("{path} {changed}, and cannot be: {error}")).hint(hint));
     }
     if !question::is_possible() {
-        return Err(refused().hint(HOW));
+        return Err(refused());
     }
     let folder = &file.project.folder;
     let text = format!("{path} {changed}. It has:\n{}{}", show::items(items, known), show::scope_of(items, folder));
     if !question::ask(&text, "Accept it?") {
-        return Err(refused().hint(HOW));
+        return Err(refused());
     }
     accept(folder, items, file.by)
 }

@@ -3,13 +3,15 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use tempfile::TempDir;
 use turnbuckle::hook::HookEntry;
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, ProgramCheck};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, Outcome, Scope};
-use turnbuckle_tools::{CommandHook, CommandLine, CommandPoint};
+use turnbuckle_tools::{CommandHook, CommandLine, CommandOptions, CommandPoint, Persist};
 
 use crate::desk::{fifo, listen};
 
@@ -114,4 +116,31 @@ async fn argv_is_run_as_it_is_from_the_hooks_folder() {
     let agent = Agent::builder("coder", Script::says(["done"])).hook(hook).build().unwrap();
     let reason = Rig::new(agent).ended("go").await.unwrap().reason.unwrap();
     assert!(reason.ends_with("$HOME *") && reason.starts_with(folder.path().to_str().unwrap()), "{reason}");
+}
+
+#[tokio::test]
+async fn a_program_that_may_not_start_is_not_started_and_blocks() {
+    let folder = TempDir::new().unwrap();
+    let open_model = |_: &str| Err("there are no models here".into());
+    let refused: ProgramCheck = Arc::new(|| Err("it was changed".into()));
+    let context = HookBuildContext {
+        folder: folder.path(),
+        data: folder.path(),
+        withheld_env: &[],
+        open_model: &open_model,
+        program_check: Some(refused),
+    };
+    let run = CommandLine::Shell("touch ran".into());
+    let options = CommandOptions { on: CommandPoint::Stop, run, pass_env: Vec::new() };
+    let command = CommandHook::from_options(options, &context).unwrap().entry("command".to_owned());
+    let options = serde_json::from_value(serde_json::json!({ "run": "touch ran" })).unwrap();
+    let persist = Persist::from_options(options, &context).unwrap();
+    // At both points failures are ignored by default.
+    for hook in [command, persist.entry("persist".to_owned())] {
+        let agent = Agent::builder("coder", Script::says(["done"])).hook(hook).build().unwrap();
+        let ended = Rig::new(agent).ended("go").await.unwrap();
+        assert_eq!(ended.outcome, Outcome::Failed);
+        assert!(ended.reason.unwrap().contains("was not started: it was changed"));
+        assert!(!folder.path().join("ran").exists());
+    }
 }

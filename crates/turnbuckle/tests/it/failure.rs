@@ -29,7 +29,13 @@ enum How {
     Error,
     Panic,
     PanicLater,
+    /// Its error comes from one that must block.
+    MustBlock,
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("broken")]
+struct Tampered(#[source] MustBlock);
 
 impl Broken {
     async fn at<T: Default>(&self, point: Point) -> Result<T, BoxError> {
@@ -39,6 +45,7 @@ impl Broken {
         match self.how {
             How::Error => Err("broken".into()),
             How::Panic => panic!("broken"),
+            How::MustBlock => Err(Tampered(MustBlock("somebody changed it".into())).into()),
             How::PanicLater => {
                 tokio::task::yield_now().await;
                 panic!("broken")
@@ -150,6 +157,24 @@ async fn a_failure_that_is_ignored_is_as_if_the_hook_were_not_there() {
         if point == Point::BeforeAgent {
             assert_eq!(model.requests()[0].messages[0].content().text(), "go", "half an edit was left");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_must_block_is_never_ignored() {
+    for point in BLOCKING.into_iter().chain([Point::OnStop, Point::AfterAgent]) {
+        // An error of a wrap is the answer of the model or the tool, not the hook's failure.
+        if matches!(point, Point::WrapModelCall | Point::WrapToolCall) {
+            continue;
+        }
+        let hook = Broken { at: point, how: How::MustBlock }.on_failure(OnFailure::Ignore);
+        let mut rig = Rig::new(adder(sum()).hook(hook).build().unwrap());
+        let trace = rig.trace("go").await;
+        let expected = match at_a_tool(point) {
+            true => "dispatch  add(2, 2) ! ".to_owned(),
+            false => format!("end       failed by hook broken: hook broken failed at {point}: broken"),
+        };
+        assert!(trace.contains(&expected) && trace.contains("broken"), "{point}\n{trace}");
     }
 }
 
