@@ -17,8 +17,13 @@ const APPLICATION: i32 = 0x5462_4B6C;
 /// How long a connection waits for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The step at index `n` brings schema version `n` to `n + 1`. Never edited once released.
-const MIGRATIONS: &[&str] =
-    &[include_str!("v1.sql"), include_str!("v2.sql"), include_str!("v3.sql"), include_str!("v4.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("v1.sql"),
+    include_str!("v2.sql"),
+    include_str!("v3.sql"),
+    include_str!("v4.sql"),
+    include_str!("v6.sql"),
+];
 /// The oldest version that can be read without being migrated: later steps only added what reading does not use.
 const OLDEST_READABLE: i64 = 2;
 
@@ -99,7 +104,7 @@ pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteErr
     check_version(path, found)
 }
 
-fn set_up(db: &Connection) -> rusqlite::Result<()> {
+pub(super) fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(64);
     // `secure_delete`: a message that a hook erased or redacted must not be found in the free pages of the file.
     // `cell_size_check`: damage is noticed when a page is read. `journal_size_limit`: the write-ahead log shrinks again after

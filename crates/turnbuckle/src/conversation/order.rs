@@ -6,7 +6,8 @@ use tokio::sync::oneshot;
 use super::error::SendError;
 use super::input::{UserInput, WhileBusy};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
-use crate::scope::Scope;
+use crate::message::Text;
+use crate::scope::{Author, Scope};
 use crate::store::{InboxItem, InboxKind, StoreError};
 use crate::turn::{AbortCause, AnswerError, AnswerOrder, AnswerOrigin, JobResults, Waiter};
 
@@ -24,6 +25,8 @@ pub(crate) enum Order {
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     /// End the conversation.
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
+    /// Delete the conversation.
+    Delete(DeleteOrder),
     /// Look at what is stored: an inbox item, a turn that a crash left, a question that expired.
     Wake,
 }
@@ -59,6 +62,15 @@ pub(crate) struct JobResultsOrder {
     pub(crate) item: Option<ItemId>,
     /// Told once it is written; dropped without a word if it could not be.
     pub(crate) written: Option<oneshot::Sender<()>>,
+}
+
+/// The conversation is to be deleted.
+pub(crate) struct DeleteOrder {
+    pub(crate) by: Author,
+    /// What else is to be erased once it is gone.
+    pub(crate) left: Vec<Text>,
+    /// Told when it is gone from the store.
+    pub(crate) reply: oneshot::Sender<Result<(), SendError>>,
 }
 
 impl Order {
@@ -99,7 +111,7 @@ impl Order {
             Self::Answer(order) => drop(order.refuse(why.to_answer())),
             Self::Cancel(CancelOrder { reply: Some(reply), .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Resume(reply, _) => drop(reply.send(Err(why.to_sender()))),
-            Self::Close(_, reply) => drop(reply.send(Err(why.to_sender()))),
+            Self::Close(_, reply) | Self::Delete(DeleteOrder { reply, .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Cancel(_) | Self::JobResults(_) | Self::Wake => {}
         }
     }
@@ -118,7 +130,7 @@ impl Refusal {
     fn to_sender(&self) -> SendError {
         match self {
             Self::Full(id) => SendError::Full { id: id.clone() },
-            Self::Store(error) => SendError::Store(error.clone()),
+            Self::Store(error) => error.clone().into(),
         }
     }
 

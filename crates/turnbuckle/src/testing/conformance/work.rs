@@ -115,9 +115,9 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     assert!(is_answered(answer("l8", "max", Answer::Approve).await), "a denial ends it");
 }
 
-pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
-    let (id, _) = opened(&store).await;
-    let approval = |name: &str, uses_left| StandingApproval {
+/// A standing approval made from a call of conversation `c`.
+pub(super) fn standing(name: &str) -> StandingApproval {
+    StandingApproval {
         id: name.into(),
         agent: "a".into(),
         tool: "write".into(),
@@ -128,9 +128,13 @@ pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_afte
         by: ann(),
         at: NOW,
         expires: NOW.after(LEASE),
-        uses_left,
-        from: (id.clone(), "c1".into()),
-    };
+        uses_left: None,
+        from: ("c".into(), "c1".into()),
+    }
+}
+
+pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
+    let approval = |name: &str, uses_left| StandingApproval { uses_left, ..standing(name) };
     store.add_standing(approval("s1", Some(2))).await.unwrap();
     store.add_standing(approval("s2", None)).await.unwrap();
     assert_eq!(store.standing().await.unwrap(), [approval("s1", Some(2)), approval("s2", None)]);
@@ -336,7 +340,7 @@ pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: Shelf) {
 
 pub(super) async fn a_list_says_who_is_at_work(store: Shelf) {
     let (id, epoch) = opened(&store).await;
-    assert_eq!(store.list().await.unwrap()[0].held, Some(later(LEASE)));
+    assert_eq!(store.list().await.unwrap()[0].claimed_until, Some(later(LEASE)));
     store.append(Batch { lease: Lease::Release, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
-    assert_eq!(store.list().await.unwrap()[0].held, None);
+    assert_eq!(store.list().await.unwrap()[0].claimed_until, None);
 }
