@@ -13,6 +13,7 @@ mod cancel;
 mod closing;
 mod crash_kit;
 mod crash_walk;
+mod deleting;
 mod delivering;
 mod expiry;
 mod failure;
