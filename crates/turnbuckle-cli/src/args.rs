@@ -1,9 +1,13 @@
 //! What can be asked for. The help is the first documentation people read, so it teaches.
 
+mod erasure;
+
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use turnbuckle_models::without_password;
+
+pub(crate) use erasure::{Delete, Export, Hold};
 
 use crate::show::quoted;
 
@@ -21,6 +25,7 @@ Examples:
                                          call c1 waits for approval
   turnbuckle resolve fix c1 --approve    tomorrow, from another terminal
   turnbuckle show fix                    what happened; also list and trace
+  turnbuckle delete fix                  for good, with all that was made of it
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
   turnbuckle doctor                      which keys and model servers are
@@ -114,6 +119,12 @@ pub(crate) enum Command {
     Show(Show),
     /// What each stage and hook did, turn by turn, with times
     Trace(Trace),
+    /// Delete a conversation, or all of a person, for good
+    Delete(Delete),
+    /// Keep a conversation from being deleted
+    Hold(Hold),
+    /// Everything that a conversation, or all of a person, holds: one JSON object a line
+    Export(Export),
     /// What runs at each point, in order, with options and what its failure would mean
     Hooks(Hooks),
     /// Judge the configuration; nothing is run
@@ -200,6 +211,9 @@ pub(crate) struct List {
     /// One JSON object a line: id, opened, written, state, seq, message
     #[arg(long)]
     pub(crate) json: bool,
+    /// Instead: who deleted, held, released or insisted on what, or read a conversation of another, the newest first
+    #[arg(long)]
+    pub(crate) acts: bool,
 }
 
 /// Options of `show`.

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: `args` are the command-line arguments, `config` reads the files, `assemble` builds an agent from both,
 //! `run` runs one turn in a `store`, `show` turns its events into text, `chat` runs one turn after the other, and `inspect`
-//! prints stored conversations. `demo` is a turn that explains the project.
+//! prints stored conversations. `erasure` deletes, holds and exports them. `demo` is a turn that explains the project.
 
 mod args;
 mod assemble;
@@ -12,6 +12,7 @@ mod check;
 mod config;
 mod demo;
 mod doctor;
+mod erasure;
 mod exit;
 mod hooks;
 mod inspect;
@@ -84,6 +85,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::List(list)) => drive(inspect::list(list, &args.common)),
         Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
+        Some(Command::Delete(delete)) => drive(erasure::delete(delete, &args.common)),
+        Some(Command::Hold(hold)) => drive(erasure::hold(hold, &args.common)),
+        Some(Command::Export(export)) => drive(erasure::export(export, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),

@@ -75,7 +75,7 @@ async fn in_terminal(ready: &Ready, id: ConversationId, common: &Common) -> Resu
 }
 
 fn conversations(ready: &Ready) -> Result<ConversationsBuilder, Stopped> {
-    ready.store.conversations(ready.agent.clone())
+    Ok(ready.erasure.apply(ready.store.conversations(ready.agent.clone())?))
 }
 
 /// What a typed line is.

@@ -18,7 +18,7 @@ use crate::model_name::{ModelName, NamedModel, provider_variables};
 use crate::problem::{Place, Problem};
 
 /// Where hooks keep what must outlive the process, from the project's folder on.
-const DATA: &str = ".turnbuckle";
+pub(crate) const DATA: &str = ".turnbuckle";
 
 /// One `[[hooks]]` section.
 #[derive(Debug)]

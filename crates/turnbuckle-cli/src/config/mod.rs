@@ -11,7 +11,7 @@ mod reader;
 mod scope;
 mod sections;
 
-pub(crate) use hooks::{HookPart, HookSettings};
+pub(crate) use hooks::{DATA, HookPart, HookSettings};
 pub(crate) use load::load;
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;

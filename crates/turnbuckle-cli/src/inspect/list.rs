@@ -14,6 +14,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::{failed, is_of, print_all, unprintable};
 use crate::Stopped;
 use crate::args::{Common, List};
+use crate::erasure::acts;
 use crate::exit::Exit;
 use crate::output;
 use crate::problem::{Problem, with_causes};
@@ -23,6 +24,9 @@ use crate::store::open_read_only;
 /// Those of the person. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     let (store, scope) = open_read_only(common)?;
+    if args.acts {
+        return acts(store, scope, args.json).await;
+    }
     let found = store.list_with_errors().await.map_err(failed)?;
     let mut unreadable: Vec<Problem> =
         found.unreadable.iter().map(|row| not_listed(row.id.as_ref(), &row.error)).collect();
@@ -47,7 +51,8 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
             true => as_json(one, columns.now, message.as_deref(), jobs_of(one)).map_err(unprintable)?,
             false => {
                 let line = columns.line(one, message.as_deref().unwrap_or_default());
-                format!("{line}{}\n", jobs_of(one).map(told).unwrap_or_default())
+                let held = if one.hold.is_some() { "  [on hold]" } else { "" };
+                format!("{line}{held}{}\n", jobs_of(one).map(told).unwrap_or_default())
             }
         };
     }
@@ -90,7 +95,7 @@ fn state(status: ConversationStatus) -> &'static str {
 
 /// Whether its turn is open and no process holds it: a crash left it.
 fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
-    one.status == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
+    one.status == ConversationStatus::Running && one.claimed_until.is_none_or(|until| until <= now)
 }
 
 /// Jobs that an operator should know of, behind the line of their conversation.
@@ -117,6 +122,9 @@ fn as_json(
         json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
     if left {
         line["left"] = true.into();
+    }
+    if let Some(hold) = &one.hold {
+        line["hold"] = json!(hold);
     }
     if let Some(jobs) = jobs {
         line["jobs"] = json!({ "parked": jobs.parked, "failing": jobs.failing });

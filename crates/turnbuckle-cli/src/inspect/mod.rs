@@ -64,7 +64,7 @@ fn told_job(job: &Job) -> (&'static str, String) {
     }
 }
 
-fn failed(error: StoreError) -> Stopped {
+pub(crate) fn failed(error: StoreError) -> Stopped {
     Stopped::failed(Problem::error(with_causes(&error)))
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn unprintable(error: serde_json::Error) -> Stopped {
 }
 
 /// Prints to stdout. `false` if stdout is closed: that is not an error, and no more need be printed.
-fn print(text: &str) -> Result<bool, Stopped> {
+pub(crate) fn print(text: &str) -> Result<bool, Stopped> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -81,6 +81,6 @@ fn print(text: &str) -> Result<bool, Stopped> {
     }
 }
 
-fn print_all(text: &str) -> Result<Exit, Stopped> {
+pub(crate) fn print_all(text: &str) -> Result<Exit, Stopped> {
     print(text).map(|_| Exit::Completed)
 }

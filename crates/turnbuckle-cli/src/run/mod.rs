@@ -17,6 +17,7 @@ use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatu
 use crate::Stopped;
 use crate::args::{Common, Run};
 use crate::assemble::{Prepared, prepare};
+use crate::erasure::Erasure;
 use crate::exit::Exit;
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
@@ -90,6 +91,8 @@ pub(crate) struct Ready {
     /// The model's name, as given.
     pub(crate) model: String,
     model_is_default: bool,
+    /// What deleting conversations needs to know.
+    pub(crate) erasure: Erasure,
 }
 
 impl Ready {
@@ -98,7 +101,8 @@ impl Ready {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
-        Ok(Self { agent, store, scope: config.scope.scope(), problems, model, model_is_default })
+        let erasure = Erasure::of(&config);
+        Ok(Self { agent, store, scope: config.scope.scope(), problems, model, model_is_default, erasure })
     }
 
     /// Whether the stand-in answers.
@@ -160,6 +164,10 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
         ),
         SendError::NotFound { .. } => Stopped::failed(problem.hint(how_to_find(&options))),
         SendError::Full { .. } => Stopped::failed(problem.hint("try again in a moment")),
+        SendError::Deleted { .. } => Stopped::failed(problem.hint("choose another id, or leave it out for a new one")),
+        SendError::Held { id, .. } => {
+            Stopped::failed(problem.hint(format!("`turnbuckle hold {id} --release{options}` ends the hold")))
+        }
         _ => Stopped::failed(problem),
     }
 }

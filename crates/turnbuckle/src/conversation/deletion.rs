@@ -156,20 +156,28 @@ impl Conversations {
     pub async fn export(&self, id: &ConversationId, scope: Scope) -> Result<Vec<FeedEvent>, SendError> {
         self.check_reachable(id)?;
         self.check_read(id, &scope).await?;
+        let mut ids = vec![id.clone()];
+        ids.extend(self.below(id).await?.into_iter().map(|one| one.id));
         let mut events = Vec::new();
-        for one in self.with_sub_agents(id).await? {
+        for one in ids {
             let log = self.store().log(&one, 1, usize::MAX).await?;
             events.extend(log.into_iter().map(|event| FeedEvent::read_back(&one, event)));
         }
         Ok(events)
     }
 
-    /// The conversation and those of its sub-agents.
-    async fn with_sub_agents(&self, id: &ConversationId) -> Result<Vec<ConversationId>, StoreError> {
-        let mut ids: Vec<_> = self.store().list().await?.into_iter().map(|one| one.id).collect();
-        ids.retain(|other| other.is_within(id));
-        ids.sort_unstable();
-        Ok(ids)
+    /// The conversations of its sub-agents, at any depth.
+    pub async fn sub_agents(&self, id: &ConversationId, scope: Scope) -> Result<Vec<ConversationSummary>, SendError> {
+        self.check_reachable(id)?;
+        self.check(id, &scope, Action::Read).await?;
+        Ok(self.below(id).await?)
+    }
+
+    async fn below(&self, id: &ConversationId) -> Result<Vec<ConversationSummary>, StoreError> {
+        let mut all = self.store().list().await?;
+        all.retain(|other| other.id != *id && other.id.is_within(id));
+        all.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        Ok(all)
     }
 
     /// The conversations that a user owns and that the actor may read, the newest first.

@@ -124,6 +124,7 @@ const ENTRIES: &[(&str, Action)] = &[
     ("list", Action::Read),
     ("pending", Action::Answer),
     ("export", Action::Read),
+    ("sub_agents", Action::Read),
     ("delete", Action::Delete),
     ("delete_user", Action::Delete),
     ("hold", Action::Delete),
@@ -161,6 +162,7 @@ async fn enter(entry: &str, conversations: &Conversations, scope: Scope) -> Verd
             false => Verdict::Yes,
         },
         "export" => of_send(conversations.export(id, scope).await),
+        "sub_agents" => of_send(conversations.sub_agents(id, scope).await),
         "delete" => of_send(conversations.delete(id, scope).await),
         "delete_user" => match conversations.delete_user("ann", scope).await.unwrap().kept.pop() {
             Some((_, error)) => of_send::<()>(Err(error)),
