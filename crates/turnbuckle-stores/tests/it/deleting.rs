@@ -187,7 +187,7 @@ async fn no_byte_of_a_deleted_conversation_is_left_in_any_file() {
     let place = Place::new();
     used_for_long(&place, CONVERSATIONS, 12_000);
     let store = place.store();
-    let is_gone = |number: u64| number % 2 == 0;
+    let is_gone = |number: u64| number.is_multiple_of(2);
     for number in (0..CONVERSATIONS).filter(|number| is_gone(*number)) {
         delete(&store, &format!("c{number}").into()).await.unwrap();
     }

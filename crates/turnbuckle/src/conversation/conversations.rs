@@ -492,7 +492,7 @@ impl Conversations {
     /// What a person sees now.
     pub async fn snapshot(&self, id: &ConversationId, scope: Scope) -> Result<Projection, SendError> {
         self.check_reachable(id)?;
-        self.check_read(id, &scope).await?;
+        self.begin_reading(id, &scope).await?;
         let conversation = self.conversation(id);
         conversation.show_log(&self.runtime).await?;
         Ok(conversation.feed.snapshot())
@@ -526,19 +526,19 @@ impl Conversations {
 
     /// The whole log, oldest first.
     pub async fn log(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Event>>, SendError> {
-        self.check_read(id, &scope).await?;
+        self.begin_reading(id, &scope).await?;
         Ok(self.store().log(id, 1, usize::MAX).await?)
     }
 
     /// What each hook did in a turn.
     pub async fn records(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<Vec<Record>, SendError> {
-        self.check_read(id, &scope).await?;
+        self.begin_reading(id, &scope).await?;
         Ok(self.store().records(id, turn).await?)
     }
 
     /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.
     pub async fn jobs(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Job>, SendError> {
-        self.check_read(id, &scope).await?;
+        self.begin_reading(id, &scope).await?;
         Ok(self.store().jobs(id).await?)
     }
 
@@ -749,8 +749,9 @@ impl Conversations {
         }
     }
 
-    /// Whether the actor may read it. Reading a conversation of another is recorded.
-    pub(super) async fn check_read(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
+    /// Checks that the actor may read a conversation, and records it if it is another's. Everything here that reads does
+    /// this by itself; a program calls it that reads the store on its own.
+    pub async fn begin_reading(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
         let Some(owner) = self.owner_of(id).await? else { return Err(SendError::NotFound { id: id.clone() }) };
         self.judge(id, &owner, scope, Action::Read)?;
         Ok(self.note_read(id, &owner, scope).await?)

@@ -155,7 +155,7 @@ impl Conversations {
     /// The whole log of a conversation as its viewers were told it, oldest first, and behind it those of its sub-agents.
     pub async fn export(&self, id: &ConversationId, scope: Scope) -> Result<Vec<FeedEvent>, SendError> {
         self.check_reachable(id)?;
-        self.check_read(id, &scope).await?;
+        self.begin_reading(id, &scope).await?;
         let mut ids = vec![id.clone()];
         ids.extend(self.below(id).await?.into_iter().map(|one| one.id));
         let mut events = Vec::new();
