@@ -8,9 +8,11 @@ use turnbuckle::context::tokens;
 use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
+use turnbuckle::scope::Author;
 use turnbuckle::store::{
-    Batch, Claim, ConversationStatus, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
-    JobSelector, Lease, Scratch, ScratchWrite, StandingApproval, Store, StoreFuture,
+    Act, Batch, Claim, ConversationStatus, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job,
+    JobDisposition, JobLease, JobSelector, Lease, PurgeLimits, Purged, Scratch, ScratchWrite, StandingApproval, Store,
+    StoreFuture, Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -298,6 +300,41 @@ impl<S: Store> Store for Taped<S> {
     }
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         self.store.revoke_standing(id)
+    }
+    fn delete<'a>(&'a self, deletion: Deletion<'a>) -> StoreFuture<'a, ()> {
+        self.store.delete(deletion)
+    }
+    fn tombstone<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Tombstone>> {
+        self.store.tombstone(id)
+    }
+    fn unfinished_deletions<'a>(&'a self) -> StoreFuture<'a, Vec<Tombstone>> {
+        self.store.unfinished_deletions()
+    }
+    fn note_erased<'a>(&'a self, id: &'a ConversationId, name: &'a str) -> StoreFuture<'a, ()> {
+        self.store.note_erased(id, name)
+    }
+    fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
+        self.store.purge(limits)
+    }
+    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        self.store.hold(id, hold)
+    }
+    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.store.release(id, by, now)
+    }
+    fn unused_since<'a>(
+        &'a self,
+        before: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
+        self.store.unused_since(before, after, most)
+    }
+    fn record_act<'a>(&'a self, act: Act) -> StoreFuture<'a, ()> {
+        self.store.record_act(act)
+    }
+    fn acts<'a>(&'a self, most: usize) -> StoreFuture<'a, Vec<Act>> {
+        self.store.acts(most)
     }
     fn is_durable(&self) -> bool {
         self.store.is_durable()

@@ -14,6 +14,8 @@ mod guide {
     struct Hooks;
     #[doc = include_str!("../../docs/guide/stores.md")]
     struct Stores;
+    #[doc = include_str!("../../docs/guide/deleting.md")]
+    struct Deleting;
     #[doc = include_str!("../../docs/guide/sub-agents.md")]
     struct SubAgents;
     #[doc = include_str!("../../docs/guide/client-and-human-tools.md")]

@@ -1,6 +1,7 @@
 //! What can be asked for. The help is the first documentation people read, so it teaches.
 
 mod answers;
+mod erasure;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Parser, Subcommand};
 use turnbuckle_models::without_password;
 
 pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
+pub(crate) use erasure::{Delete, Export, Hold};
 
 use crate::show::quoted;
 use crate::trust::TrustOptions;
@@ -27,6 +29,7 @@ Examples:
   turnbuckle resolve fix c1 --approve    tomorrow, from another terminal
   turnbuckle pending                     what waits for you, in all conversations
   turnbuckle show fix                    what happened; also list and trace
+  turnbuckle delete fix                  for good, with all that was made of it
   turnbuckle check                       what is wrong with turnbuckle.toml,
                                          before anything runs
   turnbuckle trust                       what this project's files would run;
@@ -131,6 +134,12 @@ pub(crate) enum Command {
     Show(Show),
     /// What each stage and hook did, turn by turn, with times
     Trace(Trace),
+    /// Delete a conversation, or all of a person, for good
+    Delete(Delete),
+    /// Keep a conversation from being deleted
+    Hold(Hold),
+    /// Everything that a conversation, or all of a person, holds: one JSON object a line
+    Export(Export),
     /// What runs at each point, in order, with options and what its failure would mean
     Hooks(Hooks),
     /// Show what this project's files would run, and accept it
@@ -201,6 +210,9 @@ pub(crate) struct List {
     /// One JSON object a line: id, opened, written, state, seq, message; agent, left, left_reason and jobs where there are any
     #[arg(long)]
     pub(crate) json: bool,
+    /// Instead: who deleted, held, released or insisted on what, or read a conversation of another, the newest first
+    #[arg(long)]
+    pub(crate) acts: bool,
 }
 
 /// Options of `show`.

@@ -1,6 +1,7 @@
 //! The catalogue: every ready-made hook that `use` can name. One row each.
 
 use std::fmt;
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer, Error};
@@ -8,6 +9,7 @@ use turnbuckle::hook::HookEntry;
 use turnbuckle::hooks::{Approval, CheckResult, DryRun, Fallback, Format, Guard, Instructions, Permit, Quota};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::hooks::{Retry, Trim, ValidateInput};
+use turnbuckle::store::SideStore;
 use turnbuckle_hooks::{
     AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall,
 };
@@ -62,7 +64,10 @@ pub(crate) struct Row {
 }
 
 /// A hook that lacks only its name.
-pub(crate) struct Maker(Box<dyn FnOnce(String) -> HookEntry>);
+pub(crate) struct Maker {
+    make: Box<dyn FnOnce(String) -> HookEntry>,
+    side_store: Option<Arc<dyn SideStore>>,
+}
 
 /// Why options make no hook.
 pub(crate) enum Refused {
@@ -87,15 +92,21 @@ fn read<H: ConfigHook + 'static>(
     options: Spanned<DeTable<'_>>,
     context: &HookBuildContext<'_>,
 ) -> Result<Maker, Refused> {
-    let options = serde::Deserialize::deserialize(Deserializer::from(options)).map_err(Refused::Shape)?;
+    let options: H::Options = serde::Deserialize::deserialize(Deserializer::from(options)).map_err(Refused::Shape)?;
+    let side_store = H::side_store_of(&options, context);
     let hook = H::from_options(options, context).map_err(Refused::Option)?;
-    Ok(Maker(Box::new(move |name| hook.entry(name))))
+    Ok(Maker { make: Box::new(move |name| hook.entry(name)), side_store })
 }
 
 impl Maker {
     /// The hook, under its name.
     pub(crate) fn make(self, name: String) -> HookEntry {
-        (self.0)(name)
+        (self.make)(name)
+    }
+
+    /// What it keeps of conversations beside the store.
+    pub(crate) fn side_store(&self) -> Option<&Arc<dyn SideStore>> {
+        self.side_store.as_ref()
     }
 }
 

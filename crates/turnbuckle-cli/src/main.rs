@@ -2,8 +2,8 @@
 //!
 //! Read in this order: `args` are the command-line arguments, `project` finds the folder, `config` reads the files, `trust` says
 //! which of what they name may take effect, `assemble` builds an agent from all that, `run` runs one turn in a `store`, `show`
-//! turns its events into text, `chat` runs one turn after the other, `answers` takes the answers of people, and `inspect`
-//! prints stored conversations. `demo` is a turn that explains the project.
+//! turns its events into text, `chat` runs one turn after the other, `answers` takes the answers of people, `inspect` prints
+//! stored conversations, and `erasure` deletes, holds and exports them. `demo` is a turn that explains the project.
 
 mod answers;
 mod args;
@@ -14,6 +14,7 @@ mod check;
 mod config;
 mod demo;
 mod doctor;
+mod erasure;
 mod exit;
 mod hooks;
 mod inspect;
@@ -94,6 +95,9 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::List(list)) => drive(inspect::list(list, &args.common)),
         Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
+        Some(Command::Delete(delete)) => drive(erasure::delete(delete, &args.common)),
+        Some(Command::Hold(hold)) => drive(erasure::hold(hold, &args.common)),
+        Some(Command::Export(export)) => drive(erasure::export(export, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Trust(trust)) => self::trust::trust(&trust, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),

@@ -1,6 +1,7 @@
 //! A store for those who look, answer, cancel: no agent is built, nothing of the configuration runs, and no key is needed.
 
 use turnbuckle::access::{Access as _, AccessTo, Action, RoleAccess};
+use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::message::Text;
 use turnbuckle::projection::Pending;
 use turnbuckle::{Conversations, Scope};
@@ -8,9 +9,11 @@ use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
 use crate::args::Common;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Loaded};
+use crate::erasure::Erasure;
 use crate::exit::Exit;
 use crate::problem::Problem;
+use crate::project::Project;
 use crate::store::{MADE_BY_RUN, StoreName};
 
 /// The chosen store, who is acting, and what they may do.
@@ -29,20 +32,24 @@ pub(crate) struct WithoutAgent {
 impl WithoutAgent {
     /// To look; nothing is written.
     pub(crate) fn read_only(common: &Common) -> Result<Self, Stopped> {
-        let (name, config, project) = choose(common)?;
-        Ok(Self::of(name.open_read_only()?, name, config, project))
+        let chosen = Chosen::of(config::load_without_agent(common), common)?;
+        let store = chosen.name.open_read_only()?;
+        Ok(chosen.with(store, |builder| builder))
     }
 
     /// To write into a database that is there.
     pub(crate) fn existing(common: &Common) -> Result<Self, Stopped> {
-        let (name, config, project) = choose(common)?;
-        Ok(Self::of(name.existing(MADE_BY_RUN)?, name, config, project))
+        let chosen = Chosen::of(config::load_without_agent(common), common)?;
+        let store = chosen.name.existing(MADE_BY_RUN)?;
+        Ok(chosen.with(store, |builder| builder))
     }
 
-    fn of(store: SqliteStore, name: StoreName, config: Config, project: Text) -> Self {
-        let (scope, access) = (config.scope.scope(), config.access.rules());
-        let conversations = Conversations::without_agent(store.clone()).access(access.clone()).build();
-        Self { store, name, conversations, scope, access, config, project }
+    /// To delete from a database that is there: also what hooks of the configuration keep beside it.
+    pub(crate) fn deleting(loaded: Loaded, common: &Common) -> Result<Self, Stopped> {
+        let chosen = Chosen::of(loaded, common)?;
+        let erasure = Erasure::of(&chosen.config, &chosen.project);
+        let store = chosen.name.existing(MADE_BY_RUN)?;
+        Ok(chosen.with(store, |builder| erasure.apply(builder)))
     }
 
     /// Who else could answer this, if the acting user may not.
@@ -56,21 +63,39 @@ impl WithoutAgent {
 }
 
 /// The store that is chosen, and as much of the configuration as counts without an agent.
-fn choose(common: &Common) -> Result<(StoreName, Config, Text), Stopped> {
-    let config::Loaded { config, mut problems, project, items, standing, .. } = config::load_without_agent(common);
-    problems.retain(Problem::is_error);
-    let is_left_out = items.iter().any(|item| item.section == "store" && !standing.is_accepted());
-    if is_left_out && common.store.is_none() {
-        let what = format!("{} names a store, and is not accepted", project.file().display());
-        let hint = "`turnbuckle trust` shows what it names, and asks; `--store URL` names the store to look at";
-        problems.push(Problem::error(what).hint(hint));
-    }
-    let name = StoreName::choose(common, &config, &project).map_err(|problem| problems.push(problem));
-    match name {
-        Ok(name) if problems.is_empty() => {
-            name.tell_standing();
-            Ok((name, config, project.name()))
+struct Chosen {
+    name: StoreName,
+    config: Config,
+    project: Project,
+}
+
+impl Chosen {
+    fn of(loaded: Loaded, common: &Common) -> Result<Self, Stopped> {
+        let Loaded { config, mut problems, project, items, standing, .. } = loaded;
+        problems.retain(Problem::is_error);
+        let is_left_out = items.iter().any(|item| item.section == "store" && !standing.is_accepted());
+        if is_left_out && common.store.is_none() {
+            let what = format!("{} names a store, and is not accepted", project.file().display());
+            let hint = "`turnbuckle trust` shows what it names, and asks; `--store URL` names the store to look at";
+            problems.push(Problem::error(what).hint(hint));
         }
-        _ => Err(Stopped { problems, exit: Exit::Usage }),
+        match StoreName::choose(common, &config, &project).map_err(|problem| problems.push(problem)) {
+            Ok(name) if problems.is_empty() => {
+                name.tell_standing();
+                Ok(Self { name, config, project })
+            }
+            _ => Err(Stopped { problems, exit: Exit::Usage }),
+        }
+    }
+
+    fn with(
+        self,
+        store: SqliteStore,
+        finish: impl FnOnce(ConversationsBuilder) -> ConversationsBuilder,
+    ) -> WithoutAgent {
+        let Self { name, config, project } = self;
+        let (scope, access) = (config.scope.scope(), config.access.rules());
+        let conversations = finish(Conversations::without_agent(store.clone()).access(access.clone())).build();
+        WithoutAgent { store, name, conversations, scope, access, config, project: project.name() }
     }
 }

@@ -12,7 +12,7 @@
 //! that cannot be written (no such folder, a full disk, a full queue) is the hook's failure: it is reported, and with
 //! `on_failure = "block"` it ends the turn, and no turn completes before its lines are written. When the file would grow
 //! beyond `max_bytes`, it becomes `FILE.1`, the old `FILE.1` becomes `FILE.2`, and the last is removed. On Unix only the
-//! owner may read the files.
+//! owner may read the files. When a conversation is deleted, its lines become `{"type":"erased"}`.
 //!
 //! # Points
 //!
@@ -38,10 +38,12 @@
 //! # Ok::<(), turnbuckle::hooks::OptionError>(())
 //! ```
 
+mod erase;
 mod line;
 mod rotating;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -50,7 +52,9 @@ use turnbuckle::BoxError;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::Hook;
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
+use turnbuckle::store::SideStore;
 
+pub use self::erase::AuditFiles;
 use self::rotating::Rotating;
 use crate::worker::{WorkQueue, Worker};
 
@@ -83,6 +87,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct AuditLog {
     worker: Worker<Entry>,
+    files: AuditFiles,
 }
 
 /// A line to be written.
@@ -109,9 +114,10 @@ impl AuditLog {
         if !(1..=1_000_000).contains(&queue) {
             return Err(OptionError::new("queue", format!("must be 1 to 1000000, and is {queue}")));
         }
+        let files = AuditFiles::new(file.clone());
         let work =
             move |queue: &WorkQueue<Entry>| write_all(queue, &mut Rotating::new(&file, max_bytes, keep), content);
-        Ok(Self { worker: Worker::new("audit_log", queue, DRAIN_TIMEOUT, work) })
+        Ok(Self { worker: Worker::new("audit_log", queue, DRAIN_TIMEOUT, work), files })
     }
 
     /// How many events were lost, because the queue was full or the file could not be written, and are not accounted for
@@ -137,6 +143,10 @@ fn write_all(queue: &WorkQueue<Entry>, file: &mut Rotating, content: bool) {
 }
 
 impl Hook for AuditLog {
+    fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(self.files.clone()))
+    }
+
     async fn on_event(&self, told: &FeedEvent) -> Result<(), BoxError> {
         if !line::is_decision(&told.item) {
             return Ok(());
@@ -154,11 +164,18 @@ impl ConfigHook for AuditLog {
     const SUMMARY: &'static str = "writes who decided what to a file, one JSON line each";
     type Options = AuditLogOptions;
 
+    fn side_store_of(options: &AuditLogOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(AuditFiles::new(file(options, context))))
+    }
+
     fn from_options(options: AuditLogOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
-        let file = match &options.file {
-            Some(file) => context.folder.join(file),
-            None => context.data.join("audit.jsonl"),
-        };
-        Self::new(file, options)
+        Self::new(file(&options, context), options)
+    }
+}
+
+fn file(options: &AuditLogOptions, context: &HookBuildContext<'_>) -> PathBuf {
+    match &options.file {
+        Some(file) => context.folder.join(file),
+        None => context.data.join("audit.jsonl"),
     }
 }

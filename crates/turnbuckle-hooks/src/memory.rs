@@ -1,9 +1,12 @@
 //! Memory: what is known about a user, over conversations. Three hooks that share one file.
 //!
 //! [`remember`] asks a model after a turn what to keep, [`recall`] finds what fits a new message, [`dream`] tidies up. They
-//! share a SQLite file with a full-text index; every user has memories of their own.
+//! share a SQLite file with a full-text index; every user has memories of their own. A memory knows the conversations that it
+//! was made from: when one of them is deleted, the memory goes, unless it was also made from others alone. The file is for its
+//! owner alone (mode 0600).
 
 pub mod dream;
+mod erase;
 mod memories;
 pub mod recall;
 pub mod remember;
@@ -16,7 +19,7 @@ use turnbuckle::scope::Scope;
 
 use crate::auxiliary_model::AuxiliaryModel;
 
-pub use memories::{Memories, Memory, MemoryError};
+pub use memories::{Memories, Memory, MemoryError, MergedMemories};
 
 /// The user whose memories are meant.
 fn owner(scope: &Scope) -> Text {

@@ -9,7 +9,8 @@ use serde_json::Value;
 use turnbuckle::Actor;
 use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{InboxItem, Job, Scratch, StandingApproval};
+use turnbuckle::scope::Author;
+use turnbuckle::store::{Act, Hold, InboxItem, Job, Scratch, StandingApproval};
 
 use crate::json::parsed;
 
@@ -23,6 +24,9 @@ pub(crate) enum Kind {
     Records,
     Job,
     Standing,
+    Author,
+    Hold,
+    Act,
 }
 
 /// Brings a body from one format to the next.
@@ -69,6 +73,15 @@ impl Stored for Vec<Record> {
 }
 impl Stored for StandingApproval {
     const KIND: Kind = Kind::Standing;
+}
+impl Stored for Author {
+    const KIND: Kind = Kind::Author;
+}
+impl Stored for Hold {
+    const KIND: Kind = Kind::Hold;
+}
+impl Stored for Act {
+    const KIND: Kind = Kind::Act;
 }
 impl Stored for Job {
     const KIND: Kind = Kind::Job;

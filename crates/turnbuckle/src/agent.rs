@@ -19,7 +19,7 @@ use crate::limits::Limits;
 use crate::message::{Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::output_schema::OutputSchema;
-use crate::store::{JobKind, JobSelector};
+use crate::store::{JobKind, JobSelector, SideStore};
 use crate::tool::{Approval, Definition, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
@@ -180,6 +180,12 @@ impl Agent {
     pub(crate) fn sub_agent(&self, name: &str) -> Option<&Self> {
         let mut inside = self.sub_agents();
         inside.find_map(|agent| if agent.name() == name { Some(agent) } else { agent.sub_agent(name) })
+    }
+
+    /// What its hooks, and those of its sub-agents, keep beside the store.
+    pub(crate) fn side_stores(&self) -> Vec<Arc<dyn SideStore>> {
+        let own = self.hooks().iter().filter_map(|entry| entry.hook()?.side_store());
+        own.chain(self.sub_agents().flat_map(Self::side_stores)).collect()
     }
 
     fn sub_agents(&self) -> impl Iterator<Item = &Self> {

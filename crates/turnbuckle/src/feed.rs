@@ -167,6 +167,19 @@ pub struct FeedEvent {
     pub item: FeedItem,
 }
 
+impl FeedEvent {
+    /// A log event as it is told to those who read it later: no writer has the epoch 0.
+    pub fn read_back(conversation: &ConversationId, event: Arc<Event>) -> Self {
+        Self {
+            conversation: conversation.clone(),
+            turn: Some(event.turn.clone()),
+            cursor: Cursor { epoch: 0, position: event.seq },
+            at: event.at,
+            item: FeedItem::Log(event),
+        }
+    }
+}
+
 /// A log event or a live event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedItem {

@@ -110,6 +110,11 @@ impl ConversationId {
         self.0.split_once('/').map(|(root, _)| root.into())
     }
 
+    /// Whether it is this conversation, or one of a sub-agent at any depth below it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.0.strip_prefix(other.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// An id given from outside: `[A-Za-z0-9_-]{1,64}`.
     pub fn parse(text: &str) -> Result<Self, BadConversationId> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';

@@ -73,6 +73,8 @@ pub enum SystemAuthor {
     Recovery,
     /// A limit of the turn was reached.
     Limit,
+    /// A conversation was kept for as long as it was to be.
+    Retention,
     /// The runtime, or the program that it is part of ([`Scope::system`]), acted by itself for none of the reasons above.
     Program,
 }

@@ -3,9 +3,11 @@
 //! A store keeps a conversation's log, the scratch of its open turn, its inbox and its outbox. Writing needs a claim, and
 //! the store itself refuses a write under an old epoch or at a wrong seq, so a writer that was thought dead cannot write.
 
+mod deletion;
 mod inbox;
 mod job;
 mod scratch;
+mod side;
 mod standing;
 
 use std::fmt;
@@ -15,9 +17,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILES, Tombstone};
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
 pub use scratch::{Answer, ApprovedReply, PendingReply, Regeneration, Scratch};
+pub use side::SideStore;
 pub(crate) use standing::StandingRequest;
 pub use standing::{ArgumentMatch, MustBe, StandingApproval};
 
@@ -27,7 +31,7 @@ use crate::event::Event;
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
-use crate::scope::Actor;
+use crate::scope::{Actor, Author};
 
 /// How long a claim holds without being renewed.
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -78,7 +82,8 @@ impl<T> std::fmt::Debug for StoreFuture<'_, T> {
 
 /// Where conversations live. Every method is one atomic step.
 pub trait Store: Send + Sync + 'static {
-    /// The conversation's owner. Makes the conversation, owned by `owner`, if there is none.
+    /// The conversation's owner. Makes the conversation, owned by `owner`, if there is none. An id that was deleted cannot be
+    /// used again: [`StoreError::Deleted`], for a sub-agent's conversation below it, too.
     fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor>;
 
     /// The conversation's owner; `None` if there is no such conversation.
@@ -166,6 +171,48 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes a standing approval. False if there is none of this id.
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool>;
+
+    /// Removes a conversation and those of its sub-agents: log, scratch, inbox, records and jobs, and the standing approvals
+    /// that were made from it. Leaves a [`Tombstone`] and an [`Act`]. From now on every method that is given the id and needs
+    /// the conversation fails with [`StoreError::Deleted`], so a writer that does not know of it cannot bring it back.
+    ///
+    /// Refused under an old epoch, with [`StoreError::Held`] if it is on hold, and with [`StoreError::InUse`] while a process
+    /// works on a job of it or of its sub-agents.
+    fn delete<'a>(&'a self, deletion: Deletion<'a>) -> StoreFuture<'a, ()>;
+
+    /// What stays of a conversation that was deleted; `None` if none of this id was.
+    fn tombstone<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Tombstone>>;
+
+    /// Deletions of which something is left to be erased, the oldest first.
+    fn unfinished_deletions<'a>(&'a self) -> StoreFuture<'a, Vec<Tombstone>>;
+
+    /// Removes a name from [`Tombstone::left`]. One that is not there is no error.
+    fn note_erased<'a>(&'a self, id: &'a ConversationId, name: &'a str) -> StoreFuture<'a, ()>;
+
+    /// Cleans the store's own files of what was deleted: logs, journals and unused space, too.
+    fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged>;
+
+    /// Puts a conversation on hold: it cannot be deleted until it is released. Leaves an [`Act`]. False if it was on hold
+    /// already; that hold stays as it is.
+    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool>;
+
+    /// Ends a hold, and leaves an [`Act`]. False if there was none.
+    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool>;
+
+    /// Conversations of main agents in which nothing was written since `before`, no turn is open, and that are not on hold: at
+    /// most `most`, in the order of their ids, and only those behind `after`.
+    fn unused_since<'a>(
+        &'a self,
+        before: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<ConversationId>>;
+
+    /// Records an act.
+    fn record_act<'a>(&'a self, act: Act) -> StoreFuture<'a, ()>;
+
+    /// The newest acts, at most `most`, the newest first.
+    fn acts<'a>(&'a self, most: usize) -> StoreFuture<'a, Vec<Act>>;
 
     /// Whether what is written outlives the process.
     fn is_durable(&self) -> bool;
@@ -291,8 +338,10 @@ pub struct ConversationSummary {
     pub seq: u64,
     /// What it is doing.
     pub status: ConversationStatus,
-    /// Until when a writer's claim holds; `None` if there is none, or if its process is known to be gone.
-    pub held: Option<Timestamp>,
+    /// Until when a writer's claim lasts; `None` if there is none, or if its process is known to be gone.
+    pub claimed_until: Option<Timestamp>,
+    /// Whether it must not be deleted.
+    pub hold: Option<Hold>,
 }
 
 /// Whether a writer goes on after a batch.
@@ -333,6 +382,20 @@ pub enum StoreError {
     NotFound {
         /// The conversation.
         id: ConversationId,
+    },
+    /// The conversation was deleted. Its id cannot be used again.
+    Deleted {
+        /// The conversation.
+        id: ConversationId,
+        /// When.
+        at: Timestamp,
+    },
+    /// The conversation is on hold: it cannot be deleted.
+    Held {
+        /// The conversation.
+        id: ConversationId,
+        /// Since when, and by whom.
+        hold: Hold,
     },
     /// The inbox holds as many items of this kind as it may.
     Full {
@@ -380,6 +443,8 @@ impl fmt::Display for StoreError {
                 write!(f, "the log of conversation {id} ends at {actual}, not at {expected}")
             }
             Self::NotFound { id } => write!(f, "there is no conversation {id}"),
+            Self::Deleted { id, at } => write!(f, "conversation {id} was deleted at {at}; its id cannot be used again"),
+            Self::Held { id, hold } => write!(f, "conversation {id} is on hold since {}, by {}", hold.at, hold.by),
             Self::Full { id } => write!(f, "the inbox of conversation {id} is full: {MAX_INBOX} items wait in it"),
             Self::AlreadyAnswered { id, call } => {
                 write!(f, "call {call} of conversation {id} has an answer already")

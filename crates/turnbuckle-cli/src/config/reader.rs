@@ -248,7 +248,7 @@ fn belongs_in(key: &str) -> Option<&'static str> {
     Some(match key {
         "approve" | "builtin" => "[tools]",
         "user" | "roles" => "[scope]",
-        "url" => "[store]",
+        "url" | "retain" => "[store]",
         "context_tokens" | "max_model_calls" | "max_cost" | "turn_timeout" | "approval_timeout" => "[limits]",
         _ => return None,
     })

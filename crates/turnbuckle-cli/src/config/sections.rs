@@ -136,11 +136,21 @@ limits! {
 #[derive(Debug, Default)]
 pub(crate) struct StorePart {
     pub(crate) url: Option<Found<String>>,
+    /// How long a conversation is kept in which nothing happens. Without it: for ever.
+    pub(crate) retain: Option<Found<Duration>>,
 }
+
+/// The shortest time for which conversations are kept: with less, one could go while a person thinks about the next message.
+const LEAST_RETAINED: Duration = Duration::from_secs(60);
 
 impl StorePart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let part = Self { url: section.string("url") };
+        let part = Self { url: section.string("url"), retain: section.duration("retain") };
+        if let Some(retain) = part.retain.as_ref().filter(|retain| retain.value < LEAST_RETAINED) {
+            let what = format!("{} is less than a minute", section.named("retain"));
+            let hint = "conversations are deleted when they are that old: write `retain = \"90d\"`, for example";
+            section.source().tell(Problem::error(what).at(&retain.place).hint(hint));
+        }
         let (audit, _) = (section.boolean("audit"), section.duration("audit_ttl"));
         if let Some(audit) = audit.filter(|audit| audit.value) {
             let problem = Problem::error("`audit = true` is not in this version: nothing would be kept");
@@ -153,7 +163,7 @@ impl StorePart {
 
 impl Over for StorePart {
     fn over(self, base: Self) -> Self {
-        Self { url: self.url.over(base.url) }
+        Self { url: self.url.over(base.url), retain: self.retain.over(base.retain) }
     }
 }
 

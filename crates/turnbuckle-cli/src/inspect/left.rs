@@ -53,7 +53,7 @@ impl Left {
 
 /// Whether its turn is open and no process holds it.
 pub(super) fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
-    one.status == ConversationStatus::Running && one.held.is_none_or(|until| until <= now)
+    one.status == ConversationStatus::Running && one.claimed_until.is_none_or(|until| until <= now)
 }
 
 /// Judges turns that are left by the agent that is configured here.

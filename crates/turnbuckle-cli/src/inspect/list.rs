@@ -8,7 +8,7 @@ use turnbuckle::access::{Access as _, AccessTo, Action};
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::EventKind;
 use turnbuckle::message::Text;
-use turnbuckle::store::{ConversationStatus, ConversationSummary, Store as _, StoreError};
+use turnbuckle::store::{ConversationStatus, ConversationSummary, Hold, Store as _, StoreError};
 use turnbuckle::{ConversationId, Timestamp};
 use turnbuckle_stores::{FailedJobs, SqliteStore};
 use unicode_width::UnicodeWidthStr as _;
@@ -18,6 +18,7 @@ use super::{failed, print_all, unprintable};
 use crate::Stopped;
 use crate::args::{Common, List};
 use crate::assemble::agent_name;
+use crate::erasure::acts;
 use crate::exit::Exit;
 use crate::output;
 use crate::problem::{Problem, with_causes};
@@ -27,6 +28,9 @@ use crate::without_agent::WithoutAgent;
 /// Those that the person may read. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     let desk = WithoutAgent::read_only(common)?;
+    if args.acts {
+        return acts(&desk, args.json).await;
+    }
     let store = &desk.store;
     let found = store.list_with_errors().await.map_err(failed)?;
     let mut unreadable: Vec<Problem> =
@@ -71,6 +75,8 @@ struct Seen<'a> {
     /// Why the open turn is not carried on, if it is not.
     left: Option<Left>,
     jobs: Option<&'a FailedJobs>,
+    /// Who keeps it from being deleted.
+    hold: Option<Hold>,
 }
 
 impl<'a> Seen<'a> {
@@ -90,7 +96,7 @@ impl<'a> Seen<'a> {
             None => None,
         };
         let message = last_message(&desk.store, &one.id).await?;
-        Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs })
+        Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs, hold: one.hold.clone() })
     }
 
     /// What an operator should know, behind the line of the conversation.
@@ -109,7 +115,9 @@ impl<'a> Seen<'a> {
         let tells_agent = matches!(self.left, Some(Left::OtherAgent(_)));
         let agent = self.agent.as_ref().filter(|agent| &***agent != own && !tells_agent);
         let agent = agent.map(|agent| format!("agent {agent}"));
-        let marks: Vec<String> = agent.into_iter().chain(left).chain(jobs.into_iter().flatten().flatten()).collect();
+        let hold = self.hold.as_ref().map(|_| "on hold".to_owned());
+        let jobs = jobs.into_iter().flatten().flatten();
+        let marks: Vec<String> = agent.into_iter().chain(left).chain(hold).chain(jobs).collect();
         if marks.is_empty() { String::new() } else { clean(&format!("  [{}]", marks.join(", "))) }
     }
 
@@ -126,6 +134,9 @@ impl<'a> Seen<'a> {
         }
         if let Some(Left::Changed { missing }) = &self.left {
             line["missing"] = json!(missing);
+        }
+        if let Some(hold) = &self.hold {
+            line["hold"] = json!(hold);
         }
         if let Some(jobs) = self.jobs {
             line["jobs"] = json!({ "parked": jobs.parked, "failing": jobs.failing });

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 
 use turnbuckle::ConversationId;
 use turnbuckle::access::Action;
-use turnbuckle::store::{Job, JobKind, StoreError};
+use turnbuckle::store::{Job, JobKind, Store as _, StoreError};
 
 pub(crate) use left::left_turns;
 pub(crate) use list::{age, list};
@@ -33,8 +33,16 @@ fn parse_id(given: &str, common: &Common) -> Result<ConversationId, Stopped> {
 
 /// Whether the acting user may read it: to others it does not exist.
 async fn check_readable(desk: &WithoutAgent, id: &ConversationId, common: &Common) -> Result<(), Stopped> {
-    let may = desk.conversations.may(id, Action::Read, &desk.scope).await;
-    may.map_err(|error| refused(error, common))
+    let refuse = |error| refused(error, common);
+    desk.conversations.may(id, Action::Read, &desk.scope).await.map_err(refuse)?;
+    let root = id.root();
+    let owner = desk.store.owner(root.as_ref().unwrap_or(id)).await.map_err(failed)?;
+    if owner.is_some_and(|owner| !desk.scope.actor().is_same_user(&owner)) {
+        // Looking writes nothing; only that someone read the conversation of another is kept.
+        let writing = WithoutAgent::existing(common)?;
+        writing.conversations.begin_reading(id, &desk.scope).await.map_err(refuse)?;
+    }
+    Ok(())
 }
 
 /// A job of the outbox: its label, and how it stands.
@@ -64,7 +72,7 @@ pub(crate) fn unprintable(error: serde_json::Error) -> Stopped {
 }
 
 /// Prints to stdout. `false` if stdout is closed: that is not an error, and no more need be printed.
-fn print(text: &str) -> Result<bool, Stopped> {
+pub(crate) fn print(text: &str) -> Result<bool, Stopped> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),

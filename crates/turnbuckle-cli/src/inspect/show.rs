@@ -1,13 +1,11 @@
 //! `turnbuckle show`: one conversation as a person reads it, or its events.
 
 use std::io;
-use std::sync::Arc;
 
-use turnbuckle::ConversationId;
 use turnbuckle::access::AccessTo;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::feed::{Cursor, FeedEvent, FeedItem};
+use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Job, Scratch, Store as _};
 
@@ -36,7 +34,7 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
         let Some(last) = page.last() else { break };
         from = last.seq + 1;
-        let told = page.iter().map(|event| told(&id, event));
+        let told = page.iter().map(|event| FeedEvent::read_back(&id, event.clone()));
         let text: String = match args.json {
             true => told.map(|told| as_json(&told)).collect::<Result<_, _>>()?,
             false => told.map(|told| reading.told(&told)).collect(),
@@ -51,17 +49,6 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
         print(&(open + &reading.jobs(&jobs)))?;
     }
     Ok(Exit::Completed)
-}
-
-/// As if it were told now. No writer has the epoch 0: it was read.
-fn told(id: &ConversationId, event: &Arc<Event>) -> FeedEvent {
-    FeedEvent {
-        conversation: id.clone(),
-        turn: Some(event.turn.clone()),
-        cursor: Cursor { epoch: 0, position: event.seq },
-        at: event.at,
-        item: FeedItem::Log(event.clone()),
-    }
 }
 
 fn as_json(told: &FeedEvent) -> Result<String, Stopped> {

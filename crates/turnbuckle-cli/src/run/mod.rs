@@ -21,6 +21,7 @@ use turnbuckle_stores::SqliteStore;
 use crate::Stopped;
 use crate::args::{Common, Run};
 use crate::assemble::{Prepared, prepare};
+use crate::erasure::Erasure;
 use crate::exit::Exit;
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
@@ -101,6 +102,8 @@ pub(crate) struct Ready {
     /// The model's name, as given.
     pub(crate) model: String,
     model_is_default: bool,
+    /// What deleting conversations needs to know.
+    pub(crate) erasure: Erasure,
 }
 
 impl Ready {
@@ -115,7 +118,9 @@ impl Ready {
         if let Gate::Needed(options) = gate {
             store.admit(options, &config.scope.user_name())?;
         }
-        Ok(Self { agent, store, scope, access, project: project.name(), problems, model, model_is_default })
+        let erasure = Erasure::of(&config, &project);
+        let project = project.name();
+        Ok(Self { agent, store, scope, access, project, problems, model, model_is_default, erasure })
     }
 
     /// Conversations in the chosen store; made if it is not there.
@@ -129,7 +134,7 @@ impl Ready {
     }
 
     fn ruled(&self, builder: ConversationsBuilder) -> ConversationsBuilder {
-        builder.access(self.access.clone()).project(self.project.clone())
+        self.erasure.apply(builder.access(self.access.clone()).project(self.project.clone()))
     }
 
     /// Whether the stand-in answers.
@@ -196,6 +201,10 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
         SendError::Full { .. } => Stopped::failed(problem.hint("try again in a moment")),
         SendError::Left { id, left } => Stopped::failed(problem.hint(after_left(&left, &id, &options))),
         SendError::Forbidden { .. } => Stopped::failed(problem.hint(WHO_ACTS)),
+        SendError::Deleted { .. } => Stopped::failed(problem.hint("choose another id, or leave it out for a new one")),
+        SendError::Held { id, .. } => {
+            Stopped::failed(problem.hint(format!("`turnbuckle hold {id} --release{options}` ends the hold")))
+        }
         _ => Stopped::failed(problem),
     }
 }

@@ -11,6 +11,7 @@ mod configuration;
 mod damaged;
 mod demo;
 mod docs;
+mod erasing;
 mod events;
 mod exit_codes;
 mod gates;

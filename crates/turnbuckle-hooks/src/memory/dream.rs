@@ -49,8 +49,9 @@ use turnbuckle::BoxError;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook, Settings};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
 use turnbuckle::model::Model;
+use turnbuckle::store::SideStore;
 
-use super::{Memories, Memory, auxiliary_model, file, owner, sentence};
+use super::{Memories, Memory, MergedMemories, auxiliary_model, file, owner, sentence};
 use crate::answer;
 use crate::auxiliary_model::AuxiliaryModel;
 use crate::time;
@@ -125,6 +126,10 @@ impl Hook for Dream {
         settings
     }
 
+    fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(self.memories.clone()))
+    }
+
     async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let user = owner(snapshot.scope());
         let pause = self.memories.pause_before(&user, snapshot.turn(), snapshot.at()).await?;
@@ -137,8 +142,8 @@ impl Hook for Dream {
         }
         let reply = self.model.ask_in_background(snapshot, SYSTEM, shown(&notes)).await?;
         let tidied: Tidied = answer::json(&reply.content.text(), '{', '}')?;
-        let (gone, texts) = checked(&notes, tidied)?;
-        Ok(self.memories.replace(&user, gone, texts, snapshot.at()).await?)
+        let (dropped, merged) = checked(&notes, tidied)?;
+        Ok(self.memories.replace(&user, dropped, merged, snapshot.at()).await?)
     }
 }
 
@@ -151,29 +156,32 @@ fn shown(notes: &[Memory]) -> turnbuckle::Part {
     Fence::new("notes").wrap(&lines)
 }
 
-/// What goes and what comes in its place: only notes that were shown, each once.
-fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<String>), BoxError> {
+/// What goes and what becomes one: only notes that were shown, each once.
+fn checked(notes: &[Memory], tidied: Tidied) -> Result<(BTreeSet<i64>, Vec<MergedMemories>), BoxError> {
     let known: BTreeSet<i64> = notes.iter().map(|note| note.id).collect();
-    let mut gone: BTreeSet<i64> = tidied.drop.into_iter().filter(|id| known.contains(id)).collect();
-    if gone.len() * 2 > notes.len() {
-        return Err(
-            format!("the model would drop {} of {} memories: it is not believed", gone.len(), notes.len()).into()
-        );
+    let dropped: BTreeSet<i64> = tidied.drop.into_iter().filter(|id| known.contains(id)).collect();
+    if dropped.len() * 2 > notes.len() {
+        let count = dropped.len();
+        return Err(format!("the model would drop {count} of {} memories: it is not believed", notes.len()).into());
     }
-    let mut texts = Vec::new();
+    let (mut gone, mut merged) = (dropped.clone(), Vec::new());
     for Merged { notes, text } in tidied.merge {
-        let merged: BTreeSet<i64> = notes.into_iter().filter(|id| known.contains(id) && !gone.contains(id)).collect();
-        let (2.., Some(text)) = (merged.len(), sentence(&text)) else { continue };
-        gone.extend(merged);
-        texts.push(text);
+        let ids: BTreeSet<i64> = notes.into_iter().filter(|id| known.contains(id) && !gone.contains(id)).collect();
+        let (2.., Some(text)) = (ids.len(), sentence(&text)) else { continue };
+        gone.extend(&ids);
+        merged.push(MergedMemories { ids, text });
     }
-    Ok((gone, texts))
+    Ok((dropped, merged))
 }
 
 impl ConfigHook for Dream {
     const NAME: &'static str = "dream";
     const SUMMARY: &'static str = "tidies memories up after a pause: drops contradicted ones, makes one of several";
     type Options = DreamOptions;
+
+    fn side_store_of(options: &DreamOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(Memories::in_file(file(options.file.as_deref(), context))))
+    }
 
     fn from_options(options: DreamOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let memories = Memories::in_file(file(options.file.as_deref(), context));

@@ -1,12 +1,13 @@
 //! The file: memories by user, with a full-text index.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
-use turnbuckle::{Timestamp, TurnId};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use turnbuckle::{ConversationId, Timestamp, TurnId};
 
 /// Something worth knowing about a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,15 @@ pub struct Memory {
     pub text: String,
     /// When it was stored.
     pub at: Timestamp,
+}
+
+/// Memories that become one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedMemories {
+    /// The memories that go.
+    pub ids: BTreeSet<i64>,
+    /// What comes in their place.
+    pub text: String,
 }
 
 /// Why memories could not be read or written.
@@ -32,8 +42,8 @@ pub enum MemoryError {
         #[source]
         source: rusqlite::Error,
     },
-    /// The folder of the file could not be created.
-    #[error("there is no folder for the memories in {}", .file.display())]
+    /// The folder or the file could not be created, or not be closed to others.
+    #[error("the file for the memories in {} cannot be made", .file.display())]
     Folder {
         /// The database file.
         file: PathBuf,
@@ -54,7 +64,10 @@ pub enum MemoryError {
     Gone,
 }
 
-const FORMAT: i64 = 1;
+/// How long a connection waits for the lock of another process.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+const FORMAT: i64 = 2;
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS memory (
@@ -69,12 +82,27 @@ const SCHEMA: &str = "
         INSERT INTO found (found, rowid, text) VALUES ('delete', old.id, old.text);
     END;
     CREATE TABLE IF NOT EXISTS seen (user TEXT PRIMARY KEY, turn TEXT NOT NULL, at INTEGER NOT NULL, before INTEGER);
-    PRAGMA user_version = 1;";
+
+    -- Format 2. Which conversations a memory comes from. A memory that was made more than once, in different conversations,
+    -- has several numbers in `made`; one that was made of others has all their conversations under one number. It stays as
+    -- long as all conversations of one number are there.
+    CREATE TABLE made_from (
+        memory INTEGER NOT NULL, made INTEGER NOT NULL, conversation TEXT NOT NULL,
+        PRIMARY KEY (memory, made, conversation)) WITHOUT ROWID;
+    CREATE INDEX made_from_conversation ON made_from (conversation);
+    CREATE TRIGGER memory_forgets_source AFTER DELETE ON memory BEGIN
+        DELETE FROM made_from WHERE memory = old.id;
+    END;
+    -- Words of a memory that goes are removed from the index at once, not when its segments are merged; and what went before
+    -- this was set is removed now.
+    INSERT INTO found (found, rank) VALUES ('secure-delete', 1);
+    INSERT INTO found (found) VALUES ('rebuild');
+    PRAGMA user_version = 2;";
 
 /// A file of memories. Cheap to clone; opened when it is first needed.
 #[derive(Clone, Debug)]
 pub struct Memories {
-    file: Arc<Path>,
+    pub(super) file: Arc<Path>,
     open: Arc<Mutex<Option<Connection>>>,
 }
 
@@ -84,17 +112,20 @@ impl Memories {
         Self { file: file.into().into(), open: Arc::default() }
     }
 
-    /// Stores memories of a user, without duplicates, and drops all but the newest `keep`.
-    pub async fn keep(&self, user: &str, texts: Vec<String>, at: Timestamp, keep: usize) -> Result<(), MemoryError> {
-        let user = user.to_owned();
+    /// Stores memories of a user that were made from a conversation, without duplicates, and drops all but the newest `keep`.
+    pub async fn keep(
+        &self,
+        user: &str,
+        from: &ConversationId,
+        texts: Vec<String>,
+        at: Timestamp,
+        keep: usize,
+    ) -> Result<(), MemoryError> {
+        let (user, from) = (user.to_owned(), BTreeSet::from([from.to_string()]));
         self.work(move |db| {
             let write = db.transaction()?;
             for text in &texts {
-                let stamp = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
-                write.execute(
-                    "INSERT OR IGNORE INTO memory (user, text, at) VALUES (?1, ?2, ?3)",
-                    params![user, text, stamp],
-                )?;
+                add(&write, &user, text, at, &from)?;
             }
             let most = i64::try_from(keep).unwrap_or(i64::MAX);
             write.execute(
@@ -133,26 +164,25 @@ impl Memories {
         .await
     }
 
-    /// Replaces memories by others in one transaction.
+    /// Drops memories, and makes one of each group of others, in one transaction. What is made of several comes from all
+    /// their conversations.
     pub async fn replace(
         &self,
         user: &str,
-        gone: BTreeSet<i64>,
-        texts: Vec<String>,
+        dropped: BTreeSet<i64>,
+        merged: Vec<MergedMemories>,
         at: Timestamp,
     ) -> Result<(), MemoryError> {
         let user = user.to_owned();
         self.work(move |db| {
             let write = db.transaction()?;
-            for id in &gone {
-                write.execute("DELETE FROM memory WHERE id = ?1 AND user = ?2", params![id, user])?;
-            }
-            for text in &texts {
-                let stamp = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
-                write.execute(
-                    "INSERT OR IGNORE INTO memory (user, text, at) VALUES (?1, ?2, ?3)",
-                    params![user, text, stamp],
-                )?;
+            let forget =
+                |id: &i64| write.execute("DELETE FROM memory WHERE id = ?1 AND user = ?2", params![id, user]).map(drop);
+            dropped.iter().try_for_each(forget)?;
+            for MergedMemories { ids, text } in &merged {
+                let from = sources(&write, ids)?;
+                ids.iter().try_for_each(forget)?;
+                add(&write, &user, text, at, &from)?;
             }
             write.commit()
         })
@@ -194,7 +224,7 @@ impl Memories {
     }
 
     /// Runs on a blocking thread, because SQLite blocks.
-    async fn work<T: Send + 'static>(
+    pub(super) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, MemoryError> {
@@ -211,23 +241,97 @@ impl Memories {
     }
 }
 
-fn connect(file: &Path) -> Result<Connection, MemoryError> {
-    if let Some(folder) = file.parent() {
-        let refused = |source| MemoryError::Folder { file: file.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(refused)?;
+/// Adds a memory, if the user has none of this text, and notes where it comes from.
+fn add(db: &Connection, user: &str, text: &str, at: Timestamp, from: &BTreeSet<String>) -> rusqlite::Result<()> {
+    let stamp = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
+    db.execute("INSERT OR IGNORE INTO memory (user, text, at) VALUES (?1, ?2, ?3)", params![user, text, stamp])?;
+    let id: i64 =
+        db.query_row("SELECT id FROM memory WHERE user = ?1 AND text = ?2", params![user, text], |row| row.get(0))?;
+    let mut known = db.prepare_cached("SELECT made, conversation FROM made_from WHERE memory = ? ORDER BY made")?;
+    let mut all: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
+    for row in known.query_map([id], |row| Ok((row.get(0)?, row.get(1)?)))? {
+        let (made, conversation) = row?;
+        all.entry(made).or_default().insert(conversation);
     }
+    if all.values().any(|known| known == from) {
+        return Ok(());
+    }
+    let made = all.last_key_value().map_or(1, |(made, _)| made + 1);
+    for conversation in from {
+        db.execute("INSERT INTO made_from (memory, made, conversation) VALUES (?, ?, ?)", (id, made, conversation))?;
+    }
+    Ok(())
+}
+
+/// All conversations that these memories come from.
+fn sources(db: &Connection, ids: &BTreeSet<i64>) -> rusqlite::Result<BTreeSet<String>> {
+    let mut query = db.prepare_cached("SELECT conversation FROM made_from WHERE memory = ?")?;
+    let mut found = BTreeSet::new();
+    for id in ids {
+        for conversation in query.query_map([id], |row| row.get(0))? {
+            found.insert(conversation?);
+        }
+    }
+    Ok(found)
+}
+
+fn connect(file: &Path) -> Result<Connection, MemoryError> {
+    make_file(file).map_err(|source| MemoryError::Folder { file: file.to_owned(), source })?;
     let refused = |source| MemoryError::Database { file: file.to_owned(), source };
-    let db = Connection::open(file).map_err(refused)?;
-    db.busy_timeout(Duration::from_secs(5)).map_err(refused)?;
-    let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(refused)?;
+    let mut db = Connection::open(file).map_err(refused)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(refused)?;
+    db.pragma_update(None, "secure_delete", true).map_err(refused)?;
+    let version = |db: &Connection| db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    let found = version(&db).map_err(refused)?;
     if found > FORMAT {
         return Err(MemoryError::Newer { file: file.to_owned(), found });
     }
     if found < FORMAT {
         db.pragma_update(None, "journal_mode", "wal").map_err(refused)?;
-        db.execute_batch(SCHEMA).map_err(refused)?;
+        let migration = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
+        // Another process may have been first.
+        if version(&migration).map_err(refused)? < FORMAT {
+            migration.execute_batch(SCHEMA).map_err(refused)?;
+        }
+        migration.commit().map_err(refused)?;
     }
     Ok(db)
+}
+
+/// Makes the folder and the file if they are missing. What is known about people is for the owner of the file alone; SQLite
+/// gives the files that it keeps beside it the same mode. An older version made files that others could read.
+fn make_file(file: &Path) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        options.mode(0o600);
+        for file in with_siblings(file) {
+            match std::fs::metadata(&file) {
+                Ok(about) if about.permissions().mode() & 0o077 != 0 => {
+                    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    options.open(file).map(drop)
+}
+
+/// The database and the files that SQLite keeps beside it.
+pub(super) fn with_siblings(file: &Path) -> Vec<PathBuf> {
+    let sibling = |end: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    ["", "-wal", "-shm"].into_iter().map(sibling).collect()
 }
 
 fn memory(row: &rusqlite::Row<'_>) -> rusqlite::Result<Memory> {

@@ -30,7 +30,8 @@
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let memories = Memories::in_file(folder.path().join("memories.db"));
-//! memories.keep("ann", vec!["Ann is allergic to nuts.".into()], Timestamp::from_millis(0), 100).await?;
+//! let fact = vec!["Ann is allergic to nuts.".into()];
+//! memories.keep("ann", &"c_1".into(), fact, Timestamp::from_millis(0), 100).await?;
 //!
 //! let model = Recorder::of(Script::says(["An apple tart."]));
 //! let agent = Agent::builder("cook", model.clone()).hook(Recall::new(memories, Default::default())?).build()?;
@@ -40,6 +41,7 @@
 //! ```
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use turnbuckle::BoxError;
@@ -47,6 +49,7 @@ use turnbuckle::context::tokens;
 use turnbuckle::hook::{BeforeAgent, BeforeAgentContext, Fence, Hook, Settings};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::message::Part;
+use turnbuckle::store::SideStore;
 
 use super::{Memories, Memory, file, owner};
 
@@ -114,6 +117,10 @@ impl Hook for Recall {
         settings
     }
 
+    fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(self.memories.clone()))
+    }
+
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let found = self.memories.find(&owner(turn.scope()), &turn.user_message().text(), self.most).await?;
         if let Some(part) = self.fenced(&found) {
@@ -127,6 +134,10 @@ impl ConfigHook for Recall {
     const NAME: &'static str = "recall";
     const SUMMARY: &'static str = "injects what is remembered of the user and fits the message";
     type Options = RecallOptions;
+
+    fn side_store_of(options: &RecallOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(Memories::in_file(file(options.file.as_deref(), context))))
+    }
 
     fn from_options(options: RecallOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         Self::new(Memories::in_file(file(options.file.as_deref(), context)), options)

@@ -49,6 +49,7 @@ use serde::Deserialize;
 use turnbuckle::hook::{BackgroundContext, Fence, Hook};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::model::Model;
+use turnbuckle::store::SideStore;
 use turnbuckle::{BoxError, Message};
 
 use super::{Memories, auxiliary_model, file, owner, sentence};
@@ -111,6 +112,10 @@ impl Remember {
 }
 
 impl Hook for Remember {
+    fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(self.memories.clone()))
+    }
+
     async fn background(&self, snapshot: &BackgroundContext) -> Result<(), BoxError> {
         let Some(shown) = shown(snapshot) else { return Ok(()) };
         let question = Fence::new("conversation").wrap(&shown);
@@ -118,7 +123,8 @@ impl Hook for Remember {
         let facts: Vec<String> = answer::json(&reply.content.text(), '[', ']')?;
         let facts: Vec<String> = facts.iter().filter_map(|fact| sentence(fact)).take(self.most).collect();
         if !facts.is_empty() {
-            self.memories.keep(&owner(snapshot.scope()), facts, snapshot.at(), self.keep).await?;
+            let (user, from) = (owner(snapshot.scope()), snapshot.conversation());
+            self.memories.keep(&user, from, facts, snapshot.at(), self.keep).await?;
         }
         Ok(())
     }
@@ -139,6 +145,10 @@ impl ConfigHook for Remember {
     const NAME: &'static str = "remember";
     const SUMMARY: &'static str = "asks a model after a turn what of it to keep about the user";
     type Options = RememberOptions;
+
+    fn side_store_of(options: &RememberOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
+        Some(Arc::new(Memories::in_file(file(options.file.as_deref(), context))))
+    }
 
     fn from_options(options: RememberOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let memories = Memories::in_file(file(options.file.as_deref(), context));

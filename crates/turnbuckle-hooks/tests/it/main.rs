@@ -11,6 +11,8 @@ mod concurrency;
 #[cfg(feature = "critic")]
 mod critic;
 #[cfg(feature = "memory")]
+mod erasing;
+#[cfg(feature = "memory")]
 mod memory;
 mod monitor;
 #[cfg(feature = "notify")]

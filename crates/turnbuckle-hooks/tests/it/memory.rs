@@ -22,7 +22,7 @@ fn memories() -> (tempfile::TempDir, Memories) {
 
 async fn keep(memories: &Memories, user: &str, texts: &[&str]) {
     let texts = texts.iter().map(|text| text.to_string()).collect();
-    memories.keep(user, texts, Timestamp::from_millis(0), 1000).await.unwrap();
+    memories.keep(user, &"c_1".into(), texts, Timestamp::from_millis(0), 1000).await.unwrap();
 }
 
 async fn all(memories: &Memories, user: &str) -> Vec<String> {

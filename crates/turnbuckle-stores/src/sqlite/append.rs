@@ -5,6 +5,7 @@ use turnbuckle::event::FORMAT;
 use turnbuckle::store::{Lease, StoreError};
 use turnbuckle::{Actor, ConversationId, Timestamp};
 
+use super::deletion::missing;
 use super::error::Fault;
 use super::read::owner;
 use super::rows::{OwnedBatch, ScratchRow, status_columns};
@@ -110,7 +111,7 @@ impl OwnedBatch {
             .query_row([id.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?, row.get::<_, i64>(2)?)))
             .optional()?;
         let refusal = match row {
-            None => StoreError::NotFound { id },
+            None => missing(db, &id)?,
             Some((epoch, claimed, _)) if !claimed || epoch != sql_integer(self.epoch) => {
                 StoreError::Fenced { id, epoch: self.epoch }
             }
@@ -146,6 +147,10 @@ impl OwnedBatch {
 pub(super) fn open(db: &Connection, id: &ConversationId, actor: &str, now: Timestamp) -> Result<Actor, Fault> {
     if let Some(owner) = owner(db, id)? {
         return Ok(owner);
+    }
+    match missing(db, id)? {
+        StoreError::NotFound { .. } => {}
+        deleted => return Err(deleted.into()),
     }
     db.prepare_cached("INSERT INTO conversation (id, format, owner, opened, written) VALUES (?1, ?2, ?3, ?4, ?4)")?
         .execute((id.as_str(), FORMAT, actor, sql_integer(now.as_millis())))?;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension};
 use turnbuckle::store::{Claim, InboxFilter, LEASE, StoreError, Totals};
 use turnbuckle::{ConversationId, Timestamp};
 
+use super::deletion::missing;
 use super::error::Fault;
 use super::inbox::inbox;
 use super::lease::LeaseRow;
@@ -64,7 +65,7 @@ fn epoch_of_expired_claim(
             Ok((row.get(0)?, LeaseRow { from: None, until: row.get(1)?, process: row.get(2)? }))
         })
         .optional()?;
-    let Some((epoch, lease)) = claim else { return Err(StoreError::NotFound { id: id.clone() }.into()) };
+    let Some((epoch, lease)) = claim else { return Err(missing(db, id)?.into()) };
     Ok(lease.claim_has_expired(me, now).then_some(epoch))
 }
 

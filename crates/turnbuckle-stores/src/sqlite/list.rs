@@ -1,14 +1,16 @@
 //! The list of conversations.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, Row};
-use turnbuckle::store::{ConversationStatus, ConversationSummary};
+use turnbuckle::store::{ConversationStatus, ConversationSummary, Hold};
 use turnbuckle::{ConversationId, Timestamp};
 
-use super::SqliteError;
 use super::error::Fault;
 use super::lease::LeaseRow;
 use super::process::Process;
 use super::read::body;
+use super::{SqliteError, deletion};
 
 /// What [`SqliteStore::list_with_errors`](super::SqliteStore::list_with_errors) found.
 #[derive(Clone, Debug)]
@@ -40,13 +42,14 @@ pub(super) fn list(
     me: Option<&Process>,
 ) -> Result<(Vec<ConversationSummary>, Vec<Unreadable>), Fault> {
     let mut query = db.prepare_cached(
-        "SELECT format, owner, id, opened, written, seq, standing, due, lease_until, process
+        "SELECT format, owner, id, opened, written, seq, standing, due, lease_until, process, made
            FROM conversation ORDER BY made DESC",
     )?;
+    let mut holds = deletion::holds(db)?;
     let mut rows = query.query([])?;
     let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next()? {
-        match summary(row, me) {
+        match summary(row, me, &mut holds) {
             Ok(summary) => listed.push(summary),
             // The row's error is reported; whether its id can be read is told by the `Option`.
             Err(fault) => unreadable.push((id(row).ok(), fault)),
@@ -59,11 +62,12 @@ fn id(row: &Row<'_>) -> Result<ConversationId, Fault> {
     Ok(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into())
 }
 
-fn summary(row: &Row<'_>, me: Option<&Process>) -> Result<ConversationSummary, Fault> {
+fn summary(row: &Row<'_>, me: Option<&Process>, holds: &mut HashMap<i64, Hold>) -> Result<ConversationSummary, Fault> {
     let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
     let lease = LeaseRow { from: None, until: row.get(8)?, process: row.get(9)? };
     Ok(ConversationSummary {
-        held: lease.until_unless_dead(me),
+        claimed_until: lease.until_unless_dead(me),
+        hold: holds.remove(&row.get(10)?),
         id: id(row)?,
         owner: body(row)?,
         opened: time(3)?,

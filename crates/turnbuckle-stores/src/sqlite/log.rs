@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::store::StoreError;
 use turnbuckle::{CallId, ConversationId};
 
+use super::deletion::missing;
 use super::error::Fault;
 use super::read::{body, key};
 use super::sql_integer;
@@ -29,7 +29,7 @@ impl<'a> Log<'a> {
             .prepare_cached("SELECT made, seq FROM conversation WHERE id = ?")?
             .query_row([id.as_str()], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))
             .optional()?;
-        let (key, end) = row.ok_or_else(|| StoreError::NotFound { id: id.clone() })?;
+        let Some((key, end)) = row else { return Err(missing(db, id)?.into()) };
         Ok(Self { id, key, end: end.unsigned_abs() })
     }
 

@@ -17,6 +17,7 @@
 
 mod append;
 mod claim;
+mod deletion;
 mod due;
 mod error;
 mod file;
@@ -27,6 +28,7 @@ mod lease;
 mod list;
 mod log;
 mod process;
+mod purge;
 mod read;
 mod read_connection;
 mod readers;
@@ -44,13 +46,15 @@ use std::sync::atomic::Ordering;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
+use turnbuckle::scope::Author;
 use turnbuckle::store::{
-    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Scratch,
-    StandingApproval, Store, StoreError, StoreFuture,
+    Act, ActKind, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition,
+    JobLease, JobSelector, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use crate::json::json;
+use deletion::{ActRow, DeletionRow, HoldRow};
 use error::Fault;
 pub use error::{Cause, SqliteError};
 pub use identity::DatabaseId;
@@ -350,6 +354,82 @@ impl Store for SqliteStore {
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         let id = id.to_owned();
         StoreFuture::later(self.write("revoking a standing approval", move |db| standing::revoke(db, &id)))
+    }
+
+    fn delete<'a>(&'a self, deletion: Deletion<'a>) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
+            let (row, me) = (DeletionRow::of(deletion)?, self.inner.process.clone());
+            self.write("deleting a conversation", move |db| row.write(db, me.as_deref())).await
+        })
+    }
+
+    fn tombstone<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Tombstone>> {
+        self.read("looking for a tombstone", id, deletion::tombstone)
+    }
+
+    fn unfinished_deletions<'a>(&'a self) -> StoreFuture<'a, Vec<Tombstone>> {
+        StoreFuture::later(self.inner.readers.read("looking for unfinished deletions", deletion::unfinished))
+    }
+
+    fn note_erased<'a>(&'a self, id: &'a ConversationId, name: &'a str) -> StoreFuture<'a, ()> {
+        let (id, name) = (id.clone(), name.to_owned());
+        StoreFuture::later(self.write("noting what was erased", move |db| deletion::note_erased(db, &id, &name)))
+    }
+
+    /// Copies all rows into new pages, and waits for readers and writers of the file, in a thread of its own.
+    fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
+        StoreFuture::later(async move {
+            if self.inner.writer.is_none() {
+                let doing = "cleaning it of what was deleted";
+                return Err(SqliteError::OpenedToRead { path: self.path().to_owned(), doing }.into());
+            }
+            let (shared, (reply, answer)) = (self.inner.shared.clone(), tokio::sync::oneshot::channel());
+            let path = shared.path.clone();
+            // The caller may have been dropped meanwhile.
+            let work = move || drop(reply.send(purge::purge(&shared.path, limits)));
+            std::thread::Builder::new()
+                .name("turnbuckle-purge".to_owned())
+                .spawn(work)
+                .map_err(|error| no_thread(&path, error))?;
+            Ok(answer.await.map_err(|_| SqliteError::Closed { path })??)
+        })
+    }
+
+    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        StoreFuture::later(async move {
+            let row = HoldRow::of(id, hold)?;
+            self.write("holding a conversation", move |db| row.add(db)).await
+        })
+    }
+
+    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        StoreFuture::later(async move {
+            let act = ActRow::of(&Act::new(ActKind::Released, id.as_str(), by.clone(), now))?;
+            let id = id.clone();
+            self.write("releasing a conversation", move |db| deletion::release(db, &id, &act)).await
+        })
+    }
+
+    fn unused_since<'a>(
+        &'a self,
+        before: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
+        let after = after.map_or_else(String::new, ToString::to_string);
+        let work = move |db: &_| deletion::unused_since(db, before, &after, most);
+        StoreFuture::later(self.inner.readers.read("looking for unused conversations", work))
+    }
+
+    fn record_act<'a>(&'a self, act: Act) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
+            let row = ActRow::of(&act)?;
+            self.write("recording an act", move |db| row.add(db)).await
+        })
+    }
+
+    fn acts<'a>(&'a self, most: usize) -> StoreFuture<'a, Vec<Act>> {
+        StoreFuture::later(self.inner.readers.read("reading acts", move |db| deletion::acts(db, most)))
     }
 
     fn is_durable(&self) -> bool {

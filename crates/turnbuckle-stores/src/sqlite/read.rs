@@ -2,18 +2,23 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use turnbuckle::hook::Record;
-use turnbuckle::store::{Scratch, StoreError};
+use turnbuckle::store::Scratch;
 use turnbuckle::{Actor, ConversationId, TurnId};
 
+use super::deletion::missing;
 use super::error::Fault;
 use crate::format::{self, Stored};
 
 /// The key of a conversation: the number by which all other tables refer to it.
 pub(super) fn key(db: &Connection, id: &ConversationId) -> Result<i64, Fault> {
-    db.prepare_cached("SELECT made FROM conversation WHERE id = ?")?
+    let key = db
+        .prepare_cached("SELECT made FROM conversation WHERE id = ?")?
         .query_row([id.as_str()], |row| row.get(0))
-        .optional()?
-        .ok_or_else(|| StoreError::NotFound { id: id.clone() }.into())
+        .optional()?;
+    match key {
+        Some(key) => Ok(key),
+        None => Err(missing(db, id)?.into()),
+    }
 }
 
 /// The body of a row whose first two columns are the format and the body.

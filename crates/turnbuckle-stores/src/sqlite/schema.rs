@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v3.sql"),
     include_str!("v4.sql"),
     include_str!("v5.sql"),
+    include_str!("v6.sql"),
 ];
 /// The version that [`prepare`] brings every file to.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -107,7 +108,7 @@ pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteErr
     check_version(path, found)
 }
 
-fn set_up(db: &Connection) -> rusqlite::Result<()> {
+pub(super) fn set_up(db: &Connection) -> rusqlite::Result<()> {
     db.set_prepared_statement_cache_capacity(64);
     // `secure_delete`: a message that a hook erased or redacted must not be found in the free pages of the file.
     // `cell_size_check`: damage is noticed when a page is read. `journal_size_limit`: the write-ahead log shrinks again after

@@ -5,6 +5,7 @@ mod answering;
 mod bad_files;
 mod child;
 mod conforming;
+mod deleting;
 mod dropping;
 mod events;
 mod identity;

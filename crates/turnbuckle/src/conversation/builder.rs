@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::conversations::Conversations;
 use super::runtime::{Runtime, ScopeSource};
@@ -12,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::id::{Ids, SystemIds};
 use crate::message::Text;
 use crate::scope::{Actor, PermissionMode, Scope};
-use crate::store::Store;
+use crate::store::{SideStore, Store};
 use crate::turn::{ChangedAgentPolicy, LeftTurn, OnChangedAgent, Services};
 
 /// Settings of a [`Conversations`].
@@ -29,6 +30,8 @@ pub struct ConversationsBuilder {
     project: Text,
     access: Arc<dyn Access>,
     on_changed_agent: Arc<ChangedAgentPolicy>,
+    side_stores: Vec<Arc<dyn SideStore>>,
+    retain: Option<Duration>,
 }
 
 impl ConversationsBuilder {
@@ -45,6 +48,8 @@ impl ConversationsBuilder {
             project: "".into(),
             access: Arc::new(OwnerOnly),
             on_changed_agent: Arc::new(|_| OnChangedAgent::Leave),
+            side_stores: Vec::new(),
+            retain: None,
         }
     }
 
@@ -106,6 +111,20 @@ impl ConversationsBuilder {
         self
     }
 
+    /// Adds something that keeps text of conversations beside the store, so that deleting one reaches it. What hooks of the
+    /// agent keep is known without this.
+    pub fn side_store(mut self, side: Arc<dyn SideStore>) -> Self {
+        self.side_stores.push(side);
+        self
+    }
+
+    /// How long a conversation is kept in which nothing happens. Then [`Conversations::run_maintenance`] deletes it. Default:
+    /// for ever.
+    pub fn retain(mut self, age: Duration) -> Self {
+        self.retain = Some(age);
+        self
+    }
+
     /// The conversations.
     pub fn build(self) -> Conversations {
         let writer = self.ids.mint("w_").into();
@@ -128,6 +147,9 @@ impl ConversationsBuilder {
             skip_evictions: AtomicUsize::new(0),
             conversations: Mutex::default(),
             due_from: Mutex::default(),
+            side_stores: self.side_stores,
+            retain: self.retain,
+            reads: Mutex::default(),
             tasks: tokio::sync::watch::Sender::new(0),
         };
         Conversations { runtime: Arc::new(runtime), agent: self.agent, parent: None }

@@ -29,7 +29,9 @@ use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
-use crate::store::{Answer, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
+use crate::store::{
+    Act, ActKind, Answer, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError,
+};
 use crate::stores::MemoryStore;
 use crate::turn::{
     AbortCause, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, OnChangedAgent, RecordedAnswer, TurnContext,
@@ -428,6 +430,8 @@ impl Conversations {
         match self.stored_left_turn(id).await? {
             Some(left) if left.can_insist() => {
                 tracing::info!(conversation = %id, turn = %left.turn, by = %scope.by(), %left, "a person insists");
+                let act = Act::new(ActKind::Insisted, id.as_str(), scope.by(), self.runtime.services.clock.now());
+                self.store().record_act(act).await?;
                 conversation.insist(left.turn.clone(), scope.by());
                 Ok(Some(left))
             }
@@ -491,13 +495,18 @@ impl Conversations {
         scope: Scope,
     ) -> Result<Subscription, SendError> {
         let conversation = self.open(id, &scope, Action::Read).await?;
+        if let Some(owner) = conversation.owner() {
+            self.note_read(id, &owner, &scope).await?;
+        }
         conversation.show_log(&self.runtime).await?;
         Ok(conversation.feed.subscribe(delivery))
     }
 
     /// What a person sees now.
     pub async fn snapshot(&self, id: &ConversationId, scope: Scope) -> Result<Projection, SendError> {
-        let conversation = self.existing(id, &scope, Action::Read).await?;
+        self.check_reachable(id)?;
+        self.begin_reading(id, &scope).await?;
+        let conversation = self.conversation(id);
         conversation.show_log(&self.runtime).await?;
         Ok(conversation.feed.snapshot())
     }
@@ -511,19 +520,19 @@ impl Conversations {
 
     /// The whole log, oldest first.
     pub async fn log(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Event>>, SendError> {
-        self.check(id, &scope, Action::Read).await?;
+        self.begin_reading(id, &scope).await?;
         Ok(self.store().log(id, 1, usize::MAX).await?)
     }
 
     /// What each hook did in a turn.
     pub async fn records(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<Vec<Record>, SendError> {
-        self.check(id, &scope, Action::Read).await?;
+        self.begin_reading(id, &scope).await?;
         Ok(self.store().records(id, turn).await?)
     }
 
     /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.
     pub async fn jobs(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Job>, SendError> {
-        self.check(id, &scope, Action::Read).await?;
+        self.begin_reading(id, &scope).await?;
         Ok(self.store().jobs(id).await?)
     }
 
@@ -590,10 +599,12 @@ impl Conversations {
     }
 
     /// Calls [`recover_due`](Self::recover_due) again and again, until it is dropped or the store has failed for a minute.
+    /// Deletions that were not complete are finished, and conversations that were kept long enough are deleted.
     /// Programs that stay run it in a task of its own.
     pub async fn run_maintenance(&self) -> StoreError {
-        let mut failures = 0;
+        let (mut failures, mut retention_due) = (0, self.runtime.services.clock.now());
         loop {
+            self.maintain_deletions(&mut retention_due).await;
             match self.recover_due().await {
                 Ok(_) => failures = 0,
                 Err(error) if failures >= MAX_FAILED_LOOKS => return error,
@@ -684,7 +695,7 @@ impl Conversations {
         &*self.runtime.services.store
     }
 
-    fn conversation(&self, id: &ConversationId) -> Arc<Conversation> {
+    pub(super) fn conversation(&self, id: &ConversationId) -> Arc<Conversation> {
         self.runtime.conversation(id, &self.agent, self.parent.as_ref())
     }
 
@@ -717,7 +728,7 @@ impl Conversations {
 
     /// From outside, a sub-agent's conversation can only be read: only the call that started it knows its agent, and
     /// whose cancellation and budget it is under.
-    fn check_reachable(&self, id: &ConversationId) -> Result<(), SendError> {
+    pub(super) fn check_reachable(&self, id: &ConversationId) -> Result<(), SendError> {
         match self.parent.is_none() && id.is_sub_agent() {
             true => Err(SendError::NotFound { id: id.clone() }),
             false => Ok(()),
@@ -725,11 +736,19 @@ impl Conversations {
     }
 
     /// Whether the actor may do this with a conversation that exists.
-    async fn check(&self, id: &ConversationId, scope: &Scope, action: Action) -> Result<(), SendError> {
+    pub(super) async fn check(&self, id: &ConversationId, scope: &Scope, action: Action) -> Result<(), SendError> {
         match self.owner_of(id).await? {
             Some(owner) => self.judge(id, &owner, scope, action),
             None => Err(SendError::NotFound { id: id.clone() }),
         }
+    }
+
+    /// Checks that the actor may read a conversation, and records it if it is another's. Everything here that reads does
+    /// this by itself; a program calls it that reads the store on its own.
+    pub async fn begin_reading(&self, id: &ConversationId, scope: &Scope) -> Result<(), SendError> {
+        let Some(owner) = self.owner_of(id).await? else { return Err(SendError::NotFound { id: id.clone() }) };
+        self.judge(id, &owner, scope, Action::Read)?;
+        Ok(self.note_read(id, &owner, scope).await?)
     }
 
     /// Who owns the conversation. A sub-agent's belongs to the owner of the one that it works for, whoever asked for it.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tracing::Instrument;
@@ -12,7 +13,7 @@ use super::close::call_close_hooks;
 use super::error::SendError;
 use super::input::WhileBusy;
 use super::observers::Observers;
-use super::order::{CancelOrder, JobResultsOrder, MessageOrder, Order, Refusal};
+use super::order::{CancelOrder, DeleteOrder, JobResultsOrder, MessageOrder, Order, Refusal};
 use super::outbox;
 use super::read_back::revive;
 use super::runtime::Runtime;
@@ -28,12 +29,16 @@ use crate::id::{CallId, ItemId, TurnId};
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
 use crate::store::{
-    Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch, StoreError,
+    Batch, ConversationStatus, Deletion, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch,
+    StoreError,
 };
 use crate::turn::{
     AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, JobResults, LeftTurn, NewTurn, OnChangedAgent,
     PostTurn, Progress, Stage, State, StoredTurn, TurnError, answer, next, start,
 };
+
+/// How long a deletion waits for observers that are still at work.
+const OBSERVERS_TIME: Duration = Duration::from_secs(10);
 
 /// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
 /// it works.
@@ -63,6 +68,8 @@ pub(crate) struct Driver {
     is_waited_for: bool,
     /// Keeps the observers at work.
     observers: Option<Arc<Observers>>,
+    /// Whether the conversation was deleted here: there is nothing to read or write any more.
+    deleted: bool,
 }
 
 impl Driver {
@@ -82,6 +89,7 @@ impl Driver {
             record_only: None,
             is_waited_for: false,
             observers: None,
+            deleted: false,
         }
     }
 
@@ -160,7 +168,7 @@ impl Driver {
     /// Whether another process has stored something that can be taken up now. Asked after the claim was given back:
     /// a process that stored something before that found the conversation claimed, and relies on this look.
     async fn has_stored_work(&self) -> bool {
-        if !self.runtime.services.store.is_durable() || self.conversation.id.is_sub_agent() {
+        if !self.runtime.services.store.is_durable() || self.conversation.id.is_sub_agent() || self.deleted {
             return false;
         }
         // A message behind a turn that waits, or that is not carried on here, must wait as well.
@@ -318,6 +326,7 @@ impl Driver {
                 self.record_only = self.open_turn();
                 Ok(())
             }
+            Order::Delete(order) => self.delete(order).await,
             Order::Wake => Ok(()),
         }
     }
@@ -445,6 +454,41 @@ impl Driver {
         }
         self.conversation.leave();
         Ok(Ok(()))
+    }
+
+    /// Deletes the conversation under the claim, unless a turn is open or about to be. Nothing of it stays in memory.
+    async fn delete(&mut self, order: DeleteOrder) -> Result<(), StoreError> {
+        let DeleteOrder { by, left, reply } = order;
+        let id = self.conversation.id.clone();
+        let (Stage::Idle, true, Some(epoch)) = (self.stage(), self.inbox.is_empty(), self.epoch) else {
+            // The caller may have gone away, here and below.
+            drop(reply.send(Err(SendError::Busy { id, pending: self.pending_calls() })));
+            return Ok(());
+        };
+        let services = self.runtime.services.clone();
+        // What observers of this process are still to be told they write before the conversation goes, not after it.
+        self.observers = None;
+        let observed = async {
+            tokio::select! {
+                biased;
+                () = self.conversation.observers_done() => {}
+                () = services.clock.sleep(OBSERVERS_TIME) => {}
+            }
+        };
+        self.renewing(observed).await;
+        let at = services.clock.now();
+        let deletion = Deletion { conversation: &id, epoch, by: &by, at, left: &left };
+        if let Err(error) = services.store.delete(deletion).await {
+            drop(reply.send(Err(SendError::from(error).or_busy())));
+            return Ok(());
+        }
+        tracing::info!(conversation = %id, %by, "deleted");
+        (self.epoch, self.loaded, self.scratch, self.deleted) = (None, None, None, true);
+        self.done_items.clear();
+        self.stored.clear();
+        self.conversation.was_deleted(&by);
+        drop(reply.send(Ok(())));
+        Ok(())
     }
 
     /// The turn that what hooks do now is recorded with: the last one, or a new id if there was none.

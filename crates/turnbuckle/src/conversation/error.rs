@@ -10,7 +10,7 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::report::{TurnReport, TurnStatus};
 use crate::scope::Author;
-use crate::store::StoreError;
+use crate::store::{Hold, StoreError};
 use crate::turn::{AnswerError, LeftTurn, TurnError};
 
 /// A turn that was taken up. Dropping the handle does not cancel it.
@@ -136,6 +136,22 @@ pub enum SendError {
         /// The conversation.
         id: ConversationId,
     },
+    /// The conversation was deleted. Its id cannot be used again.
+    #[error("conversation {id} was deleted at {at}; its id cannot be used again")]
+    Deleted {
+        /// The conversation.
+        id: ConversationId,
+        /// When it was done.
+        at: Timestamp,
+    },
+    /// The conversation is on hold and cannot be deleted.
+    #[error("conversation {id} is on hold since {}, by {}", .hold.at, .hold.by)]
+    Held {
+        /// The conversation.
+        id: ConversationId,
+        /// Since when, and by whom.
+        hold: Hold,
+    },
     /// A hook failed whose failure blocks: the conversation was not closed.
     #[error("hook {hook} failed at {}: {cause}", Point::OnConversation)]
     Hook {
@@ -250,6 +266,9 @@ impl From<StoreError> for SendError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Full { id } => Self::Full { id },
+            StoreError::NotFound { id } => Self::NotFound { id },
+            StoreError::Deleted { id, at } => Self::Deleted { id, at },
+            StoreError::Held { id, hold } => Self::Held { id, hold },
             error => Self::Store(error),
         }
     }
@@ -278,6 +297,7 @@ impl From<StoreError> for ResolveError {
         match error {
             StoreError::Full { id } => Self::Full { id },
             StoreError::InUse { id } => Self::InUse { id },
+            StoreError::NotFound { id } | StoreError::Deleted { id, .. } => Self::NotFound { id },
             error => Self::Store(error),
         }
     }
@@ -286,7 +306,7 @@ impl From<StoreError> for ResolveError {
 impl From<SendError> for ResolveError {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::NotFound { id } => Self::NotFound { id },
+            SendError::NotFound { id } | SendError::Deleted { id, .. } => Self::NotFound { id },
             SendError::Full { id } => Self::Full { id },
             SendError::Forbidden { id, who, .. } => Self::Forbidden { id, who },
             SendError::Store(error) => error.into(),
@@ -296,6 +316,7 @@ impl From<SendError> for ResolveError {
             | SendError::NoAgent
             | SendError::Left { .. }
             | SendError::Busy { .. }
+            | SendError::Held { .. }
             | SendError::Hook { .. } => Self::Gone,
         }
     }
@@ -351,4 +372,10 @@ fn not_completed(report: &TurnReport) -> String {
 
 fn calls(pending: &[Pending]) -> String {
     pending.iter().map(|pending| pending.call.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// An error with its causes, for a person who has nothing else.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

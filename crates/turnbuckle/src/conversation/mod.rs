@@ -11,6 +11,7 @@
 mod builder;
 mod close;
 mod conversations;
+mod deletion;
 mod driver;
 mod error;
 mod inline;
@@ -29,6 +30,7 @@ mod waiters;
 
 pub use builder::ConversationsBuilder;
 pub use conversations::Conversations;
+pub use deletion::{Deleted, DeletedUser, Leftover};
 pub use error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 pub use input::{UserInput, WhileBusy};
 pub(crate) use runtime::Runtime;

@@ -43,10 +43,10 @@ impl Observers {
                 observers: Arc::downgrade(&observers),
                 reported: Vec::new(),
             };
-            let guard = runtime.begin_task();
+            let guards = (runtime.begin_task(), conversation.begin_observing());
             tokio::spawn(async move {
                 task.run(events).await;
-                drop(guard);
+                drop(guards);
             });
             observers
         };

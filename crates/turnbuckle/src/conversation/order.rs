@@ -6,7 +6,8 @@ use tokio::sync::oneshot;
 use super::error::SendError;
 use super::input::{UserInput, WhileBusy};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
-use crate::scope::Scope;
+use crate::message::Text;
+use crate::scope::{Author, Scope};
 use crate::store::{InboxItem, InboxKind, StoreError};
 use crate::turn::{AbortCause, AnswerError, AnswerOrder, AnswerOrigin, JobResults, Waiter};
 
@@ -26,6 +27,8 @@ pub(crate) enum Order {
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
     /// Write down answers that are stored; the turn is not carried on for their sake.
     Record,
+    /// Delete the conversation.
+    Delete(DeleteOrder),
     /// Look at what is stored: an inbox item, a turn that a crash left, a question that expired.
     Wake,
 }
@@ -61,6 +64,15 @@ pub(crate) struct JobResultsOrder {
     pub(crate) item: Option<ItemId>,
     /// Told once it is written; dropped without a word if it could not be.
     pub(crate) written: Option<oneshot::Sender<()>>,
+}
+
+/// The conversation is to be deleted.
+pub(crate) struct DeleteOrder {
+    pub(crate) by: Author,
+    /// What else is to be erased once it is gone.
+    pub(crate) left: Vec<Text>,
+    /// Told when it is gone from the store.
+    pub(crate) reply: oneshot::Sender<Result<(), SendError>>,
 }
 
 impl Order {
@@ -111,7 +123,7 @@ impl Order {
             Self::Answer(order) => drop(order.refuse(why.to_answer())),
             Self::Cancel(CancelOrder { reply: Some(reply), .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Resume(reply, _) => drop(reply.send(Err(why.to_sender()))),
-            Self::Close(_, reply) => drop(reply.send(Err(why.to_sender()))),
+            Self::Close(_, reply) | Self::Delete(DeleteOrder { reply, .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Cancel(_) | Self::JobResults(_) | Self::Record | Self::Wake => {}
         }
     }
@@ -130,7 +142,7 @@ impl Refusal {
     fn to_sender(&self) -> SendError {
         match self {
             Self::Full(id) => SendError::Full { id: id.clone() },
-            Self::Store(error) => SendError::Store(error.clone()),
+            Self::Store(error) => error.clone().into(),
         }
     }
 

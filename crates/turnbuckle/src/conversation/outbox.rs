@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use tracing::Instrument;
 
+use super::error::with_causes;
 use super::observers::Observers;
 use super::order::{JobResultsOrder, Order};
 use super::read_back::log_of_job;
@@ -399,10 +400,4 @@ pub(super) fn background_context(
         outcome: report.outcome,
         notes: Arc::new(NoteBuffer::new(ctx.feed.clone())),
     }
-}
-
-/// An error with its causes: a parked job shows it to a person who has nothing else.
-fn with_causes(error: &StoreError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

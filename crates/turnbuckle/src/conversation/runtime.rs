@@ -1,7 +1,9 @@
 //! What all conversations of a process share.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -11,10 +13,14 @@ use crate::agent::Agent;
 use crate::id::{ConversationId, NameMap};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
+use crate::store::SideStore;
 use crate::turn::{Services, TurnContext};
 
 /// Where a revived turn's scope comes from: the actor is stored, the bag is not.
 pub type ScopeSource = dyn Fn(&Actor) -> Scope + Send + Sync;
+
+/// How many reads of conversations of others are remembered.
+const MAX_READS: usize = 256;
 
 /// What all conversations of a process share.
 pub(crate) struct Runtime {
@@ -35,6 +41,12 @@ pub(crate) struct Runtime {
     pub(crate) conversations: Mutex<NameMap<ConversationId, Arc<Conversation>>>,
     /// The last conversation of the previous search for due ones, if there may be more behind it.
     pub(crate) due_from: Mutex<Option<ConversationId>>,
+    /// What keeps text of conversations beside the store, and is no hook of the agent.
+    pub(crate) side_stores: Vec<Arc<dyn SideStore>>,
+    /// How long unused conversations are kept; `None`: for ever.
+    pub(crate) retain: Option<Duration>,
+    /// Who was recorded last as reading which conversation of another: not every look at it is recorded again.
+    pub(crate) reads: Mutex<VecDeque<(ConversationId, Arc<str>)>>,
     /// How many background tasks run. [`Conversations::drain`] waits for zero.
     pub(crate) tasks: watch::Sender<usize>,
 }
@@ -123,6 +135,21 @@ impl Runtime {
         if conversations.len() > self.max_idle {
             self.skip_evictions.store(conversations.len() / 4, Ordering::Relaxed);
         }
+    }
+
+    /// Whether it was recorded lately that this user reads this conversation.
+    pub(crate) fn has_read(&self, id: &ConversationId, reader: &Arc<str>) -> bool {
+        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        reads.iter().any(|(known, user)| known == id && user == reader)
+    }
+
+    /// It was recorded that this user reads this conversation.
+    pub(crate) fn remember_read(&self, id: ConversationId, reader: Arc<str>) {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        if reads.len() >= MAX_READS {
+            reads.pop_front();
+        }
+        reads.push_back((id, reader));
     }
 
     /// Counts a background task until the guard is dropped.

@@ -6,7 +6,7 @@
 mod turn_host;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::task::AtomicWaker;
@@ -16,7 +16,7 @@ use tracing::Instrument;
 use super::driver::Driver;
 use super::error::SendError;
 use super::observers::Observers;
-use super::order::{CancelOrder, MessageOrder, Order, Refusal};
+use super::order::{CancelOrder, DeleteOrder, MessageOrder, Order, Refusal};
 use super::outbox::JobsInFlight;
 use super::runtime::Runtime;
 use super::waiters::Waiters;
@@ -25,7 +25,7 @@ use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::context::layout::ContextCache;
 use crate::event::Event;
-use crate::feed::EventFeed;
+use crate::feed::{EventFeed, Level, LiveEvent};
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::{Actor, Author};
 use crate::store::StoreError;
@@ -51,6 +51,10 @@ pub(crate) struct Conversation {
     order_arrived: AtomicWaker,
     /// Notified when the turn of an accepted message has started, or will not start.
     turn_started: Notify,
+    /// How many tasks give events to observers. One whose observers are not wanted any more still gives them what is queued.
+    observing: AtomicUsize,
+    /// Notified when one of them is done.
+    observed: Notify,
 }
 
 /// Everything here is protected by [`Conversation::inner`].
@@ -174,7 +178,9 @@ impl Conversation {
         };
         let (order_arrived, turn_started) = (AtomicWaker::new(), Notify::new());
         let (waiters, jobs) = (Waiters::default(), JobsInFlight::default());
-        Self { id, agent, feed, runtime, inner: Mutex::new(inner), waiters, jobs, order_arrived, turn_started }
+        let (observing, observed) = (AtomicUsize::new(0), Notify::new());
+        let inner = Mutex::new(inner);
+        Self { id, agent, feed, runtime, inner, waiters, jobs, order_arrived, turn_started, observing, observed }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -210,7 +216,9 @@ impl Conversation {
             Order::Message(message) if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) => {
                 return Submitted::Busy(message);
             }
-            Order::Close(_, reply) if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) => {
+            Order::Close(_, reply) | Order::Delete(DeleteOrder { reply, .. })
+                if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) =>
+            {
                 drop(inner);
                 // The caller may have gone away.
                 drop(reply.send(Err(SendError::Busy { id: self.id.clone(), pending: Vec::new() })));
@@ -430,6 +438,24 @@ impl Conversation {
         observers
     }
 
+    /// Counts a task that gives events to observers, until the guard is dropped.
+    pub(super) fn begin_observing(self: &Arc<Self>) -> ObservingGuard {
+        self.observing.fetch_add(1, Ordering::Relaxed);
+        ObservingGuard(self.clone())
+    }
+
+    /// Ready when the observers have been given everything that was queued for them. Called when nobody needs them any more.
+    pub(crate) async fn observers_done(&self) {
+        loop {
+            let mut observed = std::pin::pin!(self.observed.notified());
+            observed.as_mut().enable();
+            if self.observing.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            observed.await;
+        }
+    }
+
     /// True the first time: the `on_conversation` hooks are due.
     pub(crate) fn greets_first_turn(&self) -> bool {
         !std::mem::replace(&mut self.lock().greeted, true)
@@ -461,6 +487,14 @@ impl Conversation {
         self.lock().leaving = true;
     }
 
+    /// The conversation is gone from the store: those who watch are told, and nothing of it stays in memory.
+    pub(crate) fn was_deleted(&self, by: &Author) {
+        let text = format!("the conversation was deleted by {by}").into();
+        self.feed.publish_live(None, LiveEvent::Notice { level: Level::Warning, text, hook: None });
+        let mut inner = self.lock();
+        (inner.leaving, inner.owner, inner.insisted) = (true, None, None);
+    }
+
     pub(crate) fn has_left(&self) -> bool {
         let inner = self.lock();
         inner.leaving && !inner.is_driving()
@@ -478,6 +512,16 @@ impl Conversation {
 
     pub(crate) fn idle_since(&self) -> u64 {
         self.lock().idle_since
+    }
+}
+
+/// A task that gives events to observers. It is counted until this is dropped, also if the task panics.
+pub(super) struct ObservingGuard(Arc<Conversation>);
+
+impl Drop for ObservingGuard {
+    fn drop(&mut self) {
+        self.0.observing.fetch_sub(1, Ordering::Release);
+        self.0.observed.notify_waiters();
     }
 }
 

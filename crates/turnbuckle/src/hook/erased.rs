@@ -21,6 +21,7 @@ use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
 use crate::point::with_points;
 use crate::report::TurnReport;
+use crate::store::SideStore;
 use crate::tool::Output;
 use crate::turn::Turn;
 use crate::{BoxError, BoxFuture};
@@ -77,6 +78,7 @@ macro_rules! define_dyn_hook {
         /// [`Hook`] as an object.
         pub(crate) trait DynHook: Send + Sync {
             fn points(&self) -> Points;
+            fn side_store(&self) -> Option<Arc<dyn SideStore>>;
             $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision>;)?)+
             /// With all that goes around it: see [`wrapped`].
             fn wrap_model_call<'a>(
@@ -100,6 +102,9 @@ macro_rules! define_dyn_hook {
         impl<H: Hook> DynHook for H {
             fn points(&self) -> Points {
                 implemented(self)
+            }
+            fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+                Hook::side_store(self)
             }
             $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision> {
                 HookFuture::from_or_box(async move { Hook::$method(self, $($arg),+).await })
@@ -176,6 +181,9 @@ macro_rules! define_shared_hook {
             }
             fn settings(&self) -> Settings {
                 (**self).settings()
+            }
+            fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+                (**self).side_store()
             }
             $($(fn $method(
                 &self,

@@ -42,6 +42,7 @@ use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
 use crate::report::TurnReport;
+use crate::store::SideStore;
 use crate::tool::Output;
 use crate::turn::Turn;
 use erased::{Pass, Unhooked};
@@ -85,6 +86,11 @@ pub trait Hook: Send + Sync + 'static {
     /// What the hook itself asks for; the agent's builder may override it.
     fn settings(&self) -> Settings {
         Settings::default()
+    }
+
+    /// Where the hook keeps text of conversations beside the store, if it does: deleting a conversation reaches it there.
+    fn side_store(&self) -> Option<Arc<dyn SideStore>> {
+        None
     }
 
     /// A conversation started, was revived, or ended. What it injects stands in the turn that follows.

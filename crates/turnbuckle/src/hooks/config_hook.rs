@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::BoxError;
 use crate::hook::{HookEntry, HookExt};
 use crate::model::Model;
+use crate::store::SideStore;
 
 /// A hook that can be built from configuration.
 ///
@@ -28,6 +29,13 @@ pub trait ConfigHook: Into<HookEntry> + Sized {
 
     /// Checks the options and builds the hook.
     fn from_options(options: Self::Options, context: &HookBuildContext<'_>) -> Result<Self, OptionError>;
+
+    /// Where a hook with these options keeps text of conversations beside the store, if it does. A program that only deletes
+    /// conversations builds no hooks, and opens no models for them: it asks this instead.
+    fn side_store_of(options: &Self::Options, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
+        let _ = (options, context);
+        None
+    }
 
     /// The hook as an agent holds it, under this name. Override it if the hook posts notices: they carry the hook's name,
     /// which [`HookExt::named`] does not change inside the hook.

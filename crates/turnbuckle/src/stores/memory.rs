@@ -1,8 +1,9 @@
 //! A store that forgets when the process ends, and keeps every other promise.
 
+mod deletion;
 mod row;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::row::Row;
@@ -11,27 +12,42 @@ use crate::event::Event;
 use crate::id::{CallId, ConversationId, NameMap, TurnId};
 use crate::message::Text;
 use crate::record::Record;
-use crate::scope::Actor;
+use crate::scope::{Actor, Author};
 use crate::store::{
-    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, LEASE,
-    Scratch, StandingApproval, Store, StoreError, StoreFuture,
+    Act, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    JobSelector, LEASE, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
 };
 
 /// Conversations in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
-    rows: Arc<Mutex<NameMap<ConversationId, Row>>>,
-    /// Standing approvals, the oldest first. Never locked together with `rows`.
-    standing: Arc<Mutex<Vec<StandingApproval>>>,
+    contents: Arc<Mutex<Contents>>,
+}
+
+#[derive(Default)]
+struct Contents {
+    rows: NameMap<ConversationId, Row>,
+    /// How many conversations were made: orders the list.
+    made: usize,
+    /// Standing approvals, the oldest first.
+    standing: Vec<StandingApproval>,
+    tombstones: BTreeMap<ConversationId, Tombstone>,
+    /// The oldest first.
+    acts: Vec<Act>,
+}
+
+impl Contents {
+    fn row(&mut self, id: &ConversationId) -> Result<&mut Row, StoreError> {
+        match self.rows.get_mut(id) {
+            Some(row) => Ok(row),
+            None => Err(deletion::missing(&self.tombstones, id)),
+        }
+    }
 }
 
 impl MemoryStore {
-    fn lock(&self) -> MutexGuard<'_, NameMap<ConversationId, Row>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_standing(&self) -> MutexGuard<'_, Vec<StandingApproval>> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<'a, T>(
@@ -39,29 +55,23 @@ impl MemoryStore {
         id: &ConversationId,
         work: impl FnOnce(&mut Row) -> Result<T, StoreError>,
     ) -> StoreFuture<'a, T> {
-        StoreFuture::now(match self.lock().get_mut(id) {
-            Some(row) => work(row),
-            None => Err(StoreError::NotFound { id: id.clone() }),
-        })
+        StoreFuture::now(self.lock().row(id).and_then(work))
     }
 }
 
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStore").field("conversations", &self.lock().len()).finish()
+        f.debug_struct("MemoryStore").field("conversations", &self.lock().rows.len()).finish()
     }
 }
 
 impl Store for MemoryStore {
     fn open<'a>(&'a self, id: &'a ConversationId, owner: &'a Actor, now: Timestamp) -> StoreFuture<'a, Actor> {
-        let mut rows = self.lock();
-        let made = rows.len();
-        let row = rows.entry(id.clone()).or_insert_with(|| Row::new(owner.clone(), made, now));
-        StoreFuture::now(Ok(row.owner.clone()))
+        StoreFuture::now(self.lock().open(id, owner, now))
     }
 
     fn owner<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Actor>> {
-        StoreFuture::now(Ok(self.lock().get(id).map(|row| row.owner.clone())))
+        StoreFuture::now(Ok(self.lock().rows.get(id).map(|row| row.owner.clone())))
     }
 
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()> {
@@ -153,8 +163,8 @@ impl Store for MemoryStore {
         after: Option<&'a ConversationId>,
         most: usize,
     ) -> StoreFuture<'a, Vec<ConversationId>> {
-        let rows = self.lock();
-        let due = rows.iter().filter_map(|(id, row)| match id.root() {
+        let contents = self.lock();
+        let due = contents.rows.iter().filter_map(|(id, row)| match id.root() {
             None => row.is_due(now).then(|| id.clone()),
             Some(root) => row.has_due_job(now).then_some(root),
         });
@@ -164,39 +174,89 @@ impl Store for MemoryStore {
 
     fn sub_agents_with_jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<ConversationId>> {
         let below = format!("{id}/");
-        let rows = self.lock();
-        let found = rows.iter().filter(|(id, row)| id.as_str().starts_with(&below) && row.has_jobs());
+        let contents = self.lock();
+        let found = contents.rows.iter().filter(|(id, row)| id.as_str().starts_with(&below) && row.has_jobs());
         StoreFuture::now(Ok(found.map(|(id, _)| id.clone()).collect()))
     }
 
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
-        let rows = self.lock();
-        let mut rows: Vec<_> = rows.iter().collect();
+        let contents = self.lock();
+        let mut rows: Vec<_> = contents.rows.iter().collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.made));
         StoreFuture::now(Ok(rows.into_iter().map(|(id, row)| row.listed(id)).collect()))
     }
 
     fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
-        self.lock_standing().push(approval);
+        self.lock().standing.push(approval);
         StoreFuture::now(Ok(()))
     }
 
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
-        StoreFuture::now(Ok(self.lock_standing().clone()))
+        StoreFuture::now(Ok(self.lock().standing.clone()))
     }
 
     fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
-        let mut all = self.lock_standing();
-        let found = all.iter_mut().find(|approval| *approval.id == *id && approval.is_usable(now));
+        let mut contents = self.lock();
+        let found = contents.standing.iter_mut().find(|approval| *approval.id == *id && approval.is_usable(now));
         let used = found.map(|approval| approval.uses_left = approval.uses_left.map(|left| left.saturating_sub(1)));
         StoreFuture::now(Ok(used.is_some()))
     }
 
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
-        let mut all = self.lock_standing();
+        let all = &mut self.lock().standing;
         let before = all.len();
         all.retain(|approval| *approval.id != *id);
         StoreFuture::now(Ok(all.len() < before))
+    }
+
+    fn delete<'a>(&'a self, deletion: Deletion<'a>) -> StoreFuture<'a, ()> {
+        StoreFuture::now(self.lock().delete(deletion))
+    }
+
+    fn tombstone<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Tombstone>> {
+        StoreFuture::now(Ok(self.lock().tombstones.get(id).cloned()))
+    }
+
+    fn unfinished_deletions<'a>(&'a self) -> StoreFuture<'a, Vec<Tombstone>> {
+        StoreFuture::now(Ok(self.lock().unfinished()))
+    }
+
+    fn note_erased<'a>(&'a self, id: &'a ConversationId, name: &'a str) -> StoreFuture<'a, ()> {
+        if let Some(tombstone) = self.lock().tombstones.get_mut(id) {
+            tombstone.left.retain(|left| **left != *name);
+        }
+        StoreFuture::now(Ok(()))
+    }
+
+    fn purge<'a>(&'a self, _: PurgeLimits) -> StoreFuture<'a, Purged> {
+        // There are no files.
+        StoreFuture::now(Ok(Purged::Done))
+    }
+
+    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        StoreFuture::now(self.lock().hold(id, hold))
+    }
+
+    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        StoreFuture::now(self.lock().release(id, by, now))
+    }
+
+    fn unused_since<'a>(
+        &'a self,
+        before: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
+        StoreFuture::now(Ok(self.lock().unused_since(before, after, most)))
+    }
+
+    fn record_act<'a>(&'a self, act: Act) -> StoreFuture<'a, ()> {
+        self.lock().acts.push(act);
+        StoreFuture::now(Ok(()))
+    }
+
+    fn acts<'a>(&'a self, most: usize) -> StoreFuture<'a, Vec<Act>> {
+        StoreFuture::now(Ok(self.lock().acts.iter().rev().take(most).cloned().collect()))
     }
 
     fn is_durable(&self) -> bool {

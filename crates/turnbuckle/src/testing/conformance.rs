@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken promise ends the test that looked for it")]
 
 mod claims;
+mod deletion;
 mod log;
 mod work;
 
@@ -22,8 +23,9 @@ use crate::event::{Event, EventKind};
 use crate::hook::{Decision, Point, Record};
 use crate::scope::Author;
 use crate::store::{
-    ApprovedReply, Batch, Claim, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobDisposition, JobKind,
-    JobLease, JobSelector, LEASE, Lease, MAX_INBOX, RENEW_EVERY, Scratch, ScratchWrite, Store, StoreError, Totals,
+    Act, ActKind, ApprovedReply, Batch, Claim, ConversationStatus, Deletion, Hold, InboxFilter, InboxItem, InboxKind,
+    Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, MAX_INBOX, PurgeLimits, Purged, RENEW_EVERY,
+    STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Tombstone, Totals,
 };
 use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -51,6 +53,17 @@ promises! {
         a_released_claim_is_free_at_once_and_dead,
         epochs_grow_with_every_claim_and_an_old_one_is_fenced,
         one_conversation_is_no_concern_of_another;
+    deletion:
+        a_deleted_conversation_is_gone_with_its_sub_agents,
+        a_deleted_id_cannot_be_used_again,
+        a_writer_that_lost_its_claim_cannot_delete,
+        a_writer_that_does_not_know_of_a_deletion_cannot_bring_it_back,
+        a_conversation_on_hold_cannot_be_deleted_until_it_is_released,
+        a_conversation_with_a_job_in_hand_is_not_deleted,
+        standing_approvals_made_from_a_deleted_conversation_go_with_it,
+        what_a_deletion_left_is_known_until_it_is_erased,
+        unused_conversations_are_found_in_the_order_of_their_ids,
+        acts_are_kept_in_their_order;
     log:
         a_write_at_a_wrong_seq_is_refused,
         a_write_with_a_gap_is_refused,

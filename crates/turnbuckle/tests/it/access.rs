@@ -123,6 +123,12 @@ const ENTRIES: &[(&str, Action)] = &[
     ("left_turn", Action::Read),
     ("list", Action::Read),
     ("pending", Action::Answer),
+    ("export", Action::Read),
+    ("sub_agents", Action::Read),
+    ("delete", Action::Delete),
+    ("delete_user", Action::Delete),
+    ("hold", Action::Delete),
+    ("release", Action::Delete),
 ];
 
 /// Enters at a call of a conversation.
@@ -156,6 +162,15 @@ async fn enter(entry: &str, at: (&str, &str), conversations: &Conversations, sco
             true => Verdict::NotFound,
             false => Verdict::Yes,
         },
+        "export" => of_send(conversations.export(id, scope).await),
+        "sub_agents" => of_send(conversations.sub_agents(id, scope).await),
+        "delete" => of_send(conversations.delete(id, scope).await),
+        "delete_user" => match conversations.delete_user("ann", scope).await.unwrap().kept.pop() {
+            Some((_, error)) => of_send::<()>(Err(error)),
+            None => Verdict::NotFound,
+        },
+        "hold" => of_send(conversations.hold(id, scope).await),
+        "release" => of_send(conversations.release(id, scope).await),
         other => panic!("{other}"),
     }
 }
@@ -210,7 +225,7 @@ async fn every_actor_at_every_entry_may_what_the_rule_says_in_this_process_and_a
 
 #[tokio::test]
 async fn every_actor_may_the_same_while_another_process_has_the_conversation() {
-    let orders = ["resolve", "answer", "cancel", "send", "queue", "log", "snapshot"];
+    let orders = ["resolve", "answer", "cancel", "send", "queue", "log", "snapshot", "delete", "hold", "export"];
     for (entry, action) in ENTRIES.iter().filter(|(entry, _)| orders.contains(entry)) {
         for actor in ACTORS {
             let paid = Paid::default();

@@ -14,6 +14,7 @@ mod cancel;
 mod closing;
 mod crash_kit;
 mod crash_walk;
+mod deleting;
 mod delivering;
 mod evidence;
 mod expiry;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use turnbuckle::clock::Timestamp;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
-use turnbuckle::scope::Actor;
+use turnbuckle::scope::{Actor, Author};
 use turnbuckle::store::{
-    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Scratch,
-    StandingApproval, Store, StoreError, StoreFuture,
+    Act, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    JobSelector, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
 };
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
@@ -206,6 +206,36 @@ impl Store for Meddled {
     }
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         self.store.revoke_standing(id)
+    }
+    fn delete<'a>(&'a self, deletion: Deletion<'a>) -> StoreFuture<'a, ()> {
+        self.store.delete(deletion)
+    }
+    fn tombstone<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Option<Tombstone>> {
+        self.store.tombstone(id)
+    }
+    fn unfinished_deletions<'a>(&'a self) -> StoreFuture<'a, Vec<Tombstone>> {
+        self.store.unfinished_deletions()
+    }
+    fn note_erased<'a>(&'a self, id: &'a Id, name: &'a str) -> StoreFuture<'a, ()> {
+        self.store.note_erased(id, name)
+    }
+    fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
+        self.store.purge(limits)
+    }
+    fn hold<'a>(&'a self, id: &'a Id, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        self.store.hold(id, hold)
+    }
+    fn release<'a>(&'a self, id: &'a Id, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.store.release(id, by, now)
+    }
+    fn unused_since<'a>(&'a self, before: Timestamp, after: Option<&'a Id>, most: usize) -> StoreFuture<'a, Vec<Id>> {
+        self.store.unused_since(before, after, most)
+    }
+    fn record_act<'a>(&'a self, act: Act) -> StoreFuture<'a, ()> {
+        self.store.record_act(act)
+    }
+    fn acts<'a>(&'a self, most: usize) -> StoreFuture<'a, Vec<Act>> {
+        self.store.acts(most)
     }
     fn is_durable(&self) -> bool {
         true

@@ -3,12 +3,13 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use super::super::error::with_causes;
 use super::super::observers::Observers;
 use super::super::runtime::Runtime;
 use super::super::shared::Conversation;
-use super::{UnwrittenJobs, context_after, settle, with_causes};
+use super::{UnwrittenJobs, context_after, settle};
 use crate::event::{Event, EventKind};
-use crate::feed::{Cursor, FeedEvent, FeedItem, Level, LiveEvent};
+use crate::feed::{FeedEvent, Level, LiveEvent};
 use crate::hook::call::HookCaller;
 use crate::hook::{LoggedContext, Point};
 use crate::id::{CallId, ConversationId};
@@ -75,13 +76,7 @@ async fn attempt(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>, job: 
     let ctx = context_after(conversation, runtime, job.turn.clone(), (runtime.scope_source)(&job.actor));
     let context = LoggedContext {
         seq: event.seq,
-        event: FeedEvent {
-            conversation: conversation.id.clone(),
-            turn: Some(job.turn.clone()),
-            cursor: Cursor { epoch: 0, position: event.seq },
-            at: event.at,
-            item: FeedItem::Log(event),
-        },
+        event: FeedEvent::read_back(&conversation.id, event),
         agent: job.agent.clone(),
         reminder: job.reminder,
         tries: job.tries,

@@ -12,7 +12,7 @@ use crate::message::Text;
 use crate::record::Record;
 use crate::scope::{Actor, Author};
 use crate::store::{
-    Batch, ConversationStatus, ConversationSummary, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
+    Batch, ConversationStatus, ConversationSummary, Hold, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
     MAX_INBOX, Scratch, ScratchWrite, StoreError, Totals,
 };
 
@@ -35,6 +35,8 @@ pub(super) struct Row {
     pub(super) made: usize,
     pub(super) opened: Timestamp,
     pub(super) written: Timestamp,
+    /// Set while it must not be deleted.
+    pub(super) hold: Option<Hold>,
 }
 
 /// A job, and until when a process holds it.
@@ -76,6 +78,7 @@ impl Row {
             made,
             opened: now,
             written: now,
+            hold: None,
         }
     }
 
@@ -210,6 +213,11 @@ impl Row {
         self.jobs.iter().any(|held| held.job.due.is_some())
     }
 
+    /// Whether a process works on one of its jobs.
+    pub(super) fn has_job_in_hand(&self, now: Timestamp) -> bool {
+        self.jobs.iter().any(|job| job.held.is_some_and(|until| until > now))
+    }
+
     pub(super) fn has_due_job(&self, now: Timestamp) -> bool {
         self.jobs.iter().any(|held| held.is_due(now))
     }
@@ -240,7 +248,8 @@ impl Row {
             written: self.written,
             seq: self.last_seq(),
             status: self.status,
-            held: self.writer.as_ref().map(|(_, until)| *until),
+            claimed_until: self.writer.as_ref().map(|(_, until)| *until),
+            hold: self.hold.clone(),
         }
     }
 }

@@ -146,9 +146,9 @@ pub(super) async fn who_approved_may_change_their_mind_before_it_is_taken_up(sto
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 2);
 }
 
-pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
-    let (id, _) = opened(&store).await;
-    let approval = |name: &str, uses_left| StandingApproval {
+/// A standing approval made from a call of conversation `c`.
+pub(super) fn standing(name: &str) -> StandingApproval {
+    StandingApproval {
         id: name.into(),
         agent: "a".into(),
         tool: "write".into(),
@@ -159,9 +159,13 @@ pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_afte
         by: ann(),
         at: NOW,
         expires: NOW.after(LEASE),
-        uses_left,
-        from: (id.clone(), "c1".into()),
-    };
+        uses_left: None,
+        from: ("c".into(), "c1".into()),
+    }
+}
+
+pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
+    let approval = |name: &str, uses_left| StandingApproval { uses_left, ..standing(name) };
     store.add_standing(approval("s1", Some(2))).await.unwrap();
     store.add_standing(approval("s2", None)).await.unwrap();
     assert_eq!(store.standing().await.unwrap(), [approval("s1", Some(2)), approval("s2", None)]);
@@ -367,7 +371,7 @@ pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: Shelf) {
 
 pub(super) async fn a_list_says_who_is_at_work(store: Shelf) {
     let (id, epoch) = opened(&store).await;
-    assert_eq!(store.list().await.unwrap()[0].held, Some(later(LEASE)));
+    assert_eq!(store.list().await.unwrap()[0].claimed_until, Some(later(LEASE)));
     store.append(Batch { lease: Lease::Release, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
-    assert_eq!(store.list().await.unwrap()[0].held, None);
+    assert_eq!(store.list().await.unwrap()[0].claimed_until, None);
 }

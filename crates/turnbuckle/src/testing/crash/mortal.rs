@@ -8,10 +8,10 @@ use crate::event::Event;
 use crate::hook::Record;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
-use crate::scope::Actor;
+use crate::scope::{Actor, Author};
 use crate::store::{
-    Batch, Claim, ConversationSummary, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
-    Scratch, StandingApproval, Store, StoreFuture,
+    Act, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    JobSelector, Lease, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreFuture, Tombstone,
 };
 
 /// `store`, for one life.
@@ -144,6 +144,41 @@ impl<S: Store> Store for Mortal<S> {
     }
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         self.ask("revoke_standing", None, move || self.store.revoke_standing(id))
+    }
+    fn delete<'a>(&'a self, deletion: Deletion<'a>) -> StoreFuture<'a, ()> {
+        self.ask("delete", Some(deletion.conversation), move || self.store.delete(deletion))
+    }
+    fn tombstone<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Tombstone>> {
+        self.ask("tombstone", Some(id), move || self.store.tombstone(id))
+    }
+    fn unfinished_deletions<'a>(&'a self) -> StoreFuture<'a, Vec<Tombstone>> {
+        self.ask("unfinished_deletions", None, move || self.store.unfinished_deletions())
+    }
+    fn note_erased<'a>(&'a self, id: &'a ConversationId, name: &'a str) -> StoreFuture<'a, ()> {
+        self.ask("note_erased", Some(id), move || self.store.note_erased(id, name))
+    }
+    fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
+        self.ask("purge", None, move || self.store.purge(limits))
+    }
+    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        self.ask("hold", Some(id), move || self.store.hold(id, hold))
+    }
+    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.ask("release", Some(id), move || self.store.release(id, by, now))
+    }
+    fn unused_since<'a>(
+        &'a self,
+        before: Timestamp,
+        after: Option<&'a ConversationId>,
+        most: usize,
+    ) -> StoreFuture<'a, Vec<ConversationId>> {
+        self.ask("unused_since", None, move || self.store.unused_since(before, after, most))
+    }
+    fn record_act<'a>(&'a self, act: Act) -> StoreFuture<'a, ()> {
+        self.ask("record_act", None, move || self.store.record_act(act))
+    }
+    fn acts<'a>(&'a self, most: usize) -> StoreFuture<'a, Vec<Act>> {
+        self.ask("acts", None, move || self.store.acts(most))
     }
     /// It outlives the process that dies here.
     fn is_durable(&self) -> bool {

@@ -156,6 +156,9 @@ macro_rules! forward_points {
     ($($(#[$doc:meta])* $Point:ident, $method:ident, $policy:ident,
         $(special)? $(($($kind:ident $arg:ident: $Type:ty),+) -> $Decision:ty)?;)+) => {
         impl DynHook for WatchedHook {
+            fn side_store(&self) -> Option<Arc<dyn crate::store::SideStore>> {
+                self.hook.side_store()
+            }
             fn points(&self) -> Points {
                 self.hook.points()
             }

@@ -1,0 +1,172 @@
+//! `turnbuckle delete`: shows what goes, asks, and deletes it for good.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use turnbuckle::conversation::{Deleted, Leftover, SendError};
+use turnbuckle::store::ConversationSummary;
+use turnbuckle::{ConversationId, Conversations, Scope};
+
+use super::open;
+use crate::Stopped;
+use crate::args::{Common, Delete};
+use crate::exit::Exit;
+use crate::inspect::failed;
+use crate::output;
+use crate::problem::{Problem, with_causes};
+use crate::run::{named, refused};
+use crate::show::clean;
+
+/// Deletes one conversation, or all of a person.
+pub(crate) async fn delete(args: Delete, common: &Common) -> Result<Exit, Stopped> {
+    let (conversations, scope) = open(common)?;
+    let desk = Desk { conversations, scope, yes: args.yes, common };
+    match (&args.id, &args.user) {
+        (Some(id), _) => desk.delete_one(&named(id, common)?).await,
+        (None, user) => desk.delete_user(user.as_deref().unwrap_or_default()).await,
+    }
+}
+
+/// Cleaning a large database takes some seconds.
+const DELETING: &str = "deleting, and cleaning the files …";
+
+struct Desk<'a> {
+    conversations: Conversations,
+    scope: Scope,
+    yes: bool,
+    common: &'a Common,
+}
+
+impl Desk<'_> {
+    async fn delete_one(&self, id: &ConversationId) -> Result<Exit, Stopped> {
+        let listed = self.conversations.list(self.scope.clone()).await.map_err(failed)?;
+        // One that is not listed may have been deleted before, and something be left of it.
+        if let Some(one) = listed.iter().find(|one| one.id == *id) {
+            if let Some(hold) = &one.hold {
+                let held = SendError::Held { id: id.clone(), hold: hold.clone() };
+                return Err(refused(held, self.common));
+            }
+            self.show(one).await?;
+            if !self.is_wanted(&format!("Delete conversation {id} for good?"))? {
+                return Ok(not_deleted());
+            }
+            output::say(DELETING);
+        }
+        let deleted = self.conversations.delete(id, self.scope.clone()).await;
+        let deleted = deleted.map_err(|error| refused(error, self.common))?;
+        Ok(self.tell(&[deleted], &[]))
+    }
+
+    async fn delete_user(&self, user: &str) -> Result<Exit, Stopped> {
+        let owned = self.conversations.owned_by(user, &self.scope).await.map_err(failed)?;
+        for one in &owned {
+            self.show(one).await?;
+        }
+        let question = match owned.len() {
+            0 => {
+                output::say(&format!("user {} owns no conversation here", clean(user)));
+                format!("Delete what else is kept about user {}?", clean(user))
+            }
+            1 => format!("Delete this conversation of user {} for good?", clean(user)),
+            count => format!("Delete these {count} conversations of user {} for good?", clean(user)),
+        };
+        if !self.is_wanted(&question)? {
+            return Ok(not_deleted());
+        }
+        output::say(DELETING);
+        let result = self.conversations.delete_user(user, self.scope.clone()).await;
+        let result = result.map_err(|error| refused(error, self.common))?;
+        for (id, error) in &result.kept {
+            output::report(&[not_deleted_because(id, error)]);
+        }
+        let exit = self.tell(&result.deleted, &result.left);
+        Ok(if result.kept.is_empty() { exit } else { Exit::Failed })
+    }
+
+    /// What goes with a conversation.
+    async fn show(&self, one: &ConversationSummary) -> Result<(), Stopped> {
+        let refuse = |error| refused(error, self.common);
+        let inside = self.conversations.sub_agents(&one.id, self.scope.clone()).await.map_err(refuse)?;
+        let events: u64 = inside.iter().chain([one]).map(|one| one.seq).sum();
+        let jobs = self.conversations.jobs(&one.id, self.scope.clone()).await.map_err(refuse)?;
+        let standing = self.conversations.standing(&self.scope).await.map_err(failed)?;
+        let standing = standing.iter().filter(|approval| approval.from.0.is_within(&one.id)).count();
+        let parts = [
+            counted(usize::try_from(events).unwrap_or(usize::MAX), ["event", "events"]),
+            counted(inside.len(), ["conversation of a sub-agent", "conversations of sub-agents"]),
+            counted(jobs.len(), ["job that is not done", "jobs that are not done"]),
+            counted(standing, ["standing approval", "standing approvals"]),
+        ];
+        let owner = one.owner.author();
+        output::say(&clean(&format!("conversation {} of {owner}: {}", one.id, joined(parts))));
+        for side in self.conversations.side_stores() {
+            let count = side.count(&one.id).await.map_err(|error| {
+                Stopped::failed(Problem::error(format!("{}: {}", clean(&side.name()), with_causes(&*error))))
+            })?;
+            if count > 0 {
+                output::say(&clean(&format!("  {count} of it in: {}", side.name())));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, question: &str) -> Result<bool, Stopped> {
+        if self.yes {
+            return Ok(true);
+        }
+        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            let problem = Problem::error("there is no terminal to ask in, and nothing was deleted");
+            return Err(Stopped::usage(problem.hint("`--yes` deletes without asking")));
+        }
+        let mut err = io::stderr().lock();
+        // Without a stderr the answer is still read; a person who sees no question types no `y`.
+        let _ = write!(err, "{question} [y/N] ");
+        let _ = err.flush();
+        drop(err);
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        read.map_err(|error| Stopped::failed(Problem::error(format!("reading the answer: {error}"))))?;
+        Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
+    }
+
+    /// Says what was deleted, and what was not.
+    fn tell(&self, deleted: &[Deleted], left: &[Leftover]) -> Exit {
+        for Deleted { id, .. } in deleted {
+            output::say(&format!("conversation {id} was deleted"));
+        }
+        let mut problems = Vec::new();
+        let again = "`turnbuckle delete` with the same arguments tries again; so does the next deletion, or a chat";
+        for leftover in deleted.iter().flat_map(|deleted| &deleted.left).chain(left) {
+            let what = format!("not erased yet: {} ({})", leftover.what, leftover.why);
+            problems.push(Problem::error(clean(&what)).hint(again));
+        }
+        output::report(&problems);
+        if problems.is_empty() { Exit::Completed } else { Exit::Failed }
+    }
+}
+
+fn not_deleted() -> Exit {
+    output::say("nothing was deleted");
+    Exit::Failed
+}
+
+fn not_deleted_because(id: &ConversationId, error: &SendError) -> Problem {
+    let problem = Problem::error(format!("conversation {id} was not deleted: {}", with_causes(error)));
+    match error {
+        SendError::Held { .. } => problem.hint(format!("`turnbuckle hold {id} --release` ends the hold")),
+        SendError::Busy { .. } => problem.hint(format!("`turnbuckle cancel {id}` ends its turn")),
+        _ => problem,
+    }
+}
+
+fn counted(count: usize, [one, many]: [&str; 2]) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
+    }
+}
+
+fn joined<const N: usize>(parts: [Option<String>; N]) -> String {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "nothing in it".to_owned() } else { parts.join(", ") }
+}

@@ -1,0 +1,27 @@
+//! `turnbuckle hold`: keeps a conversation from being deleted, or lets it go again.
+
+use super::open;
+use crate::Stopped;
+use crate::args::{Common, Hold};
+use crate::exit::Exit;
+use crate::output;
+use crate::run::{named, refused};
+
+/// Puts it on hold, or releases it. What is so already is no error.
+pub(crate) async fn hold(args: Hold, common: &Common) -> Result<Exit, Stopped> {
+    let id = named(&args.id, common)?;
+    let (conversations, scope) = open(common)?;
+    let options = common.same_store();
+    let said = match args.release {
+        false => match conversations.hold(&id, scope).await.map_err(|error| refused(error, common))? {
+            true => format!("conversation {id} is on hold; `turnbuckle hold {id} --release{options}` ends that"),
+            false => format!("conversation {id} was on hold already"),
+        },
+        true => match conversations.release(&id, scope).await.map_err(|error| refused(error, common))? {
+            true => format!("conversation {id} is not on hold any more"),
+            false => format!("conversation {id} was not on hold"),
+        },
+    };
+    output::say(&said);
+    Ok(Exit::Completed)
+}
