@@ -46,7 +46,7 @@ pub(crate) enum Standing {
     Folder {
         at: Timestamp,
     },
-    /// `--trust-hooks`.
+    /// Whatever it says, because of `--trust-hooks`.
     ForThisRun,
     NotAccepted,
 }

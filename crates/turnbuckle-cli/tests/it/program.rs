@@ -116,9 +116,16 @@ impl Folder {
         let roles = if role.is_empty() { String::new() } else { format!("{role:?}") };
         let scope = format!("[scope]\nuser = {user:?}\nroles = [{roles}]\n");
         self.file(&format!("{home}/.config/turnbuckle/turnbuckle.toml"), &scope);
-        let mut command = self.command(arguments);
-        command.env("HOME", self.path().join(home));
-        command
+        let of_theirs = |arguments: &[&str]| {
+            let mut command = self.command(arguments);
+            command.env("HOME", self.path().join(&home));
+            command
+        };
+        if !self.path().join(&home).join(".local").exists() {
+            // Each of them accepted whatever the files of the project say, and its database.
+            Ran::of(of_theirs(&["trust", "--folder", "--yes"])).exits(0);
+        }
+        of_theirs(arguments)
     }
 
     pub(crate) fn run_as(&self, person: (&str, &str), arguments: &[&str]) -> Ran {

@@ -180,7 +180,11 @@ fn a_journal_that_came_with_the_folder_is_not_replayed() {
 /// Makes a database look as an older version left it.
 fn age(path: &Path) {
     let db = rusqlite::Connection::open(path).unwrap();
-    db.execute_batch("DROP TABLE database; PRAGMA user_version = 4;").unwrap();
+    db.execute_batch(
+        "DROP TABLE database; DROP TABLE hold; DROP TABLE unerased; DROP TABLE tombstone; DROP TABLE act;
+         PRAGMA user_version = 4;",
+    )
+    .unwrap();
 }
 
 #[test]

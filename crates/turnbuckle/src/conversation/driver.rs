@@ -1,10 +1,11 @@
 //! The driver: claims a conversation, carries out orders, runs its turns until they end or wait, and goes away.
 
+mod deleting;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 use tracing::Instrument;
@@ -13,7 +14,7 @@ use super::close::call_close_hooks;
 use super::error::SendError;
 use super::input::WhileBusy;
 use super::observers::Observers;
-use super::order::{CancelOrder, DeleteOrder, JobResultsOrder, MessageOrder, Order, Refusal};
+use super::order::{CancelOrder, JobResultsOrder, MessageOrder, Order, Refusal};
 use super::outbox;
 use super::read_back::revive;
 use super::runtime::Runtime;
@@ -29,16 +30,12 @@ use crate::id::{CallId, ItemId, TurnId};
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
 use crate::store::{
-    Batch, ConversationStatus, Deletion, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch,
-    StoreError,
+    Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch, StoreError,
 };
 use crate::turn::{
     AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, JobResults, LeftTurn, NewTurn, OnChangedAgent,
     PostTurn, Progress, Stage, State, StoredTurn, TurnError, answer, next, start,
 };
-
-/// How long a deletion waits for observers that are still at work.
-const OBSERVERS_TIME: Duration = Duration::from_secs(10);
 
 /// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
 /// it works.
@@ -454,41 +451,6 @@ impl Driver {
         }
         self.conversation.leave();
         Ok(Ok(()))
-    }
-
-    /// Deletes the conversation under the claim, unless a turn is open or about to be. Nothing of it stays in memory.
-    async fn delete(&mut self, order: DeleteOrder) -> Result<(), StoreError> {
-        let DeleteOrder { by, left, reply } = order;
-        let id = self.conversation.id.clone();
-        let (Stage::Idle, true, Some(epoch)) = (self.stage(), self.inbox.is_empty(), self.epoch) else {
-            // The caller may have gone away, here and below.
-            drop(reply.send(Err(SendError::Busy { id, pending: self.pending_calls() })));
-            return Ok(());
-        };
-        let services = self.runtime.services.clone();
-        // What observers of this process are still to be told they write before the conversation goes, not after it.
-        self.observers = None;
-        let observed = async {
-            tokio::select! {
-                biased;
-                () = self.conversation.observers_done() => {}
-                () = services.clock.sleep(OBSERVERS_TIME) => {}
-            }
-        };
-        self.renewing(observed).await;
-        let at = services.clock.now();
-        let deletion = Deletion { conversation: &id, epoch, by: &by, at, left: &left };
-        if let Err(error) = services.store.delete(deletion).await {
-            drop(reply.send(Err(SendError::from(error).or_busy())));
-            return Ok(());
-        }
-        tracing::info!(conversation = %id, %by, "deleted");
-        (self.epoch, self.loaded, self.scratch, self.deleted) = (None, None, None, true);
-        self.done_items.clear();
-        self.stored.clear();
-        self.conversation.was_deleted(&by);
-        drop(reply.send(Ok(())));
-        Ok(())
     }
 
     /// The turn that what hooks do now is recorded with: the last one, or a new id if there was none.

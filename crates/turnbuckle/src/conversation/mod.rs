@@ -4,10 +4,12 @@
 //! cancellation) makes a driver run until no turn can go on. Disconnecting is not cancelling: the driver is a task of its
 //! own, or becomes one when the caller who runs it goes away.
 //!
-//! Read in this order: `conversations.rs` is the public API, `order.rs` what is asked, `shared.rs` one conversation as
+//! Read in this order: `conversations.rs` is the public API (with `answering.rs`, `pending.rs`, `standing.rs` and
+//! `deletion.rs`), `order.rs` what is asked, `shared.rs` one conversation as
 //! callers and driver share it, `driver.rs` what carries orders out and runs turns, `supervise.rs` what runs beside a turn,
 //! `outbox.rs` what is done after it.
 
+mod answering;
 mod builder;
 mod close;
 mod conversations;

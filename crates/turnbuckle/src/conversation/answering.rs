@@ -1,0 +1,233 @@
+//! Answers to calls that wait: checked, written or stored for the process that has the conversation.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::conversations::Conversations;
+use super::error::{RecordedFor, ResolveError, SendError, TurnHandle};
+use super::order::Order;
+use super::pending::rule_of_last_question;
+use super::read_back::open_turn;
+use super::shared::Conversation;
+use crate::access::{AccessTo, Action, AnswerRule};
+use crate::id::{CallId, ConversationId, TurnId};
+use crate::message::Text;
+use crate::scope::{Actor, Scope};
+use crate::store::{Answer, InboxKind, StoreError};
+use crate::turn::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer, answer};
+
+/// The longest reason of a denial, in bytes: it is shown to people and to the model.
+const MAX_REASON: usize = 16 << 10;
+/// The longest result or error, in bytes. What the model sees of it is cut like any tool's result.
+const MAX_ANSWER: usize = 1 << 20;
+
+impl Conversations {
+    /// Answers a suspended call. Returns when the answer is written, before the turn goes on; the handle follows the turn.
+    /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale. Without one, an
+    /// approval is of what is asked at this moment.
+    ///
+    /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
+    /// answer wins; every later one is [`ResolveError::Stale`].
+    pub async fn resolve(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        answer: Answer,
+        digest: Option<Text>,
+        scope: Scope,
+    ) -> Result<TurnHandle, ResolveError> {
+        let given = GivenAnswer { call, answer, digest, scope };
+        match self.write_answer(id, &given, AfterAnswer::CarryOn).await? {
+            Some(handle) => Ok(handle),
+            None => self.store_answer(id, given).await,
+        }
+    }
+
+    /// Only records the answer to a suspended call. It needs neither the agent of the turn nor its tools or keys, so it
+    /// also works on conversations [`without an agent`](Self::without_agent). The turn is left as it is until its agent
+    /// takes it up: by [`resume`](Self::resume), or by [`run_maintenance`](Self::run_maintenance). If a process has the
+    /// conversation, the answer is stored for it.
+    ///
+    /// The same answers are refused as by [`resolve`](Self::resolve).
+    pub async fn answer(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        answer: Answer,
+        digest: Option<Text>,
+        scope: Scope,
+    ) -> Result<RecordedFor, ResolveError> {
+        let given = GivenAnswer { call, answer, digest, scope };
+        let begun = self.store().scratch(id).await?;
+        let agent = begun.map_or_else(|| self.agent.shared_name().clone(), |scratch| scratch.agent);
+        match self.write_answer(id, &given, AfterAnswer::Leave).await? {
+            Some(handle) => Ok(RecordedFor { turn: handle.turn().clone(), agent, is_stored_for_owner: false }),
+            None => {
+                let turn = self.deliver_answer(id, &given).await?;
+                // The owner may have left meanwhile: then the answer is written here.
+                self.conversation(id).submit_and_spawn(&self.runtime, Order::Record);
+                Ok(RecordedFor { turn, agent, is_stored_for_owner: true })
+            }
+        }
+    }
+
+    /// Writes an answer into the log. `None` if another process has the conversation.
+    async fn write_answer(
+        &self,
+        id: &ConversationId,
+        given: &GivenAnswer<'_>,
+        after: AfterAnswer,
+    ) -> Result<Option<TurnHandle>, ResolveError> {
+        let GivenAnswer { call, answer, digest, scope } = given;
+        check_size(call, answer)?;
+        let conversation = self.answerable(id, call, scope).await?;
+        // Found out without a claim where possible: a claim keeps others out, if only for a moment.
+        if conversation.shows_what_is_asked() && !conversation.feed.is_pending(call) {
+            return Err(ResolveError::nothing_asked(call));
+        }
+        let (written, on_written) = oneshot::channel();
+        let (waiter, status) = oneshot::channel();
+        let digest_of_asked = || answer::digest_of_approved(&conversation.feed.pending(call)?.question, answer);
+        let order = AnswerOrder {
+            call: (*call).clone(),
+            answer: answer.clone(),
+            digest: digest.clone().or_else(digest_of_asked),
+            from: scope.actor().clone(),
+            via: scope.came_via().map(|via| Text::from(&**via)),
+            record_only: after == AfterAnswer::Leave,
+            at: self.runtime.services.clock.now(),
+            tries: 0,
+            origin: AnswerOrigin::Local { written, waiter },
+        };
+        conversation.submit_and_spawn(&self.runtime, Order::Answer(order));
+        match on_written.await {
+            Ok(Ok(RecordedAnswer { left: Some(left), .. })) => Ok(Some(TurnHandle::left_behind(left))),
+            Ok(Ok(RecordedAnswer { turn, left: None })) => Ok(Some(TurnHandle::new(turn, status))),
+            Ok(Err(AnswerError::Store(StoreError::InUse { .. }))) => Ok(None),
+            Ok(Err(error)) => Err(ResolveError::of(id, call, error)),
+            Err(_) => Err(ResolveError::Gone),
+        }
+    }
+
+    /// Another process carries the turn on: the answer is stored for it. If that process has left meanwhile, the turn is
+    /// carried on here after all.
+    async fn store_answer(&self, id: &ConversationId, given: GivenAnswer<'_>) -> Result<TurnHandle, ResolveError> {
+        let turn = self.deliver_answer(id, &given).await?;
+        match self.resume_turn(&self.conversation(id)).await {
+            Ok(Some(handle)) => Ok(handle),
+            Ok(None) | Err(SendError::Store(StoreError::InUse { .. })) => Ok(TurnHandle::remote(turn)),
+            Err(SendError::Left { left, .. }) => Ok(TurnHandle::left_behind(left)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts an answer into the inbox of a conversation that another process has. Returns the turn that it is for.
+    async fn deliver_answer(&self, id: &ConversationId, given: &GivenAnswer<'_>) -> Result<TurnId, ResolveError> {
+        let GivenAnswer { call, answer, digest, scope } = given;
+        let conversation = self.conversation(id);
+        conversation.show_log(&self.runtime).await?;
+        let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
+        if pending.expires <= self.runtime.services.clock.now() {
+            return Err(ResolveError::Stale { call: (*call).clone(), why: "it has expired".into() });
+        }
+        answer::check(&pending.question, answer, digest.as_ref()).map_err(|error| ResolveError::of(id, call, error))?;
+        let turn = open_turn(self.store(), id).await?;
+        let kind = InboxKind::Answer {
+            call: (*call).clone(),
+            answer: answer.clone(),
+            digest: digest.clone().or_else(|| answer::digest_of_approved(&pending.question, answer)),
+            via: scope.came_via().map(|via| Text::from(&**via)),
+        };
+        match self.deliver(id, kind, scope).await {
+            Ok(_) => {}
+            Err(StoreError::AlreadyAnswered { .. }) => {
+                return Err(ResolveError::Stale { call: (*call).clone(), why: "it has an answer already".into() });
+            }
+            Err(StoreError::NotAsked { .. }) => return Err(ResolveError::nothing_asked(call)),
+            Err(error) => return Err(error.into()),
+        }
+        // Without one, the turn ended between the look at the call and the look at the log.
+        turn.ok_or_else(|| ResolveError::nothing_asked(call))
+    }
+
+    /// The conversation, if the actor may answer this call. The rule that is stored with the question decides alone; without
+    /// one the access rules do. The system never answers.
+    pub(super) async fn answerable(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        scope: &Scope,
+    ) -> Result<Arc<Conversation>, ResolveError> {
+        self.check_reachable(id)?;
+        let not_found = || ResolveError::NotFound { id: id.clone() };
+        let owner = self.owner_of(id).await?.ok_or_else(not_found)?;
+        let conversation = self.conversation(id);
+        if self.parent.is_some() {
+            return Ok(conversation);
+        }
+        conversation.show_log(&self.runtime).await?;
+        // Who was asked and is late is told that, also if they know of the conversation only by this question.
+        let rule = match conversation.feed.pending(call) {
+            Some(pending) => pending.rule,
+            None => rule_of_last_question(&conversation.feed.snapshot().events, call),
+        };
+        match self.may_answer(id, &owner, rule.as_deref(), scope.actor()) {
+            true => Ok(conversation),
+            false => {
+                // Refused because of the answer: whether they know of it at all is another question.
+                self.judge(id, &owner, scope, Action::Read)?;
+                let access = &self.runtime.services.access;
+                let who = rule.map_or_else(|| access.who(Action::Answer), |rule| rule.who());
+                Err(ResolveError::Forbidden { id: id.clone(), who: who.into() })
+            }
+        }
+    }
+
+    pub(super) fn may_answer(
+        &self,
+        id: &ConversationId,
+        owner: &Actor,
+        rule: Option<&AnswerRule>,
+        actor: &Actor,
+    ) -> bool {
+        match rule {
+            Some(rule) => rule.permits(actor),
+            None if *actor == Actor::System => false,
+            None => self.runtime.services.access.may(actor, AccessTo::new(id, owner), Action::Answer),
+        }
+    }
+}
+
+/// An answer on its way to the log.
+struct GivenAnswer<'a> {
+    call: &'a CallId,
+    answer: Answer,
+    /// The digest of what the person was shown, if they say so.
+    digest: Option<Text>,
+    scope: Scope,
+}
+
+/// What becomes of the turn once an answer is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterAnswer {
+    /// This process carries it on.
+    CarryOn,
+    /// It is left to its agent.
+    Leave,
+}
+
+/// Refuses an answer that is too long to be kept.
+fn check_size(call: &CallId, answer: &Answer) -> Result<(), ResolveError> {
+    let (size, most) = match answer {
+        Answer::Approve => return Ok(()),
+        Answer::Deny(reason) => (reason.as_ref().map_or(0, |reason| reason.len()), MAX_REASON),
+        Answer::Error(text) => (text.len(), MAX_ANSWER),
+        Answer::Result(value) => (value.to_string().len(), MAX_ANSWER),
+        Answer::ApproveWith(arguments) => (arguments.to_string().len(), MAX_ANSWER),
+    };
+    match size > most {
+        true => Err(ResolveError::TooLong { call: call.clone(), size, most }),
+        false => Ok(()),
+    }
+}
