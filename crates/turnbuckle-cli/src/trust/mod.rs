@@ -46,7 +46,7 @@ pub(crate) enum Standing {
     Folder {
         at: Timestamp,
     },
-    /// `--trust-hooks`.
+    /// By the option `--trust-hooks`, and noted nowhere.
     ForThisRun,
     NotAccepted,
 }
