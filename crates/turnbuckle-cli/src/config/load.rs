@@ -107,8 +107,9 @@ impl Loaded {
             }
         };
         let source = Source::new(path, &self.project.folder, text);
-        if let Some(root) = parse(&source) {
-            self.add_judged(path, &source, root, (common, gate), understand);
+        match parse(&source) {
+            Some(root) => self.add_judged(path, &source, root, (common, gate), understand),
+            None => self.standing = Standing::NotAccepted,
         }
         self.problems.extend(source.into_problems());
     }

@@ -31,6 +31,7 @@ pub(crate) fn trust(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
 fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     // `--config` names a file that needs no acceptance; the project's own file is what is asked about.
     let common = Common { config: None, ..common.clone() };
+    Project::discover().map_err(Stopped::usage)?;
     let loaded = config::load(&common, Gate::Judged);
     let by = loaded.user();
     let folder = loaded.project.folder.clone();
@@ -39,9 +40,8 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     }
     let store = unknown_store(&loaded, &common)?;
     let pending: &[Item] = if loaded.standing == Standing::NotAccepted { &loaded.items } else { &[] };
-    if let (true, Some(problem)) = (pending.is_empty(), loaded.problems.iter().find(|_| !loaded.standing.is_accepted()))
-    {
-        return Err(Stopped::usage(problem.clone()));
+    if pending.is_empty() && (!loaded.standing.is_accepted() || loaded.problems.iter().any(Problem::is_error)) {
+        return Err(Stopped { problems: loaded.problems, exit: Exit::Usage });
     }
     if pending.is_empty() && store.is_none() {
         output::say(&format!("{}: {}", folder.display(), loaded.standing.told()));

@@ -46,7 +46,7 @@ pub(crate) enum Standing {
     Folder {
         at: Timestamp,
     },
-    /// Whatever it says, because of `--trust-hooks`.
+    /// By the option `--trust-hooks`, and noted nowhere.
     ForThisRun,
     NotAccepted,
 }
@@ -83,8 +83,12 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     let (items, mut problems) = match items::of(file.settings, &around) {
         Ok(items) => (items, Vec::new()),
         Err(error) => {
-            let hint = "`turnbuckle trust --folder` accepts whatever this folder's files say";
-            (Vec::new(), vec![Problem::error(format!("{}: {error}", file.path.display())).hint(hint)])
+            let what = format!("{} cannot be accepted as it is: {error}", file.path.display());
+            let problem = match gate {
+                Gate::Needed(_) => Problem::error(what),
+                Gate::Judged | Gate::LeftOut => Problem::warning(what),
+            };
+            (Vec::new(), vec![problem.hint("`turnbuckle trust --folder` accepts whatever this folder's files say")])
         }
     };
     let done = |standing, items, problems| Judgement { standing, items, problems, checks: HashMap::new() };

@@ -169,7 +169,7 @@ fn who_may_do_what_is_checked() {
 #[test]
 fn access_comes_together_key_by_key() {
     let folder = Folder::new();
-    folder.file("home/.config/turnbuckle/turnbuckle.toml", "[access]\nread = [\"all\"]\ncancel = [\"operator\"]\n");
+    folder.users_file("[access]\nread = [\"all\"]\ncancel = [\"operator\"]\n");
     folder.file("turnbuckle.toml", "[access]\nread = [\"support\"]\n");
     let out = folder.run(&["check"]).exits(0).out;
     assert!(out.contains("access    read: support; cancel: operator\n"), "{out}");

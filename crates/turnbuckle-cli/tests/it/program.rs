@@ -121,9 +121,12 @@ impl Folder {
             command.env("HOME", self.path().join(&home));
             command
         };
-        if !self.path().join(&home).join(".local").exists() {
-            // Each of them accepted whatever the files of the project say, and its database.
+        // Each of them accepted whatever the files of the project say, and its database once it is there.
+        let database = self.path().join(".turnbuckle/turnbuckle.db").exists();
+        let accepted = self.path().join(&home).join(if database { "with-database" } else { "project" });
+        if !accepted.exists() {
             Ran::of(of_theirs(&["trust", "--folder", "--yes"])).exits(0);
+            std::fs::write(accepted, "").unwrap();
         }
         of_theirs(arguments)
     }

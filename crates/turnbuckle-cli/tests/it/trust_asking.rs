@@ -76,6 +76,24 @@ fn no_text_of_a_project_can_forge_or_hide_the_question() {
 }
 
 #[test]
+fn what_cannot_be_read_cannot_be_accepted_and_keeps_nobody_from_looking() {
+    let folder = Folder::cloned(HI, "");
+    folder.run(&["run", "-c", "a", "hello"]).exits(0);
+    folder.file("turnbuckle.toml", "a = [");
+    folder.run(&["trust", "--yes"]).exits(2).says("not TOML");
+    folder.file("turnbuckle.toml", &hook("cat big"));
+    std::fs::File::create(folder.path().join("big")).unwrap().set_len(65 << 20).unwrap();
+    for arguments in [&["trust", "--yes"][..], &["run", "hello"]] {
+        folder.run(arguments).exits(2).says("big cannot be read: larger than 64 MiB").says("trust --folder");
+    }
+    folder.run(&["check"]).exits(0).says("is not accepted");
+    folder.run(&["list"]).exits(0);
+    folder.run(&["cancel", "a"]).exits(0);
+    folder.run(&["trust", "--folder", "--yes"]).exits(0);
+    folder.run(&["run", "--model", "demo", "hello"]).exits(0);
+}
+
+#[test]
 fn trust_asks_too_and_covers_the_database() {
     let folder = Folder::cloned(HI, &hook("true"));
     let other = Folder::with_script(HI);

@@ -3,6 +3,7 @@
 //! A conversation at rest is data, not a task. An order that finds no driver makes one; an order that finds one is
 //! queued for it. Both happen under one lock, so there is never a second driver and no order is lost between two.
 
+mod guards;
 mod turn_host;
 
 use std::collections::VecDeque;
@@ -13,6 +14,8 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tracing::Instrument;
 
+pub(crate) use self::guards::DriverGuard;
+pub(super) use self::guards::ObservingGuard;
 use super::driver::Driver;
 use super::error::SendError;
 use super::observers::Observers;
@@ -512,40 +515,5 @@ impl Conversation {
 
     pub(crate) fn idle_since(&self) -> u64 {
         self.lock().idle_since
-    }
-}
-
-/// A task that gives events to observers. It is counted until this is dropped, also if the task panics.
-pub(super) struct ObservingGuard(Arc<Conversation>);
-
-impl Drop for ObservingGuard {
-    fn drop(&mut self) {
-        self.0.observing.fetch_sub(1, Ordering::Release);
-        self.0.observed.notify_waiters();
-    }
-}
-
-/// Held by the driver. A driver that panics or is dropped leaves the conversation to the next one; the log stands.
-pub(crate) struct DriverGuard {
-    pub(crate) conversation: Arc<Conversation>,
-    at_rest: bool,
-}
-
-impl DriverGuard {
-    /// The driver has dismissed itself.
-    pub(crate) fn at_rest(mut self) {
-        self.at_rest = true;
-    }
-}
-
-impl Drop for DriverGuard {
-    fn drop(&mut self) {
-        if self.at_rest {
-            return;
-        }
-        let left = self.conversation.lock().rest(None);
-        drop(left);
-        self.conversation.turn_started.notify_waiters();
-        self.conversation.waiters.tell_all(&TurnError::Gone);
     }
 }
