@@ -12,6 +12,7 @@ mod catalogue;
 mod chat;
 mod check;
 mod config;
+mod confirm;
 mod demo;
 mod doctor;
 mod erasure;

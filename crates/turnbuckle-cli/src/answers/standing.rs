@@ -1,13 +1,12 @@
 //! `--always`: the rule is shown before it is stored, and a person at a terminal is asked.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-
 use turnbuckle::conversation::Always;
 use turnbuckle::store::StandingApproval;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
 use super::refusal;
 use crate::Stopped;
+use crate::confirm;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::show::clean;
@@ -32,12 +31,13 @@ impl NewStanding {
         let refused = |error| Stopped::failed(refusal(&error, id, options));
         let proposed = conversations.propose_standing(id, call, always, scope).await.map_err(refused)?;
         output::say(&clean(&format!("always: {proposed}")));
-        if !confirmed().map_err(|error| Stopped::failed(Problem::error(format!("reading the answer: {error}"))))? {
+        // Where nobody can be asked, the option says it.
+        if confirm::is_possible() && !confirm::ask("", "Store it?") {
             let problem = Problem::error("nothing was answered, and nothing is approved from now on");
             return Err(Stopped::failed(problem.hint("without `--always` the approval is for this call only")));
         }
-        let approval = conversations.approve_always(id, call, always, scope).await.map_err(refused)?;
-        Ok(Self { approval, conversations: conversations.clone(), scope: scope.clone() })
+        conversations.store_standing(proposed.clone(), scope).await.map_err(refused)?;
+        Ok(Self { approval: proposed, conversations: conversations.clone(), scope: scope.clone() })
     }
 
     /// The call was not approved after all.
@@ -49,15 +49,4 @@ impl NewStanding {
             output::report(&[problem.hint(format!("`turnbuckle approvals revoke {id}` does"))]);
         }
     }
-}
-
-/// Whether the person agrees. Where nobody can be asked, the option says it.
-fn confirmed() -> io::Result<bool> {
-    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Ok(true);
-    }
-    write!(io::stderr().lock(), "store it? [y/N] ")?;
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    Ok(crate::chat::question::is_yes(line.trim()))
 }

@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::records::{AcceptedProject, Extent, KnownStore, RecordError, Records, StoreOrigin};
 use super::stores::{self, StoreStanding};
-use super::{Gate, Item, Standing, accept, accepted_items, cannot_note, question, show};
+use super::{Gate, Item, Standing, accept, accepted_items, cannot_note, show};
 use crate::Stopped;
 use crate::args::{Common, Trust, TrustCommand};
 use crate::config::{self, Loaded};
+use crate::confirm;
 use crate::exit::Exit;
 use crate::inspect::unprintable;
 use crate::output;
@@ -61,7 +62,7 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
         text += &format!("{}.\n", stores::unknown(&file.path, moved_from.as_deref()));
         text += "Open turns and approvals in it would be carried on.\n";
     }
-    confirm(args, &text, "Accept it?")?;
+    confirmed(args, &text, "Accept it?")?;
     if !pending.is_empty() {
         accept(&folder, pending, &by).map_err(Stopped::usage)?;
     }
@@ -90,7 +91,7 @@ fn accept_folder(args: &Trust, folder: &Path, by: &str) -> Result<Exit, Stopped>
          For your own projects only.\n",
         folder.display()
     );
-    confirm(args, &text, "Accept the folder?")?;
+    confirmed(args, &text, "Accept the folder?")?;
     let noted = Records::open().and_then(|records| records.accept(folder, Extent::Folder, by));
     noted.map_err(|error| Stopped::usage(cannot_note(&error)))?;
     output::say(&format!("accepted for {}, whatever its files say", folder.display()));
@@ -98,17 +99,17 @@ fn accept_folder(args: &Trust, folder: &Path, by: &str) -> Result<Exit, Stopped>
 }
 
 /// Shows what it is about. Without `--yes` a person must say yes.
-fn confirm(args: &Trust, text: &str, question: &str) -> Result<(), Stopped> {
+fn confirmed(args: &Trust, text: &str, question: &str) -> Result<(), Stopped> {
     if args.yes {
         output::say(text.trim_end());
         return Ok(());
     }
-    if !question::is_possible() {
+    if !confirm::is_possible() {
         output::say(text.trim_end());
         let problem = Problem::error("nothing was accepted: there is no terminal to ask on");
         return Err(Stopped::usage(problem.hint("with `--yes`, `turnbuckle trust` accepts what is shown above")));
     }
-    match question::ask(text, question) {
+    match confirm::ask(text, question) {
         true => Ok(()),
         false => Err(Stopped::usage(Problem::error("nothing was accepted"))),
     }

@@ -9,7 +9,6 @@ mod digest;
 mod files;
 mod items;
 mod options;
-mod question;
 mod records;
 mod show;
 pub(crate) mod stores;
@@ -27,6 +26,7 @@ pub(crate) use options::{Gate, TrustOptions};
 use records::{AcceptedItem, AcceptedProject, Extent, RecordError, Records};
 
 use crate::config::{Setting, ToolsPart};
+use crate::confirm;
 use crate::problem::Problem;
 use crate::project::Project;
 use items::Surroundings;
@@ -193,12 +193,12 @@ fn ask(
             "`--trust-hooks` accepts the project's files for this run, `--config FILE` names the only file to read";
         return Err(Problem::error(format!("{path} {changed}, and cannot be: {error}")).hint(hint));
     }
-    if !question::is_possible() {
+    if !confirm::is_possible() {
         return Err(refused());
     }
     let folder = &file.project.folder;
     let text = format!("{path} {changed}. It has:\n{}{}", show::items(items, known), show::scope_of(items, folder));
-    if !question::ask(&text, "Accept it?") {
+    if !confirm::ask(&text, "Accept it?") {
         return Err(refused());
     }
     accept(folder, items, file.by)

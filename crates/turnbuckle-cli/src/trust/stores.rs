@@ -12,9 +12,9 @@ use turnbuckle_stores::{DatabaseId, SqliteError, SqliteStore};
 use turnbuckle_tools::resolved_path;
 
 use super::TrustOptions;
-use super::question;
 use super::records::{RecordError, Records, StoreOrigin};
 use crate::Stopped;
+use crate::confirm;
 use crate::logging::CLI;
 use crate::output;
 use crate::problem::{Problem, with_causes};
@@ -100,7 +100,7 @@ pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result
             tracing::warn!(target: CLI, store = %shown, "store is not accepted");
             let problem = Problem::error(&what).hint(HOW);
             let text = format!("{what}.\nOpen turns and approvals in it would be carried on.\n");
-            match question::is_possible() && question::ask(&text, "Use it?") {
+            match confirm::is_possible() && confirm::ask(&text, "Use it?") {
                 true => adopt(&looked, StoreOrigin::Accepted, by),
                 false => Err(Stopped::usage(problem)),
             }

@@ -126,6 +126,7 @@ impl Folder {
         let accepted = self.path().join(&home).join(if database { "with-database" } else { "project" });
         if !accepted.exists() {
             Ran::of(of_theirs(&["trust", "--folder", "--yes"])).exits(0);
+            Ran::of(of_theirs(&["trust", "--yes"])).exits(0);
             std::fs::write(accepted, "").unwrap();
         }
         of_theirs(arguments)

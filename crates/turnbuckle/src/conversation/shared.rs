@@ -32,7 +32,7 @@ use crate::feed::{EventFeed, Level, LiveEvent};
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::{Actor, Author};
 use crate::store::StoreError;
-use crate::turn::{AbortCause, AbortToken, State, TurnContext, TurnError};
+use crate::turn::{AbortCause, AbortToken, State, TurnContext};
 
 /// How many orders may wait for a driver.
 const MAX_ORDERS: usize = 64;

@@ -2,13 +2,15 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
+use crate::chat::question::is_yes;
+
 /// Whether somebody can be asked: stdin and stderr are terminals.
-pub(super) fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Shows the text, asks, and waits for a line. Only `y` and `yes` accept; the end of the input does not.
-pub(super) fn ask(text: &str, question: &str) -> bool {
+pub(crate) fn ask(text: &str, question: &str) -> bool {
     let mut err = io::stderr().lock();
     if write!(err, "{text}{question} [y/N] ").and_then(|()| err.flush()).is_err() {
         return false;
@@ -19,5 +21,5 @@ pub(super) fn ask(text: &str, question: &str) -> bool {
     if !answer.ends_with('\n') {
         let _ = writeln!(err);
     }
-    read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
+    read.is_ok() && is_yes(answer.trim())
 }
