@@ -183,6 +183,11 @@ impl Records {
         self.stores().into_iter().filter_map(Result::ok).find(same).map(|store| store.path)
     }
 
+    /// Whether a database is known to be at this path, whatever its id.
+    pub(crate) fn knows_path(&self, path: &Path) -> bool {
+        self.stores().into_iter().filter_map(Result::ok).any(|store| store.path == path)
+    }
+
     pub(crate) fn know(&self, id: &DatabaseId, path: &Path, origin: StoreOrigin, by: &str) -> Result<(), RecordError> {
         let at = SystemClock::default().now();
         let record = KnownStore { format: FORMAT, id: id.to_string(), path: path.to_owned(), origin, at };

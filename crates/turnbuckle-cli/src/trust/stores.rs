@@ -48,8 +48,17 @@ fn look(file: &StoreFile) -> Result<Looked, SqliteError> {
     if !there {
         return Ok(Looked { standing: StoreStanding::NotThere, id: None, path });
     }
-    let id = SqliteStore::id_of(&path)?;
     let records = Records::open();
+    let id = match SqliteStore::id_of(&path) {
+        Err(SqliteError::ReadOnly { .. }) if is_own_journal(file, &path, records.as_ref().ok()) => {
+            SqliteStore::roll_back(&path)?;
+            if path.metadata().is_ok_and(|about| about.len() == 0) {
+                return Ok(Looked { standing: StoreStanding::NotThere, id: None, path });
+            }
+            SqliteStore::id_of(&path)?
+        }
+        read => read?,
+    };
     let standing = match (&records, &id) {
         (Ok(records), Some(id)) => match records.store(id, &path) {
             Ok(Some(known)) => StoreStanding::Known(known.origin),
@@ -59,6 +68,22 @@ fn look(file: &StoreFile) -> Result<Looked, SqliteError> {
         _ => StoreStanding::Unknown { moved_from: None },
     };
     Ok(Looked { standing, id, path })
+}
+
+/// Whether the journal beside a database is what a process of this user left that died while it made or migrated it. One that came
+/// with a folder is not believed: the path is not one that this user's Turnbuckle noted, or others may read the file.
+fn is_own_journal(file: &StoreFile, path: &Path, records: Option<&Records>) -> bool {
+    let is_private =
+        |path: &Path| path.symlink_metadata().is_ok_and(|about| about.is_file() && about.mode() & 0o077 == 0);
+    let is_noted = || records.is_some_and(|records| records.knows_path(path));
+    file.is_named_by_user() || (is_private(path) && is_private(&beside(path, "-journal")) && is_noted())
+}
+
+/// The file that SQLite keeps beside a database.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
 }
 
 /// How the database in a file stands.
@@ -113,9 +138,7 @@ pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result
 fn check_beside(path: &Path) -> Result<(), Stopped> {
     let mode = |path: &Path| path.symlink_metadata().ok().map(|about| about.mode() & 0o777);
     for end in ["-wal", "-journal"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(end);
-        let beside = PathBuf::from(beside);
+        let beside = beside(path, end);
         if let (Some(database), Some(found)) = (mode(path), mode(&beside))
             && found & !database != 0
         {

@@ -177,6 +177,45 @@ fn a_journal_that_came_with_the_folder_is_not_replayed() {
     other.wait().unwrap();
 }
 
+/// Leaves a database as a process does that dies while it migrates it: pages are written, and the journal has what they were.
+fn interrupt(database: &Path) {
+    let (journal, kept) = (database.with_file_name("turnbuckle.db-journal"), tempfile::tempdir().unwrap());
+    let db = rusqlite::Connection::open(database).unwrap();
+    db.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).unwrap();
+    db.execute_batch("PRAGMA cache_size = 1; BEGIN IMMEDIATE; CREATE TABLE half (text TEXT);").unwrap();
+    for _ in 0..200 {
+        db.execute("INSERT INTO half VALUES (?)", ["x".repeat(2_000)]).unwrap();
+    }
+    for file in [database, &journal] {
+        std::fs::copy(file, kept.path().join(file.file_name().unwrap())).unwrap();
+    }
+    drop(db);
+    for file in [database, &journal] {
+        std::fs::copy(kept.path().join(file.file_name().unwrap()), file).unwrap();
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+#[test]
+fn a_database_whose_making_was_killed_is_set_right_and_one_that_came_so_is_not_touched() {
+    let own = Folder::with_script(WRITE);
+    own.run(&["run", "-c", "a", "hi"]).exits(4);
+    interrupt(&own.path().join(DATABASE));
+    own.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+    // The same files in another folder, where nobody's Turnbuckle has noted a database.
+    let theirs = Folder::with_script(WRITE);
+    theirs.run(&["run", "-c", "a", "hi"]).exits(4);
+    interrupt(&theirs.path().join(DATABASE));
+    let mine = Folder::cloned(WRITE, "");
+    std::fs::create_dir(mine.path().join(".turnbuckle")).unwrap();
+    for name in [DATABASE.to_owned(), format!("{DATABASE}-journal")] {
+        std::fs::copy(theirs.path().join(&name), mine.path().join(&name)).unwrap();
+    }
+    let before = std::fs::read(mine.path().join(DATABASE)).unwrap();
+    assert_ne!(mine.run(&["resolve", "a", "c1", "--approve"]).code, 0);
+    assert_eq!(std::fs::read(mine.path().join(DATABASE)).unwrap(), before);
+}
+
 /// Makes a database look as an older version left it.
 fn age(path: &Path) {
     let db = rusqlite::Connection::open(path).unwrap();

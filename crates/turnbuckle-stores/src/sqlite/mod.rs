@@ -111,6 +111,13 @@ impl SqliteStore {
         identity::of_file(path.as_ref())
     }
 
+    /// Takes back what a process left half done that died while it made or migrated the tables. Until then
+    /// [`id_of`](Self::id_of) and [`open_read_only`](Self::open_read_only) fail with [`SqliteError::ReadOnly`]; [`open`](Self::open)
+    /// does it by itself. SQLite believes the `-journal` file that it finds, so it should be the user's own.
+    pub fn roll_back(path: impl AsRef<Path>) -> Result<(), SqliteError> {
+        schema::roll_back(&absolute(path.as_ref())?)
+    }
+
     fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Self, SqliteError> {
         let path = absolute(path)?;
         let db = schema::prepare(&path, id)?;

@@ -67,6 +67,13 @@ pub(super) fn reader(path: &Path) -> Result<Connection, SqliteError> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, path.as_os_str())
 }
 
+/// The first read of a connection that may write takes back what a dead process has not committed.
+pub(super) fn roll_back(path: &Path) -> Result<(), SqliteError> {
+    let db = reader(path)?;
+    let read = db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
+    read.map_err(|error| SqliteError::of(path, "taking back what was not committed", error))
+}
+
 /// A connection that reads the file as it is, without locks. What it reads is right only as long as no process writes.
 pub(super) fn immutable(path: &Path) -> Result<Connection, SqliteError> {
     let mut uri = String::from("file:");
