@@ -387,7 +387,7 @@ pub enum StoreError {
     Deleted {
         /// The conversation.
         id: ConversationId,
-        /// When.
+        /// When that was.
         at: Timestamp,
     },
     /// The conversation is on hold: it cannot be deleted.
