@@ -85,6 +85,7 @@ fn scratch(advice: String) -> Scratch {
         approved: None,
         answers: Vec::new(),
         answered_by: Vec::new(),
+        effective: None,
         touched: Vec::new(),
         active: Duration::ZERO,
         worked: Duration::ZERO,

@@ -35,7 +35,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     let stays_open = evidence.open;
     let kinds = events(active, &question, decision, &order, evidence);
     let (scratch, call) = (active.scratch.edit(), &order.call);
-    let before = (scratch.answers.clone(), scratch.answered_by.clone());
+    let before = (scratch.answers.clone(), scratch.answered_by.clone(), scratch.effective.clone());
     scratch.answers.retain(|(answered, _)| answered != call);
     scratch.answers.push((call.clone(), order.answer.clone()));
     // Approvals add up, unless the arguments were changed since.
@@ -65,7 +65,8 @@ pub(crate) async fn take(active: &mut ActiveTurn, order: AnswerOrder) -> Result<
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
-        (active.scratch.edit().answers, active.scratch.edit().answered_by) = before;
+        let scratch = active.scratch.edit();
+        (scratch.answers, scratch.answered_by, scratch.effective) = before;
         active.records = records;
         return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
     }

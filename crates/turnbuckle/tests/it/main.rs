@@ -41,6 +41,7 @@ mod outbox;
 mod outbox_crashes;
 mod provider_parts;
 mod races;
+mod redacting;
 mod revival;
 mod second_looks;
 mod shapes;
