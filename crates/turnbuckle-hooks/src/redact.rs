@@ -28,8 +28,8 @@
 //! a call if the strategy is to block.
 //!
 //! Of arguments the log, every context (also that of the next call in the same turn), viewers and the person who is asked have
-//! the redacted form. The tool gets the arguments themselves, also after a crash and after an approval; until the call has its
-//! result they are kept in the scratch of the turn, which goes with its end. The digest of an approval is of what runs. A call of
+//! the redacted form. The tool gets the arguments themselves, also after a crash and after an approval; they are
+//! kept in the scratch of the turn until the model calls again or the turn ends. The digest of an approval is of what runs. A call of
 //! a client's tool that would need redaction is not run, because the client reads its arguments from the log.
 //!
 //! # Options

@@ -97,7 +97,7 @@ pub trait Hook: Send + Sync + 'static {
 
     /// The form of a call's arguments that the log has, and with it every context, viewer and person who is asked; `None` if
     /// the hook leaves them as they are. The tool runs with the arguments themselves, also after a crash and after an
-    /// approval: they are kept apart until the call has its result. The digest of the call is of what runs.
+    /// approval: they are kept apart until the model calls again or the turn ends. The digest of the call is of what runs.
     ///
     /// Asked only if [`Settings::redacts_arguments`] is set, of each hook in order, with what the one before made of them. A
     /// failure puts a note in the place of all arguments: nothing is stored that the hook has not seen.

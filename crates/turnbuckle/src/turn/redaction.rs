@@ -11,19 +11,28 @@ use serde_json::{Value, json};
 use super::active::ActiveTurn;
 use crate::agent::Agent;
 use crate::digest::CallDigest;
-use crate::event::{Cause, Event, EventKind, Question};
+use crate::event::{Cause, Event, EventKind, Executor, Question};
 use crate::hook::{HookFailure, Point};
 use crate::id::CallId;
 use crate::message::Text;
 
 /// Puts the redacted form in the place of arguments, and notes what the calls run with.
 pub(super) fn redact(active: &mut ActiveTurn, events: &mut [Arc<Event>]) {
+    if events.iter().any(|event| matches!(event.kind, EventKind::ToolCall { .. })) {
+        forget_results(active);
+    }
     for event in events {
         if !has_arguments(&event.kind) {
             continue;
         }
         // It was made for this write, and nobody else has it: nothing is copied.
         match &mut Arc::make_mut(event).kind {
+            // The model's host has run it.
+            EventKind::ToolCall { name, arguments, executor: Executor::Provider, .. } => {
+                if let Some(stored) = stored_form(active, Some(name), arguments) {
+                    *arguments = Arc::new(stored);
+                }
+            }
             EventKind::ToolCall { call, name, arguments, .. } => {
                 put(active, call, name, arguments);
             }
@@ -41,7 +50,6 @@ pub(super) fn redact(active: &mut ActiveTurn, events: &mut [Arc<Event>]) {
                     put(active, call, &name, arguments);
                 }
             }
-            EventKind::ToolResult { call, .. } => forget(active, call),
             _ => {}
         }
     }
@@ -49,8 +57,7 @@ pub(super) fn redact(active: &mut ActiveTurn, events: &mut [Arc<Event>]) {
 
 fn has_arguments(kind: &EventKind) -> bool {
     match kind {
-        EventKind::ToolCall { .. } | EventKind::ToolStarted { .. } | EventKind::ToolResult { .. } => true,
-        EventKind::Suspension { .. } => true,
+        EventKind::ToolCall { .. } | EventKind::ToolStarted { .. } | EventKind::Suspension { .. } => true,
         EventKind::Resolution { evidence, .. } => evidence.arguments.is_some(),
         _ => false,
     }
@@ -105,8 +112,11 @@ fn put(active: &mut ActiveTurn, call: &CallId, tool: &str, arguments: &mut Arc<V
         Some(stored) => {
             let runs_with = std::mem::replace(arguments, Arc::new(stored));
             if !runs {
-                forget(active, call);
-                active.scratch.edit().effective.get_or_insert_default().push((call.clone(), runs_with));
+                let kept = active.scratch.edit().effective.get_or_insert_default();
+                match kept.iter_mut().find(|(other, _)| other == call) {
+                    Some((_, known)) => *known = runs_with,
+                    None => kept.push((call.clone(), runs_with)),
+                }
             }
             true
         }
@@ -116,6 +126,16 @@ fn put(active: &mut ActiveTurn, call: &CallId, tool: &str, arguments: &mut Arc<V
             forget(active, call);
             false
         }
+    }
+}
+
+/// Drops what calls ran with that have their result. Done when the model calls again, not with each result: the whole scratch is
+/// stored when it changes, and a reply may have thousands of calls.
+fn forget_results(active: &mut ActiveTurn) {
+    let open = active.state.turn.as_ref().map(|turn| &turn.calls);
+    let is_over = |(call, _): &(CallId, Arc<Value>)| open.is_none_or(|calls| !calls.contains(call));
+    if active.scratch.effective.as_ref().is_some_and(|kept| kept.iter().all(is_over) && !kept.is_empty()) {
+        active.scratch.edit().effective = Some(Vec::new());
     }
 }
 

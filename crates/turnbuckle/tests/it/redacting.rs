@@ -121,6 +121,33 @@ async fn the_log_and_the_next_context_have_the_redacted_form_and_the_tool_gets_w
 }
 
 #[tokio::test]
+async fn several_calls_of_several_replies_each_get_what_was_meant_for_them() {
+    let world = World::new();
+    let meant = |n: u32| json!({"to": format!("{SECRET} {n}")});
+    let script = Script::of([
+        ScriptReply::calls("c1", "send", meant(1)).and_calls("c2", "send", json!({"to": "plain"})).and_calls(
+            "c3",
+            "send",
+            meant(3),
+        ),
+        ScriptReply::calls("c4", "send", meant(4)),
+        ScriptReply::says("done"),
+    ]);
+    let agent =
+        || Agent::builder("a", script.clone()).tool(send_tool(&world.ran, Effect::Never)).hook(Hide).approve(["send"]);
+    let (_, mut status) = world.turn(agent()).await;
+    // Each answer is given in another process.
+    while let TurnStatus::Waiting(pending) = status {
+        let other = process(agent(), &world.store, &world.clock);
+        let call = pending[0].call.clone();
+        let handle = other.resolve(&world.id, &call, Answer::Approve, None, Scope::local()).await.unwrap();
+        status = handle.wait().await.unwrap();
+    }
+    world.ran_with(&[meant(1), json!({"to": "plain"}), meant(3), meant(4)]);
+    world.stored_nothing().await;
+}
+
+#[tokio::test]
 async fn an_approval_is_of_what_runs_and_its_question_has_the_redacted_form() {
     let world = World::new();
     let gated = || agent(&world.ran).approve(["send"]);
