@@ -289,8 +289,7 @@ impl Agent {
             approval: compiled.approval,
             standing: compiled.standing.clone(),
         };
-        let AgentParts { tools, sub_agents, started_with, .. } = (*inner.parts).clone();
-        let parts = Arc::new(AgentParts { tools, hooks: hook_parts(&hooks), sub_agents, started_with });
+        let parts = Arc::new(AgentParts { hooks: hook_parts(&hooks), ..(*inner.parts).clone() });
         Self(Arc::new(Inner {
             name: inner.name.clone(),
             model,

@@ -15,6 +15,9 @@ use crate::message::Text;
 pub struct AgentParts {
     /// The names of its tools.
     pub tools: Vec<Text>,
+    /// Those of them whose calls need a person's approval; `None` if the program that began the turn did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approve: Option<Vec<Text>>,
     /// Its hooks, in order.
     #[serde(default)]
     pub hooks: Vec<HookPart>,
@@ -123,6 +126,15 @@ impl AgentParts {
         let mut tell = |what: &str, name: &Text, how: &str| changes.push(format!("{what} {name} {how}"));
         for tool in self.tools.iter().filter(|tool| !before.tools.contains(tool)) {
             tell("tool", tool, "was added");
+        }
+        if let (Some(own), Some(old)) = (&self.approve, &before.approve) {
+            let kept = |tool: &&Text| self.tools.contains(tool) && before.tools.contains(tool);
+            for tool in old.iter().filter(|tool| !own.contains(tool)).filter(kept) {
+                tell("tool", tool, "no longer needs approval");
+            }
+            for tool in own.iter().filter(|tool| !old.contains(tool)).filter(kept) {
+                tell("tool", tool, "needs approval now");
+            }
         }
         for hook in &self.hooks {
             match before.hooks.iter().find(|old| old.is_same_hook(hook)) {

@@ -92,8 +92,8 @@ pub trait Store: Send + Sync + 'static {
     /// Puts an item into the inbox. Once this has returned, it survives. It is refused with [`StoreError::Full`] if
     /// [`MAX_INBOX`] items of its kind, those that open a turn or the others, wait already.
     ///
-    /// An answer is checked in the same step: [`StoreError::NotAsked`] if the log has no open question under its call id,
-    /// [`StoreError::AlreadyAnswered`] if the inbox has an answer to it. So the first stored answer wins.
+    /// An answer is checked in the same step: [`StoreError::NotAsked`] if the log has no open question under its call id, or
+    /// one that had expired when the answer was given; [`StoreError::AlreadyAnswered`] if the inbox has an answer to it. So the first stored answer wins.
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()>;
 
     /// Inbox items that no write has taken up, oldest first: all of them, or only orders, which a running turn reads again

@@ -7,7 +7,7 @@ use turnbuckle::access::{AnswerRule, may_store_answer};
 use turnbuckle::event::{Event, EventKind, FORMAT};
 use turnbuckle::scope::Author;
 use turnbuckle::store::{InboxFilter, InboxItem, MAX_INBOX, StoreError};
-use turnbuckle::{CallId, ConversationId};
+use turnbuckle::{CallId, ConversationId, Timestamp};
 
 use super::error::Fault;
 use super::read::{bodies, key};
@@ -28,6 +28,8 @@ pub(super) struct InboxRow {
 struct AnswerRow {
     call: CallId,
     by: Author,
+    /// When it was given.
+    at: Timestamp,
     /// Whether it approves what was asked, as it was asked.
     is_plain_approval: bool,
 }
@@ -35,8 +37,8 @@ struct AnswerRow {
 impl InboxRow {
     pub(super) fn of(item: InboxItem) -> Result<Self, StoreError> {
         let body = json(&item, "writing an inbox item as JSON")?;
-        let (by, is_plain_approval) = (item.from.author(), item.is_plain_approval());
-        let answer = item.answers().map(|call| AnswerRow { call: call.clone(), by, is_plain_approval });
+        let (by, at, is_plain_approval) = (item.from.author(), item.at, item.is_plain_approval());
+        let answer = item.answers().map(|call| AnswerRow { call: call.clone(), by, at, is_plain_approval });
         Ok(Self { opens: item.opens().is_some(), answer, id: item.id, body })
     }
 }
@@ -57,8 +59,8 @@ pub(super) fn deliver(db: &Connection, id: &ConversationId, item: &InboxRow) -> 
     let key = key(db, id)?;
     let column = match &item.answer {
         Some(answer) => {
-            let AnswerRow { call, by, is_plain_approval } = answer;
-            let Some(asked) = open_question(db, key, call)? else {
+            let AnswerRow { call, by, at, is_plain_approval } = answer;
+            let Some(asked) = open_question(db, key, call)?.filter(|asked| *at < asked.expires) else {
                 let refusal = match has_answer(db, key, call)? {
                     true => StoreError::AlreadyAnswered { id: id.clone(), call: call.clone() },
                     false => StoreError::NotAsked { id: id.clone(), call: call.clone() },
@@ -69,7 +71,7 @@ pub(super) fn deliver(db: &Connection, id: &ConversationId, item: &InboxRow) -> 
             if !may_store_answer(asked.rule.as_deref(), &asked.approved, &waiting, (by, *is_plain_approval)) {
                 return Err(StoreError::AlreadyAnswered { id: id.clone(), call: call.clone() }.into());
             }
-            Some(answers_column(call, by, asked.rule.as_deref()))
+            Some(answers_column(answer, asked.rule.as_deref()))
         }
         None => None,
     };
@@ -90,10 +92,12 @@ pub(super) fn deliver(db: &Connection, id: &ConversationId, item: &InboxRow) -> 
 const OF_USER: char = '\u{1f}';
 
 /// The value of the column `answers`, which is unique in a conversation: the call or, where several users must approve, the
-/// call and the user.
-fn answers_column(call: &CallId, by: &Author, rule: Option<&AnswerRule>) -> String {
+/// call and the user. A user who approved may still change their mind, once, before the approval is taken up.
+fn answers_column(answer: &AnswerRow, rule: Option<&AnswerRule>) -> String {
+    let AnswerRow { call, by, is_plain_approval, .. } = answer;
     match rule {
-        Some(rule) if rule.n > 1 => format!("{call}{OF_USER}{by}"),
+        Some(rule) if rule.n > 1 && *is_plain_approval => format!("{call}{OF_USER}{by}"),
+        Some(rule) if rule.n > 1 => format!("{call}{OF_USER}{by}{OF_USER}"),
         _ => call.to_string(),
     }
 }
@@ -127,6 +131,8 @@ struct AskedQuestion {
     rule: Option<Arc<AnswerRule>>,
     /// Who approved so far.
     approved: Vec<Author>,
+    /// When it lapses: an answer that is given later is none.
+    expires: Timestamp,
 }
 
 /// The latest question about a call, if it is open. A call can be asked about again, after a crash for instance, so only what
@@ -136,7 +142,7 @@ fn open_question(db: &Connection, key: i64, call: &CallId) -> Result<Option<Aske
     let query = "SELECT format, body FROM event
                   WHERE conversation = ? AND call = ? AND type = 'suspension' ORDER BY seq DESC LIMIT 1";
     let asked: Vec<Event> = bodies(db, query, (key, call.as_str()))?;
-    let Some(Event { seq, kind: EventKind::Suspension { rule, .. }, .. }) = asked.into_iter().next() else {
+    let Some(Event { seq, kind: EventKind::Suspension { rule, expires, .. }, .. }) = asked.into_iter().next() else {
         return Ok(None);
     };
     let asked = sql_integer(seq);
@@ -164,5 +170,5 @@ fn open_question(db: &Connection, key: i64, call: &CallId) -> Result<Option<Aske
             approved.push(by);
         }
     }
-    Ok(Some(AskedQuestion { rule, approved }))
+    Ok(Some(AskedQuestion { rule, approved, expires }))
 }

@@ -85,6 +85,10 @@ struct Inner {
 }
 
 impl SqliteStore {
+    /// The schema version of the files that this release writes. Older files are migrated when they are opened, newer ones are
+    /// refused.
+    pub const SCHEMA_VERSION: i64 = schema::VERSION;
+
     /// Opens the file. Makes it and its folder if they are missing, and migrates its tables. Blocks for some milliseconds, or for
     /// up to ten seconds while another process keeps the file locked.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {

@@ -24,6 +24,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v4.sql"),
     include_str!("v6.sql"),
 ];
+/// The version that [`prepare`] brings every file to.
+pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 /// The oldest version that can be read without being migrated: later steps only added what reading does not use.
 const OLDEST_READABLE: i64 = 2;
 
@@ -97,9 +99,8 @@ pub(super) fn examine(path: &Path) -> Result<(), SqliteError> {
 /// Checks that the tables can be read as they are: a read-only store cannot migrate them.
 pub(super) fn check_tables(path: &Path, db: &Connection) -> Result<(), SqliteError> {
     let found = version(db).map_err(|error| SqliteError::of(path, OPENING, error))?;
-    let known = MIGRATIONS.len() as i64;
     if found < OLDEST_READABLE {
-        return Err(SqliteError::Older { path: path.to_owned(), found, known });
+        return Err(SqliteError::Older { path: path.to_owned(), found, known: VERSION });
     }
     check_version(path, found)
 }
@@ -180,11 +181,10 @@ fn read_header(path: &Path) -> Result<Option<fs::Metadata>, SqliteError> {
 }
 
 fn check_version(path: &Path, found: i64) -> Result<(), SqliteError> {
-    let known = MIGRATIONS.len() as i64;
-    if (0..=known).contains(&found) {
+    if (0..=VERSION).contains(&found) {
         return Ok(());
     }
-    Err(SqliteError::Newer { path: path.to_owned(), found, known })
+    Err(SqliteError::Newer { path: path.to_owned(), found, known: VERSION })
 }
 
 /// The schema version of the tables.
@@ -203,7 +203,7 @@ fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
     let failed = |error| SqliteError::of(path, MIGRATING, error);
     let found = version(db).map_err(failed)?;
     check_version(path, found)?;
-    if found == MIGRATIONS.len() as i64 {
+    if found == VERSION {
         return Ok(());
     }
     let work = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
@@ -212,7 +212,7 @@ fn migrate(path: &Path, db: &mut Connection) -> Result<(), SqliteError> {
     for step in MIGRATIONS.iter().skip(found as usize) {
         work.execute_batch(step).map_err(failed)?;
     }
-    let stamp = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {};", MIGRATIONS.len());
+    let stamp = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
     work.execute_batch(&stamp).map_err(failed)?;
     work.commit().map_err(failed)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use turnbuckle::event::{Event, EventKind, Question, Resolved};
 use turnbuckle::scope::Author;
-use turnbuckle::store::{Answer, Batch, InboxFilter, InboxItem, InboxKind, Store, StoreError};
+use turnbuckle::store::{Answer, Batch, InboxFilter, InboxItem, InboxKind, LEASE, Store, StoreError};
 use turnbuckle::{Actor, CallId, ConversationId};
 use turnbuckle_stores::SqliteStore;
 
@@ -21,7 +21,7 @@ fn event(seq: u64, kind: EventKind) -> Arc<Event> {
 
 fn asked(seq: u64, call: &str) -> Arc<Event> {
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
-    event(seq, EventKind::Suspension { call: call.into(), question, expires: NOW, rule: None })
+    event(seq, EventKind::Suspension { call: call.into(), question, expires: NOW.after(LEASE), rule: None })
 }
 
 fn resolved(seq: u64, call: &str) -> Arc<Event> {

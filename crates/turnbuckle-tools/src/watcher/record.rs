@@ -29,9 +29,13 @@ fn own_folder(folder: &Path) -> io::Result<&Path> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    if is_ours(folder)? { Ok(folder) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Whether the folder belongs to this user, and nobody else can write to it.
+fn is_ours(folder: &Path) -> io::Result<bool> {
     let about = fs::symlink_metadata(folder)?;
-    let ours = about.is_dir() && about.uid() == rustix::process::getuid().as_raw() && about.mode() & 0o077 == 0;
-    if ours { Ok(folder) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    Ok(about.is_dir() && about.uid() == rustix::process::getuid().as_raw() && about.mode() & 0o077 == 0)
 }
 
 /// The file, locked until it is dropped.
@@ -45,8 +49,15 @@ pub(super) fn hold(file: &Path) -> io::Result<File> {
 /// Waits until no watcher is left whose process has died: then the programs of that process are gone. The files of watchers that
 /// were killed themselves are removed.
 pub(super) fn wait_for_the_dead(me: &Identity) -> Result<(), WatchError> {
-    // Without the folder nobody has left anything.
-    let Ok(entries) = fs::read_dir(place()) else { return Ok(()) };
+    wait_for_the_dead_in(&place(), me)
+}
+
+fn wait_for_the_dead_in(place: &Path, me: &Identity) -> Result<(), WatchError> {
+    // In a folder that is not this user's alone no watcher of theirs has left anything, and anybody could keep a file locked.
+    if !is_ours(place).is_ok_and(|ours| ours) {
+        return Ok(());
+    }
+    let Ok(entries) = fs::read_dir(place) else { return Ok(()) };
     let until = Instant::now() + LONGEST_WAIT;
     for entry in entries.flatten() {
         let Some(owner) = entry.file_name().to_str().and_then(|name| name.parse::<Identity>().ok()) else { continue };
@@ -86,6 +97,18 @@ mod tests {
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&ours, &link).unwrap();
         assert!(own_folder(&link).is_err());
+    }
+
+    #[test]
+    fn files_in_a_folder_that_others_can_write_to_keep_nobody_waiting() {
+        let base = tempfile::TempDir::new().unwrap();
+        let open = base.path().join("open");
+        DirBuilder::new().mode(0o777).create(&open).unwrap();
+        // The same process id at another time: that process has ended.
+        let me = Identity::this().unwrap();
+        let held = hold(&open.join(format!("{me}1"))).unwrap();
+        wait_for_the_dead_in(&open, &me).unwrap();
+        drop(held);
     }
 
     #[test]

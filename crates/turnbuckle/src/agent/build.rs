@@ -295,8 +295,7 @@ impl AgentBuilder {
             let spec = tool.spec();
             let name = spec.definition.name.clone();
             check_name("tool", &name)?;
-            let asked = self.approve.iter().any(|approve| **approve == *name);
-            let approval = if asked { Approval::Required } else { spec.approval };
+            let approval = self.approval_of(spec);
             check_approval(spec, approval)?;
             let schema = JsonSchema::compile_object(&spec.definition.parameters)
                 .map_err(|source| BuildError::BadSchema { tool: name.clone(), source })?;
@@ -382,7 +381,22 @@ impl AgentBuilder {
         let tools = definitions.iter().map(|tool| tool.name.clone()).collect();
         let inside = self.tools.iter().filter_map(|tool| tool.spec().sub_agent.as_ref());
         let sub_agents = inside.map(|agent| (agent.shared_name().clone(), agent.parts().clone())).collect();
-        AgentParts { tools, hooks: hook_parts(&self.hooks), sub_agents, started_with: self.started_with.clone() }
+        let (approve, hooks) = (Some(self.gated_tools()), hook_parts(&self.hooks));
+        AgentParts { tools, approve, hooks, sub_agents, started_with: self.started_with.clone() }
+    }
+
+    /// The tools whose calls need approval, because they say so or because the agent does.
+    fn gated_tools(&self) -> Vec<Text> {
+        let specs = self.tools.iter().map(|tool| tool.spec());
+        specs
+            .filter(|spec| self.approval_of(spec) == Approval::Required)
+            .map(|spec| spec.definition.name.clone())
+            .collect()
+    }
+
+    fn approval_of(&self, spec: &Spec) -> Approval {
+        let is_asked_for = self.approve.iter().any(|approve| **approve == *spec.definition.name);
+        if is_asked_for { Approval::Required } else { spec.approval }
     }
 
     /// Of the configuration as it is written, by stable names: another version of the program has the same.
@@ -392,6 +406,7 @@ impl AgentBuilder {
             self.model_choice.as_deref().unwrap_or(self.model.name()),
             self.system,
             definitions,
+            self.gated_tools(),
             self.parts(definitions).hooks,
             self.hooks.iter().map(|entry| entry.settings().stable()).collect::<Vec<_>>(),
             self.limits,

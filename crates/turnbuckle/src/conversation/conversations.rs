@@ -340,6 +340,9 @@ impl Conversations {
         let conversation = self.conversation(id);
         conversation.show_log(&self.runtime).await?;
         let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
+        if pending.expires <= self.runtime.services.clock.now() {
+            return Err(ResolveError::Stale { call: (*call).clone(), why: "it has expired".into() });
+        }
         answer::check(&pending.question, answer, digest.as_ref()).map_err(|error| ResolveError::of(id, call, error))?;
         let turn = open_turn(self.store(), id).await?;
         let kind = InboxKind::Answer {

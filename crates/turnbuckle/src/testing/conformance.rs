@@ -78,6 +78,8 @@ promises! {
         a_delivered_message_stays_until_a_write_takes_it,
         an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out,
         of_the_answers_to_a_call_the_first_that_is_stored_wins,
+        an_answer_that_is_given_after_the_question_expired_is_refused,
+        who_approved_may_change_their_mind_before_it_is_taken_up,
         a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end,
         a_question_that_needs_two_approvals_takes_two_of_different_users,
         jobs_stay_until_they_are_settled,

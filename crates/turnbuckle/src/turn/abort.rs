@@ -122,7 +122,8 @@ impl AbortToken {
         match (self.0.cause.get(), &self.0.parent) {
             (Some(cause), _) => cause.clone(),
             (None, Some(parent)) => parent.cause(),
-            (None, None) => AbortCause::Cancelled(Author::System(SystemAuthor::Recovery)),
+            // A hook or a tool cancelled the token that it was given.
+            (None, None) => AbortCause::Cancelled(Author::System(SystemAuthor::Program)),
         }
     }
 

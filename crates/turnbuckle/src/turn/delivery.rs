@@ -29,7 +29,11 @@ pub(super) fn jobs_for(ctx: &TurnContext, events: &[Arc<Event>]) -> Vec<Job> {
 pub(super) fn reminders_of_answered(ctx: &TurnContext, events: &[Arc<Event>], turn: &[Arc<Event>]) -> Vec<Job> {
     let mut answered = Vec::new();
     for event in events {
-        let EventKind::Resolution { call, .. } = &event.kind else { continue };
+        let EventKind::Resolution { call, evidence, .. } = &event.kind else { continue };
+        if evidence.open {
+            // More people must approve: they are still reminded.
+            continue;
+        }
         let asks = |event: &&Arc<Event>| matches!(&event.kind, EventKind::Suspension { call: of, .. } if of == call);
         for asked in turn.iter().filter(asks) {
             answered.extend(hooks(ctx).flat_map(|hook| reminders(ctx, hook, asked)));

@@ -300,6 +300,21 @@ async fn a_closure_decides_and_the_system_never_answers() {
 }
 
 #[tokio::test]
+async fn a_tool_that_cancels_its_turn_is_not_called_recovery() {
+    let stop = function_with_schema("stop", "Stops.", json!({"type": "object"}), Effect::Pure, |turn, _| async move {
+        turn.cancellation().cancel();
+        std::future::pending::<()>().await;
+        Ok("never")
+    });
+    let agent = Agent::builder("a", Script::of([ScriptReply::calls("c1", "stop", json!({}))])).tool(stop);
+    let mut rig = turnbuckle::testing::Rig::new(agent.build().unwrap());
+    rig.run("go").await.unwrap();
+    let log = rig.log().await.unwrap();
+    let EventKind::TurnEnded(ended) = &log.last().unwrap().kind else { panic!("it is not over") };
+    assert_eq!(ended.by, Some(Author::System(SystemAuthor::Program)));
+}
+
+#[tokio::test]
 async fn what_the_program_does_by_itself_is_not_called_recovery() {
     let paid = Paid::default();
     let (_, _, mut rig) = waiting(&paid, roles()).await;

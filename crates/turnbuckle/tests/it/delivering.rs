@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use turnbuckle::access::{ApproveRule, RoleAccess};
 use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::*;
 use turnbuckle::store::{Answer, Job, JobKind};
@@ -177,6 +178,22 @@ async fn an_answer_takes_its_reminders_away_in_the_same_write() {
     assert!(jobs(&rig).await.is_empty());
     later(&mut rig, Duration::from_secs(48 * 3600)).await;
     assert_eq!(receiver.types(), ["suspension", "turn_ended"]);
+}
+
+#[tokio::test]
+async fn one_of_two_approvals_leaves_the_reminders_for_the_other() {
+    let receiver = Receiver::reminding();
+    let rule = ApproveRule { tool: "add".into(), by: vec!["manager".into()], not_requester: false, n: 2 };
+    let access = RoleAccess { approve: vec![rule], ..RoleAccess::default() };
+    let mut rig = Rig::with(gated(&receiver), Meddled::shared(), |builder| builder.access(access));
+    waits(&mut rig).await;
+    let mia = Scope::user("mia").role("manager");
+    rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, mia).await.unwrap();
+    rig.settle().await;
+    let due: Vec<Option<u8>> = jobs(&rig).await.iter().map(|job| job.reminder).collect();
+    assert_eq!(due, [Some(50), Some(90)]);
+    later(&mut rig, Duration::from_secs(13 * 3600)).await;
+    assert_eq!(receiver.types(), ["suspension", "suspension 50%"]);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use turnbuckle::event::{Cause, EventKind, Outcome, Resolved};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, InboxItem, LEASE, Store};
+use turnbuckle::store::{Answer, Batch, InboxItem, LEASE, Lease, ScratchWrite, Store};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{SubAgent, function_with_schema};
@@ -342,6 +342,42 @@ async fn a_sub_agent_that_lost_its_guard_leaves_the_turn_of_its_parent() {
     let log = store.log(&child, 1, usize::MAX).await.unwrap();
     assert_valid(&log);
     assert!(matches!(&log.last().unwrap().kind, EventKind::TurnEnded(ended) if ended.outcome == Outcome::Cancelled));
+}
+
+#[tokio::test]
+async fn a_turn_of_an_older_program_goes_by_the_name_of_its_agent_alone() {
+    let paid = Paid::default();
+    let (store, clock, rig) = answered(&paid).await;
+    // An older program recorded the name of the agent, and nothing that it is made of.
+    let mut scratch = store.scratch(&rig.id).await.unwrap().unwrap();
+    scratch.parts = None;
+    let claim = store.claim(&rig.id, &"editor".into(), clock_now(&clock)).await.unwrap();
+    let (scratch, lease) = (ScratchWrite::Put(&scratch), Lease::Release);
+    let batch = Batch { scratch, lease, ..Batch::new(&rig.id, claim.epoch, claim.seq) };
+    store.append(batch).await.unwrap();
+    let other = process(Agent::builder("other", Script::says(["never"])), &store, &clock);
+    assert!(matches!(other.conversations.resume(&rig.id, Scope::local()).await, Err(SendError::Left { .. })));
+    let mut own = process(Agent::builder("support", script()).tool(refund(&paid)), &store, &clock);
+    own.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap().wait().await.unwrap();
+    own.settle().await;
+    assert_eq!(outcome(&own).await.unwrap().outcome, Outcome::Completed);
+    assert_eq!(paid.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_tool_that_no_longer_needs_approval_is_told_when_the_turn_is_carried_on() {
+    let paid = Paid::default();
+    let (store, clock, rig) = answered(&paid).await;
+    let free = function_with_schema("refund", "Pays.", json!({"type": "object"}), Effect::Idempotent, |_, _| async {
+        Ok("paid")
+    });
+    let agent = Agent::builder("support", script()).tool(free).hook(Guard);
+    let mut own = process(agent, &store, &clock);
+    own.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap().wait().await.unwrap();
+    own.settle().await;
+    let told: Vec<String> =
+        outcome(&own).await.unwrap().warnings.iter().map(|warning| warning.text.to_string()).collect();
+    assert!(told.iter().any(|text| text.contains("tool refund no longer needs approval")), "{told:?}");
 }
 
 #[tokio::test]

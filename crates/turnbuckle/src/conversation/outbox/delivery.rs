@@ -106,9 +106,9 @@ async fn is_answered(store: &dyn Store, id: &ConversationId, job: &Job, call: &C
         let Some(last) = page.last() else { return Ok(false) };
         from = last.seq + 1;
         let ends = |event: &Arc<Event>| match &event.kind {
-            EventKind::Resolution { call: answered, .. } | EventKind::ToolResult { call: answered, .. } => {
-                answered == call
-            }
+            // One of several approvals leaves the question open.
+            EventKind::Resolution { call: answered, evidence, .. } => answered == call && !evidence.open,
+            EventKind::ToolResult { call: answered, .. } => answered == call,
             EventKind::TurnEnded(_) => event.turn == job.turn,
             _ => false,
         };

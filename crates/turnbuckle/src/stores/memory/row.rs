@@ -51,6 +51,8 @@ pub(super) struct AskedQuestion {
     rule: Option<Arc<AnswerRule>>,
     /// Who approved so far.
     approved: Vec<Author>,
+    /// When it lapses: an answer that is given later is none.
+    expires: Timestamp,
 }
 
 impl HeldJob {
@@ -141,8 +143,8 @@ impl Row {
 
     fn note_question(&mut self, kind: &EventKind) {
         match kind {
-            EventKind::Suspension { call, rule, .. } => {
-                let asked = AskedQuestion { rule: rule.clone(), approved: Vec::new() };
+            EventKind::Suspension { call, rule, expires, .. } => {
+                let asked = AskedQuestion { rule: rule.clone(), approved: Vec::new(), expires: *expires };
                 self.asked.insert(call.clone(), asked);
             }
             EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
@@ -166,7 +168,7 @@ impl Row {
             return Err(StoreError::Full { id: id.clone() });
         }
         if let Some(call) = item.answers() {
-            let Some(asked) = self.asked.get(call) else {
+            let Some(asked) = self.asked.get(call).filter(|asked| item.at < asked.expires) else {
                 return Err(StoreError::NotAsked { id: id.clone(), call: call.clone() });
             };
             let waiting = self.inbox.iter().filter(|other| other.answers() == Some(call));

@@ -86,6 +86,20 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
     assert!(store.inbox(&id, InboxFilter::All).await.unwrap().is_empty());
 }
 
+pub(super) async fn an_answer_that_is_given_after_the_question_expired_is_refused(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let question = Question::Elicitation { question: "Which?".into(), schema: None };
+    let kind = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule: None };
+    let asked = Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind });
+    store.append(batch(&id, epoch, 0, &[asked])).await.unwrap();
+    let answer = |at| {
+        let kind = InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None };
+        store.deliver(&id, InboxItem { id: "l1".into(), from: ann(), at, kind })
+    };
+    assert!(matches!(answer(NOW.after(LEASE)).await, Err(StoreError::NotAsked { .. })), "its time is over");
+    answer(NOW).await.unwrap();
+}
+
 pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_users(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
@@ -113,6 +127,23 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     assert!(is_answered(answer("l6", "mia", Answer::Approve).await), "she has approved, as the log says");
     answer("l7", "moe", Answer::Deny(None)).await.unwrap();
     assert!(is_answered(answer("l8", "max", Answer::Approve).await), "a denial ends it");
+}
+
+pub(super) async fn who_approved_may_change_their_mind_before_it_is_taken_up(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
+    let rule = Some(Arc::new(AnswerRule { n: 2, roles: vec!["manager".into()], ..AnswerRule::default() }));
+    let kind = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
+    store.append(batch(&id, epoch, 0, &[Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind })])).await.unwrap();
+    let answer = |item: &str, answer| {
+        let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None };
+        store.deliver(&id, InboxItem { id: item.into(), from: ann(), at: NOW, kind })
+    };
+    answer("l1", Answer::Approve).await.unwrap();
+    answer("l2", Answer::Deny(None)).await.unwrap();
+    let again = answer("l3", Answer::Deny(None)).await;
+    assert!(matches!(again, Err(StoreError::AlreadyAnswered { .. })), "a denial ends it: {again:?}");
+    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 2);
 }
 
 /// A standing approval made from a call of conversation `c`.
