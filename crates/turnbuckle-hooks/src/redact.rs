@@ -24,7 +24,13 @@
 //! # Points
 //!
 //! `stream`; with [`on`](RedactBuilder::on) also `before_agent` (the user's message, also in the log) and `after_tool`
-//! (results, also in the log).
+//! (results, also in the log). With `tool_arguments` also arguments of calls, wherever the log has them; `before_tool` denies
+//! a call if the strategy is to block.
+//!
+//! Of arguments the log, every context (also that of the next call in the same turn), viewers and the person who is asked have
+//! the redacted form. The tool gets the arguments themselves, also after a crash and after an approval; they are
+//! kept in the scratch of the turn until the model calls again or the turn ends. The digest of an approval is of what runs. A call of
+//! a client's tool that would need redaction is not run, because the client reads its arguments from the log.
 //!
 //! # Options
 //!
@@ -36,7 +42,7 @@
 //! | [`pattern`](RedactBuilder::pattern) | none | a pattern of your own, as `[NAME]`; at most 4,096 bytes long |
 //! | [`strategy`](RedactBuilder::strategy) | [`Strategy::Replace`] | what stands in the place of a match |
 //! | [`salt`](RedactBuilder::salt) | none | for [`Strategy::Hash`]: a secret of at least 8 bytes |
-//! | [`on`](RedactBuilder::on) | `stream` | where it works |
+//! | [`on`](RedactBuilder::on) | `stream` | where it works: `stream`, `before_agent`, `after_tool`, `tool_arguments` |
 //!
 //! # Example
 //!
@@ -65,9 +71,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Map;
+use serde_json::{Map, Value, json};
 use turnbuckle::hook::{
-    AfterTool, BeforeAgent, BeforeAgentContext, Hook, Point, Points, Settings, TransformOutput, Transformer,
+    AfterTool, BeforeAgent, BeforeAgentContext, BeforeTool, Hook, Point, Points, Settings, TransformOutput, Transformer,
 };
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::tool::Output;
@@ -87,6 +93,8 @@ const SHOWN_FROM: usize = 8;
 pub struct Redact {
     engine: Arc<Engine>,
     on: Points,
+    /// Whether arguments of tool calls are redacted, too.
+    arguments: bool,
 }
 
 impl Redact {
@@ -144,6 +152,38 @@ impl Redact {
         };
         let parts = content.parts().iter().map(&mut redact).collect::<Result<Vec<_>, BoxError>>()?;
         Ok(changed.then(|| parts.into()))
+    }
+
+    /// The value with its texts, numbers and keys redacted; none if there is nothing to redact.
+    fn redacted_value(&self, value: &Value) -> Result<Option<Value>, BoxError> {
+        let text = |text: &str| match self.try_apply(text)? {
+            Cow::Borrowed(_) => Ok::<_, BoxError>(None),
+            Cow::Owned(redacted) => Ok(Some(redacted)),
+        };
+        match value {
+            Value::String(string) => Ok(text(string)?.map(Value::String)),
+            // A card number may come as a number.
+            Value::Number(number) => Ok(text(&number.to_string())?.map(Value::String)),
+            Value::Array(items) => {
+                let mut redacted = None;
+                for (index, item) in items.iter().enumerate() {
+                    if let Some(item) = self.redacted_value(item)? {
+                        redacted.get_or_insert_with(|| items.clone())[index] = item;
+                    }
+                }
+                Ok(redacted.map(Value::Array))
+            }
+            Value::Object(fields) => {
+                let (mut redacted, mut changed) = (Map::new(), false);
+                for (key, item) in fields {
+                    let (key_form, item_form) = (text(key)?, self.redacted_value(item)?);
+                    changed |= key_form.is_some() || item_form.is_some();
+                    redacted.insert(key_form.unwrap_or_else(|| key.clone()), item_form.unwrap_or_else(|| item.clone()));
+                }
+                Ok(changed.then_some(Value::Object(redacted)))
+            }
+            Value::Null | Value::Bool(_) => Ok(None),
+        }
     }
 
     fn blocks(&self) -> bool {
@@ -216,7 +256,10 @@ impl ConfigHook for Redact {
             return Err(OptionError::new("salt", "is for `strategy = \"hash\"`"));
         }
         let mut builder = Self::builder().strategy(options.strategy).salt(options.salt);
-        builder = builder.on(options.on.iter().map(RedactAt::point));
+        builder = builder.on(options.on.iter().filter_map(RedactAt::point));
+        if options.on.contains(&RedactAt::ToolArguments) {
+            builder = builder.tool_arguments();
+        }
         if options.on.is_empty() {
             return Err(OptionError::new("on", "must name at least one point"));
         }
@@ -285,14 +328,18 @@ pub enum RedactAt {
     Stream,
     /// Tool results, before they are logged.
     AfterTool,
+    /// Arguments of tool calls, as the log has them.
+    ToolArguments,
 }
 
 impl RedactAt {
-    fn point(&self) -> Point {
+    /// Arguments are redacted when they are written, which is no point of a turn.
+    fn point(&self) -> Option<Point> {
         match self {
-            Self::BeforeAgent => Point::BeforeAgent,
-            Self::Stream => Point::Stream,
-            Self::AfterTool => Point::AfterTool,
+            Self::BeforeAgent => Some(Point::BeforeAgent),
+            Self::Stream => Some(Point::Stream),
+            Self::AfterTool => Some(Point::AfterTool),
+            Self::ToolArguments => None,
         }
     }
 }
@@ -325,7 +372,24 @@ impl Hook for Redact {
     fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.only = Some(self.on);
+        settings.redacts_arguments = self.arguments;
         settings
+    }
+
+    fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
+        match self.redacted_value(arguments) {
+            Ok(redacted) => Ok(redacted),
+            Err(why) if self.blocks() => Ok(Some(json!({ "redacted": why.to_string() }))),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn before_tool(&self, _: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
+        match self.redacted_value(&call.arguments) {
+            Err(why) if self.blocks() => Ok(BeforeTool::Deny(format!("the arguments are not passed on: {why}").into())),
+            Err(failure) => Err(failure),
+            Ok(_) => Ok(BeforeTool::Continue),
+        }
     }
 
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {

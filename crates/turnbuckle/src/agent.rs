@@ -182,6 +182,11 @@ impl Agent {
         inside.find_map(|agent| if agent.name() == name { Some(agent) } else { agent.sub_agent(name) })
     }
 
+    /// Whether a hook redacts arguments of calls.
+    pub(crate) fn redacts_arguments(&self) -> bool {
+        self.hooks().iter().any(|entry| entry.settings().redacts_arguments)
+    }
+
     /// What its hooks, and those of its sub-agents, keep beside the store.
     pub(crate) fn side_stores(&self) -> Vec<Arc<dyn SideStore>> {
         let own = self.hooks().iter().filter_map(|entry| entry.hook()?.side_store());

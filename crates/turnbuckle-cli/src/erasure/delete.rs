@@ -99,11 +99,14 @@ impl Desk<'_> {
         let owner = one.owner.author();
         output::say(&clean(&format!("conversation {} of {owner}: {}", one.id, joined(parts))));
         for side in self.conversations.side_stores() {
-            let count = side.count(&one.id).await.map_err(|error| {
-                Stopped::failed(Problem::error(format!("{}: {}", clean(&side.name()), with_causes(&*error))))
-            })?;
-            if count > 0 {
-                output::say(&clean(&format!("  {count} of it in: {}", side.name())));
+            match side.count(&one.id).await {
+                Ok(0) => {}
+                Ok(count) => output::say(&clean(&format!("  {count} of it in: {}", side.name()))),
+                // It is tried all the same, and told if it cannot be erased.
+                Err(error) => {
+                    let what = format!("{} cannot be looked at: {}", side.name(), with_causes(&*error));
+                    output::report(&[Problem::warning(clean(&what))]);
+                }
             }
         }
         Ok(())

@@ -205,6 +205,21 @@ fn a_reader_that_does_not_stop_is_told_and_the_next_deletion_finishes_the_first(
 }
 
 #[test]
+fn a_file_that_cannot_be_erased_does_not_keep_the_conversation() {
+    let folder = folder();
+    two_conversations(&folder);
+    let memories = folder.path().join(".turnbuckle/memories.db");
+    let sound = std::fs::read(&memories).unwrap();
+    std::fs::write(&memories, "not a database").unwrap();
+    let deleted = run(&folder, &["delete", "fix", "--yes"]).exits(1);
+    deleted.says("cannot be looked at").says("conversation fix was deleted").says("not erased yet: memories in");
+    run(&folder, &["show", "fix"]).exits(1);
+    std::fs::write(&memories, sound).unwrap();
+    run(&folder, &["delete", "fix", "--yes"]).exits(0);
+    is_gone(&folder);
+}
+
+#[test]
 fn a_deletion_that_was_killed_anywhere_is_finished_by_repeating_it() {
     let folder = folder();
     folder.run(&["run", "--config", "rome.toml", "-c", "other", "how far is Rome?"]).exits(0);

@@ -21,6 +21,7 @@ pub struct RedactBuilder {
     strategy: Strategy,
     salt: String,
     on: Option<Points>,
+    arguments: bool,
     refused: Option<RedactError>,
 }
 
@@ -67,6 +68,13 @@ impl RedactBuilder {
         self
     }
 
+    /// Redacts arguments of tool calls, too: in the log, in contexts, and where a person is asked. The tool gets them as they
+    /// are.
+    pub fn tool_arguments(mut self) -> Self {
+        self.arguments = true;
+        self
+    }
+
     /// Compiles the patterns. The error names the first that is refused.
     pub fn build(self) -> Result<Redact, RedactError> {
         if let Some(refused) = self.refused {
@@ -76,7 +84,9 @@ impl RedactBuilder {
             return Err(RedactError::Salt);
         }
         let on = self.on.unwrap_or_else(|| Points::from_iter([Point::Stream]));
-        Ok(Redact { engine: Arc::new(Engine::new(self.patterns, self.strategy, self.salt)?), on })
+        let on = if self.arguments { on.iter().chain([Point::BeforeTool]).collect() } else { on };
+        let engine = Arc::new(Engine::new(self.patterns, self.strategy, self.salt)?);
+        Ok(Redact { engine, on, arguments: self.arguments })
     }
 
     fn with(mut self, patterns: Result<Vec<Pattern>, RedactError>) -> Self {

@@ -109,3 +109,47 @@ fn a_redaction_pattern_without_a_longest_match_is_refused() {
     let error = Redact::builder().pattern("broken", "(").build().expect_err("no pattern");
     assert!(matches!(&error, RedactError::Syntax { name, .. } if name == "broken"), "{error}");
 }
+
+/// The log, and the arguments that the tool was given.
+async fn call_with(arguments: serde_json::Value, strategy: Strategy) -> (String, Vec<serde_json::Value>) {
+    let given = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let keep = given.clone();
+    let tool = function_with_schema("send", "", json!({"type": "object"}), Effect::Pure, move |_, arguments| {
+        keep.lock().unwrap().push(arguments);
+        async { Ok("sent") }
+    });
+    let script = Script::of([ScriptReply::calls("c1", "send", arguments), ScriptReply::says("done")]);
+    let hook = Redact::builder().emails().cards().strategy(strategy).tool_arguments().build().unwrap();
+    let mut rig = Rig::new(Agent::builder("a", script).tool(tool).hook(hook).build().unwrap());
+    rig.ended("go").await.unwrap();
+    let log = rig.conversations.log(&rig.id, turnbuckle::Scope::local()).await.unwrap();
+    let given = given.lock().unwrap().clone();
+    (serde_json::to_string(&log).unwrap(), given)
+}
+
+#[tokio::test]
+async fn arguments_of_calls_are_redacted_in_the_log_wherever_they_hold_something_and_the_tool_gets_them() {
+    let arguments = json!({
+        "to": ["ann@example.com", "nobody"],
+        "eve@example.com": {"deep": [["bob@example.com"]]},
+        "card": 4_111_111_111_111_111_u64,
+        "count": 3,
+        "flag": true,
+    });
+    let (log, given) = call_with(arguments.clone(), Strategy::Replace).await;
+    assert_eq!(given, [arguments]);
+    assert!(!log.contains("example.com") && !log.contains("4111111111111111"), "{log}");
+    let redacted =
+        r#"{"[email]":{"deep":[["[email]"]]},"card":"[card]","count":3,"flag":true,"to":["[email]","nobody"]}"#;
+    assert_eq!(log.matches(redacted).count(), 2, "tool_call and tool_started: {log}");
+}
+
+#[tokio::test]
+async fn arguments_that_must_not_pass_are_neither_stored_nor_given_to_the_tool() {
+    let (log, given) = call_with(json!({"to": "ann@example.com"}), Strategy::Block).await;
+    assert!(given.is_empty());
+    assert!(!log.contains("example.com") && log.contains("[denied by redact]"), "{log}");
+    let (log, given) = call_with(json!({"to": "nobody"}), Strategy::Block).await;
+    assert_eq!(given, [json!({"to": "nobody"})]);
+    assert!(log.contains("nobody"));
+}

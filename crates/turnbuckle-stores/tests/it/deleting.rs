@@ -86,6 +86,7 @@ fn scratch(advice: String) -> Scratch {
         project: Default::default(),
         answers: Vec::new(),
         answered_by: Vec::new(),
+        effective: None,
         touched: Vec::new(),
         active: Duration::ZERO,
         worked: Duration::ZERO,

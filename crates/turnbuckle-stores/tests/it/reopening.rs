@@ -31,6 +31,7 @@ async fn everything_is_kept() {
         approved_reply: None,
         answered_by: Vec::new(),
         answers: Vec::new(),
+        effective: None,
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),
         worked: Default::default(),

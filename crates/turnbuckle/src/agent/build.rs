@@ -352,7 +352,8 @@ impl AgentBuilder {
         if settings.max_tokens.is_some() && !at(&[Point::BeforeAgent, Point::BeforeModel, Point::OnConversation]) {
             return idle("max_tokens");
         }
-        if !settings.tools.is_empty() && !at(&[Point::BeforeTool, Point::WrapToolCall, Point::AfterTool]) {
+        let at_tools = at(&[Point::BeforeTool, Point::WrapToolCall, Point::AfterTool]) || settings.redacts_arguments;
+        if !settings.tools.is_empty() && !at_tools {
             return idle("tools");
         }
         let is_asked = entry.logged_types().iter().any(|kind| **kind == *"suspension");

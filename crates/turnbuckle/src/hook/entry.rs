@@ -44,6 +44,8 @@ pub struct Settings {
     pub logged: Vec<Text>,
     /// When [`on_logged`](Hook::on_logged) is given a question again that has no answer: percent of its time that have passed.
     pub reminders: Vec<u8>,
+    /// Whether [`redact_arguments`](Hook::redact_arguments) is asked for the form of arguments that the log has.
+    pub redacts_arguments: bool,
     /// Of the points that it implements, only these. For a hook whose options say where it works.
     pub only: Option<Points>,
 }
@@ -61,6 +63,7 @@ impl Default for Settings {
             release: Release::AtOnce,
             logged: Vec::new(),
             reminders: Vec::new(),
+            redacts_arguments: false,
             only: None,
         }
     }
@@ -78,6 +81,7 @@ impl Settings {
             "max_tokens": self.max_tokens,
             "priority": self.priority,
             "on_accept": self.release == Release::OnAccept,
+            "redacts_arguments": self.redacts_arguments,
             "only": self.only.map(|points| points.iter().map(Point::name).collect::<Vec<_>>()),
         })
     }

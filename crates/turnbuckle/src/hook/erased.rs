@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use serde_json::Value;
 use stackfuture::StackFuture;
 
 use super::next::{wrapped, wrapped_tool};
@@ -79,6 +80,7 @@ macro_rules! define_dyn_hook {
         pub(crate) trait DynHook: Send + Sync {
             fn points(&self) -> Points;
             fn side_store(&self) -> Option<Arc<dyn SideStore>>;
+            fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError>;
             $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision>;)?)+
             /// With all that goes around it: see [`wrapped`].
             fn wrap_model_call<'a>(
@@ -105,6 +107,9 @@ macro_rules! define_dyn_hook {
             }
             fn side_store(&self) -> Option<Arc<dyn SideStore>> {
                 Hook::side_store(self)
+            }
+            fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
+                Hook::redact_arguments(self, arguments)
             }
             $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision> {
                 HookFuture::from_or_box(async move { Hook::$method(self, $($arg),+).await })
@@ -184,6 +189,9 @@ macro_rules! define_shared_hook {
             }
             fn side_store(&self) -> Option<Arc<dyn SideStore>> {
                 (**self).side_store()
+            }
+            fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
+                (**self).redact_arguments(arguments)
             }
             $($(fn $method(
                 &self,

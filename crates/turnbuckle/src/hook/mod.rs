@@ -37,6 +37,8 @@ pub use view::{
     OnStopContext, ToolTrace,
 };
 
+use serde_json::Value;
+
 use crate::BoxError;
 use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
@@ -91,6 +93,17 @@ pub trait Hook: Send + Sync + 'static {
     /// Where the hook keeps text of conversations beside the store, if it does: deleting a conversation reaches it there.
     fn side_store(&self) -> Option<Arc<dyn SideStore>> {
         None
+    }
+
+    /// The form of a call's arguments that the log has, and with it every context, viewer and person who is asked; `None` if
+    /// the hook leaves them as they are. The tool runs with the arguments themselves, also after a crash and after an
+    /// approval: they are kept apart until the model calls again or the turn ends. The digest of the call is of what runs.
+    ///
+    /// Asked only if [`Settings::redacts_arguments`] is set, of each hook in order, with what the one before made of them. A
+    /// failure puts a note in the place of all arguments: nothing is stored that the hook has not seen.
+    fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
+        let _ = arguments;
+        Ok(None)
     }
 
     /// A conversation started, was revived, or ended. What it injects stands in the turn that follows.

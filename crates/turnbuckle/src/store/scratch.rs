@@ -55,6 +55,10 @@ pub struct Scratch {
     /// needs several approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answered_by: Vec<(CallId, Actor)>,
+    /// If hooks redact arguments: what the calls of the last reply run with, as far as their form in the log is another.
+    /// `None`: the log has arguments as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Vec<(CallId, Arc<Value>)>>,
     /// Files that tools touched in this turn.
     pub touched: Vec<String>,
     /// How long the turn was at work when this was written.

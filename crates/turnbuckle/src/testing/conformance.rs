@@ -180,6 +180,7 @@ fn scratch(turn: &str) -> Scratch {
         }),
         answered_by: Vec::new(),
         answers: vec![("c1".into(), crate::store::Answer::Deny(Some("no".into())))],
+        effective: Some(vec![("c2".into(), Arc::new(serde_json::json!({"to": "ann@example.com"})))]),
         touched: vec!["a.rs".to_owned()],
         active: Duration::from_millis(1234),
         worked: Duration::from_millis(5),

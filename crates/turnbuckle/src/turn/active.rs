@@ -10,6 +10,7 @@ use super::budget::Stopwatch;
 use super::context::TurnContext;
 use super::delivery;
 use super::left::LeftTurn;
+use super::redaction;
 use super::reply_stream::ReplyStream;
 use super::scratch::TrackedScratch;
 use super::state::{Progress, Stage, State, Verdict};
@@ -254,7 +255,10 @@ impl ActiveTurn {
 
     /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation.
     pub(crate) async fn append(&mut self, write: Write) -> Result<(), StoreError> {
-        let Write { events, take_message, delete_scratch, mut jobs, status, lease, .. } = write;
+        let Write { mut events, take_message, delete_scratch, mut jobs, status, lease, .. } = write;
+        if self.scratch.effective.is_some() {
+            redaction::redact(self, &mut events);
+        }
         self.all_records();
         let scratch = match delete_scratch {
             true => ScratchWrite::Delete,
@@ -412,6 +416,7 @@ pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Act
         approved_reply: None,
         answers: Vec::new(),
         answered_by: Vec::new(),
+        effective: agent.redacts_arguments().then(Vec::new),
         touched: Vec::new(),
         active: Duration::ZERO,
         worked: Duration::ZERO,

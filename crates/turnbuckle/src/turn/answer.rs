@@ -56,7 +56,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     let stays_open = evidence.open;
     let kinds = events(active, &question, decision, &order, evidence);
     let (scratch, call) = (active.scratch.edit(), &order.call);
-    let before = (scratch.answers.clone(), scratch.answered_by.clone());
+    let before = (scratch.answers.clone(), scratch.answered_by.clone(), scratch.effective.clone());
     // Whoever approves what another approver changed says yes to the change, which is still the answer.
     if question.edit.is_none() || order.answer != Answer::Approve {
         scratch.answers.retain(|(answered, _)| answered != call);
@@ -89,7 +89,8 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
-        (active.scratch.edit().answers, active.scratch.edit().answered_by) = before;
+        let scratch = active.scratch.edit();
+        (scratch.answers, scratch.answered_by, scratch.effective) = before;
         active.records = records;
         // Where several must approve, what is stored may leave the question open, and this answer counts all the same.
         if order.tries < question.approvals_needed() {

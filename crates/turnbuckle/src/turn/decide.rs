@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::active::{ActiveTurn, Interrupt};
 use super::perform::{after_tool, within_time};
+use super::redaction;
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
@@ -118,7 +119,10 @@ enum HookAnswer {
 }
 
 impl<'a> CallReview<'a> {
-    fn new(turn: &'a Turn, scratch: &'a Scratch, open: OpenCall) -> Self {
+    fn new(turn: &'a Turn, scratch: &'a Scratch, mut open: OpenCall) -> Self {
+        if let Some(arguments) = redaction::effective(scratch.effective.as_deref(), &open.call.call) {
+            open.call.arguments = arguments.clone();
+        }
         let answered = scratch.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, answered_by) = (answered.map(|(_, answer)| answer.clone()), scratch.answered_by(&open.call.call));
         let (approved_reply, logged) = (scratch.approved_reply.as_ref(), open.started && open.question.is_none());
@@ -156,10 +160,28 @@ impl<'a> CallReview<'a> {
             match Box::pin(self.turn.ctx.abort.race(normal)).await? {
                 Ok(Some(arguments)) => self.open.call.arguments = Arc::new(arguments),
                 Ok(None) => {}
-                Err(refusal) => return Ok(Some(refusal.to_string())),
+                Err(refusal) => return Ok(Some(self.stored_text(refusal.to_string()))),
             }
         }
-        Ok(compiled.complaint(&self.open.call.arguments))
+        Ok(compiled.complaint(&self.open.call.arguments).map(|complaint| self.stored_text(complaint)))
+    }
+
+    /// The form that a text about the arguments, which may quote them, has in the log.
+    fn stored_text(&self, text: String) -> String {
+        let (agent, name) = (&self.turn.ctx.agent, &self.open.call.name);
+        if !agent.redacts_arguments() {
+            return text;
+        }
+        let text = Value::String(text);
+        match redaction::form_of(agent, Some(name), &text).0.unwrap_or(text) {
+            Value::String(text) => text,
+            _ => "the arguments do not fit".to_owned(),
+        }
+    }
+
+    /// Whether the log would have another form of the arguments.
+    fn is_redacted(&self) -> bool {
+        redaction::form_of(&self.turn.ctx.agent, Some(&self.open.call.name), &self.open.call.arguments).0.is_some()
     }
 
     async fn fresh(&mut self, compiled: &CompiledTool) -> Result<CallDecision, Interrupt> {
@@ -250,6 +272,10 @@ impl<'a> CallReview<'a> {
         let (tool, arguments) = (self.open.call.name.clone(), self.open.call.arguments.clone());
         match compiled.tool.spec().executor {
             Executor::Server => self.run(compiled, approved, None),
+            // It would find the redacted form in the log, and run with that.
+            Executor::Client if self.is_redacted() => CallDecision::Finish(Output::error(
+                "[not run] the arguments hold what must not be stored, and a client cannot be given them",
+            )),
             Executor::Client => CallDecision::Suspend(Question::ClientExec { tool, arguments }, None),
             Executor::Human => {
                 let question = arguments

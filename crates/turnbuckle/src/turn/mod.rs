@@ -21,6 +21,7 @@ mod decide;
 mod delivery;
 mod inject;
 mod perform;
+mod redaction;
 mod reply_stream;
 
 // What goes with a turn.

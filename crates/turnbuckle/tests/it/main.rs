@@ -44,6 +44,7 @@ mod outbox_crashes;
 mod pending;
 mod provider_parts;
 mod races;
+mod redacting;
 mod revival;
 mod second_looks;
 mod shapes;

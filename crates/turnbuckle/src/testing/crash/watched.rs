@@ -159,6 +159,9 @@ macro_rules! forward_points {
             fn side_store(&self) -> Option<Arc<dyn crate::store::SideStore>> {
                 self.hook.side_store()
             }
+            fn redact_arguments(&self, arguments: &serde_json::Value) -> Result<Option<serde_json::Value>, crate::BoxError> {
+                self.hook.redact_arguments(arguments)
+            }
             fn points(&self) -> Points {
                 self.hook.points()
             }
