@@ -1,5 +1,7 @@
 //! What becomes of a call before anything runs: normal form → validate → `before_tool` → approval, or the answer to what was asked.
 
+mod standing;
+
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -15,14 +17,14 @@ use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
 use crate::digest::CallDigest;
-use crate::event::{EventKind, Evidence, Executor, Outcome, Question, Resolved, StandingBasis};
+use crate::event::{EventKind, Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
 use crate::hook::{BeforeTool, HookFailure, Point, Record};
 use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, Author};
-use crate::store::{Answer, ApprovedReply, Scratch, StandingRequest};
+use crate::store::{Answer, ApprovedReply, Scratch};
 use crate::tool::{Approval, Effect, Output, Tool};
 
 /// A call of which is decided what becomes of it.
@@ -221,50 +223,6 @@ impl<'a> CallReview<'a> {
         let approved = self.approved_reply.filter(|reply| reply.covers(&self.open.call.call, &self.digest()));
         let all = approved.map(|reply| reply.approvals.clone()).unwrap_or_default();
         Approvals { last: all.last().cloned(), all }
-    }
-
-    /// Uses a standing approval for the call, if there is one. Who gave it must be someone who may approve the call.
-    async fn standing_approval(
-        &mut self,
-        basis: Option<&StandingBasis>,
-        rule: Option<&AnswerRule>,
-    ) -> Result<Option<Approvals>, Interrupt> {
-        let (ctx, call) = (&self.turn.ctx, &self.open.call);
-        let (Some(basis), Some(requester)) = (basis, ctx.scope.user_id()) else { return Ok(None) };
-        let request = StandingRequest {
-            agent: ctx.agent_name(),
-            tool: &call.name,
-            definition: &basis.definition,
-            arguments: &call.arguments,
-            project: &ctx.services.project,
-            requester,
-            now: ctx.clock().now(),
-        };
-        let rule = match rule {
-            Some(rule) => Some(ctx.completed(rule.clone()).await?),
-            None => None,
-        };
-        for approval in ctx.store().standing().await? {
-            if !approval.covers(request) {
-                continue;
-            }
-            let may_approve = match &rule {
-                Some(rule) => rule.permits(&approval.by),
-                None => ctx.may_answer(&approval.by).await?,
-            };
-            if may_approve && ctx.store().use_standing(&approval.id, request.now).await? {
-                let by = approval.by.author();
-                let evidence = Evidence {
-                    digest: Some(self.digest().text().clone()),
-                    standing: Some(approval.id.clone()),
-                    ..Evidence::default()
-                };
-                let (call, decision) = (call.call.clone(), Resolved::Approved);
-                self.used = Some(EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence });
-                return Ok(Some(Approvals { last: Some(by.clone()), all: vec![by] }));
-            }
-        }
-        Ok(None)
     }
 
     /// Nothing stands in the way of the call: run it, or ask the person or client that runs it for its result.
