@@ -31,7 +31,7 @@ use crate::tool::{Approval, Effect, Output, Tool};
 pub(super) struct DecidedCall {
     pub(super) call: CallId,
     /// The use of a standing approval, which is written first.
-    pub(super) standing: Option<EventKind>,
+    pub(super) standing: Option<Box<EventKind>>,
     pub(super) decision: CallDecision,
 }
 
@@ -103,8 +103,9 @@ struct CallReview<'a> {
     approved_reply: Option<&'a ApprovedReply>,
     /// Whether the log says that the call runs, and nothing was answered since.
     logged: bool,
-    /// Says which standing approval was used. It is written before what was decided.
-    used: Option<EventKind>,
+    /// Says which standing approval was used. It is written before what was decided. In a box: few calls have one, and every
+    /// call is moved with it.
+    used: Option<Box<EventKind>>,
     /// Set if a hook ends the turn here although the call has its result.
     halted: Option<Verdict>,
     records: Vec<Record>,

@@ -113,7 +113,7 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
     }
     let mut write = active.new_write();
     for DecidedCall { call, standing, decision } in decided {
-        write.extend(standing);
+        write.extend(standing.map(|used| *used));
         match decision {
             // Nothing begins in a turn that is about to end.
             CallDecision::Run { .. } | CallDecision::Suspend(..) if interrupted.is_some() => {}

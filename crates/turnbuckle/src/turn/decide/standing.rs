@@ -44,7 +44,8 @@ impl CallReview<'_> {
                     ..Evidence::default()
                 };
                 let (call, decision) = (call.call.clone(), Resolved::Approved);
-                self.used = Some(EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence });
+                let used = EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence };
+                self.used = Some(Box::new(used));
                 return Ok(Some(Approvals { last: Some(by.clone()), all: vec![by] }));
             }
         }
