@@ -116,6 +116,10 @@ impl Access for OwnerOnly {
     fn may(&self, actor: &Actor, to: AccessTo<'_>, _: Action) -> bool {
         actor.is_same_user(to.owner)
     }
+
+    fn answer_rule(&self, _: Option<&str>) -> Option<AnswerRule> {
+        Some(AnswerRule { owner: true, ..AnswerRule::default() })
+    }
 }
 
 /// The owner, and for each action the users with certain roles: `[access]` in a configuration.
@@ -193,7 +197,6 @@ impl Access for RoleAccess {
                 required: true,
                 ..AnswerRule::default()
             }),
-            None if self.answer.is_empty() => None,
             None => Some(AnswerRule { roles: self.answer.clone(), owner: true, ..AnswerRule::default() }),
         }
     }

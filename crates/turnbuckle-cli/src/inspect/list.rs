@@ -95,7 +95,11 @@ impl<'a> Seen<'a> {
             Some(judge) => Some(judge.why(&one.id, begun.as_ref()).await?),
             None => None,
         };
-        let message = last_message(&desk.store, &one.id).await?;
+        // That someone reads the conversation of another is recorded, and a list records nothing.
+        let message = match desk.scope.actor().is_same_user(&one.owner) {
+            true => last_message(&desk.store, &one.id).await?,
+            false => None,
+        };
         Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs, hold: one.hold.clone() })
     }
 

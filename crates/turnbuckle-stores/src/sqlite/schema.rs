@@ -127,18 +127,31 @@ pub(super) fn set_up(db: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Makes the file readable by its owner alone: conversations are private. SQLite gives the `-wal` and `-shm` files the same
-/// mode. A file that another process made first is left as it is.
+/// mode. An empty file that is there already is closed to others, too.
 fn make_file(path: &Path) -> Result<(), SqliteError> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) })
+    let made = match options.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => close_to_others(path),
+        made => made.map(drop),
+    };
+    made.map_err(|error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) })
+}
+
+/// Takes the rights of others away from an empty file that is to become a database. What is in use by another process by now
+/// has been closed by that one.
+fn close_to_others(path: &Path) -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = fs::metadata(path)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// Makes the folder of the file. New folders are synced to disk, so that a power loss cannot remove the folder of a database

@@ -101,6 +101,17 @@ async fn two_stores_of_one_process_see_each_others_writes() {
 }
 
 #[cfg(unix)]
+#[test]
+fn an_empty_file_that_becomes_a_database_is_closed_to_others() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    std::fs::write(place.file(), "").unwrap();
+    std::fs::set_permissions(place.file(), std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(place.store());
+    assert_eq!(std::fs::metadata(place.file()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[cfg(unix)]
 #[tokio::test]
 async fn a_database_is_its_owners_alone_and_what_was_deleted_is_gone() {
     use std::os::unix::fs::PermissionsExt as _;

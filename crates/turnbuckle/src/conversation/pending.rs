@@ -14,7 +14,8 @@ use crate::store::{Answer, ConversationStatus, InboxFilter, InboxItem, InboxKind
 
 impl Conversations {
     /// Calls of any agent in the store that wait for an answer which the actor may still give, the oldest question first.
-    /// What has lapsed, has an answer in the inbox, or was approved by the actor already is left out.
+    /// What has lapsed, has an answer in the inbox, or was approved by the actor already is left out. A question is for those
+    /// who may answer it: seeing it here is not recorded as reading the conversation of another.
     pub async fn pending(&self, scope: Scope) -> Result<Vec<PendingCall>, StoreError> {
         let (mut calls, now) = (Vec::new(), self.runtime.services.clock.now());
         for one in self.store().list().await? {

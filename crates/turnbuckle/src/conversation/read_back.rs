@@ -72,6 +72,19 @@ pub(super) async fn log_of_job(
     Ok(log)
 }
 
+/// The end of a log as viewers see it: as much as a window holds, and all of the open turn, because what it asks may stand
+/// before results that fill the window.
+pub(super) async fn end_of_log(
+    store: &dyn Store,
+    id: &ConversationId,
+    tokens: u64,
+) -> Result<Vec<Arc<Event>>, StoreError> {
+    let has_turn =
+        |log: &[Arc<Event>]| log.iter().any(|event| matches!(event.kind, EventKind::TurnEnded(_))).then_some(());
+    let (_, log) = read_until(store, id, u64::MAX, tokens, has_turn).await?;
+    Ok(log)
+}
+
 /// The turn that is open, as far as it is stored, or that the next message opens.
 pub(super) async fn open_turn(store: &dyn Store, id: &ConversationId) -> Result<Option<TurnId>, StoreError> {
     // Notes of an earlier turn may stand behind its end; they say nothing about the turn that is open.

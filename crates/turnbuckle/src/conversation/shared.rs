@@ -21,6 +21,7 @@ use super::error::SendError;
 use super::observers::Observers;
 use super::order::{CancelOrder, DeleteOrder, MessageOrder, Order, Refusal};
 use super::outbox::JobsInFlight;
+use super::read_back::end_of_log;
 use super::runtime::Runtime;
 use super::waiters::Waiters;
 use crate::BoxFuture;
@@ -403,7 +404,7 @@ impl Conversation {
         let store = &runtime.services.store;
         let log = match self.shows_log() {
             true => store.log(&self.id, self.feed.last_seq() + 1, usize::MAX).await?,
-            false => store.tail(&self.id, u64::MAX, self.agent.history_capacity(self.agent.limits())).await?,
+            false => end_of_log(&**store, &self.id, self.agent.history_capacity(self.agent.limits())).await?,
         };
         // Checked again under the lock: a driver that has claimed the conversation meanwhile shows newer events than these.
         let mut inner = self.lock();

@@ -8,7 +8,7 @@ use crate::event::{Question, StandingBasis};
 use crate::id::{CallId, ConversationId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
-use crate::store::{ArgumentMatch, StandingApproval, StandingRequest, StoreError};
+use crate::store::{Act, ActKind, ArgumentMatch, StandingApproval, StandingRequest, StoreError};
 
 /// How long a standing approval holds if nothing else is said.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -132,8 +132,13 @@ impl Conversations {
         if !self.standing(scope).await?.iter().any(|own| *own.id == *approval) {
             return Ok(false);
         }
-        tracing::info!(approval, by = %scope.by(), "revoked a standing approval");
-        self.runtime.services.store.revoke_standing(approval).await
+        let (store, now) = (&self.runtime.services.store, self.runtime.services.clock.now());
+        let revoked = store.revoke_standing(approval).await?;
+        if revoked {
+            tracing::info!(approval, by = %scope.by(), "revoked a standing approval");
+            store.record_act(Act::new(ActKind::Revoked, approval, scope.by(), now)).await?;
+        }
+        Ok(revoked)
     }
 }
 

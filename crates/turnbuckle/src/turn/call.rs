@@ -359,7 +359,8 @@ async fn admit_approved(active: &mut ActiveTurn, question: OpenQuestion) -> Resu
     let Some(asked) = active.scratch.asked.clone() else {
         return Err(Verdict::failed("the reply that was approved is gone", Cause::NotApproved).into());
     };
-    if !question.is_answered_by(&active.scratch.answered_by(&question.call)) {
+    let (ctx, by) = (active.ctx().clone(), active.scratch.answered_by(&question.call));
+    if !ctx.accepts_answer(&question, &by).await? {
         let reason = "those who approved the reply may not approve it";
         return Err(Verdict::new(Outcome::Rejected, reason, Cause::NotApproved).into());
     }

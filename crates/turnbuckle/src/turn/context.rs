@@ -10,6 +10,7 @@ use super::abort::AbortToken;
 use super::budget::Budget;
 use super::host::TurnHost;
 use super::left::ChangedAgentPolicy;
+use super::state::OpenQuestion;
 use crate::access::{Access, AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
 use crate::clock::Clock;
@@ -176,6 +177,20 @@ impl TurnContext {
             rule.not = self.scope.user_id().map(|id| Text::from(&**id));
         }
         Ok(rule)
+    }
+
+    /// Whether those who answered may, checked again where the turn is carried on. The rule that is stored with the question
+    /// decides; without one, the access rules of this process do. `by` are those who gave the answer, with their roles.
+    pub(crate) async fn accepts_answer(&self, question: &OpenQuestion, by: &[Actor]) -> Result<bool, StoreError> {
+        if question.rule.is_some() || !question.has_answer_of_people() || self.parent.is_some() {
+            return Ok(question.is_answered_by(by));
+        }
+        for actor in by {
+            if !self.may_answer(actor).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether this actor may answer what is asked here, by the access rules. A sub-agent's conversation is judged like the

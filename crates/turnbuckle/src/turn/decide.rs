@@ -334,7 +334,7 @@ impl<'a> CallReview<'a> {
         match resolved {
             Resolved::Expired => failed("[expired] nobody answered in time"),
             Resolved::Cancelled => failed("[cancelled]"),
-            _ if !question.is_answered_by(&self.answered_by) => {
+            _ if !self.turn.ctx.accepts_answer(&question, &self.answered_by).await? => {
                 failed("[stale] those who answered this may not answer it")
             }
             _ if own_question => {

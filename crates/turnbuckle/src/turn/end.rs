@@ -56,7 +56,7 @@ struct Closing {
 
 /// Asks the stop hooks, concurrently; all finish. False if the turn goes on.
 async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, Interrupt> {
-    if is_stop_approved(active)? {
+    if is_stop_approved(active).await? {
         closing.injections = std::mem::take(&mut active.scratch.edit().advice);
         return Ok(true);
     }
@@ -124,16 +124,16 @@ async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, I
 }
 
 /// Whether people approved the pauses of this stop. They must be people who may.
-fn is_stop_approved(active: &ActiveTurn) -> Result<bool, Interrupt> {
-    let mut is_approved = false;
-    for pause in active.state.turn.iter().flat_map(OpenTurn::approved_pauses) {
-        if !pause.is_answered_by(&active.scratch.answered_by(&pause.call)) {
+async fn is_stop_approved(active: &mut ActiveTurn) -> Result<bool, Interrupt> {
+    let pauses = active.state.turn.iter().flat_map(OpenTurn::approved_pauses);
+    let pauses: Vec<_> = pauses.map(|pause| (pause.clone(), active.scratch.answered_by(&pause.call))).collect();
+    for (pause, by) in &pauses {
+        if !active.ctx().clone().accepts_answer(pause, by).await? {
             let reason = "those who approved the pause may not approve it";
             return Err(Verdict::new(Outcome::Halted, reason, Cause::NotApproved).into());
         }
-        is_approved = true;
     }
-    Ok(is_approved)
+    Ok(!pauses.is_empty())
 }
 
 /// Whether a refusal is overruled: it is fed back only so often, and never twice in the same words with nothing done in

@@ -18,7 +18,7 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::{SubAgent, client, function_with_schema, human};
 use turnbuckle::{Actor, Agent, AgentBuilder, Scope, TurnStatus};
 
-use crate::access::{Paid, ann, process, roles, support, user, waiting};
+use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
 use crate::approving::{by, clerk, resolve, rule};
 use crate::asking::soon;
 use crate::evidence::busy;
@@ -47,6 +47,55 @@ async fn who_may_approve_a_tool_says_nothing_about_who_gives_its_result() {
     resolve(&rig, "c1", Answer::Approve, manager("mia")).await.unwrap().wait().await.unwrap();
     let given = resolve(&rig, "c1", Answer::Result(json!("done")), ann()).await;
     assert!(matches!(given.unwrap().wait().await.unwrap(), TurnStatus::Ended(_)), "it is ann's browser");
+}
+
+#[tokio::test]
+async fn another_process_goes_by_who_may_answer_where_it_was_asked_not_by_rules_of_its_own() {
+    let paid = Paid::default();
+    let (store, clock, mut rig) = waiting(&paid, OwnerOnly).await;
+    clock.advance(LEASE);
+    // Bob's own configuration lets managers answer; that of the process that asks does not.
+    let desk = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone())).access(roles()).build();
+    let approved = desk.answer(&rig.id, &"c1".into(), Answer::Approve, None, manager("bob")).await;
+    assert!(matches!(approved, Err(ResolveError::NotFound { .. } | ResolveError::Forbidden { .. })), "{approved:?}");
+    resolve(&rig, "c1", Answer::Deny(None), ann()).await.unwrap().wait().await.unwrap();
+    rig.settle().await;
+    assert!(paid.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn rules_in_code_are_asked_again_where_the_turn_is_carried_on() {
+    let paid = Paid::default();
+    let only = |name: &'static str| {
+        move |actor: &Actor, _: AccessTo<'_>, _: Action| actor.user_id().is_some_and(|id| **id == *name)
+    };
+    let (store, clock, rig) = waiting(&paid, only("ann")).await;
+    clock.advance(LEASE);
+    let desk = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone())).access(only("bob")).build();
+    desk.answer(&rig.id, &"c1".into(), Answer::Approve, None, Scope::user("bob")).await.unwrap();
+    let mut own = process(support(&paid), &store, &clock, only("ann"));
+    own.conversations.resume(&rig.id, ann()).await.unwrap().unwrap().wait().await.unwrap();
+    own.settle().await;
+    assert!(paid.lock().unwrap().is_empty(), "bob may not answer here");
+}
+
+#[tokio::test]
+async fn a_question_is_found_behind_results_that_fill_the_window() {
+    let paid = Paid::default();
+    let large = function_with_schema("large", "Says much.", json!({"type": "object"}), Effect::Pure, |_, _| async {
+        Ok("much ".repeat(40_000))
+    });
+    let mut calls = ScriptReply::calls("c1", "refund", json!({"euro": 5}));
+    for n in 0..4 {
+        calls = calls.and_calls(&format!("l{n}"), "large", json!({}));
+    }
+    let agent = Agent::builder("support", Script::of([calls])).tool(refund(&paid)).tool(large);
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let rig = process(agent, &store, &clock, OwnerOnly);
+    assert!(matches!(rig.conversations.turn(&rig.id, "go", ann()).await.unwrap(), TurnStatus::Waiting(_)));
+    clock.advance(LEASE);
+    let desk = Conversations::without_agent(store).clock(Arc::new(clock.clone())).build();
+    desk.answer(&rig.id, &"c1".into(), Answer::Deny(None), None, ann()).await.unwrap();
 }
 
 /// An approval of mia's in the inbox.

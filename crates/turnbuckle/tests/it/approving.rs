@@ -11,7 +11,7 @@ use turnbuckle::id::SystemIds;
 use turnbuckle::message::ToolCall;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::Author;
-use turnbuckle::store::{Answer, LEASE};
+use turnbuckle::store::{ActKind, Answer, LEASE};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
@@ -328,6 +328,8 @@ async fn a_standing_approval_covers_its_agent_tool_arguments_project_and_request
 
     let stranger = desk.revoke_standing(&given.id, &Scope::user("eve")).await.unwrap();
     assert!(!stranger && desk.revoke_standing(&given.id, &mia).await.unwrap());
+    let acts = desk.acts(mia.clone()).await.unwrap();
+    assert!(acts.iter().any(|act| act.kind == ActKind::Revoked && act.about == given.id), "{acts:?}");
     assert!(is_asked(&desk, "revoked", ann()).await);
 }
 

@@ -128,6 +128,11 @@ impl OpenQuestion {
         self.vias.iter().rev().find(|(other, _)| other == by).map(|(_, via)| via)
     }
 
+    /// Whether people answered it, and not the time or the end of its turn.
+    pub(crate) fn has_answer_of_people(&self) -> bool {
+        matches!(&self.answer, Some((Resolved::Approved | Resolved::Denied | Resolved::Answered, _)))
+    }
+
     /// Whether those who answered may, by the rule that is stored with the question. It was checked where the answer was
     /// given, and is checked again by whoever carries the turn on. `by` are those who gave it, with their roles.
     pub(crate) fn is_answered_by(&self, by: &[Actor]) -> bool {
