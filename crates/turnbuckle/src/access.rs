@@ -79,7 +79,8 @@ impl<'a> AccessTo<'a> {
 /// # Ok::<(), turnbuckle::BoxError>(())
 /// ```
 ///
-/// It is asked about users. The system ([`Actor::System`]) may always read, say, cancel and delete, and never answers.
+/// It is asked about users. The system ([`Actor::System`]), which is the program itself, may always read, say, cancel and
+/// delete, and never answers and never insists.
 pub trait Access: Send + Sync + 'static {
     /// Whether this user may.
     fn may(&self, actor: &Actor, to: AccessTo<'_>, action: Action) -> bool;

@@ -403,13 +403,14 @@ impl AgentBuilder {
         if is_asked_for { Approval::Required } else { spec.approval }
     }
 
-    /// Of the configuration as it is written, by stable names: another version of the program has the same.
+    /// Of the configuration as it is written, by stable names: another version of the program has the same, also if it
+    /// describes its tools in other words.
     fn digest(&self, definitions: &[Definition]) -> Text {
         let parts = serde_json::json!([
             self.name,
             self.model_choice.as_deref().unwrap_or(self.model.name()),
             self.system,
-            definitions,
+            definitions.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
             self.gated_tools(),
             self.parts(definitions).hooks,
             self.hooks.iter().map(|entry| entry.settings().stable()).collect::<Vec<_>>(),

@@ -289,7 +289,8 @@ impl Conversations {
     pub async fn accept_changes(&self, id: &ConversationId, scope: Scope) -> Result<Option<LeftTurn>, SendError> {
         let conversation = self.existing(id, &scope, Action::Say).await?;
         match self.stored_left_turn(id).await? {
-            Some(left) if left.can_insist() => {
+            // A person, never the program itself: for that there is `on_changed_agent`.
+            Some(left) if left.can_insist() && scope.user_id().is_some() => {
                 tracing::info!(conversation = %id, turn = %left.turn, by = %scope.by(), %left, "a person insists");
                 let act = Act::new(ActKind::Insisted, id.as_str(), scope.by(), self.runtime.services.clock.now());
                 self.store().record_act(act).await?;

@@ -318,6 +318,16 @@ fn clock_now(clock: &PausedClock) -> turnbuckle::Timestamp {
 }
 
 #[tokio::test]
+async fn the_program_itself_never_insists() {
+    let paid = Paid::default();
+    let (store, clock, rig) = answered(&paid).await;
+    let changed = process(Agent::builder("support", script()).tool(refund(&paid)), &store, &clock);
+    let insisted = changed.conversations.accept_changes(&rig.id, Scope::system()).await;
+    assert!(matches!(insisted, Err(SendError::Left { .. })), "{insisted:?}");
+    assert!(changed.conversations.accept_changes(&rig.id, Scope::local()).await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn a_sub_agent_that_lost_its_guard_leaves_the_turn_of_its_parent() {
     let paid = Paid::default();
     let (store, clock) = (Meddled::shared(), PausedClock::default());
