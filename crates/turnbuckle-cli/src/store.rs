@@ -147,7 +147,7 @@ impl StoreName {
     /// To go on with what is kept in it already; nothing is made. `hint`: what to do if there is no database.
     pub(crate) fn existing(&self, hint: &str) -> Result<SqliteStore, Stopped> {
         let file = self.file(hint)?;
-        stores::adopt_if_own(file)?;
+        stores::before_writing(file)?;
         self.opened(SqliteStore::open(&file.path), "read and write")
     }
 

@@ -23,6 +23,8 @@ pub(super) enum Left {
     Expired,
     /// The agent lacks something that the turn began with.
     Changed { missing: Vec<String> },
+    /// It is about another project than the one here.
+    OtherProject(Text),
     /// It is a turn of another agent than the one here.
     OtherAgent(Text),
 }
@@ -35,6 +37,7 @@ impl Left {
             Self::Answered => "answered",
             Self::Expired => "expired",
             Self::Changed { .. } => "changed",
+            Self::OtherProject(_) => "other_project",
             Self::OtherAgent(_) => "other_agent",
         }
     }
@@ -46,6 +49,7 @@ impl Left {
             Self::Answered => "answered, and not taken up yet".to_owned(),
             Self::Expired => "nobody answered in time, and it is not taken up yet".to_owned(),
             Self::Changed { missing } => format!("its agent has changed: it lacks {}", missing.join(", ")),
+            Self::OtherProject(project) => format!("a turn of project {project}"),
             Self::OtherAgent(agent) => format!("a turn of agent {agent}"),
         }
     }
@@ -66,8 +70,9 @@ pub(super) struct LeftTurns<'a> {
 impl<'a> LeftTurns<'a> {
     /// The agent is built and nothing of it runs.
     pub(super) fn new(desk: &'a WithoutAgent, common: &Common) -> Self {
-        let own =
-            prepare(common, Gate::Judged).agent.map(|agent| Conversations::builder(agent, desk.store.clone()).build());
+        let own = prepare(common, Gate::Judged)
+            .agent
+            .map(|agent| Conversations::builder(agent, desk.store.clone()).project(desk.project.clone()).build());
         Self { desk, own }
     }
 
@@ -91,6 +96,7 @@ impl<'a> LeftTurns<'a> {
 fn of_agent(left: LeftTurn) -> Left {
     match left.reason {
         LeftReason::Changed { missing } => Left::Changed { missing: missing.iter().map(ToString::to_string).collect() },
+        LeftReason::OtherProject { project } => Left::OtherProject(project),
         _ => Left::OtherAgent(left.agent),
     }
 }

@@ -172,11 +172,14 @@ pub(super) fn accept(file: &StoreFile, by: &str) -> Result<bool, Stopped> {
     }
 }
 
-/// Before a database of an older version is migrated: whoever opens it first must note it.
-pub(crate) fn adopt_if_own(file: &StoreFile) -> Result<(), Stopped> {
+/// Before a database is opened to write, by a command that carries nothing on. One of an older version is migrated then, so it must
+/// be noted before.
+pub(crate) fn before_writing(file: &StoreFile) -> Result<(), Stopped> {
     let looked = look(file).map_err(unusable)?;
     match looked.standing {
         StoreStanding::Adoptable => adopt(&looked, StoreOrigin::Adopted, ""),
+        // Whoever opens the database to write makes SQLite take in what lies beside it.
+        StoreStanding::Known(_) if !file.is_named_by_user() => check_beside(&looked.path),
         _ => Ok(()),
     }
 }

@@ -169,6 +169,10 @@ fn a_journal_that_came_with_the_folder_is_not_replayed() {
     std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o644)).unwrap();
     let before = std::fs::read(folder.path().join(DATABASE)).unwrap();
     folder.run(&["run", "-c", "a"]).exits(2).says("was not made by the database beside it");
+    for arguments in [&["cancel", "a"][..], &["hold", "a"], &["answer", "a", "c1", "--deny"], &["delete", "a", "--yes"]]
+    {
+        folder.run(arguments).exits(2).says("was not made by the database beside it");
+    }
     assert_eq!(std::fs::read(folder.path().join(DATABASE)).unwrap(), before);
     std::fs::remove_file(&planted).unwrap();
     let _ = std::fs::remove_file(folder.path().join(format!("{DATABASE}-shm")));

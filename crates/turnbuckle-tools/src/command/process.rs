@@ -40,7 +40,6 @@ pub(crate) struct Kept {
 /// Dropping the future kills the process group.
 pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input: &[u8]) -> Result<Ran, CommandError> {
     let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
-    env.check().await.map_err(not_allowed)?;
     let mut command = line.command(cwd)?;
     command.current_dir(cwd).process_group(0).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -50,6 +49,8 @@ pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input:
     if let Some(ticket) = &ticket {
         command.env(watcher::VARIABLE, ticket.token());
     }
+    // Right before the start: to begin watching may take a while, and files may change meanwhile.
+    env.check().await.map_err(not_allowed)?;
     let mut child = command.spawn().map_err(|source| match cwd.is_dir() {
         true => CommandError::Start { command: line.to_string(), source },
         false => CommandError::Folder { command: line.to_string(), cwd: cwd.to_owned() },

@@ -96,7 +96,8 @@ impl ConversationsBuilder {
         self
     }
 
-    /// The project that the conversations are about: a standing approval holds only in the project that it was given in.
+    /// The project that the conversations are about: a standing approval holds only in the project that it was given in, and a
+    /// turn is carried on only in the project that it began in.
     /// Default: an empty name.
     pub fn project(mut self, project: impl Into<Text>) -> Self {
         self.project = project.into();

@@ -304,7 +304,7 @@ impl Conversations {
 
     async fn stored_left_turn(&self, id: &ConversationId) -> Result<Option<LeftTurn>, StoreError> {
         if let Some(scratch) = self.store().scratch(id).await? {
-            return Ok(LeftTurn::of_scratch(&scratch, &self.agent));
+            return Ok(LeftTurn::of_scratch(&scratch, &self.agent, &self.runtime.services.project));
         }
         let waiting = self.store().inbox(id, InboxFilter::All).await?;
         let message = waiting.iter().find(|item| item.opens().is_some());

@@ -262,7 +262,7 @@ impl Driver {
         let left = match open {
             Some(open) => {
                 let scratch = self.scratch.as_ref().filter(|scratch| scratch.turn == open.id)?;
-                LeftTurn::of_scratch(scratch, agent)?
+                LeftTurn::of_scratch(scratch, agent, &self.runtime.services.project)?
             }
             None => LeftTurn::of_message(self.inbox.first()?, agent)?,
         };

@@ -48,6 +48,9 @@ impl Conversations {
         let conversation = self.answerable(id, call, scope).await?;
         let unfit = |why: &str| ResolveError::Unfit { call: call.clone(), why: why.into() };
         let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
+        if pending.expires <= self.runtime.services.clock.now() {
+            return Err(ResolveError::Stale { call: call.clone(), why: "it has expired".into() });
+        }
         let Question::Approval { tool: Some(tool), arguments, standing, .. } = &pending.question else {
             return Err(unfit("only the approval of a tool can be a standing one"));
         };

@@ -201,7 +201,9 @@ fn evidence(question: &OpenQuestion, decision: Resolved, order: &AnswerOrder, ed
 }
 
 fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Result<(), StoreError> {
-    if let (AnswerOrigin::Inbox(_), AnswerError::Forbidden { .. } | AnswerError::Unfit(_)) = (&order.origin, &why) {
+    if let (AnswerOrigin::Inbox(_), AnswerError::Forbidden { .. } | AnswerError::Unfit(_) | AnswerError::Stale(_)) =
+        (&order.origin, &why)
+    {
         // Its sender was told that it is stored, so those who watch are told what became of it.
         let text = format!("the answer of {} to call {} was not taken: {why}", order.from.author(), order.call).into();
         active.ctx().publish(LiveEvent::Notice { level: Level::Warning, text, hook: None });
@@ -251,7 +253,12 @@ pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>)
     }
     match (question, answer) {
         (Question::Approval { .. } | Question::Pause { .. }, Answer::Approve) => Ok(Resolved::Approved),
-        (Question::Approval { tool: Some(_), again: false, .. }, Answer::ApproveWith(_)) => Ok(Resolved::Approved),
+        (Question::Approval { tool: Some(_), again: false, .. }, Answer::ApproveWith(arguments)) => {
+            match arguments.is_object() {
+                true => Ok(Resolved::Approved),
+                false => Err(AnswerError::Unfit("the arguments of a call are a JSON object".into())),
+            }
+        }
         (_, Answer::ApproveWith(_)) => {
             Err(AnswerError::Unfit("there are no arguments here that can be changed".into()))
         }

@@ -31,6 +31,12 @@ pub enum LeftReason {
         /// What it lacks.
         missing: Vec<MissingPart>,
     },
+    /// It is about another project than this process works in: an approved path means another file here. A person can
+    /// insist, after the project was moved for instance.
+    OtherProject {
+        /// The project that it began in.
+        project: Text,
+    },
 }
 
 /// What becomes of an open turn whose agent has changed since it began.
@@ -47,11 +53,15 @@ pub enum OnChangedAgent {
 pub(crate) type ChangedAgentPolicy = dyn Fn(&LeftTurn) -> OnChangedAgent + Send + Sync;
 
 impl LeftTurn {
-    /// Why `agent` must leave a turn that has begun, if it must.
-    pub(crate) fn of_scratch(scratch: &Scratch, agent: &Agent) -> Option<Self> {
+    /// Why `agent`, which works in `project`, must leave a turn that has begun, if it must.
+    pub(crate) fn of_scratch(scratch: &Scratch, agent: &Agent, project: &Text) -> Option<Self> {
         let left = |reason| Some(Self { turn: scratch.turn.clone(), agent: scratch.agent.clone(), reason });
         if *scratch.agent != *agent.name() {
             return left(LeftReason::OtherAgent);
+        }
+        // A program that knows of no projects says nothing about them.
+        if !scratch.project.is_empty() && !project.is_empty() && scratch.project != *project {
+            return left(LeftReason::OtherProject { project: scratch.project.clone() });
         }
         // Programs before this one did not record it: then the name decides alone.
         let missing = scratch.parts.as_ref().map(|before| missing(before, agent)).unwrap_or_default();
@@ -70,7 +80,7 @@ impl LeftTurn {
 
     /// Whether a person may insist that it is carried on here.
     pub fn can_insist(&self) -> bool {
-        matches!(self.reason, LeftReason::Changed { .. })
+        matches!(self.reason, LeftReason::Changed { .. } | LeftReason::OtherProject { .. })
     }
 }
 
@@ -84,6 +94,9 @@ impl fmt::Display for LeftTurn {
         match &self.reason {
             LeftReason::OtherAgent => {
                 write!(f, "it is a turn of agent {}, and only that agent carries it on", self.agent)
+            }
+            LeftReason::OtherProject { project } => {
+                write!(f, "it is a turn of project {project}, and would work in another folder here")
             }
             LeftReason::Changed { missing } => {
                 let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();

@@ -80,6 +80,17 @@ async fn rules_in_code_are_asked_again_where_the_turn_is_carried_on() {
 }
 
 #[tokio::test]
+async fn arguments_that_are_no_object_are_no_edit() {
+    let paid = Paid::default();
+    let (_, _, rig) = waiting(&paid, OwnerOnly).await;
+    for arguments in [json!(null), json!([5]), json!("euro")] {
+        let edited = resolve(&rig, "c1", Answer::ApproveWith(Arc::new(arguments)), ann()).await;
+        assert!(matches!(edited, Err(ResolveError::Unfit { .. })), "{edited:?}");
+    }
+    assert!(paid.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn a_question_is_found_behind_results_that_fill_the_window() {
     let paid = Paid::default();
     let large = function_with_schema("large", "Says much.", json!({"type": "object"}), Effect::Pure, |_, _| async {

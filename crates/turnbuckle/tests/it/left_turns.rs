@@ -318,6 +318,35 @@ fn clock_now(clock: &PausedClock) -> turnbuckle::Timestamp {
 }
 
 #[tokio::test]
+async fn a_turn_is_carried_on_only_in_the_project_that_it_began_in() {
+    let paid = Paid::default();
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let in_project = |project: &str| {
+        let mut rig = Rig::with(support(&paid).build().unwrap(), store.clone(), |builder| {
+            builder.ids(Arc::new(SystemIds::default())).clock(Arc::new(clock.clone())).project(project)
+        });
+        clock.advance(LEASE);
+        rig.clock = clock.clone();
+        rig
+    };
+    let mut first = in_project("/p");
+    assert!(matches!(first.run("pay me").await.unwrap(), TurnStatus::Waiting(_)));
+    clock.advance(LEASE);
+    let desk = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone())).build();
+    desk.answer(&first.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
+    let mut other = in_project("/q");
+    other.conversations.recover_due().await.unwrap();
+    other.settle().await;
+    assert!(paid.lock().unwrap().is_empty(), "what was approved means another file here");
+    let left = other.conversations.left_turn(&first.id, Scope::local()).await.unwrap().unwrap();
+    assert_eq!(left.reason, LeftReason::OtherProject { project: "/p".into() });
+    let mut own = in_project("/p");
+    own.conversations.recover_due().await.unwrap();
+    own.settle().await;
+    assert_eq!(paid.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn the_program_itself_never_insists() {
     let paid = Paid::default();
     let (store, clock, rig) = answered(&paid).await;
