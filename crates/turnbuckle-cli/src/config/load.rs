@@ -44,12 +44,12 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
     let mut loaded = Loaded { config, files, problems, project, standing: Standing::NotRead, items };
     if let Some(path) = &common.config {
-        loaded.read(path, understand, |error| Some(unreadable(path, error)));
+        loaded.read(path, gate, understand, |error| Some(unreadable(path, error)));
         return loaded;
     }
     let users = user_folders::config_file();
     if let Some(path) = &users {
-        loaded.read(path, understand, |error| (!error.is_missing()).then(|| unreadable(path, error)));
+        loaded.read(path, gate, understand, |error| (!error.is_missing()).then(|| unreadable(path, error)));
     }
     let path = loaded.project.file();
     // Whoever stands in the folder of their own file has read it already.
@@ -84,11 +84,23 @@ fn choose_project(gate: Gate) -> (Project, Vec<Problem>) {
 
 impl Loaded {
     /// Reads a file that counts as accepted. `missing` decides what a failure to read it means.
-    fn read(&mut self, path: &Path, understand: Understand, missing: impl FnOnce(&ReadError) -> Option<Problem>) {
+    fn read(
+        &mut self,
+        path: &Path,
+        gate: Gate,
+        understand: Understand,
+        missing: impl FnOnce(&ReadError) -> Option<Problem>,
+    ) {
         match read_file(path, CONFIGURATION) {
             Ok(text) => {
                 let source = Source::new(path, &self.project.folder, text);
                 if let Some(root) = parse(&source) {
+                    if matches!(gate, Gate::Needed(_)) {
+                        match trust::checks_from_now(path, &settings(&source, &root), &self.project.folder) {
+                            Ok(checks) => source.set_checks(checks),
+                            Err(problem) => self.problems.push(problem),
+                        }
+                    }
                     self.add(path, &source, understand(&source, root));
                 }
                 self.problems.extend(source.into_problems());
