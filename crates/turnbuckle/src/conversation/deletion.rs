@@ -97,8 +97,9 @@ impl Conversations {
         }
         // Someone who may not delete the conversations of this user has no say about what else is kept.
         if *scope.actor() == Actor::System || scope.user_id().is_some_and(|id| **id == *user) || !gone.is_empty() {
+            let kept = self.kept_from(&result.kept).await?;
             for side in self.side_stores() {
-                if let Err(error) = side.erase_user(user).await {
+                if let Err(error) = side.erase_user(user, &kept).await {
                     result.left.push(Leftover { what: side.name().into(), why: with_causes(&*error).into() });
                 }
             }
@@ -256,6 +257,12 @@ impl Conversations {
         // If its driver still works, it lets go of the conversation when it is done.
         self.runtime.forget(&conversation);
         Ok(())
+    }
+
+    /// Conversations from which nothing may be erased: those that were not deleted now, and all on hold, whoever owns them.
+    async fn kept_from(&self, refused: &[(ConversationId, SendError)]) -> Result<Vec<ConversationId>, StoreError> {
+        let held = self.store().list().await?.into_iter().filter(|one| one.hold.is_some()).map(|one| one.id);
+        Ok(refused.iter().map(|(id, _)| id.clone()).chain(held).collect())
     }
 
     async fn was_deleted_by(&self, id: &ConversationId, scope: &Scope) -> Result<bool, StoreError> {

@@ -31,9 +31,14 @@ pub trait SideStore: Send + Sync + 'static {
     /// Removes them, so that no byte of their text is left in its files.
     fn erase<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Removes what it keeps about a user and cannot tell by conversation.
-    fn erase_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        let _ = user;
+    /// Removes what it keeps about a user, but nothing that was made from one of the conversations in `kept`, or from those of
+    /// their sub-agents: they are on hold, or could not be deleted.
+    fn erase_user<'a>(
+        &'a self,
+        user: &'a str,
+        kept: &'a [ConversationId],
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = (user, kept);
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -72,8 +72,13 @@ impl SideStore for Notes {
         self.lines.lock().unwrap().retain(|(id, _)| !id.is_within(conversation));
         Box::pin(std::future::ready(Ok(())))
     }
-    fn erase_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.lines.lock().unwrap().retain(|(_, by)| by != user);
+    fn erase_user<'a>(
+        &'a self,
+        user: &'a str,
+        kept: &'a [ConversationId],
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let is_kept = |id: &ConversationId| kept.iter().any(|kept| id.is_within(kept));
+        self.lines.lock().unwrap().retain(|(id, by)| by != user || is_kept(id));
         Box::pin(std::future::ready(Ok(())))
     }
 }
