@@ -11,7 +11,7 @@ use super::reader::Section;
 use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
 use super::settings::settings;
-use super::{Config, Loaded, Over};
+use super::{Config, Loaded, Over, SideStores};
 use crate::args::Common;
 use crate::logging::CLI;
 use crate::problem::Problem;
@@ -35,6 +35,11 @@ pub(crate) fn load(common: &Common, gate: Gate) -> Loaded {
 /// was not accepted is left out.
 pub(crate) fn load_without_agent(common: &Common) -> Loaded {
     load_with(common, Gate::LeftOut, understand_without_agent)
+}
+
+/// Like [`load_without_agent`], with what hooks keep of conversations beside the store.
+pub(crate) fn load_to_delete(common: &Common) -> Loaded {
+    load_with(common, Gate::LeftOut, understand_to_delete)
 }
 
 fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
@@ -210,8 +215,17 @@ fn leave_out(root: &mut DeTable<'_>, items: &[Item]) {
     }
 }
 
-fn understand_without_agent(source: &Source, root: DeTable<'_>) -> Config {
+fn understand_to_delete(source: &Source, root: DeTable<'_>) -> Config {
     let mut root = Section::root(source, root);
+    let side_stores = root.sections("hooks").map(hooks::side_stores).unwrap_or_default();
+    Config { side_stores, ..without_agent(root) }
+}
+
+fn understand_without_agent(source: &Source, root: DeTable<'_>) -> Config {
+    without_agent(Section::root(source, root))
+}
+
+fn without_agent(mut root: Section<'_>) -> Config {
     Config {
         agent: root.section("agent").map(AgentPart::read_for_hints).unwrap_or_default(),
         store: root.section("store").map(StorePart::read).unwrap_or_default(),
@@ -232,6 +246,7 @@ fn understand(source: &Source, root: DeTable<'_>) -> Config {
         tools: root.section("tools").map(ToolsPart::read).unwrap_or_default(),
         agents: root.sections("agents").map(sub_agents),
         hooks: root.sections("hooks").map(hooks::read).unwrap_or_default(),
+        side_stores: SideStores::default(),
     };
     root.finish();
     config
