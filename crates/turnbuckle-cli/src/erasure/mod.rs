@@ -5,6 +5,7 @@ mod delete;
 mod export;
 mod hold;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,12 @@ impl Erasure {
             side_stores.push(Arc::new(AuditFiles::new(audit)));
         }
         Self { side_stores, retain: config.store.retain.as_ref().map(|found| found.value) }
+    }
+
+    /// Each once, though several hooks may share one.
+    pub(crate) fn side_stores(&self) -> Vec<&dyn SideStore> {
+        let mut names = BTreeSet::new();
+        self.side_stores.iter().map(|side| &**side).filter(|side| names.insert(side.name())).collect()
     }
 
     pub(crate) fn apply(&self, builder: ConversationsBuilder) -> ConversationsBuilder {

@@ -86,9 +86,13 @@ fn purge(db: &mut Connection) -> rusqlite::Result<bool> {
 }
 
 impl SideStore for Memories {
+    fn what(&self) -> &'static str {
+        "memories"
+    }
+
     fn name(&self) -> String {
         let file = std::path::absolute(&*self.file).unwrap_or_else(|_| self.file.to_path_buf());
-        format!("memories in {}", file.display())
+        format!("{} in {}", self.what(), file.display())
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -118,11 +122,7 @@ impl SideStore for Memories {
         })
     }
 
-    fn erase_user<'a>(
-        &'a self,
-        user: &'a str,
-        kept: &'a [ConversationId],
-    ) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn erase_user<'a>(&'a self, user: &'a str, kept: &'a [ConversationId]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             if !self.is_there().await? {
                 return Ok(());
