@@ -265,7 +265,7 @@ impl Conversations {
         Ok(refused.iter().map(|(id, _)| id.clone()).chain(held).collect())
     }
 
-    async fn was_deleted_by(&self, id: &ConversationId, scope: &Scope) -> Result<bool, StoreError> {
+    pub(super) async fn was_deleted_by(&self, id: &ConversationId, scope: &Scope) -> Result<bool, StoreError> {
         let tombstone = self.store().tombstone(id).await?;
         Ok(tombstone.is_some_and(|tombstone| tombstone.by == scope.by() || *scope.actor() == Actor::System))
     }

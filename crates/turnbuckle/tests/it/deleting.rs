@@ -116,8 +116,11 @@ async fn a_deleted_conversation_is_gone_and_its_id_cannot_be_used_again() {
     assert_eq!(conversations.resident_count(), 1, "only what the refused message made");
     // Another process does not bring it back either.
     let other = process(talker(), &store, &clock).build();
-    let again = said(&other, "fix", Scope::user("bob")).await;
+    let again = said(&other, "fix", ann()).await;
     assert!(matches!(again, Err(RunError::Send(SendError::Deleted { .. }))), "{again:?}");
+    // To someone else it looks like a conversation of another.
+    let again = said(&other, "fix", Scope::user("bob")).await;
+    assert!(matches!(again, Err(RunError::Send(SendError::NotFound { .. }))), "{again:?}");
     let told = watched.next().await.unwrap();
     assert!(
         matches!(&told.item, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("deleted by user ann"))
