@@ -184,8 +184,9 @@ fn all_of_a_person_goes_with_what_is_remembered_about_them() {
     folder.file("ann.toml", &as_ann);
     two_conversations(&folder);
     folder.run(&["run", "--config", "ann.toml", "-c", "anns", "how far is Zanzibar?"]).exits(0);
-    let mine = run(&folder, &["delete", "--user", "ann", "--yes"]).exits(0).says("owns no conversation here");
+    let mine = run(&folder, &["delete", "--user", "ann", "--yes"]).exits(1).says("owns no conversation here");
     assert!(!mine.err.contains("was deleted"));
+    mine.says("you may not delete for user ann");
     run(&folder, &["delete", "--user", "local", "--yes"]).exits(0).says("conversation fix was deleted");
     let memories = Connection::open(folder.path().join(".turnbuckle/memories.db")).unwrap();
     let users: String = memories.query_row("SELECT group_concat(user) FROM memory", [], |row| row.get(0)).unwrap();
