@@ -61,12 +61,16 @@ pub(crate) struct Row {
     /// Option names that were replaced, each with what to write instead.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
     read: for<'t, 'a> fn(Spanned<DeTable<'t>>, &HookBuildContext<'a>) -> Result<Maker, Refused>,
+    side_store: for<'t, 'a> fn(Spanned<DeTable<'t>>, &HookBuildContext<'a>) -> Result<KeptBeside, Refused>,
 }
+
+/// What a hook keeps of conversations beside the store.
+pub(crate) type KeptBeside = Option<Arc<dyn SideStore>>;
 
 /// A hook that lacks only its name.
 pub(crate) struct Maker {
     make: Box<dyn FnOnce(String) -> HookEntry>,
-    side_store: Option<Arc<dyn SideStore>>,
+    side_store: KeptBeside,
 }
 
 /// Why options make no hook.
@@ -79,13 +83,36 @@ pub(crate) enum Refused {
 
 impl Row {
     const fn of<H: ConfigHook + 'static>() -> Self {
-        Self { name: H::NAME, does: H::SUMMARY, renamed: H::RENAMED_OPTIONS, read: read::<H> }
+        Self {
+            name: H::NAME,
+            does: H::SUMMARY,
+            renamed: H::RENAMED_OPTIONS,
+            read: read::<H>,
+            side_store: side_store::<H>,
+        }
     }
 
     /// The hook that a section's own keys describe.
     pub(crate) fn read(&self, options: Spanned<DeTable<'_>>, context: &HookBuildContext<'_>) -> Result<Maker, Refused> {
         (self.read)(options, context)
     }
+
+    /// What the hook of a section's own keys keeps. The hook is not made, so it needs no secret and no model.
+    pub(crate) fn side_store(
+        &self,
+        options: Spanned<DeTable<'_>>,
+        context: &HookBuildContext<'_>,
+    ) -> Result<KeptBeside, Refused> {
+        (self.side_store)(options, context)
+    }
+}
+
+fn side_store<H: ConfigHook>(
+    options: Spanned<DeTable<'_>>,
+    context: &HookBuildContext<'_>,
+) -> Result<KeptBeside, Refused> {
+    let options: H::Options = serde::Deserialize::deserialize(Deserializer::from(options)).map_err(Refused::Shape)?;
+    Ok(H::side_store_of(&options, context))
 }
 
 fn read<H: ConfigHook + 'static>(

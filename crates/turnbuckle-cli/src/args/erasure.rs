@@ -47,7 +47,8 @@ A conversation with an open turn is busy, one on hold is held: exit code 1. So i
 a process reads the database for more than 10 s, for instance; the next `delete`, or a chat, does it then.
 
 Not reached: backups, exports, files that tools or hooks wrote for you, messages that hooks sent elsewhere, and what the
-provider of the model keeps. `retain = \"90d\"` in [store] deletes conversations that were not used for that long.";
+provider of the model keeps. Files that hooks of another configuration keep elsewhere are reached by `delete ID` with that
+--config, also afterwards. `retain = \"90d\"` in [store] deletes conversations that were not used for that long.";
 
 const HOLD_HELP: &str = "\
 A conversation on hold can be read and talked to, and is deleted neither by `turnbuckle delete` nor by `retain` in [store].

@@ -1,5 +1,6 @@
 //! `[[hooks]]`: `use` names a ready-made hook, the rest are its options and what every hook has.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,10 @@ use turnbuckle::BoxError;
 use turnbuckle::hook::{OnFailure, Release};
 use turnbuckle::hooks::HookBuildContext;
 use turnbuckle::model::Model;
+use turnbuckle::store::SideStore;
 
 use super::Found;
+use super::options::Options;
 use super::reader::Section;
 use crate::assemble::holds_a_secret;
 use crate::catalogue::{CATALOGUE, Maker, Row};
@@ -48,6 +51,16 @@ pub(crate) struct HookSettings {
     pub(crate) priority: Option<Found<i32>>,
 }
 
+/// What hooks keep of conversations beside the store.
+#[derive(Default)]
+pub(crate) struct SideStores(pub(crate) Vec<Arc<dyn SideStore>>);
+
+impl fmt::Debug for SideStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|side| side.name())).finish()
+    }
+}
+
 impl HookPart {
     /// An option, as given.
     pub(crate) fn option(&self, name: &str) -> Option<&Value> {
@@ -79,13 +92,29 @@ const RELEASES: &[(&str, Release)] = &[("on_accept", Release::OnAccept)];
 const MOST_HOOKS: usize = 256;
 
 pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
+    few(sections).into_iter().enumerate().filter_map(hook).collect()
+}
+
+/// What the hooks keep of conversations beside the store. None of them is made.
+pub(super) fn side_stores(sections: Vec<Section<'_>>) -> SideStores {
+    let kept = |(index, mut section): (usize, Section<'_>)| {
+        section.string("name");
+        HookSettings::read(&mut section);
+        let used = used(&mut section)?;
+        with_options(index, section, |options, context| options.side_store(used, context))?
+    };
+    SideStores(few(sections).into_iter().enumerate().filter_map(kept).collect())
+}
+
+/// None, if there are too many.
+fn few(sections: Vec<Section<'_>>) -> Vec<Section<'_>> {
     if let Some(first) = sections.get(MOST_HOOKS) {
         let what = format!("there are {} [[hooks]], and {MOST_HOOKS} are the most", sections.len());
         let problem = Problem::error(what).at(first.place());
         first.source().tell(problem.hint("one command hook can run a program that does several things"));
         return Vec::new();
     }
-    sections.into_iter().enumerate().filter_map(hook).collect()
+    sections
 }
 
 fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
@@ -98,10 +127,25 @@ fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
             .source()
             .tell(Problem::error(what).at(&given.place).hint("it stands in lines of a trace: keep it short"));
     }
+    let used = used(&mut section)?;
+    let (options, made) =
+        with_options(index, section, |options, context| (options.shown(), options.read(used, context)));
+    Some(HookPart { place, name, used, maker: Some(made?), options, settings })
+}
+
+/// Without `use` it is not known which other keys the section may have.
+fn used(section: &mut Section<'_>) -> Option<&'static Row> {
     let uses: Vec<(&str, &'static Row)> = CATALOGUE.iter().map(|row| (row.name, row)).collect();
     let used = section.word("use", &uses);
-    // Without `use` it is not known which other keys the section may have.
-    let used = section.required("use", "\"command\"", used)?.value;
+    section.required("use", "\"command\"", used).map(|found| found.value)
+}
+
+/// Reads the keys that are left, with what a hook is given.
+fn with_options<T>(
+    index: usize,
+    section: Section<'_>,
+    read: impl FnOnce(Options<'_>, &HookBuildContext<'_>) -> T,
+) -> T {
     let source = section.source();
     let open_model = |name: &str| open_model(name, source.folder());
     let folder = source.project();
@@ -113,8 +157,7 @@ fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
         open_model: &open_model,
         program_check: source.check_of(index),
     };
-    let (options, shown) = section.rest(|options| (options.shown(), options.read(used, &context)));
-    Some(HookPart { place, name, used, maker: Some(shown?), options, settings })
+    section.rest(|options| read(options, &context))
 }
 
 impl HookSettings {

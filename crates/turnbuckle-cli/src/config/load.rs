@@ -11,7 +11,7 @@ use super::reader::Section;
 use super::scope::ScopePart;
 use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
 use super::settings::settings;
-use super::{Config, Loaded, Over};
+use super::{Config, Loaded, Over, SideStores};
 use crate::args::Common;
 use crate::logging::CLI;
 use crate::problem::Problem;
@@ -37,6 +37,11 @@ pub(crate) fn load_without_agent(common: &Common) -> Loaded {
     load_with(common, Gate::LeftOut, understand_without_agent)
 }
 
+/// Like [`load_without_agent`], with what hooks keep of conversations beside the store.
+pub(crate) fn load_to_delete(common: &Common) -> Loaded {
+    load_with(common, Gate::LeftOut, understand_to_delete)
+}
+
 fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let (project, mut problems) = choose_project(gate);
     project.tell();
@@ -44,12 +49,12 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
     let mut loaded = Loaded { config, files, problems, project, standing: Standing::NotRead, items };
     if let Some(path) = &common.config {
-        loaded.read(path, understand, |error| Some(unreadable(path, error)));
+        loaded.read(path, gate, understand, |error| Some(unreadable(path, error)));
         return loaded;
     }
     let users = user_folders::config_file();
     if let Some(path) = &users {
-        loaded.read(path, understand, |error| (!error.is_missing()).then(|| unreadable(path, error)));
+        loaded.read(path, gate, understand, |error| (!error.is_missing()).then(|| unreadable(path, error)));
     }
     let path = loaded.project.file();
     // Whoever stands in the folder of their own file has read it already.
@@ -84,11 +89,23 @@ fn choose_project(gate: Gate) -> (Project, Vec<Problem>) {
 
 impl Loaded {
     /// Reads a file that counts as accepted. `missing` decides what a failure to read it means.
-    fn read(&mut self, path: &Path, understand: Understand, missing: impl FnOnce(&ReadError) -> Option<Problem>) {
+    fn read(
+        &mut self,
+        path: &Path,
+        gate: Gate,
+        understand: Understand,
+        missing: impl FnOnce(&ReadError) -> Option<Problem>,
+    ) {
         match read_file(path, CONFIGURATION) {
             Ok(text) => {
                 let source = Source::new(path, &self.project.folder, text);
                 if let Some(root) = parse(&source) {
+                    if matches!(gate, Gate::Needed(_)) {
+                        match trust::checks_from_now(path, &settings(&source, &root), &self.project.folder) {
+                            Ok(checks) => source.set_checks(checks),
+                            Err(problem) => self.problems.push(problem),
+                        }
+                    }
                     self.add(path, &source, understand(&source, root));
                 }
                 self.problems.extend(source.into_problems());
@@ -198,8 +215,17 @@ fn leave_out(root: &mut DeTable<'_>, items: &[Item]) {
     }
 }
 
-fn understand_without_agent(source: &Source, root: DeTable<'_>) -> Config {
+fn understand_to_delete(source: &Source, root: DeTable<'_>) -> Config {
     let mut root = Section::root(source, root);
+    let side_stores = root.sections("hooks").map(hooks::side_stores).unwrap_or_default();
+    Config { side_stores, ..without_agent(root) }
+}
+
+fn understand_without_agent(source: &Source, root: DeTable<'_>) -> Config {
+    without_agent(Section::root(source, root))
+}
+
+fn without_agent(mut root: Section<'_>) -> Config {
     Config {
         agent: root.section("agent").map(AgentPart::read_for_hints).unwrap_or_default(),
         store: root.section("store").map(StorePart::read).unwrap_or_default(),
@@ -220,6 +246,7 @@ fn understand(source: &Source, root: DeTable<'_>) -> Config {
         tools: root.section("tools").map(ToolsPart::read).unwrap_or_default(),
         agents: root.sections("agents").map(sub_agents),
         hooks: root.sections("hooks").map(hooks::read).unwrap_or_default(),
+        side_stores: SideStores::default(),
     };
     root.finish();
     config

@@ -14,8 +14,8 @@ mod sections;
 mod settings;
 
 pub(crate) use access::{AccessPart, ApprovePart};
-pub(crate) use hooks::{HookPart, HookSettings};
-pub(crate) use load::{load, load_without_agent};
+pub(crate) use hooks::{HookPart, HookSettings, SideStores};
+pub(crate) use load::{load, load_to_delete, load_without_agent};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
 pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};
@@ -47,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) agents: Option<Vec<SubAgentPart>>,
     /// The user's first.
     pub(crate) hooks: Vec<HookPart>,
+    /// What hooks keep beside the store. Only if the files were read to delete: then `hooks` is empty, none is made.
+    pub(crate) side_stores: SideStores,
 }
 
 /// What came of reading the files.
@@ -84,6 +86,7 @@ impl<T> Over for Option<T> {
 impl Over for Config {
     fn over(self, base: Self) -> Self {
         let hooks = base.hooks.into_iter().chain(self.hooks).collect();
+        let side_stores = SideStores(base.side_stores.0.into_iter().chain(self.side_stores.0).collect());
         Self {
             agent: self.agent.over(base.agent),
             limits: self.limits.over(base.limits),
@@ -93,6 +96,7 @@ impl Over for Config {
             tools: self.tools.over(base.tools),
             agents: self.agents.over(base.agents),
             hooks,
+            side_stores,
         }
     }
 }

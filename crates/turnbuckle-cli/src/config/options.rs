@@ -11,7 +11,7 @@ use turnbuckle::hooks::{HookBuildContext, OptionError};
 use super::Found;
 use super::file::Source;
 use super::nearest::instead;
-use crate::catalogue::{Maker, Refused, Row};
+use crate::catalogue::{KeptBeside, Maker, Refused, Row};
 use crate::problem::{Problem, followed_by_causes};
 
 /// How many unknown keys of one section are told.
@@ -38,13 +38,23 @@ impl Options<'_> {
         self.table.get_ref().iter().map(one).collect()
     }
 
-    /// The hook, or what is wrong with its options. An unknown key does not hide what else is wrong; but the options are
-    /// read again for each, so after a few of them the rest is not looked at.
-    pub(super) fn read(mut self, row: &Row, context: &HookBuildContext<'_>) -> Option<Maker> {
+    /// The hook, or what is wrong with its options.
+    pub(super) fn read(self, row: &Row, context: &HookBuildContext<'_>) -> Option<Maker> {
+        self.read_as(row, |options| row.read(options, context))
+    }
+
+    /// What the hook keeps, if its options have the right shape.
+    pub(super) fn side_store(self, row: &Row, context: &HookBuildContext<'_>) -> Option<KeptBeside> {
+        self.read_as(row, |options| row.side_store(options, context))
+    }
+
+    /// An unknown key does not hide what else is wrong; but the options are read again for each, so after a few of them the
+    /// rest is not looked at.
+    fn read_as<T>(mut self, row: &Row, read: impl Fn(Spanned<DeTable<'_>>) -> Result<T, Refused>) -> Option<T> {
         let mut sound = true;
         for _ in 0..MOST_UNKNOWN {
-            match row.read(self.table.clone(), context) {
-                Ok(maker) => return sound.then_some(maker),
+            match read(self.table.clone()) {
+                Ok(found) => return sound.then_some(found),
                 Err(Refused::Option(error)) => {
                     self.tell_option(row, &error);
                     return None;

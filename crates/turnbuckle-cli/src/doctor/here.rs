@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use turnbuckle_models::without_password;
 
 use crate::args::Common;
-use crate::config::Loaded;
+use crate::config::{Config, Loaded};
+use crate::erasure::Erasure;
 use crate::problem::with_causes;
-use crate::project::OWN_FOLDER;
 use crate::show::name;
 use crate::store::{StoreFile, StoreName};
 use crate::trust::Standing;
@@ -44,16 +44,20 @@ struct Kept {
 
 impl Here {
     pub(super) fn of(loaded: &Loaded, common: &Common) -> Self {
-        let own = loaded.project.folder.join(OWN_FOLDER);
+        // What was not accepted names no file to look at.
+        let nothing = Config::default();
+        let config = if loaded.standing.is_accepted() { &loaded.config } else { &nothing };
+        let erasure = Erasure::of(config, &loaded.project);
         let store = StoreName::choose(common, &loaded.config, &loaded.project).ok().map(|name| StoreReport::of(&name));
         Self {
             folder: loaded.project.folder.clone(),
             standing: loaded.standing.clone(),
             items: loaded.items.iter().map(|item| name(&item.title)).collect(),
             store,
-            kept: [("audit log", audit_logs(&own)), ("memories", vec![own.join("memories.db")])]
+            kept: erasure
+                .side_stores()
                 .into_iter()
-                .filter_map(|(what, files)| Kept::of(what, &files, &loaded.project.folder))
+                .filter_map(|side| Kept::of(side.what(), side.files(), &loaded.project.folder))
                 .collect(),
         }
     }
@@ -107,20 +111,12 @@ fn who_made(file: &StoreFile) -> String {
     }
 }
 
-/// The files of the audit log: the one that is written, and older ones beside it.
-fn audit_logs(own: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(own) else { return Vec::new() };
-    let is_log =
-        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("audit.jsonl"));
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
-    files.sort();
-    files
-}
-
 impl Kept {
     /// Of files that are there; the first stands for all.
-    fn of(what: &'static str, files: &[PathBuf], project: &Path) -> Option<Self> {
-        let bytes = files.iter().filter_map(|file| database_size(file)).reduce(u64::saturating_add)?;
+    fn of(what: &'static str, mut files: Vec<PathBuf>, project: &Path) -> Option<Self> {
+        files.sort();
+        let sizes = files.iter().filter_map(|file| file.symlink_metadata().ok()).map(|about| about.len());
+        let bytes = sizes.reduce(u64::saturating_add)?;
         let path = files.first()?;
         Some(Self { what, path: path.strip_prefix(project).unwrap_or(path).to_owned(), bytes })
     }

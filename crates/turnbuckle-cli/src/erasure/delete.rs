@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::inspect::failed;
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::run::{named, refused};
+use crate::run::{WHO_ACTS, named, refused};
 use crate::show::clean;
 
 /// Deletes one conversation, or all of a person.
@@ -78,8 +78,12 @@ impl Desk<'_> {
         for (id, error) in &result.kept {
             output::report(&[not_deleted_because(id, error)]);
         }
+        if result.forbidden {
+            let what = format!("you may not delete for user {}; what else is kept about them stays", clean(user));
+            output::report(&[Problem::error(what).hint(WHO_ACTS)]);
+        }
         let exit = self.tell(&result.deleted, &result.left);
-        Ok(if result.kept.is_empty() { exit } else { Exit::Failed })
+        Ok(if result.kept.is_empty() && !result.forbidden { exit } else { Exit::Failed })
     }
 
     /// What goes with a conversation.

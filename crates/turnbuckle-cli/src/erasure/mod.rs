@@ -5,6 +5,7 @@ mod delete;
 mod export;
 mod hold;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,6 @@ use crate::config::{self, Config};
 use crate::output;
 use crate::problem::Problem;
 use crate::project::{OWN_FOLDER, Project};
-use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
 
 /// What the configuration says about deleting conversations.
@@ -40,7 +40,8 @@ impl Erasure {
     /// that wrote them may have been taken out of the configuration since.
     pub(crate) fn of(config: &Config, project: &Project) -> Self {
         let makers = config.hooks.iter().filter_map(|part| part.maker.as_ref());
-        let mut side_stores: Vec<_> = makers.filter_map(|maker| maker.side_store().cloned()).collect();
+        let made = makers.filter_map(|maker| maker.side_store().cloned());
+        let mut side_stores: Vec<_> = config.side_stores.0.iter().cloned().chain(made).collect();
         let is_file = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|about| about.is_file());
         let memories = project.join(OWN_FOLDER).join("memories.db");
         if is_file(&memories) {
@@ -53,6 +54,12 @@ impl Erasure {
         Self { side_stores, retain: config.store.retain.as_ref().map(|found| found.value) }
     }
 
+    /// Each once, though several hooks may share one.
+    pub(crate) fn side_stores(&self) -> Vec<&dyn SideStore> {
+        let mut names = BTreeSet::new();
+        self.side_stores.iter().map(|side| &**side).filter(|side| names.insert(side.name())).collect()
+    }
+
     pub(crate) fn apply(&self, builder: ConversationsBuilder) -> ConversationsBuilder {
         let builder = self.side_stores.iter().cloned().fold(builder, ConversationsBuilder::side_store);
         match self.retain {
@@ -62,11 +69,11 @@ impl Erasure {
     }
 }
 
-/// The conversations of the chosen store, without an agent, and who is acting. The configuration must be readable: it says what
-/// has text of conversations beside the store. Of a project's file that was not accepted, hooks are left out, and a warning
+/// The conversations of the chosen store to delete from, without an agent, and who is acting. `[[hooks]]` must be readable: they
+/// say what has text of conversations beside the store. None is made, so none needs its secret. Of a project's file that was not accepted, hooks are left out, and a warning
 /// says that what they keep is not reached.
 fn open(common: &Common) -> Result<(Conversations, Scope), Stopped> {
-    let loaded = config::load(common, Gate::LeftOut);
+    let loaded = config::load_to_delete(common);
     let has_hooks = loaded.items.iter().any(|item| item.section == "hooks");
     if has_hooks && !loaded.standing.is_accepted() {
         let what = format!("{}: its hooks were not accepted, and are not looked at", loaded.project.file().display());

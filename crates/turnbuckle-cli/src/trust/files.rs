@@ -33,7 +33,12 @@ pub(crate) struct FileError {
 pub(super) fn named_by(command: &Value, folder: &Path) -> Result<Files, FileError> {
     let words: Vec<String> = match command {
         Value::String(line) => shell_words(line),
-        Value::Array(words) => words.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        // One word of a list may be a whole line for a shell: `["sh", "-c", "./lint.sh --fix"]`.
+        Value::Array(words) => words
+            .iter()
+            .filter_map(Value::as_str)
+            .flat_map(|word| std::iter::once(word.to_owned()).chain(shell_words(word)))
+            .collect(),
         _ => Vec::new(),
     };
     let paths: BTreeSet<PathBuf> =
@@ -143,6 +148,8 @@ mod tests {
             (json!("tool --config=conf.toml"), vec!["conf.toml"]),
             (json!(["sh", "scripts/lint.sh", "scripts", "scripts/sub", "none"]), vec![lint]),
             (json!([absolute]), vec!["x"]),
+            (json!(["scripts/two words.sh"]), vec!["scripts/two words.sh"]),
+            (json!(["sh", "-c", "./scripts/lint.sh --fix; . conf.toml > x"]), vec!["conf.toml", lint]),
             (json!("cargo check --quiet || exit 2"), vec![]),
             (json!("cat /etc/hostname ../x"), vec![]),
             (json!(7), vec![]),

@@ -93,7 +93,9 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     };
     let done = |standing, items, problems| Judgement { standing, items, problems, checks: HashMap::new() };
     if trusted {
-        return done(Standing::ForThisRun, items, Vec::new());
+        let checks = program_checks(&items, folder);
+        let problems = problems.into_iter().map(|_| unchecked(file.path)).collect();
+        return Judgement { standing: Standing::ForThisRun, items, problems, checks };
     }
     let record = accepted(folder);
     if let Ok(Some(AcceptedProject { accepted: Extent::Folder, at, .. })) = record {
@@ -122,6 +124,26 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
         problems.push(Problem::warning(error.to_string()));
     }
     done(Standing::NotAccepted, items, problems)
+}
+
+/// The checks of a file that counts as accepted. Nobody noted how the files that its hooks name were, so they must stay as they
+/// are now: a tool of the model may write them while hooks run.
+pub(crate) fn checks_from_now(
+    path: &Path,
+    settings: &[Setting],
+    folder: &Path,
+) -> Result<HashMap<usize, ProgramCheck>, Problem> {
+    let around = Surroundings { folder, tools: &ToolsPart::default(), default_store: None };
+    match items::of(settings, &around) {
+        Ok(items) => Ok(program_checks(&items, folder)),
+        Err(_) => Err(unchecked(path)),
+    }
+}
+
+/// A file that a hook names cannot be read, so a change of it would not be seen.
+fn unchecked(path: &Path) -> Problem {
+    let what = format!("{}: programs of its hooks are started unchecked", path.display());
+    Problem::warning(what).hint("a file that one of them names cannot be read; what it says is not known")
 }
 
 /// What was accepted of the project in `folder`.

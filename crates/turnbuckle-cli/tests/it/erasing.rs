@@ -134,14 +134,59 @@ fn what_is_on_hold_or_busy_is_not_deleted() {
 }
 
 #[test]
+fn a_hook_that_lacks_its_secret_or_model_keeps_nobody_from_deleting() {
+    let folder = folder();
+    two_conversations(&folder);
+    let audit = CONFIG.replace("content = true", "content = true\nfile = \"decided.jsonl\"");
+    folder.file("audit.toml", &audit);
+    folder.run(&["run", "--config", "audit.toml", "-c", "third", "how far is Zanzibar?"]).exits(0);
+    assert!(folder.read("decided.jsonl").contains("Zanzibar"));
+    let notify = "[[hooks]]\nuse = \"notify\"\nurl = \"http://127.0.0.1:9/\"\nsecret_env = \"NOT_SET_HERE\"\n";
+    folder.file("audit.toml", &format!("{}{notify}", audit.replace("notes.json", "gone.json")));
+    let lacking = |arguments: &[&str]| folder.run(&[arguments, &["--config", "audit.toml"]].concat());
+    lacking(&["run", "-c", "third", "hi"]).exits(2);
+    lacking(&["hold", "third"]).exits(0);
+    lacking(&["hold", "third", "--release"]).exits(0);
+    assert!(lacking(&["export", "third"]).exits(0).out.contains("Zanzibar"));
+    lacking(&["delete", "third", "--yes"]).exits(0).says("audit log in");
+    assert!(!folder.read("decided.jsonl").contains("Zanzibar"), "what other hooks keep is still found");
+    // What cannot be understood may keep something.
+    folder.file("audit.toml", "[[hooks]]\nuse = \"audit_log\"\nfiel = \"decided.jsonl\"\n");
+    lacking(&["delete", "fix", "--yes"]).exits(2).says("unknown key `fiel`");
+}
+
+#[test]
+fn files_of_another_configuration_are_reached_by_deleting_again_with_it() {
+    let folder = folder();
+    folder.file("audit.toml", &CONFIG.replace("content = true", "content = true\nfile = \"decided.jsonl\""));
+    folder.run(&["run", "--config", "audit.toml", "-c", "fix", "how far is Zanzibar?"]).exits(0);
+    folder.run(&["delete", "fix", "--yes"]).exits(0);
+    assert!(folder.read("decided.jsonl").contains("Zanzibar"), "as SECURITY.md says");
+    folder.run(&["delete", "fix", "--config", "audit.toml"]).exits(0);
+    assert!(!folder.read("decided.jsonl").contains("Zanzibar"));
+}
+
+#[test]
+fn a_hold_keeps_what_is_remembered_of_the_conversation() {
+    let folder = folder();
+    two_conversations(&folder);
+    run(&folder, &["hold", "fix"]).exits(0);
+    run(&folder, &["delete", "--user", "local", "--yes"]).exits(1).says("conversation other was deleted");
+    let memories = Connection::open(folder.path().join(".turnbuckle/memories.db")).unwrap();
+    let texts: String = memories.query_row("SELECT group_concat(text) FROM memory", [], |row| row.get(0)).unwrap();
+    assert_eq!(texts, "The user dreams of Zanzibar.");
+}
+
+#[test]
 fn all_of_a_person_goes_with_what_is_remembered_about_them() {
     let folder = folder();
     let as_ann = format!("{CONFIG}[scope]\nuser = \"ann\"\n");
     folder.file("ann.toml", &as_ann);
     two_conversations(&folder);
     folder.run(&["run", "--config", "ann.toml", "-c", "anns", "how far is Zanzibar?"]).exits(0);
-    let mine = run(&folder, &["delete", "--user", "ann", "--yes"]).exits(0).says("owns no conversation here");
+    let mine = run(&folder, &["delete", "--user", "ann", "--yes"]).exits(1).says("owns no conversation here");
     assert!(!mine.err.contains("was deleted"));
+    mine.says("you may not delete for user ann");
     run(&folder, &["delete", "--user", "local", "--yes"]).exits(0).says("conversation fix was deleted");
     let memories = Connection::open(folder.path().join(".turnbuckle/memories.db")).unwrap();
     let users: String = memories.query_row("SELECT group_concat(user) FROM memory", [], |row| row.get(0)).unwrap();

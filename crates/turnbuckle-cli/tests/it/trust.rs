@@ -142,6 +142,30 @@ fn a_script_that_changes_between_load_and_start_does_not_run_and_blocks() {
 }
 
 #[test]
+fn a_script_that_changes_during_a_run_does_not_run_however_it_was_accepted() {
+    let script = r#"
+        {"tool_calls": [{"id": "c1", "name": "write_file", "arguments": {"path": "guard.sh", "content": "touch ran"}}]},
+        {"tool_calls": [{"id": "c2", "name": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]},
+        {"text": "done"}"#;
+    let config = format!("[tools]\napprove = []\n{}", hook("before_tool", "sh ./guard.sh"));
+    let start = || {
+        let folder = Folder::cloned(script, &config);
+        folder.file("guard.sh", "exit 0");
+        folder
+    };
+    let (trusted, named, users) = (start(), start(), start());
+    trusted.run(&["run", "--trust-hooks", "hi"]).exits(0).says("guard.sh changed since");
+    named.run(&["run", "--config", "turnbuckle.toml", "hi"]).exits(0).says("guard.sh changed since");
+    users.users_file(&named.read("turnbuckle.toml"));
+    let model = ["--model", "script:script.json", "hi"];
+    users.run(&[&["run", "--ignore-project"], &model[..]].concat()).exits(0).says("guard.sh changed since");
+    for folder in [trusted, named, users] {
+        assert_eq!(folder.read("guard.sh"), "touch ran");
+        assert!(!folder.path().join("ran").exists() && !folder.path().join("a.txt").exists());
+    }
+}
+
+#[test]
 fn a_failed_check_blocks_although_failures_are_ignored() {
     let config =
         hook("before_agent", "echo changed > b.sh") + &hook("before_tool", "sh b.sh") + "on_failure = \"ignore\"\n";

@@ -344,3 +344,22 @@ fn doctor_says_what_is_accepted_whose_the_store_is_and_how_large() {
     assert!(report["here"]["store"]["bytes"].as_u64().unwrap() > 4096, "{report}");
     assert_eq!(report["here"]["kept"][0]["what"], "audit log");
 }
+
+#[test]
+fn doctor_finds_what_hooks_keep_in_files_of_their_own() {
+    let hooks = "[[hooks]]\nuse = \"audit_log\"\nfile = \"logs/decided.jsonl\"\nmax_bytes = 1024\n";
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, hooks);
+    folder.file("logs/decided.jsonl", "{}\n");
+    let looked = folder.run(&["doctor"]).exits(0).out;
+    assert!(!looked.contains("decided.jsonl"), "it is not accepted: {looked}");
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["run", "hi"]).exits(0);
+    let bytes: u64 = std::fs::read_dir(folder.path().join("logs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    let report = folder.run(&["doctor", "--json"]).exits(0).events().remove(0);
+    let kept = report["here"]["kept"].as_array().unwrap();
+    assert_eq!(kept.len(), 1, "{report}");
+    assert_eq!((&kept[0]["path"], &kept[0]["bytes"]), (&"logs/decided.jsonl".into(), &bytes.into()), "{report}");
+}

@@ -143,9 +143,13 @@ fn blank(line: &[u8]) -> Vec<u8> {
 }
 
 impl SideStore for AuditFiles {
+    fn what(&self) -> &'static str {
+        "audit log"
+    }
+
     fn name(&self) -> String {
         let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
-        format!("audit log in {}", path.display())
+        format!("{} in {}", self.what(), path.display())
     }
 
     fn files(&self) -> Vec<PathBuf> {

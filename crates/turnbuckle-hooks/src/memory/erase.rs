@@ -1,5 +1,6 @@
 //! Deleting a conversation reaches the memories that were made from it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,9 +86,13 @@ fn purge(db: &mut Connection) -> rusqlite::Result<bool> {
 }
 
 impl SideStore for Memories {
+    fn what(&self) -> &'static str {
+        "memories"
+    }
+
     fn name(&self) -> String {
         let file = std::path::absolute(&*self.file).unwrap_or_else(|_| self.file.to_path_buf());
-        format!("memories in {}", file.display())
+        format!("{} in {}", self.what(), file.display())
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -117,15 +122,29 @@ impl SideStore for Memories {
         })
     }
 
-    fn erase_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+    fn erase_user<'a>(&'a self, user: &'a str, kept: &'a [ConversationId]) -> BoxFuture<'a, Result<(), BoxError>> {
         Box::pin(async move {
             if !self.is_there().await? {
                 return Ok(());
             }
-            let user = user.to_owned();
+            let (user, kept) = (user.to_owned(), kept.to_vec());
             let erase = move |db: &mut Connection| {
                 let write = db.transaction()?;
-                write.execute("DELETE FROM memory WHERE user = ?1", params![user])?;
+                let mut spared = BTreeSet::new();
+                {
+                    let mut from = write.prepare(&format!("SELECT memory FROM made_from WHERE {WITHIN}"))?;
+                    for id in &kept {
+                        for memory in from.query_map([id.as_str()], |row| row.get::<_, i64>(0))? {
+                            spared.insert(memory?);
+                        }
+                    }
+                    let mut of_user = write.prepare("SELECT id FROM memory WHERE user = ?1")?;
+                    let ids: Vec<i64> = of_user.query_map([&user], |row| row.get(0))?.collect::<Result<_, _>>()?;
+                    let mut delete = write.prepare("DELETE FROM memory WHERE id = ?1")?;
+                    for id in ids.into_iter().filter(|id| !spared.contains(id)) {
+                        delete.execute([id])?;
+                    }
+                }
                 write.execute("DELETE FROM seen WHERE user = ?1", params![user])?;
                 write.commit()?;
                 purge(db)

@@ -110,9 +110,22 @@ async fn all_memories_of_a_person_can_be_erased_also_those_of_unknown_origin() {
     let memories = Memories::in_file(&file);
     assert_eq!(texts(&memories, "ann").await, ["Ann likes Zanzibar."]);
     assert_eq!(memories.find("ann", "Zanzibar", 9).await.unwrap().len(), 1);
-    memories.erase_user("bob").await.unwrap();
-    memories.erase_user("ann").await.unwrap();
+    memories.erase_user("bob", &[]).await.unwrap();
+    memories.erase_user("ann", &[]).await.unwrap();
     assert_eq!(files_with(folder.path(), "zanzibar"), [""; 0]);
+}
+
+#[tokio::test]
+async fn memories_of_a_person_stay_if_they_were_made_from_a_conversation_that_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let memories = Memories::in_file(folder.path().join("memories.db"));
+    keep(&memories, "held", "Ann likes tea.").await;
+    keep(&memories, "held/call_1", "Ann lives in Rome.").await;
+    keep(&memories, "held2", "Ann dreams of Zanzibar.").await;
+    memories.erase_user("ann", &["held".into()]).await.unwrap();
+    assert_eq!(texts(&memories, "ann").await, ["Ann likes tea.", "Ann lives in Rome."]);
+    memories.erase_user("ann", &[]).await.unwrap();
+    assert!(texts(&memories, "ann").await.is_empty());
 }
 
 /// A file as the first version left it: without origins, and for all to read.

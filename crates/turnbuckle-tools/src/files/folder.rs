@@ -20,7 +20,7 @@ use super::refusal::{Refusal, shown};
 pub(crate) struct Folder {
     pub(super) dir: Dir,
     /// Where it is, links resolved.
-    root: PathBuf,
+    pub(super) root: PathBuf,
     /// Files that no tool touches, by whatever name it finds them: absolute.
     closed: Vec<PathBuf>,
     /// Held while a file is changed: calls of one reply run side by side, and an edit reads before it writes.

@@ -89,8 +89,13 @@ fn text_of(path: &Path) -> Option<&str> {
 }
 
 impl Resolving<'_> {
-    /// Puts the parts of a path before all others.
+    /// Puts the parts of a path before all others. An absolute one starts at the folder, if that is how it begins.
     fn enqueue(&mut self, path: &Path, by_link: bool) -> Result<(), Refusal> {
+        let below = path.strip_prefix(&self.folder.root).ok();
+        if below.is_some() {
+            (self.done, self.at) = (PathBuf::new(), At::Folder);
+        }
+        let path = below.unwrap_or(path);
         for component in path.components().rev() {
             match component {
                 Component::Normal(name) => self.steps.push_front((Step::Name(name.to_owned()), by_link)),

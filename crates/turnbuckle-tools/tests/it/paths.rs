@@ -37,7 +37,10 @@ async fn hooks_see_the_normal_form_of_a_path() {
         }
     }
     let root = desk.inside("").to_str().unwrap().to_owned();
-    let refused = desk.normal("read_file", json!({"path": format!("{root}turnbuckle.toml")})).await.unwrap_err();
+    let absolute = desk.normal("read_file", json!({"path": format!("{root}src/../turnbuckle.toml")})).await.unwrap();
+    assert_eq!(absolute, json!({"path": "turnbuckle.toml"}));
+    let elsewhere = desk.outside("turnbuckle.toml");
+    let refused = desk.normal("read_file", json!({"path": elsewhere.to_str().unwrap()})).await.unwrap_err();
     assert!(refused.contains("not a path below the folder"), "{refused}");
 }
 

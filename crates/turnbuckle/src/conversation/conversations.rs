@@ -573,7 +573,15 @@ impl Conversations {
         match conversation.owner() {
             Some(owner) => self.judge(id, &owner, scope, action)?,
             None => {
-                let owner = self.store().open(id, scope.actor(), self.runtime.services.clock.now()).await?;
+                let owner = match self.store().open(id, scope.actor(), self.runtime.services.clock.now()).await {
+                    // As with a conversation of another: that there was one, and when it went, is not for everyone.
+                    Err(StoreError::Deleted { id, .. })
+                        if self.parent.is_none() && !self.was_deleted_by(&id, scope).await? =>
+                    {
+                        return Err(SendError::NotFound { id });
+                    }
+                    owner => owner?,
+                };
                 self.judge(id, &owner, scope, action)?;
                 conversation.set_owner(owner);
             }

@@ -61,6 +61,8 @@ pub struct DeletedUser {
     pub kept: Vec<(ConversationId, SendError)>,
     /// What else is kept about the person and could not be erased.
     pub left: Vec<Leftover>,
+    /// Whether the actor may not delete for the person: what else is kept about them was not touched.
+    pub forbidden: bool,
 }
 
 impl Conversations {
@@ -69,19 +71,28 @@ impl Conversations {
     ///
     /// Refused with [`SendError::Busy`] while a turn is open, a message waits or a background hook is at work, and with
     /// [`SendError::Held`] if the conversation is on hold. What could not be erased is in [`Deleted::left`]; repeating the
-    /// call goes on with that.
+    /// call goes on with that, and erases what is in side stores that only the present program knows.
     pub async fn delete(&self, id: &ConversationId, scope: Scope) -> Result<Deleted, SendError> {
         self.check_reachable(id)?;
-        match self.check(id, &scope, Action::Delete).await {
-            Ok(()) => self.remove(id, scope.by()).await?,
-            Err(SendError::NotFound { .. }) if self.was_deleted_by(id, &scope).await? => {}
+        let again = match self.check(id, &scope, Action::Delete).await {
+            Ok(()) => {
+                self.remove(id, scope.by()).await?;
+                Vec::new()
+            }
+            Err(SendError::NotFound { .. }) if self.was_deleted_by(id, &scope).await? => self.erase_beside(id).await,
             Err(error) => return Err(error),
+        };
+        let mut left = of(id, &self.erase(PurgeLimits { wait: PATIENCE, max_bytes: None }).await?);
+        for one in again {
+            if !left.iter().any(|known| known.what == one.what) {
+                left.push(one);
+            }
         }
-        let left = self.erase(PurgeLimits { wait: PATIENCE, max_bytes: None }).await?;
-        Ok(Deleted { id: id.clone(), left: of(id, &left) })
+        Ok(Deleted { id: id.clone(), left })
     }
 
-    /// Deletes all conversations that a user owns, as far as the actor may, and what is kept about the user beside them.
+    /// Deletes all conversations that a user owns, as far as the actor may, and what is kept about the user beside them. For the
+    /// latter the actor must be the user, the system, or someone who may delete a new conversation of the user.
     pub async fn delete_user(&self, user: &str, scope: Scope) -> Result<DeletedUser, SendError> {
         let mut result = DeletedUser::default();
         let mut gone = Vec::new();
@@ -96,9 +107,11 @@ impl Conversations {
             }
         }
         // Someone who may not delete the conversations of this user has no say about what else is kept.
-        if *scope.actor() == Actor::System || scope.user_id().is_some_and(|id| **id == *user) || !gone.is_empty() {
+        result.forbidden = gone.is_empty() && !self.may_delete_for(user, &scope);
+        if !result.forbidden {
+            let kept = self.kept_from(&result.kept).await?;
             for side in self.side_stores() {
-                if let Err(error) = side.erase_user(user).await {
+                if let Err(error) = side.erase_user(user, &kept).await {
                     result.left.push(Leftover { what: side.name().into(), why: with_causes(&*error).into() });
                 }
             }
@@ -258,7 +271,32 @@ impl Conversations {
         Ok(())
     }
 
-    async fn was_deleted_by(&self, id: &ConversationId, scope: &Scope) -> Result<bool, StoreError> {
+    /// Erases a deleted conversation in all side stores. A process with another configuration may have deleted it, and not have
+    /// known of some of them.
+    async fn erase_beside(&self, id: &ConversationId) -> Vec<Leftover> {
+        let mut left = Vec::new();
+        for side in self.side_stores() {
+            if let Err(error) = side.erase(id).await {
+                left.push(Leftover { what: side.name().into(), why: with_causes(&*error).into() });
+            }
+        }
+        left
+    }
+
+    /// Whether the actor may delete conversations of a user who may have none here.
+    fn may_delete_for(&self, user: &str, scope: &Scope) -> bool {
+        let owner = Scope::user(user);
+        let any = ConversationId::from(self.runtime.services.ids.mint("c_"));
+        scope.actor().is_same_user(owner.actor()) || self.judge(&any, owner.actor(), scope, Action::Delete).is_ok()
+    }
+
+    /// Conversations from which nothing may be erased: those that were not deleted now, and all on hold, whoever owns them.
+    async fn kept_from(&self, refused: &[(ConversationId, SendError)]) -> Result<Vec<ConversationId>, StoreError> {
+        let held = self.store().list().await?.into_iter().filter(|one| one.hold.is_some()).map(|one| one.id);
+        Ok(refused.iter().map(|(id, _)| id.clone()).chain(held).collect())
+    }
+
+    pub(super) async fn was_deleted_by(&self, id: &ConversationId, scope: &Scope) -> Result<bool, StoreError> {
         let tombstone = self.store().tombstone(id).await?;
         Ok(tombstone.is_some_and(|tombstone| tombstone.by == scope.by() || *scope.actor() == Actor::System))
     }

@@ -136,7 +136,7 @@ pub enum SendError {
         /// The conversation.
         id: ConversationId,
     },
-    /// The conversation was deleted. Its id cannot be used again.
+    /// The conversation was deleted, by this actor. Its id cannot be used again. To others it is [`NotFound`](Self::NotFound).
     #[error("conversation {id} was deleted at {at}; its id cannot be used again")]
     Deleted {
         /// The conversation.

@@ -15,6 +15,11 @@ use crate::{BoxError, BoxFuture};
 /// when its side store is done. So after a crash, or if one fails, the next deletion or
 /// [`run_maintenance`](crate::Conversations::run_maintenance) asks it again: `erase` must be safe to repeat.
 pub trait SideStore: Send + Sync + 'static {
+    /// What it is, in a word or two: `memories`.
+    fn what(&self) -> &'static str {
+        "kept by a hook"
+    }
+
     /// What it is and where, for people: `memories in /home/ann/.turnbuckle/memories.db`. Two that keep the same text have the
     /// same name, in every process.
     fn name(&self) -> String;
@@ -31,9 +36,10 @@ pub trait SideStore: Send + Sync + 'static {
     /// Removes them, so that no byte of their text is left in its files.
     fn erase<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Removes what it keeps about a user and cannot tell by conversation.
-    fn erase_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        let _ = user;
+    /// Removes what it keeps about a user, but nothing that was made from one of the conversations in `kept`, or from those of
+    /// their sub-agents: they are on hold, or could not be deleted.
+    fn erase_user<'a>(&'a self, user: &'a str, kept: &'a [ConversationId]) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = (user, kept);
         Box::pin(std::future::ready(Ok(())))
     }
 }

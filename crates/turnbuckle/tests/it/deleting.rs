@@ -72,8 +72,9 @@ impl SideStore for Notes {
         self.lines.lock().unwrap().retain(|(id, _)| !id.is_within(conversation));
         Box::pin(std::future::ready(Ok(())))
     }
-    fn erase_user<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.lines.lock().unwrap().retain(|(_, by)| by != user);
+    fn erase_user<'a>(&'a self, user: &'a str, kept: &'a [ConversationId]) -> BoxFuture<'a, Result<(), BoxError>> {
+        let is_kept = |id: &ConversationId| kept.iter().any(|kept| id.is_within(kept));
+        self.lines.lock().unwrap().retain(|(id, by)| by != user || is_kept(id));
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -111,8 +112,11 @@ async fn a_deleted_conversation_is_gone_and_its_id_cannot_be_used_again() {
     assert_eq!(conversations.resident_count(), 1, "only what the refused message made");
     // Another process does not bring it back either.
     let other = process(talker(), &store, &clock).build();
-    let again = said(&other, "fix", Scope::user("bob")).await;
+    let again = said(&other, "fix", ann()).await;
     assert!(matches!(again, Err(RunError::Send(SendError::Deleted { .. }))), "{again:?}");
+    // To someone else it looks like a conversation of another.
+    let again = said(&other, "fix", Scope::user("bob")).await;
+    assert!(matches!(again, Err(RunError::Send(SendError::NotFound { .. }))), "{again:?}");
     let told = watched.next().await.unwrap();
     assert!(
         matches!(&told.item, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("deleted by user ann"))
@@ -277,7 +281,7 @@ async fn a_persons_conversations_go_together_and_those_on_hold_are_named() {
     conversations.hold(&"a2".into(), user("ada", "admin")).await.unwrap();
     // Bob may not even know of them.
     let nothing = conversations.delete_user("ann", user("bob", "")).await.unwrap();
-    assert!(nothing.deleted.is_empty() && nothing.kept.is_empty());
+    assert!(nothing.forbidden && nothing.deleted.is_empty() && nothing.kept.is_empty());
     assert_eq!(notes.of("from before"), 1);
     let result = conversations.delete_user("ann", user("ada", "admin")).await.unwrap();
     let mut gone: Vec<_> = result.deleted.iter().map(|one| one.id.as_str()).collect();
@@ -285,8 +289,43 @@ async fn a_persons_conversations_go_together_and_those_on_hold_are_named() {
     assert_eq!(gone, ["a1", "a3"]);
     assert!(matches!(&result.kept[..], [(id, SendError::Held { .. })] if id.as_str() == "a2"), "{result:?}");
     assert_eq!(notes.of("from before"), 0);
+    assert!(notes.of("a2") > 0, "what was noted in it is on hold with it");
     let left: Vec<_> = store.list().await.unwrap().into_iter().map(|one| one.id).collect();
     assert_eq!(left, [ConversationId::from("b1"), "a2".into()]);
+}
+
+#[tokio::test]
+async fn what_the_deleting_process_did_not_know_of_goes_when_another_repeats_it() {
+    let (notes, clock, store) = (Notes::default(), PausedClock::default(), MemoryStore::default());
+    let knowing = process(note_taking(&notes), &store, &clock).build();
+    said(&knowing, "fix", ann()).await.unwrap();
+    knowing.drain(Duration::from_secs(60)).await;
+    let id = ConversationId::from("fix");
+    let unknowing = process(talker(), &store, &clock).build();
+    unknowing.delete(&id, ann()).await.unwrap();
+    assert!(notes.of("fix") > 0);
+    assert!(matches!(knowing.delete(&id, Scope::user("bob")).await, Err(SendError::NotFound { .. })));
+    notes.break_down(Some("the disk is away"));
+    let left = knowing.delete(&id, ann()).await.unwrap().left;
+    assert!(matches!(&left[..], [one] if &*one.what == "notes" && one.why.contains("away")), "{left:?}");
+    notes.break_down(None);
+    assert!(knowing.delete(&id, ann()).await.unwrap().left.is_empty());
+    assert_eq!(notes.of("fix"), 0);
+}
+
+#[tokio::test]
+async fn what_is_kept_about_a_person_goes_also_if_they_own_no_conversation() {
+    let (notes, clock, store) = (Notes::default(), PausedClock::default(), MemoryStore::default());
+    let conversations = process(note_taking(&notes), &store, &clock).build();
+    let note = || notes.lines.lock().unwrap().push(("elsewhere".into(), "ann".to_owned()));
+    note();
+    assert!(conversations.delete_user("ann", user("bob", "")).await.unwrap().forbidden);
+    assert_eq!(notes.of("elsewhere"), 1);
+    for allowed in [user("ada", "admin"), ann(), Scope::system()] {
+        note();
+        assert!(!conversations.delete_user("ann", allowed.clone()).await.unwrap().forbidden);
+        assert_eq!(notes.of("elsewhere"), 0, "{allowed:?}");
+    }
 }
 
 #[tokio::test]

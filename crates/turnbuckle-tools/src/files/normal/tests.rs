@@ -53,6 +53,34 @@ fn every_spelling_has_one_normal_form() {
 }
 
 #[test]
+fn an_absolute_path_inside_is_judged_from_the_folder_on() {
+    let base = TempDir::new().unwrap();
+    let root = base.path().canonicalize().unwrap().join("base");
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    fs::create_dir_all(root.join(".turnbuckle")).unwrap();
+    fs::create_dir(base.path().join("base2")).unwrap();
+    fs::write(root.join("a/f"), "").unwrap();
+    symlink(root.join("a/f"), root.join("a/b/link")).unwrap();
+    symlink(&root, root.join("a/top")).unwrap();
+    symlink(root.join("../base2"), root.join("out")).unwrap();
+    symlink(root.join(".turnbuckle"), root.join("own")).unwrap();
+    let folder = folder(&root);
+    let absolute = |path: &str| format!("{}/{path}", root.display());
+    for spelling in ["a/b/link", "a/top/a/f", &absolute("a/f"), &absolute("./a//b/link"), &absolute("a/top/a/b/../f")] {
+        assert_eq!(folder.normal(spelling).ok(), Some(PathBuf::from("a/f")), "{spelling}");
+    }
+    assert_eq!(folder.normal(&absolute("")).ok(), Some(PathBuf::new()));
+    assert_eq!(folder.normal(&absolute("new/n")).ok(), Some(PathBuf::from("new/n")));
+    for above in [&format!("{}2/f", root.display()), &absolute("../base2"), &absolute("..")] {
+        assert!(matches!(folder.normal(above), Err(Refusal::NotBelow { .. })), "{above}");
+    }
+    assert!(matches!(folder.normal("out"), Err(Refusal::Outside { .. })));
+    for own in ["own", &absolute(".turnbuckle/t.db"), &absolute("own/x")] {
+        assert!(matches!(folder.normal(own), Err(Refusal::Own { .. })), "{own}");
+    }
+}
+
+#[test]
 fn what_leads_out_or_nowhere_has_none() {
     let base = TempDir::new().unwrap();
     let root = base.path().join("base");
