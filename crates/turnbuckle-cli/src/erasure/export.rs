@@ -2,7 +2,6 @@
 
 use turnbuckle::feed::FeedEvent;
 
-use super::open;
 use crate::Stopped;
 use crate::args::{Common, Export};
 use crate::exit::Exit;
@@ -10,10 +9,11 @@ use crate::inspect::{failed, print, unprintable};
 use crate::output;
 use crate::run::{named, refused};
 use crate::show::json_line;
+use crate::without_agent::WithoutAgent;
 
 /// Prints conversation by conversation.
 pub(crate) async fn export(args: Export, common: &Common) -> Result<Exit, Stopped> {
-    let (conversations, scope) = open(common)?;
+    let WithoutAgent { conversations, scope, .. } = WithoutAgent::existing(common)?;
     let ids = match (&args.id, &args.user) {
         (Some(id), _) => vec![named(id, common)?],
         (None, user) => {
