@@ -262,7 +262,7 @@ fn unopened(path: &Path) -> &'static str {
 
 /// For those who meet the database of another account.
 const SHARED: &str = "it belongs to another account of this machine, and databases are for their owner alone; people who share \
-                      one work as the same account, each with a file of their own (`--config`)";
+                      one work as the same account, each with an XDG_CONFIG_HOME of their own";
 
 /// Where else conversations can be kept.
 pub(crate) const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";

@@ -136,6 +136,7 @@ fn a_script_that_changes_between_load_and_start_does_not_run_and_blocks() {
         folder.run(&["trust", "--yes"]).exits(0);
         // At `stop` a failure is ignored unless told otherwise; this one is not.
         let ran = folder.run(&["run", "hi"]).exits(1).says("changed since it was accepted");
+        let ran = ran.says("hint: `turnbuckle trust` shows what changed, and asks");
         assert!(ran.err.contains("h-stop"), "{change}: {}", ran.err);
         assert!(!folder.path().join("ran").exists() && !folder.path().join("ran2").exists(), "{change}");
     }
