@@ -1,7 +1,6 @@
 //! Where conversations are kept: `--store`, else `url` in `[store]`, else a database in the project's folder.
 
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use turnbuckle::conversation::ConversationsBuilder;
@@ -251,21 +250,18 @@ impl std::fmt::Display for StoreName {
 pub(crate) const MADE_BY_RUN: &str = "`turnbuckle run \"…\"` makes the database";
 
 /// What to do about a database that cannot be opened.
-fn unopened(path: &Path) -> &'static str {
-    let me = rustix::process::geteuid().as_raw();
-    let is_anothers = |path: &Path| path.metadata().is_ok_and(|about| about.uid() != me);
-    match path.ancestors().find(|path| path.exists()).is_some_and(is_anothers) {
-        true => SHARED,
-        false => ELSEWHERE,
+pub(crate) fn unopened(path: &Path) -> &'static str {
+    match std::fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            "a database is for the account that made it alone; people who share one work as the same account, each with an \
+             XDG_CONFIG_HOME of their own"
+        }
+        _ => ELSEWHERE,
     }
 }
 
-/// For those who meet the database of another account.
-const SHARED: &str = "it belongs to another account of this machine, and databases are for their owner alone; people who share \
-                      one work as the same account, each with an XDG_CONFIG_HOME of their own";
-
 /// Where else conversations can be kept.
-pub(crate) const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
+const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
 
 /// Makes the folder of the database, with a `.gitignore` that keeps it out of git. An existing folder is left alone.
 fn make_own_folder(database: &Path) -> io::Result<()> {

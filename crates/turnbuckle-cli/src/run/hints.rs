@@ -55,7 +55,8 @@ impl ResolveHints {
     ) -> Self {
         let hints = Self::new(id, true, common, &desk.scope);
         if !desk.name.is_known() {
-            return Self { accept_first: desk.name.needs_acceptance(), ..hints };
+            let leads_to_agent = begun.is_none_or(|begun| *begun.agent == *agent_name(&desk.config));
+            return Self { accept_first: leads_to_agent && desk.name.needs_acceptance(), leads_to_agent, ..hints };
         }
         // A turn of an older version has recorded nothing.
         let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };

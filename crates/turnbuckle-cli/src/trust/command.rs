@@ -41,8 +41,9 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     let folder = loaded.project.folder.clone();
     let store = unknown_store(&loaded, &common);
     if args.folder {
-        // What the file cannot say now it may say later.
-        return accept_folder(args, &loaded, store.unwrap_or_default(), &by);
+        // What the file cannot say now it may say later. A database that is elsewhere is not part of the folder.
+        let inside = store.unwrap_or_default().filter(|(file, _)| stores::is_in_project(file));
+        return accept_folder(args, &loaded, inside, &by);
     }
     let store = store?;
     let pending: &[Item] = if loaded.standing == Standing::NotAccepted { &loaded.items } else { &[] };

@@ -122,7 +122,8 @@ fn a_link_to_another_projects_database_is_not_followed_unasked() {
         at(&["run", "hi"]).exits(2).says("it has: the database");
         at(&["run", "--ignore-project", "hi"]).exits(2).says("a link leads to").says("--store sqlite:");
         at(&["list"]).exits(0);
-        at(&["trust"]).exits(2).says("a link leads out of the project");
+        let asked = at(&["trust"]).exits(2).out;
+        assert!(asked.contains("a link leads out of the project"), "{asked}");
         at(&["trust", "--yes"]).exits(0);
         at(&["run", "--model", "demo", "hi"]).exits(0);
     }
