@@ -18,6 +18,7 @@ use wildmatch::WildMatch;
 use crate::args::Common;
 use crate::assemble::{Prepared, prepare};
 use crate::config::{Found, HookPart, nearest};
+use crate::erasure::retention;
 use crate::exit::Exit;
 use crate::model_name::provider_variables;
 use crate::output;
@@ -284,6 +285,9 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "files     {files}");
     let _ = writeln!(text, "agent     {}, model {}{chosen}", agent.name(), without_password(&prepared.model));
     let _ = writeln!(text, "store     {}", prepared.store);
+    if let Some(retain) = &prepared.config.store.retain {
+        let _ = writeln!(text, "retain    {}", retention(retain.value));
+    }
     if !prepared.items.is_empty() {
         let _ = writeln!(text, "trust     {}", prepared.standing.told());
     }
@@ -309,6 +313,9 @@ fn summary(prepared: &Prepared) -> String {
             let _ = writeln!(text, "hooks     {point}: {}", names.join(", "));
         }
     }
-    let _ = writeln!(text, "ok        nothing would fail");
+    let _ = match prepared.standing.is_accepted() {
+        true => writeln!(text, "ok        nothing would fail"),
+        false => writeln!(text, "refused   nothing would fail once {} is accepted", prepared.project.file().display()),
+    };
     text
 }

@@ -84,6 +84,11 @@ impl Project {
         self.join(FILE)
     }
 
+    /// Whether what makes it a project belongs to another user of the machine.
+    pub(crate) fn is_anothers(&self) -> bool {
+        marker(&self.folder).is_some_and(|marker| !belongs_to(&marker, rustix::process::geteuid().as_raw()))
+    }
+
     fn is_current_folder(&self) -> bool {
         self.from_here.as_os_str().is_empty()
     }

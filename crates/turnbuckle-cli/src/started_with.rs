@@ -1,6 +1,7 @@
 //! How a turn was started. It is recorded with the turn, so that the command that goes on with it can be printed for
 //! anyone, in any folder.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use turnbuckle_models::without_password;
@@ -61,6 +62,13 @@ impl StartedWith {
         found
     }
 
+    /// What of it another user is shown. What the one accepted for a run the other did not: `--trust-hooks`, and a file of
+    /// `--config` that is not the other's own.
+    pub(crate) fn for_another(self) -> Self {
+        let config = self.config.filter(|path| is_own(Path::new(path)));
+        Self { config, trust_hooks: false, ..self }
+    }
+
     /// To be written behind a command that is run in `folder`, each with a space before it. A store or a script in that
     /// folder is named from there.
     pub(crate) fn shown_in(&self, folder: &Path) -> String {
@@ -70,6 +78,12 @@ impl StartedWith {
         let words = short.words();
         words.iter().map(|word| format!(" {}", quoted(&without_password(word)))).collect()
     }
+}
+
+/// Whether a file belongs to this account, or to the administrator.
+fn is_own(path: &Path) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    path.metadata().is_ok_and(|about| [me, 0].contains(&about.uid()))
 }
 
 fn absolute(path: &Path) -> PathBuf {

@@ -115,9 +115,13 @@ impl StoreName {
 
     /// The file that it writes: no tool of a model reaches it, nor what SQLite keeps beside it.
     pub(crate) fn absolute_file(&self) -> Option<PathBuf> {
+        self.file_path().and_then(|path| std::path::absolute(path).ok())
+    }
+
+    fn file_path(&self) -> Option<&Path> {
         match self {
             Self::Memory => None,
-            Self::Sqlite(file) => std::path::absolute(&file.path).ok(),
+            Self::Sqlite(file) => Some(&file.path),
         }
     }
 
@@ -157,7 +161,8 @@ impl StoreName {
     }
 
     fn opened<E: std::error::Error>(&self, opened: Result<SqliteStore, E>, mode: &str) -> Result<SqliteStore, Stopped> {
-        let store = opened.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE)))?;
+        let hint = self.file_path().map_or(ELSEWHERE, unopened);
+        let store = opened.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(hint)))?;
         tracing::info!(target: CLI, store = %self, mode, "store opened");
         Ok(store)
     }
@@ -169,18 +174,47 @@ impl StoreName {
             let hint = "give the store that `run` had: `--store sqlite:PATH`, or `url` in [store]";
             return Err(Stopped::failed(problem.hint(hint)));
         };
-        let missing = |what: String| Stopped::failed(Problem::error(what).hint(hint));
+        let from = match file.named_by {
+            NamedBy::Option => "the path of `--store` starts at the current folder; ",
+            _ => "",
+        };
+        let missing = |what: String| Stopped::failed(Problem::error(what).hint(format!("{from}{hint}")));
         // An empty file would be made a database.
         let path = &file.path;
         match std::fs::metadata(path) {
             Ok(about) if about.len() > 0 => Ok(file),
             Ok(_) => Err(missing(format!("the file {} is empty", path.display()))),
-            Err(error) => Err(missing(format!("there is no database {}: {error}", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(missing(format!("there is no database {}", path.display())))
+            }
+            Err(error) => {
+                let what = format!("the database {} cannot be opened: {error}", path.display());
+                Err(Stopped::failed(Problem::error(what).hint(unopened(path))))
+            }
         }
     }
 }
 
 impl StoreName {
+    /// Whether it is a database that this user's Turnbuckle made, or that the user accepted for good. What is recorded in
+    /// another one may have been written by anybody.
+    pub(crate) fn is_known(&self) -> bool {
+        match self {
+            Self::Memory => true,
+            Self::Sqlite(file) => {
+                matches!(stores::standing(file), Ok(StoreStanding::Known(_) | StoreStanding::Adoptable))
+            }
+        }
+    }
+
+    /// Whether it must be accepted before a turn in it is carried on.
+    pub(crate) fn needs_acceptance(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Sqlite(file) => !file.is_named_by_user() && !self.is_known(),
+        }
+    }
+
     /// Says to those who only look that nobody will carry this database on.
     pub(crate) fn tell_standing(&self) {
         let Self::Sqlite(file) = self else { return };
@@ -213,11 +247,21 @@ impl std::fmt::Display for StoreName {
 }
 
 /// Where a database comes from.
-pub(crate) const MADE_BY_RUN: &str =
-    "a path is relative to the current folder; `turnbuckle run \"…\"` makes the database";
+pub(crate) const MADE_BY_RUN: &str = "`turnbuckle run \"…\"` makes the database";
+
+/// What to do about a database that cannot be opened.
+pub(crate) fn unopened(path: &Path) -> &'static str {
+    match std::fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            "a database is for the account that made it alone; people who share one work as the same account, each with an \
+             XDG_CONFIG_HOME of their own"
+        }
+        _ => ELSEWHERE,
+    }
+}
 
 /// Where else conversations can be kept.
-pub(crate) const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
+const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
 
 /// Makes the folder of the database, with a `.gitignore` that keeps it out of git. An existing folder is left alone.
 fn make_own_folder(database: &Path) -> io::Result<()> {

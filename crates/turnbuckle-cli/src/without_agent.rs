@@ -12,9 +12,11 @@ use crate::args::Common;
 use crate::config::{self, Config, Loaded};
 use crate::erasure::Erasure;
 use crate::exit::Exit;
+use crate::output;
 use crate::problem::Problem;
 use crate::project::Project;
 use crate::store::{MADE_BY_RUN, StoreName};
+use crate::trust::{Gate, Item};
 
 /// The chosen store, who is acting, and what they may do.
 pub(crate) struct WithoutAgent {
@@ -44,10 +46,17 @@ impl WithoutAgent {
         Ok(chosen.with(store, |builder| builder))
     }
 
-    /// To delete from a database that is there: also what hooks of the configuration keep beside it.
-    pub(crate) fn deleting(loaded: Loaded, common: &Common) -> Result<Self, Stopped> {
+    /// To delete from a database that is there: also what hooks of the configuration keep beside it. So `[[hooks]]` must be
+    /// readable, also in a project's file that was not accepted. No hook is made, so none needs its secret.
+    pub(crate) fn deleting(common: &Common) -> Result<Self, Stopped> {
+        let mut loaded = config::load_to_delete(common, Gate::LeftOut);
+        let judged = (!loaded.standing.is_accepted()).then(|| config::load_to_delete(common, Gate::Judged));
+        if let Some(judged) = &judged {
+            loaded.problems.clone_from(&judged.problems);
+        }
         let chosen = Chosen::of(loaded, common)?;
-        let erasure = Erasure::of(&chosen.config, &chosen.project);
+        let mut erasure = Erasure::of(&chosen.config, &chosen.project);
+        judged.iter().for_each(|judged| erasure.note_unreached(&judged.config));
         let store = chosen.name.existing(MADE_BY_RUN)?;
         Ok(chosen.with(store, |builder| erasure.apply(builder)))
     }
@@ -62,6 +71,16 @@ impl WithoutAgent {
     }
 }
 
+/// What somebody should know whom a project lets see the conversations of others. It is said whatever they ask for, so it does not
+/// tell which conversations there are.
+fn access_left_out(project: &Project) -> Problem {
+    let what = format!(
+        "`[access]` of {} is not accepted, so it is not used: you may do only what the owner of a conversation may",
+        project.file().display()
+    );
+    Problem::warning(what).hint("`turnbuckle trust` shows what the file has, and asks")
+}
+
 /// The store that is chosen, and as much of the configuration as counts without an agent.
 struct Chosen {
     name: StoreName,
@@ -73,15 +92,17 @@ impl Chosen {
     fn of(loaded: Loaded, common: &Common) -> Result<Self, Stopped> {
         let Loaded { config, mut problems, project, items, standing, .. } = loaded;
         problems.retain(Problem::is_error);
-        let is_left_out = items.iter().any(|item| item.section == "store" && !standing.is_accepted());
-        if is_left_out && common.store.is_none() {
+        let is_left_out = |what: &dyn Fn(&Item) -> bool| !standing.is_accepted() && items.iter().any(what);
+        if is_left_out(&Item::is_store_url) && common.store.is_none() {
             let what = format!("{} names a store, and is not accepted", project.file().display());
             let hint = "`turnbuckle trust` shows what it names, and asks; `--store URL` names the store to look at";
             problems.push(Problem::error(what).hint(hint));
         }
         match StoreName::choose(common, &config, &project).map_err(|problem| problems.push(problem)) {
             Ok(name) if problems.is_empty() => {
-                name.tell_standing();
+                if is_left_out(&|item| item.section == "access") {
+                    output::report(&[access_left_out(&project)]);
+                }
                 Ok(Self { name, config, project })
             }
             _ => Err(Stopped { problems, exit: Exit::Usage }),

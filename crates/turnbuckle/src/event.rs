@@ -315,6 +315,14 @@ pub enum Cause {
         /// Where it failed.
         point: Point,
     },
+    /// A hook failed with [`MustBlock`](crate::hook::MustBlock): it blocks whatever its `on_failure` says. Its program changed
+    /// since it was accepted, for instance.
+    HookMustBlock {
+        /// The hook's name.
+        hook: Text,
+        /// Where it failed.
+        point: Point,
+    },
     /// A hook ended the turn on purpose.
     HookDecided {
         /// The hook's name.

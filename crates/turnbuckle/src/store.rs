@@ -173,7 +173,7 @@ pub trait Store: Send + Sync + 'static {
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool>;
 
     /// Removes a conversation and those of its sub-agents: log, scratch, inbox, records and jobs, and the standing approvals
-    /// that were made from it. Leaves a [`Tombstone`] and an [`Act`]. From now on every method that is given the id and needs
+    /// that were made from it. Leaves a [`Tombstone`] and an [`Act`] ([`Act::deletion`]). From now on every method that is given the id and needs
     /// the conversation fails with [`StoreError::Deleted`], so a writer that does not know of it cannot bring it back.
     ///
     /// Refused under an old epoch, with [`StoreError::Held`] if it is on hold, and with [`StoreError::InUse`] while a process

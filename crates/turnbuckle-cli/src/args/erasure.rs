@@ -2,13 +2,12 @@
 
 /// Options of `delete`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = DELETE_HELP)]
+#[command(after_help = DELETE_HELP, group = one_or_all())]
 pub(crate) struct Delete {
     /// The conversation
-    #[arg(required_unless_present = "user")]
     pub(crate) id: Option<String>,
     /// Instead: all conversations that this user owns, and what is remembered about the user
-    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// Do not ask
     #[arg(long)]
@@ -28,14 +27,18 @@ pub(crate) struct Hold {
 
 /// Options of `export`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXPORT_HELP)]
+#[command(after_help = EXPORT_HELP, group = one_or_all())]
 pub(crate) struct Export {
     /// The conversation
-    #[arg(required_unless_present = "user")]
     pub(crate) id: Option<String>,
     /// Instead: all conversations that this user owns
-    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
+}
+
+/// One conversation, or all of a person.
+fn one_or_all() -> clap::ArgGroup {
+    clap::ArgGroup::new("which").args(["id", "user"]).required(true)
 }
 
 const DELETE_HELP: &str = "\

@@ -30,6 +30,9 @@ pub(super) async fn chat(
     if let Some(text) = left_elsewhere(&watch.conversations, &watch.id, &watch.scope, &watch.hints).await {
         watch.output.err(format!("note: {text}\n"));
     }
+    if let Some(text) = ready.erasure.retention() {
+        watch.output.err(format!("note: {text}\n"));
+    }
     let conversations = watch.conversations.clone();
     // It ends with the program. Store errors are not reported here: the turns report them.
     tokio::spawn(async move { conversations.run_maintenance().await });

@@ -106,6 +106,9 @@ impl Session {
         for line in ready.remarks().lines() {
             self.view.say("", Tone::Dim, line);
         }
+        if let Some(text) = ready.erasure.retention() {
+            self.view.say("", Tone::Dim, &format!("{text}; `turnbuckle list --acts` says which were"));
+        }
         let text = format!("{name} ({model}), conversation {}. Enter sends, Ctrl-C cancels, /help says more.", self.id);
         self.view.say("", Tone::Dim, &text);
         let events = self.projection.events.clone();

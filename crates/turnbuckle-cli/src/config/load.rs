@@ -17,8 +17,9 @@ use crate::logging::CLI;
 use crate::problem::Problem;
 use crate::project::Project;
 use crate::read_file::{CONFIGURATION, ReadError, read_file};
+use crate::show::quoted;
 use crate::store::DEFAULT;
-use crate::trust::{self, Gate, Item, Judgement, ProjectFile, Standing};
+use crate::trust::{self, Gate, Item, Judgement, ProjectFile, Standing, TrustOptions};
 use crate::user_folders;
 
 /// How a file's table becomes a configuration.
@@ -38,8 +39,8 @@ pub(crate) fn load_without_agent(common: &Common) -> Loaded {
 }
 
 /// Like [`load_without_agent`], with what hooks keep of conversations beside the store.
-pub(crate) fn load_to_delete(common: &Common) -> Loaded {
-    load_with(common, Gate::LeftOut, understand_to_delete)
+pub(crate) fn load_to_delete(common: &Common, gate: Gate) -> Loaded {
+    load_with(common, gate, understand_to_delete)
 }
 
 fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
@@ -73,18 +74,19 @@ fn choose_project(gate: Gate) -> (Project, Vec<Problem>) {
         Ok(project) => project,
         Err(problem) => return (Project::unknown(), vec![problem]),
     };
-    let options = gate.options();
-    let Some(foreign) = project.foreign.clone().filter(|_| !options.trust_hooks && !trust::is_known(&project.folder))
-    else {
-        return (project, Vec::new());
-    };
+    match above_of_another(&project, gate.options()) {
+        None => (project, Vec::new()),
+        Some(_) if gate.options().ignore_project => (project.here(), Vec::new()),
+        Some(problem) => (project.here(), vec![problem]),
+    }
+}
+
+/// Why the project is not used: it is above the current folder, belongs to another user, and was not accepted.
+pub(crate) fn above_of_another(project: &Project, options: TrustOptions) -> Option<Problem> {
+    let foreign = project.foreign.as_ref().filter(|_| !options.trust_hooks && !trust::is_known(&project.folder))?;
     let what = format!("{} belongs to another user, and is above this folder", foreign.display());
-    let hint = format!("`cd {}` and `turnbuckle trust --folder` accept that project", project.folder.display());
-    let problems = match options.ignore_project {
-        true => Vec::new(),
-        false => vec![Problem::error(what).hint(hint)],
-    };
-    (project.here(), problems)
+    let cd = quoted(&project.folder.display().to_string());
+    Some(Problem::error(what).hint(format!("`cd {cd} && turnbuckle trust` shows what that project has, and asks")))
 }
 
 impl Loaded {

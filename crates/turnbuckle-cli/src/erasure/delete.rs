@@ -2,11 +2,11 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
+use turnbuckle::access::Action;
 use turnbuckle::conversation::{Deleted, Leftover, SendError};
-use turnbuckle::store::ConversationSummary;
+use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Conversations, Scope};
 
-use super::open;
 use crate::Stopped;
 use crate::args::{Common, Delete};
 use crate::exit::Exit;
@@ -15,10 +15,11 @@ use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::run::{WHO_ACTS, named, refused};
 use crate::show::clean;
+use crate::without_agent::WithoutAgent;
 
 /// Deletes one conversation, or all of a person.
 pub(crate) async fn delete(args: Delete, common: &Common) -> Result<Exit, Stopped> {
-    let (conversations, scope) = open(common)?;
+    let WithoutAgent { conversations, scope, .. } = WithoutAgent::deleting(common)?;
     let desk = Desk { conversations, scope, yes: args.yes, common };
     match (&args.id, &args.user) {
         (Some(id), _) => desk.delete_one(&named(id, common)?).await,
@@ -41,9 +42,8 @@ impl Desk<'_> {
         let listed = self.conversations.list(self.scope.clone()).await.map_err(failed)?;
         // One that is not listed may have been deleted before, and something be left of it.
         if let Some(one) = listed.iter().find(|one| one.id == *id) {
-            if let Some(hold) = &one.hold {
-                let held = SendError::Held { id: id.clone(), hold: hold.clone() };
-                return Err(refused(held, self.common));
+            if let Some(error) = self.stands_against(one).await {
+                return Err(self.refused(error));
             }
             self.show(one).await?;
             if !self.is_wanted(&format!("Delete conversation {id} for good?"))? {
@@ -52,19 +52,32 @@ impl Desk<'_> {
             output::say(DELETING);
         }
         let deleted = self.conversations.delete(id, self.scope.clone()).await;
-        let deleted = deleted.map_err(|error| refused(error, self.common))?;
+        let deleted = deleted.map_err(|error| self.refused(error))?;
         Ok(self.tell(&[deleted], &[]))
     }
 
     async fn delete_user(&self, user: &str) -> Result<Exit, Stopped> {
         let owned = self.conversations.owned_by(user, &self.scope).await.map_err(failed)?;
+        let mut staying = Vec::new();
         for one in &owned {
-            self.show(one).await?;
+            match self.stands_against(one).await {
+                None => self.show(one).await?,
+                Some(error) => {
+                    output::report(&[self.not_deleted_because(&one.id, &error)]);
+                    staying.push(&one.id);
+                }
+            }
         }
-        let question = match owned.len() {
+        let is_self = self.scope.user_id().is_some_and(|id| **id == *user);
+        if owned.is_empty() && !is_self {
+            let what = format!("there is no conversation of user {} that you may delete", clean(user));
+            return Err(Stopped::failed(Problem::error(what).hint(WHO_ACTS)));
+        }
+        let question = match owned.len() - staying.len() {
+            0 if !owned.is_empty() => return Ok(not_deleted()),
             0 => {
-                output::say(&format!("user {} owns no conversation here", clean(user)));
-                format!("Delete what else is kept about user {}?", clean(user))
+                output::say("you own no conversation here");
+                "Delete what else is kept about you?".to_owned()
             }
             1 => format!("Delete this conversation of user {} for good?", clean(user)),
             count => format!("Delete these {count} conversations of user {} for good?", clean(user)),
@@ -74,9 +87,10 @@ impl Desk<'_> {
         }
         output::say(DELETING);
         let result = self.conversations.delete_user(user, self.scope.clone()).await;
-        let result = result.map_err(|error| refused(error, self.common))?;
-        for (id, error) in &result.kept {
-            output::report(&[not_deleted_because(id, error)]);
+        let result = result.map_err(|error| self.refused(error))?;
+        // Of the others it was told before.
+        for (id, error) in result.kept.iter().filter(|(id, _)| !staying.contains(&id)) {
+            output::report(&[self.not_deleted_because(id, error)]);
         }
         if result.forbidden {
             let what = format!("you may not delete for user {}; what else is kept about them stays", clean(user));
@@ -84,6 +98,41 @@ impl Desk<'_> {
         }
         let exit = self.tell(&result.deleted, &result.left);
         Ok(if result.kept.is_empty() && !result.forbidden { exit } else { Exit::Failed })
+    }
+
+    /// Why it cannot be deleted, as far as that is known before anything is done.
+    async fn stands_against(&self, one: &ConversationSummary) -> Option<SendError> {
+        let id = one.id.clone();
+        if let Err(error) = self.conversations.may(&id, Action::Delete, &self.scope).await {
+            return Some(error);
+        }
+        match (&one.hold, one.status) {
+            (Some(hold), _) => Some(SendError::Held { id, hold: hold.clone() }),
+            (None, ConversationStatus::Idle) => None,
+            (None, _) => Some(SendError::Busy { id, pending: Vec::new() }),
+        }
+    }
+
+    fn refused(&self, error: SendError) -> Stopped {
+        match &error {
+            SendError::Busy { id, .. } => Stopped::failed(self.not_deleted_because(id, &error)),
+            _ => refused(error, self.common),
+        }
+    }
+
+    fn not_deleted_because(&self, id: &ConversationId, error: &SendError) -> Problem {
+        let options = self.common.same_store();
+        let problem = |why: &str| Problem::error(format!("conversation {id} was not deleted: {why}"));
+        match error {
+            SendError::Held { .. } => {
+                problem(&with_causes(error)).hint(format!("`turnbuckle hold {id} --release{options}` ends the hold"))
+            }
+            SendError::Busy { .. } => problem("it is busy: its turn is not over").hint(format!(
+                "`turnbuckle cancel {id}{options}` ends the turn, `turnbuckle show {id}{options}` says how it stands"
+            )),
+            SendError::Forbidden { .. } => problem(&with_causes(error)).hint(WHO_ACTS),
+            _ => problem(&with_causes(error)),
+        }
     }
 
     /// What goes with a conversation.
@@ -141,11 +190,17 @@ impl Desk<'_> {
             output::say(&format!("conversation {id} was deleted"));
         }
         let mut problems = Vec::new();
-        let again = "`turnbuckle delete` with the same arguments tries again; so does the next deletion, or a chat";
-        for leftover in deleted.iter().flat_map(|deleted| &deleted.left).chain(left) {
-            let what = format!("not erased yet: {} ({})", leftover.what, leftover.why);
-            problems.push(Problem::error(clean(&what)).hint(again));
+        let mut note = |Leftover { what, why, .. }: &Leftover, hint: String| {
+            problems.push(Problem::error(clean(&format!("not erased yet: {what} ({why})"))).hint(hint));
+        };
+        let options = self.common.same_store();
+        for Deleted { id, left, .. } in deleted {
+            let again = format!("`turnbuckle delete {id}{options}` tries again; so does the next deletion, or a chat");
+            left.iter().for_each(|leftover| note(leftover, again.clone()));
         }
+        // Nothing notes what is left of a person and of no conversation.
+        left.iter()
+            .for_each(|leftover| note(leftover, "the user's own `turnbuckle delete --user` tries again".to_owned()));
         output::report(&problems);
         if problems.is_empty() { Exit::Completed } else { Exit::Failed }
     }
@@ -154,15 +209,6 @@ impl Desk<'_> {
 fn not_deleted() -> Exit {
     output::say("nothing was deleted");
     Exit::Failed
-}
-
-fn not_deleted_because(id: &ConversationId, error: &SendError) -> Problem {
-    let problem = Problem::error(format!("conversation {id} was not deleted: {}", with_causes(error)));
-    match error {
-        SendError::Held { .. } => problem.hint(format!("`turnbuckle hold {id} --release` ends the hold")),
-        SendError::Busy { .. } => problem.hint(format!("`turnbuckle cancel {id}` ends its turn")),
-        _ => problem,
-    }
 }
 
 fn counted(count: usize, [one, many]: [&str; 2]) -> Option<String> {

@@ -4,6 +4,7 @@ mod acts;
 mod delete;
 mod export;
 mod hold;
+mod unreached;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +13,6 @@ use std::time::Duration;
 
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::store::SideStore;
-use turnbuckle::{Conversations, Scope};
 use turnbuckle_hooks::audit_log::AuditFiles;
 use turnbuckle_hooks::memory::Memories;
 
@@ -21,13 +21,9 @@ pub(crate) use delete::delete;
 pub(crate) use export::export;
 pub(crate) use hold::hold;
 
-use crate::Stopped;
-use crate::args::Common;
-use crate::config::{self, Config};
-use crate::output;
-use crate::problem::Problem;
+use crate::config::Config;
 use crate::project::{OWN_FOLDER, Project};
-use crate::without_agent::WithoutAgent;
+use unreached::Unreached;
 
 /// What the configuration says about deleting conversations.
 pub(crate) struct Erasure {
@@ -39,15 +35,14 @@ impl Erasure {
     /// What hooks of the configuration keep beside the store, and the files that they keep by default if those exist: the hook
     /// that wrote them may have been taken out of the configuration since.
     pub(crate) fn of(config: &Config, project: &Project) -> Self {
-        let makers = config.hooks.iter().filter_map(|part| part.maker.as_ref());
-        let made = makers.filter_map(|maker| maker.side_store().cloned());
-        let mut side_stores: Vec<_> = config.side_stores.0.iter().cloned().chain(made).collect();
+        let mut side_stores = side_stores(config);
         let is_file = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|about| about.is_file());
-        let memories = project.join(OWN_FOLDER).join("memories.db");
+        let own = project.folder.join(OWN_FOLDER);
+        let memories = own.join("memories.db");
         if is_file(&memories) {
             side_stores.push(Arc::new(Memories::in_file(memories)));
         }
-        let audit = project.join(OWN_FOLDER).join("audit.jsonl");
+        let audit = own.join("audit.jsonl");
         if is_file(&audit) {
             side_stores.push(Arc::new(AuditFiles::new(audit)));
         }
@@ -60,6 +55,22 @@ impl Erasure {
         self.side_stores.iter().map(|side| &**side).filter(|side| names.insert(side.name())).collect()
     }
 
+    /// Adds what hooks of the project's file keep although that file is not used, because it was not accepted or is left out:
+    /// a deletion notes it as not erased. `judged` is the configuration as if the file were accepted.
+    pub(crate) fn note_unreached(&mut self, judged: &Config) {
+        for side in side_stores(judged) {
+            let name = side.name();
+            if !self.side_stores.iter().any(|known| known.name() == name) {
+                self.side_stores.push(Arc::new(Unreached { name }));
+            }
+        }
+    }
+
+    /// What is deleted by itself, in words.
+    pub(crate) fn retention(&self) -> Option<String> {
+        self.retain.map(retention)
+    }
+
     pub(crate) fn apply(&self, builder: ConversationsBuilder) -> ConversationsBuilder {
         let builder = self.side_stores.iter().cloned().fold(builder, ConversationsBuilder::side_store);
         match self.retain {
@@ -69,17 +80,19 @@ impl Erasure {
     }
 }
 
-/// The conversations of the chosen store to delete from, without an agent, and who is acting. `[[hooks]]` must be readable: they
-/// say what has text of conversations beside the store. None is made, so none needs its secret. Of a project's file that was not accepted, hooks are left out, and a warning
-/// says that what they keep is not reached.
-fn open(common: &Common) -> Result<(Conversations, Scope), Stopped> {
-    let loaded = config::load_to_delete(common);
-    let has_hooks = loaded.items.iter().any(|item| item.section == "hooks");
-    if has_hooks && !loaded.standing.is_accepted() {
-        let what = format!("{}: its hooks were not accepted, and are not looked at", loaded.project.file().display());
-        let hint = "what they keep outside .turnbuckle is not reached; `turnbuckle trust` shows them, and asks";
-        output::report(&[Problem::warning(what).hint(hint)]);
-    }
-    let WithoutAgent { conversations, scope, .. } = WithoutAgent::deleting(loaded, common)?;
-    Ok((conversations, scope))
+/// What `retain` does, in words.
+pub(crate) fn retention(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
+    let (length, unit) = units.into_iter().find(|(length, _)| seconds % length == 0).unwrap_or((1, "second"));
+    let count = seconds / length;
+    let plural = if count == 1 { "" } else { "s" };
+    format!("conversations that were not used for {count} {unit}{plural} are deleted while a chat runs")
+}
+
+/// What hooks of the configuration keep beside the store.
+fn side_stores(config: &Config) -> Vec<Arc<dyn SideStore>> {
+    let makers = config.hooks.iter().filter_map(|part| part.maker.as_ref());
+    let made = makers.filter_map(|maker| maker.side_store().cloned());
+    config.side_stores.0.iter().cloned().chain(made).collect()
 }

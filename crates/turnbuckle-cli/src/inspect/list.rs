@@ -28,6 +28,7 @@ use crate::without_agent::WithoutAgent;
 /// Those that the person may read. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     let desk = WithoutAgent::read_only(common)?;
+    desk.name.tell_standing();
     if args.acts {
         return acts(&desk, args.json).await;
     }
@@ -39,7 +40,9 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
     let may_read = |one: &ConversationSummary| {
         desk.access.may(desk.scope.actor(), AccessTo::new(&one.id, &one.owner), Action::Read)
     };
-    listed.retain(|one| !one.id.is_sub_agent() && may_read(one));
+    // A chat in which nothing was said leaves a conversation without anything in it.
+    let is_empty = |one: &ConversationSummary| one.seq == 0 && one.status == ConversationStatus::Idle;
+    listed.retain(|one| !one.id.is_sub_agent() && !is_empty(one) && may_read(one));
     if listed.is_empty() && unreadable.is_empty() && !args.json && io::stderr().is_terminal() {
         output::say("there are no conversations yet: `turnbuckle run \"…\"` and `turnbuckle chat` make one");
     }

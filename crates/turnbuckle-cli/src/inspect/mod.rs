@@ -9,7 +9,8 @@ use std::io::{self, Write as _};
 
 use turnbuckle::ConversationId;
 use turnbuckle::access::Action;
-use turnbuckle::store::{Job, JobKind, Store as _, StoreError};
+use turnbuckle::conversation::SendError;
+use turnbuckle::store::{ActKind, Job, JobKind, Store as _, StoreError};
 
 pub(crate) use left::left_turns;
 pub(crate) use list::{age, list};
@@ -34,7 +35,11 @@ fn parse_id(given: &str, common: &Common) -> Result<ConversationId, Stopped> {
 /// Whether the acting user may read it: to others it does not exist.
 async fn check_readable(desk: &WithoutAgent, id: &ConversationId, common: &Common) -> Result<(), Stopped> {
     let refuse = |error| refused(error, common);
-    desk.conversations.may(id, Action::Read, &desk.scope).await.map_err(refuse)?;
+    match desk.conversations.may(id, Action::Read, &desk.scope).await {
+        Ok(()) => {}
+        Err(SendError::NotFound { .. }) => return Err(refuse(missing(desk, id).await?)),
+        Err(error) => return Err(refuse(error)),
+    }
     let root = id.root();
     let owner = desk.store.owner(root.as_ref().unwrap_or(id)).await.map_err(failed)?;
     if owner.is_some_and(|owner| !desk.scope.actor().is_same_user(&owner)) {
@@ -43,6 +48,16 @@ async fn check_readable(desk: &WithoutAgent, id: &ConversationId, common: &Commo
         writing.conversations.begin_reading(id, &desk.scope).await.map_err(refuse)?;
     }
     Ok(())
+}
+
+/// Why there is no such conversation. That it was deleted is told to those whom `list --acts` tells it.
+async fn missing(desk: &WithoutAgent, id: &ConversationId) -> Result<SendError, Stopped> {
+    let acts = desk.conversations.acts(desk.scope.clone()).await.map_err(failed)?;
+    let deleted = acts.iter().find(|act| act.kind == ActKind::Deleted && *act.about == *id.as_str());
+    Ok(match deleted {
+        Some(act) => SendError::Deleted { id: id.clone(), at: act.at },
+        None => SendError::NotFound { id: id.clone() },
+    })
 }
 
 /// A job of the outbox: its label, and how it stands.

@@ -26,6 +26,7 @@ const PAGE: usize = 1_000;
 pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let id = parse_id(&args.id, common)?;
     let desk = WithoutAgent::read_only(common)?;
+    desk.name.tell_standing();
     check_readable(&desk, &id, common).await?;
     let (store, begun) = (&desk.store, desk.store.scratch(&id).await.map_err(failed)?);
     let mut reading = Reading::new(ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()));

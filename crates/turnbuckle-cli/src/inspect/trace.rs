@@ -23,6 +23,7 @@ use crate::without_agent::WithoutAgent;
 pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped> {
     let id = parse_id(&args.id, common)?;
     let desk = WithoutAgent::read_only(common)?;
+    desk.name.tell_standing();
     check_readable(&desk, &id, common).await?;
     let store = &desk.store;
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;

@@ -30,6 +30,8 @@ pub(crate) struct ResolveHints {
     leads_to_agent: bool,
     /// The folder that the turn works in, if it is not the current one.
     folder: Option<PathBuf>,
+    /// Whether the database must be accepted before anything in it is carried on.
+    accept_first: bool,
     /// Who is acting.
     actor: Actor,
 }
@@ -40,10 +42,11 @@ impl ResolveHints {
         let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
         let carry_on = format!("{options}{trust}");
         let actor = scope.actor().clone();
-        Self { id, durable, options, carry_on, leads_to_agent: true, folder: None, actor }
+        Self { id, durable, options, carry_on, leads_to_agent: true, folder: None, accept_first: false, actor }
     }
 
-    /// For a turn that any process may have begun, as it is recorded with the turn.
+    /// For a turn that any process may have begun, as it is recorded with the turn. A database that this user's Turnbuckle
+    /// did not make may have anything recorded, so nothing of that is printed: a person would paste it.
     pub(crate) fn for_turn_of(
         id: ConversationId,
         common: &Common,
@@ -51,9 +54,14 @@ impl ResolveHints {
         begun: Option<&Scratch>,
     ) -> Self {
         let hints = Self::new(id, true, common, &desk.scope);
+        if !desk.name.is_known() {
+            let leads_to_agent = begun.is_none_or(|begun| *begun.agent == *agent_name(&desk.config));
+            return Self { accept_first: leads_to_agent && desk.name.needs_acceptance(), leads_to_agent, ..hints };
+        }
         // A turn of an older version has recorded nothing.
         let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };
         let (recorded, now) = (StartedWith::from_words(&parts.started_with), StartedWith::of(common));
+        let recorded = if begun.actor.is_same_user(&hints.actor) { recorded } else { recorded.for_another() };
         let here = &desk.project;
         let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
         // Whether the configuration that was read here is the one that the printed command reads.
@@ -74,7 +82,8 @@ impl ResolveHints {
     /// A command line, to be copied.
     fn line(&self, words: &str) -> String {
         let folder = self.folder.as_ref().map(|folder| format!("cd {} && ", quoted(&folder.display().to_string())));
-        format!("`{}turnbuckle {words}`", folder.unwrap_or_default())
+        let first = if self.accept_first { ACCEPT_FIRST } else { "" };
+        format!("{first}`{}turnbuckle {words}`", folder.unwrap_or_default())
     }
 
     /// The command that finishes the open turn.
@@ -84,6 +93,7 @@ impl ResolveHints {
 
     /// Which agent carries the turn on, and how it is started, if that is known.
     pub(crate) fn carried_on_by(&self, agent: &str) -> String {
+        let agent = name(agent);
         match self.leads_to_agent {
             true => format!("agent {agent} carries the turn on: {}", self.finish()),
             false => format!("agent {agent} carries the turn on, in the program that runs it"),
@@ -148,6 +158,9 @@ impl ResolveHints {
         after_left(left, &self.id, &self.options)
     }
 }
+
+/// Before a command that carries a turn on in a database that is not accepted.
+const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
 
 /// For someone who may not answer a call.
 pub(crate) fn for_others(who: &str) -> String {

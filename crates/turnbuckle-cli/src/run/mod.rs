@@ -21,6 +21,7 @@ use turnbuckle_stores::SqliteStore;
 use crate::Stopped;
 use crate::args::{Common, Run};
 use crate::assemble::{Prepared, prepare};
+use crate::config;
 use crate::erasure::Erasure;
 use crate::exit::Exit;
 use crate::model_name::first_key_variables;
@@ -118,7 +119,11 @@ impl Ready {
         if let Gate::Needed(options) = gate {
             store.admit(options, &config.scope.user_name())?;
         }
-        let erasure = Erasure::of(&config, &project);
+        let mut erasure = Erasure::of(&config, &project);
+        if gate.options().ignore_project {
+            // `retain` may delete conversations of which hooks of that file have kept something.
+            erasure.note_unreached(&config::load(&Common::default(), Gate::Judged).config);
+        }
         let project = project.name();
         Ok(Self { agent, store, scope, access, project, problems, model, model_is_default, erasure })
     }

@@ -97,6 +97,9 @@ fn after_failure(cause: Option<&Cause>, reason: &str) -> String {
             "on the stream a hook's failure always blocks; `redact` blocks only with `strategy = \"block\"`: another one \
              lets the rest of the text pass"
         }
+        Some(Cause::HookMustBlock { .. }) => {
+            "`turnbuckle trust` shows what changed, and asks; no `on_failure` lets a turn go on without it"
+        }
         Some(Cause::HookFailed { .. }) => "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",
         Some(Cause::InjectionOverflow { .. }) => {
             "let the hook add less, give it `max_tokens` and what finds no room is left out, or raise `injection_reserve` \

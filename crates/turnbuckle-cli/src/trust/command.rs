@@ -1,19 +1,19 @@
 //! `turnbuckle trust`: what this project's files would run, and whether the user accepts it.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::records::{AcceptedProject, Extent, KnownStore, RecordError, Records, StoreOrigin};
 use super::stores::{self, StoreStanding};
-use super::{Gate, Item, Standing, accept, accepted_items, cannot_note, show};
+use super::{Gate, Item, Standing, TrustOptions, accept, accepted_items, cannot_note, show};
 use crate::Stopped;
 use crate::args::{Common, Trust, TrustCommand};
 use crate::config::{self, Loaded};
 use crate::confirm;
 use crate::exit::Exit;
-use crate::inspect::unprintable;
+use crate::inspect::{print, unprintable};
 use crate::output;
 use crate::problem::Problem;
 use crate::project::Project;
@@ -32,45 +32,63 @@ pub(crate) fn trust(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
 fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     // `--config` names a file that needs no acceptance; the project's own file is what is asked about.
     let common = Common { config: None, ..common.clone() };
-    Project::discover().map_err(Stopped::usage)?;
+    let found = Project::discover().map_err(Stopped::usage)?;
+    if let Some(problem) = config::above_of_another(&found, TrustOptions::default()) {
+        return Err(Stopped::usage(problem));
+    }
     let loaded = config::load(&common, Gate::Judged);
     let by = loaded.user();
     let folder = loaded.project.folder.clone();
+    let store = unknown_store(&loaded, &common);
     if args.folder {
-        return accept_folder(args, &folder, &by);
+        // What the file cannot say now it may say later. A database that is elsewhere is not part of the folder.
+        let inside = store.unwrap_or_default().filter(|(file, _)| stores::is_in_project(file));
+        return accept_folder(args, &loaded, inside, &by);
     }
-    let store = unknown_store(&loaded, &common)?;
+    let store = store?;
     let pending: &[Item] = if loaded.standing == Standing::NotAccepted { &loaded.items } else { &[] };
     if pending.is_empty() && (!loaded.standing.is_accepted() || loaded.problems.iter().any(Problem::is_error)) {
         return Err(Stopped { problems: loaded.problems, exit: Exit::Usage });
     }
-    if pending.is_empty() && store.is_none() {
+    // Whoever stands below a project of another user must have accepted it, although nothing in it needs that.
+    let is_new = loaded.project.is_anothers() && !super::is_known(&folder);
+    if pending.is_empty() && store.is_none() && !is_new {
         output::say(&format!("{}: {}", folder.display(), loaded.standing.told()));
         return Ok(Exit::Completed);
     }
     let mut text = String::new();
+    if is_new {
+        text += &format!("{} belongs to another user.\n", folder.display());
+    }
     if !pending.is_empty() {
-        let file = loaded.project.file();
-        text += &format!(
-            "{} has:\n{}{}",
-            file.display(),
-            show::items(pending, &accepted_items(&folder)),
-            show::scope_of(pending, &folder)
-        );
+        text += &has(&loaded, pending);
+        text += &show::scope_of(pending, &folder);
     }
-    if let Some((file, moved_from)) = &store {
-        text += &format!("{}.\n", stores::unknown(&file.path, moved_from.as_deref()));
-        text += "Open turns and approvals in it would be carried on.\n";
-    }
+    text += &told_store(store.as_ref());
     confirmed(args, &text, "Accept it?")?;
-    if !pending.is_empty() {
-        accept(&folder, pending, &by).map_err(Stopped::usage)?;
+    if is_new || !pending.is_empty() {
+        accept(&folder, &loaded.items, &by).map_err(Stopped::usage)?;
     }
     if let Some((file, _)) = &store {
         stores::accept(file, &by)?;
     }
     output::say(&format!("accepted for {}", folder.display()));
     Ok(Exit::Completed)
+}
+
+/// What the project's file has that needs acceptance.
+fn has(loaded: &Loaded, items: &[Item]) -> String {
+    let folder = &loaded.project.folder;
+    format!("{} has:\n{}", loaded.project.file().display(), show::items(items, &accepted_items(folder), folder))
+}
+
+/// What there is to know about a database that is asked about.
+fn told_store(store: Option<&(StoreFile, Option<PathBuf>)>) -> String {
+    let told = |(file, moved_from): &(StoreFile, Option<PathBuf>)| {
+        let what = stores::unknown(&file.path, moved_from.as_deref());
+        format!("{what}.\nOpen turns and approvals in it would be carried on.\n")
+    };
+    store.map(told).unwrap_or_default()
 }
 
 /// The project's database, if it is there and nobody knows it.
@@ -85,31 +103,41 @@ fn unknown_store(loaded: &Loaded, common: &Common) -> Result<Option<(StoreFile, 
     })
 }
 
-fn accept_folder(args: &Trust, folder: &Path, by: &str) -> Result<Exit, Stopped> {
+fn accept_folder(
+    args: &Trust,
+    loaded: &Loaded,
+    store: Option<(StoreFile, Option<PathBuf>)>,
+    by: &str,
+) -> Result<Exit, Stopped> {
+    let folder = &loaded.project.folder;
+    let now = if loaded.items.is_empty() { String::new() } else { has(loaded, &loaded.items) };
     let text = format!(
-        "Whatever the files in {} say, now and later, would run without being asked about.\n\
-         For your own projects only.\n",
+        "{now}{}Whatever the files in {} say, now and later, would run without being asked about: whoever can change them, with a \
+         commit for instance, decides what runs as you.\n",
+        told_store(store.as_ref()),
         folder.display()
     );
     confirmed(args, &text, "Accept the folder?")?;
     let noted = Records::open().and_then(|records| records.accept(folder, Extent::Folder, by));
     noted.map_err(|error| Stopped::usage(cannot_note(&error)))?;
+    if let Some((file, _)) = &store {
+        stores::accept(file, by)?;
+    }
     output::say(&format!("accepted for {}, whatever its files say", folder.display()));
     Ok(Exit::Completed)
 }
 
-/// Shows what it is about. Without `--yes` a person must say yes.
+/// Shows what it is about, on stdout: it may be long, and be read with a pager. Without `--yes` a person must say yes, who sees it.
 fn confirmed(args: &Trust, text: &str, question: &str) -> Result<(), Stopped> {
+    print(text)?;
     if args.yes {
-        output::say(text.trim_end());
         return Ok(());
     }
-    if !confirm::is_possible() {
-        output::say(text.trim_end());
+    if !confirm::is_possible() || !std::io::stdout().is_terminal() {
         let problem = Problem::error("nothing was accepted: there is no terminal to ask on");
         return Err(Stopped::usage(problem.hint("with `--yes`, `turnbuckle trust` accepts what is shown above")));
     }
-    match confirm::ask(text, question) {
+    match confirm::ask("", question) {
         true => Ok(()),
         false => Err(Stopped::usage(Problem::error("nothing was accepted"))),
     }
@@ -126,10 +154,15 @@ fn revoke(path: Option<&Path>, common: &Common) -> Result<Exit, Stopped> {
     let revoked = Records::open().and_then(|records| records.revoke(&folder, &by));
     let failed = |error: RecordError| Stopped::failed(Problem::error(error.to_string()));
     let shown = folder.display();
-    output::say(&match revoked.map_err(failed)? {
-        true => format!("revoked for {shown}"),
-        false => format!("nothing was accepted for {shown}"),
-    });
+    if !revoked.map_err(failed)? {
+        let problem = Problem::error(format!("nothing was revoked: nothing was accepted for {shown}"));
+        let project = Project::discover().ok().map(|project| project.folder).filter(|found| *found != folder);
+        return Err(Stopped::failed(problem.hint(match project.filter(|found| super::is_known(found)) {
+            Some(project) => format!("the project here is {}: `turnbuckle trust revoke` revokes it", project.display()),
+            None => "`turnbuckle trust list` says what was accepted".to_owned(),
+        })));
+    }
+    output::say(&format!("revoked for {shown}"));
     Ok(Exit::Completed)
 }
 

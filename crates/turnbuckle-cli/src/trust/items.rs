@@ -20,7 +20,7 @@ use crate::store::StoreName;
 pub(crate) struct Item {
     /// What it is, for people.
     pub(crate) title: String,
-    /// Exactly what would run or take effect, in lines.
+    /// What would run or take effect, as the file says it, in lines. Files that it names are not shown, only named.
     pub(crate) shown: Vec<String>,
     pub(crate) place: Option<Place>,
     /// The section, and the keys of it; none: all.
@@ -43,6 +43,11 @@ impl Item {
         let digest = digest::of_bytes(whole.to_string().as_bytes());
         let (section, keys) = (String::new(), Vec::new());
         Self { title, shown: Vec::new(), place: None, section, keys, index: None, command: None, files, digest }
+    }
+
+    /// Whether it says where conversations are kept.
+    pub(crate) fn is_store_url(&self) -> bool {
+        self.section == "store" && (self.keys.is_empty() || self.keys.iter().any(|key| key == "url"))
     }
 }
 
@@ -90,6 +95,10 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
         ("store", Some("url")) => leaves_project(value, around.folder).map(|why| whole(setting.name(), vec![why])),
         ("tools", Some("builtin" | "approve")) => tools(setting, all, around),
         ("hooks", None) => Some(hook(setting, around)?),
+        ("scope", Some(_)) => Some(whole(
+            setting.name(),
+            vec![super::show::value(value), "not used: a project's file does not say who you are".to_owned()],
+        )),
         _ => Some(whole(setting.name(), vec![super::show::value(value)])),
     })
 }

@@ -173,15 +173,16 @@ fn is_same(known: &[AcceptedItem], items: &[Item]) -> bool {
     known.iter().map(|item| &item.digest).eq(items.iter().map(|item| &item.digest))
 }
 
-/// A file that is not what it was, of an item that was accepted before.
-fn changed_file<'a>(known: &'a [AcceptedItem], items: &'a [Item]) -> Option<&'a Path> {
-    let pairs = items.iter().filter_map(|item| Some((item, known.iter().find(|known| known.title == item.title)?)));
-    let mut changed = pairs.filter_map(|(item, known)| {
-        let now = |path: &PathBuf| item.files.get(path).map(|state| &state.digest);
-        let mut paths = item.files.keys().chain(known.files.keys());
-        paths.find(|path| now(path) != known.files.get(*path))
-    });
-    changed.next().map(PathBuf::as_path)
+/// The files of an item that was accepted before under the same title, and that are not what they were then. One that the item
+/// did not name then is none of them.
+fn changed_files<'a>(known: &'a [AcceptedItem], item: &'a Item, folder: &Path) -> Vec<&'a Path> {
+    let Some(known) = known.iter().find(|known| known.title == item.title) else { return Vec::new() };
+    let is_changed = |(path, digest): &(&PathBuf, &String)| match item.files.get(*path) {
+        Some(state) => state.digest != **digest,
+        // It is gone, or the item does not name it any more.
+        None => !folder.join(path).exists(),
+    };
+    known.files.iter().filter(is_changed).map(|(path, _)| path.as_path()).collect()
 }
 
 fn record_of(items: &[Item]) -> Extent {
@@ -204,7 +205,8 @@ fn ask(
     broken: Option<&RecordError>,
 ) -> Result<(), Problem> {
     let path = file.path.display();
-    let changed = match (known, changed_file(known, items)) {
+    let folder = &file.project.folder;
+    let changed = match (known, items.iter().find_map(|item| changed_files(known, item, folder).first().copied())) {
         ([], _) => "is not accepted".to_owned(),
         (_, None) => "changed since it was accepted".to_owned(),
         (_, Some(file)) => format!("names {}, which changed since it was accepted", file.display()),
@@ -218,8 +220,8 @@ fn ask(
     if !confirm::is_possible() {
         return Err(refused());
     }
-    let folder = &file.project.folder;
-    let text = format!("{path} {changed}. It has:\n{}{}", show::items(items, known), show::scope_of(items, folder));
+    let text =
+        format!("{path} {changed}. It has:\n{}{}", show::items(items, known, folder), show::scope_of(items, folder));
     if !confirm::ask(&text, "Accept it?") {
         return Err(refused());
     }

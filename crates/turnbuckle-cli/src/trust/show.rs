@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::changed_files;
 use super::items::Item;
 use super::records::AcceptedItem;
 use crate::hooks::disclosed;
@@ -25,13 +26,18 @@ pub(super) fn value(value: &Value) -> String {
     }
 }
 
-/// The items, in lines, and of each whether it was among those accepted before.
-pub(super) fn items(items: &[Item], known: &[AcceptedItem]) -> String {
+/// The items, in lines, and of each whether it was among those accepted before, or which of its files changed since.
+pub(super) fn items(items: &[Item], known: &[AcceptedItem], folder: &Path) -> String {
     let mut text = String::new();
     for item in items {
         let place = item.place.as_ref().map(|place| format!("  ({place})")).unwrap_or_default();
         let before = known.iter().any(|known| known.digest == item.digest);
-        let note = if before { ", as accepted before" } else { "" };
+        let changed = changed_files(known, item, folder);
+        let note = match (before, changed.is_empty()) {
+            (true, _) => ", as accepted before".to_owned(),
+            (false, true) => String::new(),
+            (false, false) => format!(", {} changed since it was accepted", listed(&changed)),
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {}{place}{note}", name(&item.title));
         for line in cut(&item.shown.join("\n"), item).lines() {
@@ -64,9 +70,22 @@ pub(super) fn titles(items: &[Item]) -> String {
     names.join(", ")
 }
 
+/// Paths, one behind the other.
+fn listed(paths: &[&Path]) -> String {
+    paths.iter().map(|path| name(&path.display().to_string())).collect::<Vec<_>>().join(", ")
+}
+
 /// What an acceptance covers and what it does not.
 pub(super) fn scope_of(items: &[Item], folder: &Path) -> String {
-    let files = items.iter().any(|item| !item.files.is_empty());
-    let files = if files { "The files named above are part of it, what they load is not.\n" } else { "" };
-    format!("{files}It is accepted for {}, until it changes.\n", folder.display())
+    let has_files = items.iter().any(|item| !item.files.is_empty());
+    let runs = items.iter().any(|item| item.command.is_some());
+    let files = match (has_files, runs) {
+        (true, _) => {
+            "The contents of the files named above are part of it: read them. What they load in turn is not, nor what other \
+             programs read (a Makefile, a build script).\n"
+        }
+        (false, true) => "What its programs read in the project (a Makefile, a build script) is not part of it.\n",
+        (false, false) => "",
+    };
+    format!("{files}It would be accepted for {}, until it changes.\n", folder.display())
 }

@@ -18,7 +18,7 @@ use crate::confirm;
 use crate::logging::CLI;
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::store::{ELSEWHERE, NamedBy, StoreFile};
+use crate::store::{NamedBy, StoreFile, unopened};
 
 /// How a database stands.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ fn is_adoptable(file: &StoreFile, path: &Path, records: &Records) -> bool {
 
 /// Lets the database be carried on, asks, or refuses.
 pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result<(), Stopped> {
-    let looked = look(file).map_err(unusable)?;
+    let looked = look(file).map_err(|error| unusable(&file.path, &error))?;
     let shown = file.path.display();
     if options.ignore_project && file.named_by == NamedBy::Default && !looked.path.starts_with(&file.project) {
         let what = format!("the database {shown} is not in the project: a link leads to {}", looked.path.display());
@@ -161,9 +161,14 @@ pub(crate) fn unknown(path: &Path, moved_from: Option<&Path>) -> String {
     }
 }
 
+/// Whether the file is in the project's folder, wherever links lead.
+pub(super) fn is_in_project(file: &StoreFile) -> bool {
+    real(&file.path).starts_with(&file.project)
+}
+
 /// Accepts a database that is there and not known; says whether there was one.
 pub(super) fn accept(file: &StoreFile, by: &str) -> Result<bool, Stopped> {
-    let looked = look(file).map_err(unusable)?;
+    let looked = look(file).map_err(|error| unusable(&file.path, &error))?;
     match looked.standing {
         StoreStanding::NotThere | StoreStanding::Known(_) => Ok(false),
         StoreStanding::Adoptable | StoreStanding::Unknown { .. } => {
@@ -175,7 +180,7 @@ pub(super) fn accept(file: &StoreFile, by: &str) -> Result<bool, Stopped> {
 /// Before a database is opened to write, by a command that carries nothing on. One of an older version is migrated then, so it must
 /// be noted before.
 pub(crate) fn before_writing(file: &StoreFile) -> Result<(), Stopped> {
-    let looked = look(file).map_err(unusable)?;
+    let looked = look(file).map_err(|error| unusable(&file.path, &error))?;
     match looked.standing {
         StoreStanding::Adoptable => adopt(&looked, StoreOrigin::Adopted, ""),
         // Whoever opens the database to write makes SQLite take in what lies beside it.
@@ -190,6 +195,7 @@ fn adopt(looked: &Looked, origin: StoreOrigin, by: &str) -> Result<(), Stopped> 
         let problem = Problem::error(format!("it cannot be noted that the database is yours: {error}"));
         Stopped::usage(problem.hint("`--store sqlite:PATH` names it for this run"))
     };
+    let unusable = |error: SqliteError| unusable(&looked.path, &error);
     let records = Records::open().map_err(not_noted)?;
     if let Some(id) = &looked.id {
         return records.know(id, &looked.path, origin, by).map_err(not_noted);
@@ -244,6 +250,6 @@ fn real(path: &Path) -> PathBuf {
     resolved_path(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
 }
 
-fn unusable(error: SqliteError) -> Stopped {
-    Stopped::failed(Problem::error(with_causes(&error)).hint(ELSEWHERE))
+fn unusable(path: &Path, error: &SqliteError) -> Stopped {
+    Stopped::failed(Problem::error(with_causes(error)).hint(unopened(path)))
 }

@@ -94,7 +94,7 @@ fn no_byte_of_a_deleted_conversation_is_left_in_any_file() {
     let deleted = deleted.says("1 conversation of a sub-agent").says("1 of it in: memories").says("audit log");
     assert_eq!(deleted.out, "");
     is_gone(&folder);
-    run(&folder, &["show", "fix"]).exits(1).says("there is no conversation fix");
+    run(&folder, &["show", "fix"]).exits(1).says("conversation fix was deleted at");
     run(&folder, &["show", "fix/s1"]).exits(1);
     run(&folder, &["run", "-c", "fix", "again"]).exits(1).says("was deleted").says("choose another id");
     run(&folder, &["delete", "fix", "--yes"]).exits(0);
@@ -129,6 +129,9 @@ fn what_is_on_hold_or_busy_is_not_deleted() {
     run(&folder, &["hold", "fix", "--release"]).exits(0);
     folder.file("waits.json", r#"{"replies": [{"tool_calls": [{"id": "c1", "name": "write_file", "arguments": {"path": "a", "content": "b"}}]}]}"#);
     run(&folder, &["run", "--model", "script:waits.json", "-c", "open", "write"]).exits(4);
+    // It is known before anybody is asked, so without a terminal it is not the missing `--yes` that is told.
+    let busy = run(&folder, &["delete", "open"]).exits(1).says("busy").says("turnbuckle cancel open");
+    assert!(!busy.err.contains("deleting"), "{}", busy.err);
     run(&folder, &["delete", "open", "--yes"]).exits(1).says("busy");
     run(&folder, &["delete", "fix", "--yes"]).exits(0);
 }
@@ -184,9 +187,9 @@ fn all_of_a_person_goes_with_what_is_remembered_about_them() {
     folder.file("ann.toml", &as_ann);
     two_conversations(&folder);
     folder.run(&["run", "--config", "ann.toml", "-c", "anns", "how far is Zanzibar?"]).exits(0);
-    let mine = run(&folder, &["delete", "--user", "ann", "--yes"]).exits(1).says("owns no conversation here");
-    assert!(!mine.err.contains("was deleted"));
-    mine.says("you may not delete for user ann");
+    let mine =
+        run(&folder, &["delete", "--user", "ann", "--yes"]).exits(1).says("no conversation of user ann that you may");
+    assert!(!mine.err.contains("cleaning the files"), "{}", mine.err);
     run(&folder, &["delete", "--user", "local", "--yes"]).exits(0).says("conversation fix was deleted");
     let memories = Connection::open(folder.path().join(".turnbuckle/memories.db")).unwrap();
     let users: String = memories.query_row("SELECT group_concat(user) FROM memory", [], |row| row.get(0)).unwrap();
@@ -265,6 +268,35 @@ fn a_file_that_cannot_be_erased_does_not_keep_the_conversation() {
 }
 
 #[test]
+fn what_a_hook_keeps_that_is_not_accepted_is_noted_and_erased_once_it_is() {
+    let hook = "[[hooks]]\nuse = \"audit_log\"\nfile = \"logs/audit.jsonl\"\ncontent = true\n";
+    let folder = Folder::cloned(r#"{ "text": "zanzibar is far" }"#, hook);
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["run", "-c", "x", "how far?"]).exits(0);
+    let kept = || folder.read("logs/audit.jsonl").contains(SECRET);
+    assert!(kept());
+    folder.file("turnbuckle.toml", &format!("{}name = \"audit\"\n", folder.read("turnbuckle.toml")));
+    let deleted = folder.run(&["delete", "x", "--yes"]).exits(1).says("conversation x was deleted");
+    deleted.says("not erased yet: audit log in ").says("`turnbuckle trust` shows the hook, and asks");
+    assert!(kept(), "a file that was not accepted decides what is opened");
+    assert!(folder.run(&["list", "--acts"]).exits(0).out.contains("[not erased yet: audit log in "));
+    // Nor is it forgotten by repeating it.
+    folder.run(&["delete", "x", "--yes"]).exits(1).says("not erased yet");
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["delete", "x", "--yes"]).exits(0);
+    assert!(!kept());
+    assert!(!folder.run(&["list", "--acts"]).exits(0).out.contains("not erased yet"));
+}
+
+#[test]
+fn delete_and_export_say_that_they_take_a_person_instead() {
+    for command in ["delete", "export"] {
+        folder().run(&[command]).exits(2).says("--user <NAME>");
+        folder().run(&[command, "a", "--user", "ann"]).exits(2);
+    }
+}
+
+#[test]
 fn a_deletion_that_was_killed_anywhere_is_finished_by_repeating_it() {
     let folder = folder();
     folder.run(&["run", "--config", "rome.toml", "-c", "other", "how far is Rome?"]).exits(0);
@@ -318,7 +350,15 @@ fn a_chat_deletes_what_was_not_used_for_long_enough() {
     };
     chat.stdin.take().unwrap().write_all(b"/quit\n").unwrap();
     chat.wait().unwrap();
-    assert_eq!(acts.out, "", "what the system did is not an act of this person");
+    let acts: Vec<Value> = acts.events();
+    assert_eq!((&acts[0]["about"], &acts[0]["by"]["system"]), (&"fix".into(), &"retention".into()));
+    // The owner is told, and nobody else.
+    run(&folder, &["show", "fix"]).exits(1).says("conversation fix was deleted at");
+    folder.file("max.toml", "[scope]\nuser = \"max\"\n");
+    folder.run(&["list", "--acts", "--config", "max.toml"]).exits(0).prints("");
+    folder.run(&["show", "fix", "--config", "max.toml"]).exits(1).says("there is no conversation fix");
+    let checked = folder.run(&["check", "--config", "keep.toml"]).exits(0).out;
+    assert!(checked.contains("not used for 90 days are deleted while a chat runs"), "{checked}");
     is_gone(&folder);
     let db = Connection::open(folder.path().join(".turnbuckle/turnbuckle.db")).unwrap();
     let by: String = db.query_row("SELECT author FROM tombstone WHERE id = 'fix'", [], |row| row.get(0)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 const CONFIG: &str = r#"[store]
 url = "sqlite:t.db"
@@ -215,4 +215,35 @@ fn a_sub_agent_is_part_of_its_parent() {
     assert!(listed.starts_with("x ") && listed.lines().count() == 1, "{listed}");
     assert!(folder.run(&["show", "x/c2"]).exits(0).out.contains("agent     fine\n"));
     assert!(folder.run(&["trace", "x/c2"]).exits(0).out.contains("call      \"fine\""));
+}
+
+/// Someone whom the project lets in, and who has not accepted its file, is not told that a conversation is there, but why nothing is.
+#[test]
+fn roles_of_a_file_that_was_not_accepted_are_told_not_to_count() {
+    let folder = Folder::with_config(r#"{ "text": "hi" }"#, "[access]\nread = [\"support\"]\n");
+    folder.run(&["run", "-c", "till", "hello"]).exits(0);
+    folder.file("sue/.config/turnbuckle/turnbuckle.toml", "[scope]\nuser = \"sue\"\nroles = [\"support\"]\n");
+    let as_sue = |arguments: &[&str]| {
+        let mut command = folder.command(arguments);
+        command.env("HOME", folder.path().join("sue"));
+        Ran::of(command)
+    };
+    for id in ["till", "none"] {
+        let shown = as_sue(&["show", id]).exits(1).says(&format!("there is no conversation {id}"));
+        shown.says("`[access]` of turnbuckle.toml is not accepted, so it is not used").says("turnbuckle trust");
+    }
+    as_sue(&["list"]).exits(0).prints("").says("is not accepted, so it is not used");
+    as_sue(&["trust", "--yes"]).exits(0);
+    let shown = as_sue(&["show", "till"]).exits(0);
+    assert!(shown.out.contains("hello") && !shown.err.contains("[access]"), "{shown:?}");
+}
+
+#[test]
+fn a_chat_in_which_nothing_was_said_is_not_listed() {
+    let folder = Folder::with_script(r#"{ "text": "hi" }"#);
+    folder.run_with_stdin(&["chat", "-c", "empty"], b"").exits(0);
+    folder.run(&["list"]).exits(0).prints("");
+    folder.run(&["list", "--json"]).exits(0).prints("");
+    folder.run_with_stdin(&["chat", "-c", "empty"], b"hello\n").exits(0);
+    assert!(folder.run(&["list"]).exits(0).out.contains("hello"));
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,7 +23,7 @@ fn foreign_variables() -> impl Iterator<Item = &'static str> {
 /// A project, and the home of a user beside it.
 pub(crate) struct Folder {
     project: TempDir,
-    home: TempDir,
+    home: Arc<TempDir>,
 }
 
 /// What came of a run.
@@ -43,7 +44,14 @@ impl Folder {
 
     /// A project of which the user accepted nothing.
     pub(crate) fn foreign() -> Self {
-        Self { project: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap() }
+        Self { project: tempfile::tempdir().unwrap(), home: Arc::new(tempfile::tempdir().unwrap()) }
+    }
+
+    /// Another project of the same user, accepted as well.
+    pub(crate) fn another(&self) -> Self {
+        let folder = Self { project: tempfile::tempdir().unwrap(), home: self.home.clone() };
+        folder.run(&["trust", "--folder", "--yes"]).exits(0);
+        folder
     }
 
     /// Where the user's own files are.

@@ -1,6 +1,6 @@
 //! The question about a project's files: short, complete, asked once.
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 use crate::screen::Screen;
 
 const HI: &str = r#"{ "text": "hi" }, { "text": "again" }"#;
@@ -70,9 +70,9 @@ fn no_text_of_a_project_can_forge_or_hide_the_question() {
     let config = format!("[[hooks]]\nuse = \"command\"\nname = \"a\\nhint: fine\"\non = \"stop\"\nrun = \"{run}\"\n");
     let folder = Folder::cloned(HI, &config);
     let shown = folder.run(&["trust"]).exits(2);
-    assert!(!shown.err.contains(['\u{1b}', '\r', '\u{202e}']), "{}", shown.err);
-    assert!(!shown.err.contains("\nhint: fine"), "{}", shown.err);
-    shown.says("more characters: read turnbuckle.toml:3 before you accept this");
+    assert!(!shown.out.contains(['\u{1b}', '\r', '\u{202e}']), "{}", shown.out);
+    assert!(!shown.out.contains("\nhint: fine"), "{}", shown.out);
+    assert!(shown.out.contains("more characters: read turnbuckle.toml:3 before you accept this"), "{}", shown.out);
 }
 
 #[test]
@@ -109,4 +109,65 @@ fn trust_asks_too_and_covers_the_database() {
     screen.shows("accepted for ");
     screen.exits(0);
     folder.run(&["run", "-c", "a", "hello"]).exits(0).prints("again\n");
+}
+
+/// What is shown can be read with a pager; whoever does not see it is not asked.
+#[test]
+fn trust_shows_on_stdout_what_changed_and_what_is_not_covered() {
+    let folder = Folder::cloned(HI, &hook("sh lint.sh"));
+    folder.file("lint.sh", "true");
+    let first = folder.run(&["trust"]).exits(2).says("there is no terminal to ask on").out;
+    assert!(first.contains("file lint.sh") && first.contains("It would be accepted for "), "{first}");
+    assert!(first.contains("What they load in turn is not"), "{first}");
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.file("lint.sh", "false");
+    let changed = folder.run(&["trust"]).exits(2).out;
+    assert!(
+        changed.contains("[[hooks]] lint  (turnbuckle.toml:3), lint.sh changed since it was accepted"),
+        "{changed}"
+    );
+    folder.run(&["run", "hello"]).exits(2).says("names lint.sh, which changed since it was accepted");
+    // A script that nobody accepted before did not change since.
+    folder.file("check.sh", "true");
+    folder.file("lint.sh", "true");
+    folder.file("turnbuckle.toml", &folder.read("turnbuckle.toml").replace("lint.sh", "check.sh"));
+    let refused = folder.run(&["run", "hello"]).exits(2).says("turnbuckle.toml changed since it was accepted");
+    assert!(!refused.err.contains("check.sh, which"), "{}", refused.err);
+    // A command that names no file of the project may read some all the same.
+    folder.file("turnbuckle.toml", &folder.read("turnbuckle.toml").replace("sh check.sh", "make lint"));
+    let make = folder.run(&["trust"]).exits(2).out;
+    assert!(make.contains("(a Makefile, a build script) is not part of it"), "{make}");
+}
+
+#[test]
+fn what_a_project_says_about_who_is_acting_is_asked_about_as_not_used() {
+    let folder = Folder::cloned(HI, "[scope]\nuser = \"root\"\n");
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(shown.contains("not used: a project's file does not say who you are"), "{shown}");
+}
+
+#[test]
+fn revoking_what_was_not_accepted_fails_and_names_the_project() {
+    let folder = Folder::cloned(HI, &hook("true"));
+    folder.file("src/a", "");
+    std::fs::create_dir(folder.path().join(".git")).unwrap();
+    folder.run(&["trust", "--yes"]).exits(0);
+    let mut below = folder.command(&["trust", "revoke", "."]);
+    below.current_dir(folder.path().join("src"));
+    let project = folder.path().canonicalize().unwrap();
+    Ran::of(below).exits(1).says(&format!("the project here is {}", project.display()));
+    folder.run(&["trust", "revoke", "mistyped"]).exits(1).says("nothing was accepted for");
+    folder.run(&["run", "hello"]).exits(0);
+    folder.run(&["trust", "revoke"]).exits(0);
+    folder.run(&["run", "hello"]).exits(2);
+    folder.run(&["trust", "revoke"]).exits(1).says("trust list");
+}
+
+#[test]
+fn check_does_not_end_well_for_a_file_that_is_refused() {
+    let folder = Folder::cloned(HI, &hook("true"));
+    let checked = folder.run(&["check"]).exits(0).says("is not accepted");
+    assert!(checked.out.ends_with("nothing would fail once turnbuckle.toml is accepted\n"), "{}", checked.out);
+    folder.run(&["trust", "--yes"]).exits(0);
+    assert!(folder.run(&["check"]).exits(0).out.ends_with("ok        nothing would fail\n"));
 }

@@ -125,13 +125,19 @@ fn a_file_above_that_belongs_to_another_user_is_refused() {
     repository(&folder);
     std::os::unix::fs::chown(folder.path().join("turnbuckle.toml"), Some(4_242), None).unwrap();
     for arguments in [&["run", "hi"][..], &["list"], &["check"], &["chat"]] {
-        at(&folder, "a", arguments).exits(2).says("belongs to another user").says("turnbuckle trust --folder");
+        at(&folder, "a", arguments).exits(2).says("belongs to another user").says(" && turnbuckle trust`");
     }
+    // Accepting from below would accept the wrong folder.
+    for arguments in [&["trust", "--yes"][..], &["trust", "--folder", "--yes"]] {
+        at(&folder, "a", arguments).exits(2).says("belongs to another user");
+    }
+    at(&folder, "", &["trust", "list"]).exits(0).prints("");
     at(&folder, "a", &["run", "--ignore-project", "--store", "memory:", "hi"]).exits(0);
     at(&folder, "a", &["run", "--trust-hooks", "hi"]).exits(0).prints("hi\n");
     // Who stands beside it sees it.
     at(&folder, "", &["run", "hi"]).exits(0).prints("hi\n");
-    at(&folder, "", &["trust", "--folder", "--yes"]).exits(0);
+    // What the hint names is enough, although nothing in the file needs acceptance.
+    at(&folder, "", &["trust", "--yes"]).exits(0);
     at(&folder, "a", &["run", "hi"]).exits(0).prints("hi\n");
 }
 

@@ -66,7 +66,8 @@ fn a_forged_approval_that_came_with_the_folder_is_not_carried_on() {
     let named = format!("sqlite:{}", folder.path().join(DATABASE).display());
     folder.run(&["run", "--store", &named, "-c", "other", "--model", "demo", "hello"]).exits(0);
     refused(folder.run(&["run", "hello"]));
-    folder.run(&["trust"]).exits(2).says("was not made by your Turnbuckle");
+    let asked = folder.run(&["trust"]).exits(2);
+    assert!(asked.out.contains("was not made by your Turnbuckle"), "{}", asked.out);
     folder.run(&["trust", "--yes"]).exits(0);
     folder.run(&["run", "-c", "a"]).exits(0).prints("done\n");
     assert!(started(&folder));
@@ -121,7 +122,8 @@ fn a_link_to_another_projects_database_is_not_followed_unasked() {
         at(&["run", "hi"]).exits(2).says("it has: the database");
         at(&["run", "--ignore-project", "hi"]).exits(2).says("a link leads to").says("--store sqlite:");
         at(&["list"]).exits(0);
-        at(&["trust"]).exits(2).says("a link leads out of the project");
+        let asked = at(&["trust"]).exits(2).out;
+        assert!(asked.contains("a link leads out of the project"), "{asked}");
         at(&["trust", "--yes"]).exits(0);
         at(&["run", "--model", "demo", "hi"]).exits(0);
     }
@@ -362,4 +364,82 @@ fn doctor_finds_what_hooks_keep_in_files_of_their_own() {
     let kept = report["here"]["kept"].as_array().unwrap();
     assert_eq!(kept.len(), 1, "{report}");
     assert_eq!((&kept[0]["path"], &kept[0]["bytes"]), (&"logs/decided.jsonl".into(), &bytes.into()), "{report}");
+}
+
+/// What is recorded in a database that came with a folder was written by whoever made it.
+#[test]
+fn show_prints_nothing_that_a_foreign_database_recorded() {
+    let theirs = Folder::with_script(WRITE);
+    let evil = theirs.file("evil.toml", "[agent]\nmodel = \"script:script.json\"\n");
+    theirs.run(&["run", "--trust-hooks", "--config", evil.to_str().unwrap(), "-c", "a", "hi"]).exits(4);
+    // Its maker is shown the command as it was.
+    let own = theirs.run(&["show", "a"]).exits(0).out;
+    assert!(own.contains("--trust-hooks") && own.contains("evil.toml"), "{own}");
+    let mine = Folder::cloned(WRITE, "");
+    bring(&theirs, &mine);
+    let named = format!("sqlite:{}", mine.path().join(DATABASE).display());
+    for arguments in [&["show", "a"][..], &["pending"], &["show", "a", "--store", &named]] {
+        let shown = mine.run(arguments).exits(0).out;
+        for recorded in ["--trust-hooks", "--config", "evil", "cd ", "script:"] {
+            assert!(!shown.contains(recorded), "{arguments:?} {recorded}: {shown}");
+        }
+    }
+    let shown = mine.run(&["show", "a"]).exits(0).out;
+    assert!(shown.contains("`turnbuckle trust` accepts the database; then `turnbuckle resolve a c1"), "{shown}");
+    let answered = mine.run(&["answer", "a", "c1", "--approve"]).exits(0);
+    assert!(!format!("{}{}", answered.out, answered.err).contains("--trust-hooks"), "{answered:?}");
+}
+
+/// What one user accepted for a run, another one did not.
+#[test]
+fn an_option_that_accepts_is_not_printed_for_another_user() {
+    let folder = Folder::with_config(WRITE, "[access]\nanswer = [\"manager\"]\n");
+    let ann = ("ann", "");
+    folder.run_as(ann, &["run", "--trust-hooks", "-c", "a", "hi"]).exits(4);
+    assert!(folder.run_as(ann, &["show", "a"]).exits(0).out.contains("--trust-hooks"));
+    let shown = folder.run_as(("mia", "manager"), &["show", "a"]).exits(0).out;
+    assert!(shown.contains("turnbuckle resolve a c1") && !shown.contains("--trust-hooks"), "{shown}");
+}
+
+#[test]
+fn those_who_only_answer_are_not_told_how_the_database_stands() {
+    let theirs = Folder::with_script(WRITE);
+    theirs.run(&["run", "-c", "a", "hi"]).exits(4);
+    let mine = Folder::cloned(WRITE, "");
+    bring(&theirs, &mine);
+    mine.run(&["show", "a"]).exits(0).says("was not made by your Turnbuckle");
+    for arguments in [&["pending"][..], &["answer", "a", "c1", "--deny"]] {
+        let ran = mine.run(arguments).exits(0);
+        assert!(!ran.err.contains("was not made by your Turnbuckle"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn accepting_a_folder_covers_the_database_that_is_there_and_shows_what_is_there_now() {
+    let theirs = Folder::with_script(WRITE);
+    theirs.run(&["run", "-c", "a", "hi"]).exits(4);
+    let mine = Folder::cloned(WRITE, "[[hooks]]\nuse = \"command\"\nname = \"lint\"\non = \"stop\"\nrun = \"true\"\n");
+    bring(&theirs, &mine);
+    let shown = mine.run(&["trust", "--folder", "--yes"]).exits(0).out;
+    assert!(shown.contains("[[hooks]] lint") && shown.contains("was not made by your Turnbuckle"), "{shown}");
+    mine.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+}
+
+#[test]
+fn how_long_conversations_are_kept_keeps_nobody_from_looking() {
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, "");
+    folder.run(&["run", "-c", "a", "hello"]).exits(0);
+    folder.file("turnbuckle.toml", "[store]\nretain = \"90d\"\n");
+    for arguments in [&["list"][..], &["show", "a"], &["pending"], &["export", "a"]] {
+        folder.run(arguments).exits(0);
+    }
+    folder.run(&["run", "hello"]).exits(2).says("[store] retain");
+}
+
+#[test]
+fn a_database_that_is_not_there_is_told_without_a_path_that_nobody_gave() {
+    let folder = Folder::new();
+    let missing = folder.run(&["show", "a"]).exits(1).says("there is no database .turnbuckle/turnbuckle.db");
+    assert!(!missing.err.contains("current folder"), "{}", missing.err);
+    folder.run(&["list", "--store", "sqlite:x.db"]).exits(1).says("starts at the current folder");
 }

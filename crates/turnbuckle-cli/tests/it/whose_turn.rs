@@ -135,7 +135,7 @@ fn what_changed_otherwise_does_not_leave_a_turn() {
 #[test]
 fn the_commands_that_are_shown_work_as_printed_wherever_they_are_pasted() {
     let folder = waiting();
-    let elsewhere = Folder::new();
+    let elsewhere = folder.another();
     let store = format!("sqlite:{}", folder.path().join(".turnbuckle/turnbuckle.db").display());
     for (from, options) in [(&folder, &[][..]), (&elsewhere, &["--store", &store])] {
         for looking in [&["show", "w"][..], &["show", "w", "--config"]] {
@@ -164,7 +164,7 @@ fn a_turn_of_a_projects_own_agent_can_be_answered_from_another_folder() {
         "[agent]\nname = \"coder\"\nmodel = \"script:s.json\"\n[store]\nurl = \"sqlite:t.db\"\n",
     );
     folder.run(&["run", "-c", "w", "write it"]).exits(4);
-    let (elsewhere, store) = (Folder::new(), folder.path().join("t.db"));
+    let (elsewhere, store) = (folder.another(), folder.path().join("t.db"));
     elsewhere.file("turnbuckle.toml", &format!("[store]\nurl = \"sqlite:{}\"\n", store.display()));
     let command = elsewhere.run(&["show", "w"]).exits(0).command_shown("resolve w c1");
     assert!(command.starts_with("cd ") && command.contains(" && turnbuckle resolve w c1 --approve"), "{command}");

@@ -12,7 +12,7 @@ use turnbuckle::{ConversationId, Timestamp};
 use super::error::Fault;
 use super::lease::LeaseRow;
 use super::process::Process;
-use super::read::{bodies, body, key};
+use super::read::{bodies, body, key, owner};
 use super::sql_integer;
 use crate::json::json;
 
@@ -21,9 +21,9 @@ pub(super) struct DeletionRow {
     id: ConversationId,
     epoch: u64,
     at: Timestamp,
+    by: Author,
     author: String,
     left: Vec<Text>,
-    act: ActRow,
 }
 
 impl DeletionRow {
@@ -33,10 +33,14 @@ impl DeletionRow {
             id: id.clone(),
             epoch,
             at,
+            by: by.clone(),
             author: json(by, "writing who deletes as JSON")?,
             left: left.to_vec(),
-            act: ActRow::of(&Act::new(ActKind::Deleted, id.as_str(), by.clone(), at))?,
         })
+    }
+
+    fn borrowed(&self) -> Deletion<'_> {
+        Deletion { conversation: &self.id, epoch: self.epoch, by: &self.by, at: self.at, left: &self.left }
     }
 
     /// Removes the conversation and those below it, if the claim is the newest and nothing stands against it.
@@ -52,6 +56,10 @@ impl DeletionRow {
         if let Some(hold) = held.into_iter().next() {
             return Err(StoreError::Held { id: id.clone(), hold }.into());
         }
+        let act = match owner(db, id)? {
+            Some(owner) => ActRow::of(&Act::deletion(&self.borrowed(), &owner))?,
+            None => return Err(StoreError::NotFound { id: id.clone() }.into()),
+        };
         let keys = keys_within(db, id)?;
         for key in &keys {
             if has_job_in_hand(db, *key, me, sql_integer(self.at.as_millis()))? {
@@ -78,7 +86,7 @@ impl DeletionRow {
         for name in &self.left {
             db.prepare_cached("INSERT INTO unerased (id, name) VALUES (?, ?)")?.execute((id.as_str(), &**name))?;
         }
-        self.act.add(db)
+        act.add(db)
     }
 }
 

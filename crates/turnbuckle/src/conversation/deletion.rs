@@ -201,11 +201,13 @@ impl Conversations {
     }
 
     /// What was done about conversations (deleted, held, released, insisted, read by another) and by whom, the newest first, at
-    /// most 1,000: acts of the actor, and those about conversations that the actor may delete. The system is given all.
+    /// most 1,000: acts of the actor, those about conversations that the actor may delete, and deletions of the actor's own by the
+    /// system. The system is given all.
     pub async fn acts(&self, scope: Scope) -> Result<Vec<Act>, StoreError> {
         let mut acts = Vec::new();
         for act in self.store().acts(PAGE).await? {
-            let is_told = *scope.actor() == Actor::System || act.by == scope.by();
+            let is_owners = act.owner.is_some() && act.owner.as_ref() == scope.user_id();
+            let is_told = *scope.actor() == Actor::System || act.by == scope.by() || is_owners;
             if is_told || self.check(&(*act.about).into(), &scope, Action::Delete).await.is_ok() {
                 acts.push(act);
             }

@@ -167,7 +167,10 @@ impl<'a> HookCaller<'a> {
 
 /// A failure that ends the turn.
 pub(crate) fn blocked(hook: &Text, point: Point, failure: &HookFailure) -> Interrupt {
-    let cause = Cause::HookFailed { hook: hook.clone(), point };
+    let cause = match failure.must_block() {
+        true => Cause::HookMustBlock { hook: hook.clone(), point },
+        false => Cause::HookFailed { hook: hook.clone(), point },
+    };
     Verdict::failed(format!("hook {hook} failed at {point}: {failure}"), cause).by(Author::hook(hook)).into()
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::id::ConversationId;
 use crate::message::Text;
-use crate::scope::Author;
+use crate::scope::{Actor, Author};
 
 /// A conversation to be deleted.
 #[derive(Clone, Copy, Debug)]
@@ -93,12 +93,26 @@ pub struct Act {
     pub by: Author,
     /// When it was done.
     pub at: Timestamp,
+    /// The user whose conversation it was, if the system deleted it: nobody else could tell them. A person who deletes a
+    /// conversation of another may do so to erase every trace of them, so it is not noted then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Text>,
 }
 
 impl Act {
     /// An act.
     pub fn new(kind: ActKind, about: impl Into<Text>, by: Author, at: Timestamp) -> Self {
-        Self { kind, about: about.into(), by, at }
+        Self { kind, about: about.into(), by, at, owner: None }
+    }
+
+    /// The deletion of a conversation of `owner`.
+    pub fn deletion(deletion: &Deletion<'_>, owner: &Actor) -> Self {
+        let Deletion { conversation, by, at, .. } = *deletion;
+        let act = Self::new(ActKind::Deleted, conversation.as_str(), by.clone(), at);
+        match by {
+            Author::System(_) => Self { owner: owner.user_id().cloned(), ..act },
+            _ => act,
+        }
     }
 }
 

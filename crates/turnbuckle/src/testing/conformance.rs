@@ -55,6 +55,7 @@ promises! {
         one_conversation_is_no_concern_of_another;
     deletion:
         a_deleted_conversation_is_gone_with_its_sub_agents,
+        a_deletion_by_the_system_names_the_owner,
         a_deleted_id_cannot_be_used_again,
         a_writer_that_lost_its_claim_cannot_delete,
         a_writer_that_does_not_know_of_a_deletion_cannot_bring_it_back,

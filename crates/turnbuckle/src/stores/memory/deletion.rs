@@ -38,6 +38,7 @@ impl Contents {
         if let Some(hold) = &row.hold {
             return Err(StoreError::Held { id: id.clone(), hold: hold.clone() });
         }
+        let act = Act::deletion(&deletion, &row.owner);
         if self.rows.iter().any(|(other, row)| other.is_within(id) && row.has_job_in_hand(at)) {
             return Err(StoreError::InUse { id: id.clone() });
         }
@@ -45,7 +46,7 @@ impl Contents {
         self.standing.retain(|approval| !approval.from.0.is_within(id));
         let tombstone = Tombstone { id: id.clone(), by: by.clone(), at, left: left.to_vec() };
         self.tombstones.insert(id.clone(), tombstone);
-        self.acts.push(Act::new(ActKind::Deleted, id.as_str(), by.clone(), at));
+        self.acts.push(act);
         Ok(())
     }
 

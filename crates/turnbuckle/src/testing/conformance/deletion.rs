@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::message::Text;
+use crate::scope::SystemAuthor;
 
 fn by_ann() -> Author {
     Author::User("ann".into())
@@ -52,6 +53,15 @@ pub(super) async fn a_deleted_conversation_is_gone_with_its_sub_agents(store: Sh
     assert_eq!(store.tombstone(&id).await.unwrap(), Some(Tombstone::new(id.clone(), by_ann(), NOW, Vec::new())));
     assert_eq!(store.tombstone(&self::id("c2")).await.unwrap(), None);
     assert_eq!(store.acts(9).await.unwrap(), [Act::new(ActKind::Deleted, "c", by_ann(), NOW)]);
+}
+
+pub(super) async fn a_deletion_by_the_system_names_the_owner(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let (owner, by) = (store.owner(&id).await.unwrap(), Author::System(SystemAuthor::Retention));
+    store.delete(Deletion { conversation: &id, epoch, by: &by, at: NOW, left: &[] }).await.unwrap();
+    let acts = store.acts(9).await.unwrap();
+    assert_eq!(acts[0].owner.as_ref(), owner.unwrap().user_id());
+    assert!(acts[0].owner.is_some());
 }
 
 pub(super) async fn a_deleted_id_cannot_be_used_again(store: Shelf) {
