@@ -48,9 +48,15 @@ impl Conversations {
         let conversation = self.answerable(id, call, scope).await?;
         let unfit = |why: &str| ResolveError::Unfit { call: call.clone(), why: why.into() };
         let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
-        let Question::Approval { tool: Some(tool), arguments, standing, .. } = &pending.question else {
+        if always.lasts.is_zero() {
+            return Err(unfit("a standing approval must hold for some time"));
+        }
+        let Question::Approval { tool: Some(tool), arguments, standing, redacted, .. } = &pending.question else {
             return Err(unfit("only the approval of a tool can be a standing one"));
         };
+        if *redacted {
+            return Err(unfit("its arguments are redacted, and a standing approval would name what must not be stored"));
+        }
         let Some(basis) = standing else {
             return Err(unfit("a hook or a rule wants to be asked each time"));
         };
