@@ -14,6 +14,7 @@ use crate::erasure::Erasure;
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::project::Project;
+use crate::run::who_else;
 use crate::store::{MADE_BY_RUN, StoreName};
 
 /// The chosen store, who is acting, and what they may do.
@@ -56,7 +57,7 @@ impl WithoutAgent {
     pub(crate) fn who_else(&self, to: AccessTo<'_>, pending: &Pending) -> Option<String> {
         let actor = self.scope.actor();
         match &pending.rule {
-            Some(rule) => (!rule.permits(actor)).then(|| rule.who()),
+            Some(_) => who_else(pending, actor),
             None => (!self.access.may(actor, to, Action::Answer)).then(|| self.access.who(Action::Answer)),
         }
     }

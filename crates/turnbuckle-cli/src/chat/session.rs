@@ -204,7 +204,7 @@ impl Session {
         for pending in pending {
             if let (Some(who), false) = (self.hints.who_else(pending), self.shown.contains(&pending.call)) {
                 question::shown(pending).iter().for_each(|line| self.view.line(line));
-                self.view.say("", Tone::Hook, &for_others(&who));
+                self.view.say("", Tone::Hook, &for_others(pending, &who));
                 self.shown.push(pending.call.clone());
             }
         }

@@ -1,5 +1,6 @@
 //! Turns that are open and that no process carries on, and why.
 
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::{LeftReason, LeftTurn, SendError};
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::message::Text;
@@ -54,6 +55,12 @@ impl Left {
 /// Whether its turn is open and no process holds it.
 pub(super) fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
     one.status == ConversationStatus::Running && one.claimed_until.is_none_or(|until| until <= now)
+}
+
+/// Whether the turn of a conversation is open, waits for nobody, and no process holds it.
+pub(crate) async fn rests(desk: &WithoutAgent, id: &ConversationId) -> Result<bool, StoreError> {
+    let (listed, now) = (desk.store.list_with_errors().await?.conversations, SystemClock::default().now());
+    Ok(listed.iter().any(|one| one.id == *id && is_left(one, now)))
 }
 
 /// Judges turns that are left by the agent that is configured here.

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use turnbuckle::access::{Access as _, AccessTo, Action};
 use turnbuckle::conversation::LeftTurn;
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
-use turnbuckle::store::Scratch;
+use turnbuckle::store::{Scratch, Store as _, StoreError};
 use turnbuckle::{Actor, ConversationId, Scope};
 
 use crate::args::Common;
 use crate::assemble::{agent_name, choose_model, holds_a_secret};
 use crate::show::{name, quoted};
-use crate::started_with::{StartedWith, with_absolute_path};
+use crate::started_with::{StartedWith, model_anywhere, with_absolute_path};
 use crate::without_agent::WithoutAgent;
 
 /// The longest id of a call, in bytes, that is written into a command for a person to copy.
@@ -32,6 +33,8 @@ pub(crate) struct ResolveHints {
     folder: Option<PathBuf>,
     /// Who is acting.
     actor: Actor,
+    /// Who may take the turn up, if the one who is acting may not.
+    others_say: Option<String>,
 }
 
 impl ResolveHints {
@@ -40,16 +43,24 @@ impl ResolveHints {
         let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
         let carry_on = format!("{options}{trust}");
         let actor = scope.actor().clone();
-        Self { id, durable, options, carry_on, leads_to_agent: true, folder: None, actor }
+        Self { id, durable, options, carry_on, leads_to_agent: true, folder: None, actor, others_say: None }
     }
 
-    /// For a turn that any process may have begun, as it is recorded with the turn.
-    pub(crate) fn for_turn_of(
+    /// For a turn that any process may have begun, as it is recorded with the turn, and for the one who reads this.
+    pub(crate) async fn for_turn_of(
         id: ConversationId,
         common: &Common,
         desk: &WithoutAgent,
         begun: Option<&Scratch>,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
+        // A sub-agent's conversation is judged like the one that it works for.
+        let owner = desk.store.owner(id.root().as_ref().unwrap_or(&id)).await?;
+        let may_say = |owner: &Actor| desk.access.may(desk.scope.actor(), AccessTo::new(&id, owner), Action::Say);
+        let others_say = owner.filter(|owner| !may_say(owner)).map(|_| desk.access.who(Action::Say));
+        Ok(Self { others_say, ..Self::as_recorded(id, common, desk, begun) })
+    }
+
+    fn as_recorded(id: ConversationId, common: &Common, desk: &WithoutAgent, begun: Option<&Scratch>) -> Self {
         let hints = Self::new(id, true, common, &desk.scope);
         // A turn of an older version has recorded nothing.
         let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };
@@ -67,7 +78,9 @@ impl ResolveHints {
         if started.model.is_none() && same_config {
             started.model = other_model(begun, common, desk);
         }
-        let carry_on = started.shown_in(folder.as_deref().unwrap_or_else(|| Path::new(&**here)));
+        // Without a folder the command is given where the person stands, who may be below the project's folder.
+        let given_in = folder.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+        let carry_on = started.shown_in(&given_in);
         Self { carry_on, folder, ..hints }
     }
 
@@ -84,9 +97,12 @@ impl ResolveHints {
 
     /// Which agent carries the turn on, and how it is started, if that is known.
     pub(crate) fn carried_on_by(&self, agent: &str) -> String {
-        match self.leads_to_agent {
-            true => format!("agent {agent} carries the turn on: {}", self.finish()),
-            false => format!("agent {agent} carries the turn on, in the program that runs it"),
+        match (&self.others_say, self.leads_to_agent) {
+            (Some(who), _) => format!("agent {agent} carries the turn on once someone takes it up who may: {who}"),
+            (None, true) => format!("agent {agent} carries the turn on: {}", self.finish()),
+            (None, false) => format!(
+                "agent {agent} carries the turn on: in the program that runs it, or here with `name = \"{agent}\"` in [agent]"
+            ),
         }
     }
 
@@ -124,9 +140,9 @@ impl ResolveHints {
         format!("{line} (or {instead})")
     }
 
-    /// Who could answer this, if its rule does not let the acting user.
+    /// Who could answer this, if its rule does not let the acting user, or wants others beside them.
     pub(crate) fn who_else(&self, pending: &Pending) -> Option<String> {
-        pending.rule.as_ref().filter(|rule| !rule.permits(&self.actor)).map(|rule| rule.who())
+        who_else(pending, &self.actor)
     }
 
     /// What to do about questions that are open.
@@ -137,7 +153,7 @@ impl ResolveHints {
                 .to_owned();
         }
         let one = |pending: &Pending| match self.who_else(pending) {
-            Some(who) => format!("{} {}", name(pending.call.as_str()), for_others(&who)),
+            Some(who) => for_others(pending, &who),
             None => self.command(pending),
         };
         pending.iter().map(one).collect::<Vec<String>>().join(", ")
@@ -149,9 +165,19 @@ impl ResolveHints {
     }
 }
 
+/// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
+pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {
+    let rule = pending.rule.as_ref()?;
+    if !rule.permits(actor) {
+        return Some(rule.who());
+    }
+    pending.approvals.contains(&actor.author()).then(|| format!("{}; you have approved it", rule.who()))
+}
+
 /// For someone who may not answer a call.
-pub(crate) fn for_others(who: &str) -> String {
-    format!("is for others to answer: {who}; `turnbuckle pending` shows it to them")
+pub(crate) fn for_others(pending: &Pending, who: &str) -> String {
+    let call = name(pending.call.as_str());
+    format!("call {call} is for others to answer: {who}; `turnbuckle pending` shows it to them")
 }
 
 /// What to do about a turn that this agent does not carry on. `options` lead to its store.
@@ -161,7 +187,9 @@ pub(crate) fn after_left(left: &LeftTurn, id: &ConversationId, options: &str) ->
                  and the log says that you insisted"
             .to_owned(),
         false => format!(
-            "`turnbuckle show {id}{options}` has the command that goes on with it, `turnbuckle cancel {id}{options}` ends it"
+            "`turnbuckle show {id}{options}` says how it goes on, `turnbuckle cancel {id}{options}` ends it; an agent has the \
+             name that [agent] in turnbuckle.toml gives it: `name = \"{}\"`",
+            left.agent
         ),
     }
 }
@@ -169,7 +197,8 @@ pub(crate) fn after_left(left: &LeftTurn, id: &ConversationId, options: &str) ->
 /// The model that the turn began with, if another one would be chosen now.
 fn other_model(begun: &Scratch, common: &Common, desk: &WithoutAgent) -> Option<String> {
     let as_recorded = Common { model: None, ..common.clone() };
-    let chosen = choose_model(&as_recorded, &desk.config).name;
+    let project = Path::new(&*desk.project);
+    let chosen = choose_model(&as_recorded, &desk.config).recorded(project);
     let is_other = !begun.model.is_empty() && *begun.model != *chosen && !holds_a_secret(&chosen);
-    is_other.then(|| begun.model.to_string())
+    is_other.then(|| model_anywhere(project, &begun.model))
 }
