@@ -47,7 +47,9 @@ pub(crate) fn refusal(error: &ResolveError, id: &ConversationId, (command, optio
     let hint = match error {
         ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
         ResolveError::Unfit { .. } => {
-            format!("`turnbuckle show {id}{options}` has what is asked, `turnbuckle {command} --help` the kinds of answers")
+            format!(
+                "`turnbuckle show {id}{options}` has what is asked, `turnbuckle {command} --help` the kinds of answers"
+            )
         }
         ResolveError::NotFound { .. } => how_to_find(options),
         ResolveError::Forbidden { .. } => WHO_ACTS.to_owned(),

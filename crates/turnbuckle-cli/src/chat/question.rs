@@ -13,7 +13,8 @@ use crate::show::{Line, Tone, clean, name};
 const LINES: usize = 60;
 
 /// Under arguments that are not those that run.
-const REDACTED: &str = "redacted: parts of this are placeholders, and the call runs with what the model wrote in their place";
+const REDACTED: &str =
+    "redacted: parts of this are placeholders, and the call runs with what the model wrote in their place";
 
 /// What is asked, for a person who decides about it.
 pub(crate) fn shown(pending: &Pending) -> Vec<Line> {

@@ -36,9 +36,8 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let standing = match &given.always {
         Some(always) => {
             // Asked before signals are caught: Ctrl-C at the question ends the program.
-            let conversations = ready.existing(store.clone()).build();
-            let command = ("resolve", common.same_store());
-            let command = (command.0, command.1.as_str());
+            let (conversations, options) = (ready.existing(store.clone()).build(), common.same_store());
+            let command = ("resolve", options.as_str());
             Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, command).await?)
         }
         None => None,

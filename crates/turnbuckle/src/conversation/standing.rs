@@ -55,7 +55,9 @@ impl Conversations {
             return Err(unfit("only the approval of a tool can be a standing one"));
         };
         if *redacted {
-            return Err(unfit("its arguments are redacted, and a standing approval would name what must not be stored"));
+            return Err(unfit(
+                "its arguments are redacted, and a standing approval would name what must not be stored",
+            ));
         }
         let Some(basis) = standing else {
             return Err(unfit("a hook or a rule wants to be asked each time"));

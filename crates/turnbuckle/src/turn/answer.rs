@@ -52,7 +52,8 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         // In a box: few answers change arguments, and the future of every answer would be larger.
         Answer::ApproveWith(arguments) => {
             if let Some(place) = placeholder_in(active, &question, arguments) {
-                let why = format!("`{place}` is the redacted form that was shown: the call would run with it as it stands");
+                let why =
+                    format!("`{place}` is the redacted form that was shown: the call would run with it as it stands");
                 return refuse(active, order, AnswerError::Unfit(why.into()));
             }
             let (asker, arguments) = (asker(active, &question), arguments.clone());
