@@ -11,7 +11,7 @@ use turnbuckle::ConversationId;
 use turnbuckle::access::Action;
 use turnbuckle::store::{Job, JobKind, Store as _, StoreError};
 
-pub(crate) use left::{left_turns, rests};
+pub(crate) use left::{OpenTurn, left_turns, open_turn};
 pub(crate) use list::{age, list};
 pub(crate) use show::show;
 pub(crate) use trace::{hook, trace};

@@ -8,7 +8,7 @@ use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Job, Scratch, Store as _};
 
-use super::left::{LeftTurns, rests};
+use super::left::{LeftTurns, OpenTurn, open_turn};
 use super::{check_readable, failed, parse_id, print, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
@@ -149,7 +149,7 @@ impl Reading {
         common: &Common,
     ) -> Result<String, Stopped> {
         let id = &self.hints.id.clone();
-        if !rests(desk, id).await.map_err(failed)? {
+        if open_turn(desk, id).await.map_err(failed)? != Some(OpenTurn::Rests) {
             return Ok(self.line("open", Tone::Hook, "the turn is not over: a process carries it on"));
         }
         let why = LeftTurns::new(desk, common).why(id, begun).await.map_err(failed)?;

@@ -101,7 +101,7 @@ impl ResolveHints {
             (Some(who), _) => format!("agent {agent} carries the turn on once someone takes it up who may: {who}"),
             (None, true) => format!("agent {agent} carries the turn on: {}", self.finish()),
             (None, false) => format!(
-                "agent {agent} carries the turn on: in the program that runs it, or here with `name = \"{agent}\"` in [agent]"
+                "agent {agent} carries the turn on, in the program that runs it, or here with `name = \"{agent}\"` in [agent]"
             ),
         }
     }
