@@ -289,7 +289,8 @@ fn a_chat_says_which_turns_of_other_conversations_go_on_in_it() {
     folder.run(&["run", "-c", "w", "write it"]).exits(4);
     folder.run(&["answer", "w", "c1", "--approve"]).exits(0);
     let mut screen = Screen::open(&folder, &["chat", "-c", "mine"]);
-    screen.shows("notice    the turn of conversation w, which no process carried on, goes on here");
+    screen.shows("notice    the turn of conversation w, which no process carried on, goes on");
+    screen.shows("here, with script:script.json");
     screen.types("/quit\r");
     screen.exits(0);
 }

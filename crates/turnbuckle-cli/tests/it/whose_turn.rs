@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 const WRITE: &str = r#"{ "replies": [ { "text": "I will write it. ", "tool_calls": [
     { "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } } ] }, { "text": "done" } ] }"#;
@@ -221,8 +221,12 @@ fn a_program_of_ones_own_is_answered_with_answer_and_carries_the_turn_on_itself(
 
 #[test]
 fn a_script_that_is_named_from_another_folder_is_the_same_model() {
-    let folder = Folder::with_config(WRITE, "");
-    std::fs::create_dir_all(folder.path().join("it's")).unwrap();
+    let folder = Folder::new();
+    folder.file("script.json", WRITE);
+    folder.file("turnbuckle.toml", "[agent]\nname = \"coder\"\n");
+    for name in [".git", "it's"] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+    }
     let below = |arguments: &[&str]| {
         let mut command = folder.command(arguments);
         command.current_dir(folder.path().join("it's"));
