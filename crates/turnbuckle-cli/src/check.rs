@@ -57,6 +57,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(prepared.config.hooks.iter().flat_map(|part| names_no_tool(part, prepared)));
     found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
     found.extend(prepared.config.hooks.iter().flat_map(passes_nothing));
+    found.extend(prepared.config.hooks.iter().filter_map(leaves_replies));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
     found.extend(prepared.without_replies.iter().map(says_nothing));
@@ -160,6 +161,15 @@ fn never_timed((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
     let timeout = part.settings.timeout.as_ref().filter(|_| entry.points().iter().eq([Point::Stream]))?;
     let what = "`timeout` changes nothing: what works on the stream is not timed";
     Some(Problem::warning(what).at(&timeout.place).hint("take the line out"))
+}
+
+/// `on` says all places at which `redact` works: without the stream, what the model says is not among them.
+fn leaves_replies(part: &HookPart) -> Option<Problem> {
+    let on = part.option("on").filter(|_| part.used.name == "redact")?.as_array()?;
+    let says = on.iter().any(|place| place == "stream");
+    let what = "`on` of `redact` does not name \"stream\": what the model says itself is not redacted";
+    let hint = "`on` replaces the default; add \"stream\", unless another `redact` has it";
+    (!says).then(|| Problem::warning(what).at(part.option_place("on").unwrap_or(&part.place)).hint(hint))
 }
 
 fn tries_once(part: &HookPart) -> Option<Problem> {

@@ -86,9 +86,32 @@ fn is_own(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| [me, 0].contains(&about.uid()))
 }
 
+/// From the root on, and without `..` where its folder is there: so the same file has the same name from every folder. The
+/// file itself may be a link, and stays one.
 fn absolute(path: &Path) -> PathBuf {
     // A path that cannot be made absolute, because there is no current folder, is kept as it is.
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path };
+    folder.canonicalize().map_or_else(|_| path.clone(), |folder| folder.join(name))
+}
+
+/// A model's name as it is recorded with a turn: a script by its place in the project, from whichever folder it was named.
+pub(crate) fn model_in(project: &Path, model: &str, folder: &Path) -> String {
+    match model.strip_prefix(SCRIPT) {
+        Some(path) if !path.is_empty() => {
+            let path = absolute(&folder.join(path));
+            relative(&format!("{SCRIPT}{}", path.display()), SCRIPT, project)
+        }
+        _ => model.to_owned(),
+    }
+}
+
+/// A model's name as [`model_in`] made it, for a command in any folder.
+pub(crate) fn model_anywhere(project: &Path, model: &str) -> String {
+    match model.strip_prefix(SCRIPT) {
+        Some(path) if !path.is_empty() => format!("{SCRIPT}{}", absolute(&project.join(path)).display()),
+        _ => model.to_owned(),
+    }
 }
 
 /// `sqlite:a.db` with the path from the root on.

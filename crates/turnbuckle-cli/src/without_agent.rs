@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::problem::Problem;
 use crate::project::Project;
+use crate::run::who_else;
 use crate::store::{MADE_BY_RUN, StoreName};
 use crate::trust::{Gate, Item};
 
@@ -65,7 +66,7 @@ impl WithoutAgent {
     pub(crate) fn who_else(&self, to: AccessTo<'_>, pending: &Pending) -> Option<String> {
         let actor = self.scope.actor();
         match &pending.rule {
-            Some(rule) => (!rule.permits(actor)).then(|| rule.who()),
+            Some(_) => who_else(pending, actor),
             None => (!self.access.may(actor, to, Action::Answer)).then(|| self.access.who(Action::Answer)),
         }
     }

@@ -42,7 +42,7 @@
 //! | [`pattern`](RedactBuilder::pattern) | none | a pattern of your own, as `[NAME]`; at most 4,096 bytes long |
 //! | [`strategy`](RedactBuilder::strategy) | [`Strategy::Replace`] | what stands in the place of a match |
 //! | [`salt`](RedactBuilder::salt) | none | for [`Strategy::Hash`]: a secret of at least 8 bytes |
-//! | [`on`](RedactBuilder::on) | `stream` | where it works: `stream`, `before_agent`, `after_tool`, `tool_arguments` |
+//! | [`on`](RedactBuilder::on) | `stream` | all places where it works: `stream`, `before_agent`, `after_tool`, `tool_arguments` |
 //!
 //! # Example
 //!
@@ -307,7 +307,7 @@ pub struct RedactOptions {
     pub strategy: Strategy,
     /// The secret for [`Strategy::Hash`].
     pub salt: String,
-    /// The points at which text is redacted.
+    /// The places at which text is redacted, all of them: without [`RedactAt::Stream`], what the model says is not.
     pub on: Vec<RedactAt>,
 }
 

@@ -45,6 +45,11 @@ impl GivenAnswer {
         Ok(Self { answer, always })
     }
 
+    /// Whether it puts other arguments in the place of those asked about.
+    pub(crate) fn is_edited(&self) -> bool {
+        matches!(self.answer, Answer::ApproveWith(_))
+    }
+
     /// How the log will have it.
     pub(crate) fn decision(&self) -> Resolved {
         match self.answer {

@@ -53,6 +53,7 @@ pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stop
         }
         let begun = desk.store.scratch(conversation).await.map_err(failed)?;
         let hints = ResolveHints::for_turn_of(conversation.clone(), common, &desk, begun.as_ref());
+        let hints = hints.await.map_err(failed)?;
         line("", Tone::Plain, format!("until {}; {}", pending.expires, hints.record(pending)));
     }
     print_all(&text)

@@ -6,7 +6,7 @@ use turnbuckle::event::EventKind;
 use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId};
 
-use super::{GivenAnswer, NewStanding, refusal};
+use super::{GivenAnswer, NewStanding, refusal_at};
 use crate::Stopped;
 use crate::args::{Answer, Common};
 use crate::exit::Exit;
@@ -24,18 +24,18 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     let begun = desk.store.scratch(&id).await.map_err(failed)?;
     let standing = match &given.always {
         Some(always) => {
-            Some(NewStanding::make(&desk.conversations, (&id, &call), always, &desk.scope, &options).await?)
+            Some(NewStanding::make(&desk.conversations, (&id, &call), always, &desk.scope, ("answer", &options)).await?)
         }
         None => None,
     };
-    let decision = given.decision();
+    let (decision, is_edited) = (given.decision(), given.is_edited());
     let recorded = match desk.conversations.answer(&id, &call, given.answer, None, desk.scope.clone()).await {
         Ok(recorded) => recorded,
         Err(error) => {
             if let Some(standing) = standing {
                 standing.take_back().await;
             }
-            return Err(Stopped::failed(refusal(&error, &id, &options)));
+            return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?));
         }
     };
     let RecordedFor { turn, agent, is_stored_for_owner, .. } = recorded;
@@ -49,13 +49,18 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
         return print_all(&json_line(&line).map_err(unprintable)?);
     }
     let word = format!("{decision:?}").to_lowercase();
-    let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref());
+    let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
     let next = if is_stored_for_owner {
         "another process has the conversation and takes the answer up".to_owned()
     } else if is_open {
         "others must approve it as well".to_owned()
     } else {
         hints.carried_on_by(&agent)
+    };
+    // The tool is not known here.
+    let next = match is_edited {
+        true => format!("whether the arguments fit is checked then, and asked again if they do not; {next}"),
+        false => next,
     };
     let by = desk.scope.by();
     output::say(&clean(&format!("recorded: call {} is {word} by {by}; {next}", name(call.as_str()))));

@@ -26,9 +26,9 @@ impl NewStanding {
         (id, call): (&ConversationId, &CallId),
         always: &Always,
         scope: &Scope,
-        options: &str,
+        (command, options): (&str, &str),
     ) -> Result<Self, Stopped> {
-        let refused = |error| Stopped::failed(refusal(&error, id, options));
+        let refused = |error| Stopped::failed(refusal(&error, id, (command, options)));
         let proposed = conversations.propose_standing(id, call, always, scope).await.map_err(refused)?;
         output::say(&clean(&format!("always: {proposed}")));
         // Where nobody can be asked, the option says it.

@@ -17,8 +17,9 @@ pub(crate) struct AnswerOptions {
     /// It may run; of a paused turn: it may end
     #[arg(long, group = "answers")]
     pub(crate) approve: bool,
-    /// It may run with these arguments instead of those shown. They are checked like the model's own, and stand in the log
-    /// as yours. A single - reads them from stdin
+    /// It may run with these arguments instead of those shown. `resolve` checks them like the model's own. With `answer`, which
+    /// knows no tools, they are checked when the turn goes on: if they do not fit, the call is asked about again. They stand
+    /// in the log as yours. A single - reads them from stdin
     #[arg(long, value_name = "JSON", requires = "approve", conflicts_with_all = ["always", "deny", "answer"])]
     pub(crate) arguments: Option<String>,
     /// And calls like this one may run from now on without being asked about. What that means is shown before it is
@@ -26,7 +27,7 @@ pub(crate) struct AnswerOptions {
     #[arg(long, requires = "approve", conflicts_with_all = ["deny", "answer"])]
     pub(crate) always: bool,
     /// How long `--always` holds: 1h, 7d [default: 7d]
-    #[arg(long, value_name = "TIME", requires = "always", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", requires = "always", value_parser = some_time)]
     pub(crate) until: Option<Duration>,
     /// How often `--always` may be used [default: as often as needed]
     #[arg(long, value_name = "N", requires = "always", value_parser = clap::value_parser!(u32).range(1..))]
@@ -78,7 +79,7 @@ pub(crate) struct Pending {
     #[arg(long, value_name = "AGENT")]
     pub(crate) agent: Option<String>,
     /// Only calls that have waited for so long: 10m, 1h, 2d
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) older: Option<Duration>,
     /// One JSON object a line
     #[arg(long)]
@@ -116,6 +117,19 @@ pub(crate) struct CarryOn {
     pub(crate) accept_changes: bool,
 }
 
+/// `1h`, `7d`: how long.
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "it is no time; write 30m, 1h or 7d".to_owned())
+}
+
+/// The same, and not zero.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("it must hold for some time; write 30m, 1h or 7d".to_owned()),
+        time => Ok(time),
+    }
+}
+
 const RESOLVE_HELP: &str = "\
 `turnbuckle show ID` says which calls wait, and the command for each.
   turnbuckle resolve fix c1 --approve
@@ -124,29 +138,29 @@ const RESOLVE_HELP: &str = "\
   turnbuckle resolve fix c1 --deny \"not on a Friday\"
   turnbuckle resolve fix c2 --answer '\"blue\"'
 
-The answer is written first; then the turn goes on here, and the exit code is that of `run`. If another process has the
-conversation, the answer is handed over to it: exit code 0 once the log has it, 1 if a cancellation or another answer
-came first. A call that was answered before, or that nobody answered in time, is stale: exit code 1.
+The answer is written first; then the turn goes on here, and the exit code is that of `run`. If another process has the \
+conversation, the answer is handed over to it: exit code 0 once the log has it, 1 if a cancellation or another answer \
+came first. A call that was answered before, or that nobody answered in time, is stale: exit code 1, and nothing runs.
 
-A turn is carried on by its own agent. If this one has another name, the answer is only recorded: exit code 0, and it
-says which agent must carry the turn on. If it has the same name and has lost a tool or a blocking hook since, nothing
+A turn is carried on by its own agent. If this one has another name, the answer is only recorded: exit code 0, and it \
+says which agent must carry the turn on. If it has the same name and has lost a tool or a blocking hook since, nothing \
 is written: exit code 1. `turnbuckle answer` records the answer then, and --accept-changes carries the turn on without.";
 
 const ANSWER_HELP: &str = "\
-Only records the answer: no model, tool, hook or key is needed, and nothing runs. The turn goes on when its agent takes
+Only records the answer: no model, tool, hook or key is needed, and nothing runs. The turn goes on when its agent takes \
 it up: `turnbuckle run -c ID` does, and so does a chat or another program that runs on the store.
   turnbuckle pending
   turnbuckle answer till c1 --approve
   turnbuckle answer till c1 --deny \"ask me first\" --store sqlite:till.db
 
-The first answer that is stored counts. Every later one is stale: exit code 1. So is an answer to a call that nobody
+The first answer that is stored counts. Every later one is stale: exit code 1. So is an answer to a call that nobody \
 answered in time. If you may not answer this call, it says who may: exit code 1.";
 
 const PENDING_HELP: &str = "\
-Calls of any agent in the store that you may answer, the oldest first. What you approved already is left out, although
+Calls of any agent in the store that you may answer, the oldest first. What you approved already is left out, although \
 others must approve it as well. Who you are stands in [scope] of your own turnbuckle.toml.";
 
 const APPROVALS_HELP: &str = "\
-`--always` of `resolve` and `answer` makes a standing approval: for one agent, one tool as it is defined now, the same
-arguments, one project and one user. It never answers what a hook asks, nor a rule that wants several people or someone
+`--always` of `resolve` and `answer` makes a standing approval: for one agent, one tool as it is defined now, the same \
+arguments, one project and one user. It never answers what a hook asks, nor a rule that wants several people or someone \
 else than the one who asked.";

@@ -18,7 +18,7 @@ use crate::logging::CLI;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::project::Project;
-use crate::started_with::StartedWith;
+use crate::started_with::{StartedWith, model_in};
 use crate::store::StoreName;
 use crate::trust::{Gate, Item, Standing};
 
@@ -75,7 +75,8 @@ pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
         items,
         gate,
     };
-    prepared.assemble(model, &StartedWith::of(common));
+    let recorded = chosen.recorded(&prepared.project.folder);
+    prepared.assemble(model, &recorded, &StartedWith::of(common));
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
     prepared.log(chosen.by);
     prepared
@@ -96,14 +97,14 @@ impl Prepared {
     }
 
     /// Without a model everything else is still judged: a person wants all mistakes at once.
-    fn assemble(&mut self, model: Option<SharedModel>, started_with: &StartedWith) {
+    fn assemble(&mut self, model: Option<SharedModel>, recorded: &str, started_with: &StartedWith) {
         let stand_in = || ModelName::Demo.open(Path::new(""));
         let Some(model) = model.or_else(|| stand_in().ok()) else { return };
         let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
         self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
         self.hooks.extend(hooks::default_retry(&self.config));
-        let (chosen, place) = ((self.model.as_str(), &model), (self.project.folder.as_path(), &self.store));
+        let (chosen, place) = ((recorded, &model), (self.project.folder.as_path(), &self.store));
         match build(&self.config, place, &self.hooks, chosen, started_with, &mut self.problems) {
             Ok((agent, gated)) => {
                 self.gated = gated;
@@ -222,6 +223,11 @@ pub(crate) fn choose_model(common: &Common, config: &Config) -> ModelChoice {
 }
 
 impl ModelChoice {
+    /// Its name as it is recorded with turns of this project.
+    pub(crate) fn recorded(&self, project: &Path) -> String {
+        model_in(project, &self.name, &self.folder)
+    }
+
     fn is_default(&self) -> bool {
         self.by == ChosenBy::Nobody
     }

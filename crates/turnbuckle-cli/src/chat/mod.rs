@@ -14,11 +14,14 @@ mod session;
 mod terminal;
 mod view;
 
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
 
+use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::scope::PermissionMode;
-use turnbuckle::{ConversationId, Conversations, Scope};
+use turnbuckle::{ConversationId, Conversations, Scope, TurnId};
+use turnbuckle_models::without_password;
 
 use crate::Stopped;
 use crate::args::{CarryOn, Chat, Common};
@@ -31,6 +34,9 @@ use crate::problem::Problem;
 use crate::run::{Ready, ResolveHints, conversation};
 use crate::signals::Heard;
 use crate::trust::{Gate, TrustOptions};
+
+/// How many turns that were taken up may wait to be told of, and are remembered as told.
+const MAX_UNTOLD: usize = 256;
 
 /// Chat with nothing but the program's name: the demo model opens with its story, and without a terminal there is only
 /// that.
@@ -74,8 +80,47 @@ fn is_watched() -> bool {
 }
 
 async fn in_terminal(ready: &Ready, id: ConversationId, carry_on: CarryOn, common: &Common) -> Result<Exit, Stopped> {
-    let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive);
-    session::chat(builder.build(), id, ready, carry_on, common).await
+    let (told, taken_up) = taken_up();
+    let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive).on_taken_up(told);
+    session::chat((builder.build(), taken_up), id, ready, carry_on, common).await
+}
+
+/// Open turns of the store that this chat takes up beside its own conversation: each is told once, and then carried on.
+pub(super) fn taken_up()
+-> (impl Fn(&ConversationId, &TurnId) + Send + Sync + 'static, Receiver<(ConversationId, TurnId)>) {
+    let (tell, told) = channel(MAX_UNTOLD);
+    let tell = move |id: &ConversationId, turn: &TurnId| {
+        if tell.try_send((id.clone(), turn.clone())).is_err() {
+            tracing::info!(target: CLI, conversation = %id, %turn, "a turn is taken up");
+        }
+    };
+    (tell, told)
+}
+
+/// Tells of turns that are taken up, each once.
+#[derive(Default)]
+pub(super) struct TakenUp {
+    told: VecDeque<TurnId>,
+}
+
+impl TakenUp {
+    /// What to say of it in the chat of conversation `own`, if anything.
+    pub(super) fn words(
+        &mut self,
+        own: &ConversationId,
+        (id, turn): (ConversationId, TurnId),
+        model: &str,
+    ) -> Option<String> {
+        if id == *own || self.told.contains(&turn) {
+            return None;
+        }
+        if self.told.len() >= MAX_UNTOLD {
+            self.told.pop_front();
+        }
+        self.told.push_back(turn);
+        let model = without_password(model);
+        Some(format!("the turn of conversation {id}, which no process carried on, goes on here, with {model}"))
+    }
 }
 
 /// Turns of other conversations in the store that this agent does not carry on, for an operator to know.

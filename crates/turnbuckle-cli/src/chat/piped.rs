@@ -5,9 +5,9 @@ use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::projection::Pending;
-use turnbuckle::{ConversationId, Outcome, TurnStatus};
+use turnbuckle::{ConversationId, Outcome, TurnId, TurnStatus};
 
-use super::{HELP, Input, left_elsewhere, question};
+use super::{HELP, Input, TakenUp, left_elsewhere, question, taken_up};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
@@ -25,7 +25,9 @@ pub(super) async fn chat(
     common: &Common,
 ) -> Result<Exit, Stopped> {
     let display = DisplayOptions::default();
-    let watch = Watch::begin(ready.conversations()?, id, display, ready, common, Expected::MaybeNew).await?;
+    let (told, mut others) = taken_up();
+    let watch =
+        Watch::begin(ready.conversations()?.on_taken_up(told), id, display, ready, common, Expected::MaybeNew).await?;
     watch.accept_changes(carry_on, common).await?;
     if let Some(text) = left_elsewhere(&watch.conversations, &watch.id, &watch.scope, &watch.hints).await {
         watch.output.err(format!("note: {text}\n"));
@@ -36,7 +38,14 @@ pub(super) async fn chat(
     let conversations = watch.conversations.clone();
     // It ends with the program. Store errors are not reported here: the turns report them.
     tokio::spawn(async move { conversations.run_maintenance().await });
-    let mut piped = Piped { watch, exit: Exit::Completed, lost_line: false, pending: Vec::new(), over: false };
+    let mut piped = Piped {
+        watch,
+        exit: Exit::Completed,
+        lost_line: false,
+        pending: Vec::new(),
+        over: false,
+        known: TakenUp::default(),
+    };
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
         piped.follow(handle).await;
@@ -49,6 +58,10 @@ pub(super) async fn chat(
                 piped.exit = Exit::Cancelled;
                 break;
             }
+            Some(taken) = others.recv() => {
+                piped.tell_taken_up(taken, ready);
+                continue;
+            }
             line = lines.recv() => line,
         };
         match line {
@@ -60,6 +73,9 @@ pub(super) async fn chat(
             }
             None => break,
         }
+    }
+    while let Ok(taken) = others.try_recv() {
+        piped.tell_taken_up(taken, ready);
     }
     piped.watch.wait_for_leftovers().await;
     let exit = if piped.lost_line && piped.exit == Exit::Completed { Exit::Failed } else { piped.exit };
@@ -75,6 +91,8 @@ struct Piped {
     pending: Vec<Pending>,
     /// Nothing more is read.
     over: bool,
+    /// Turns of other conversations that go on here.
+    known: TakenUp,
 }
 
 impl Piped {
@@ -103,6 +121,12 @@ impl Piped {
                 Ok(handle) => self.follow(handle).await,
                 Err(error) => self.refused(&Problem::error(error.to_string())),
             },
+        }
+    }
+
+    fn tell_taken_up(&mut self, taken: (ConversationId, TurnId), ready: &Ready) {
+        if let Some(text) = self.known.words(&self.watch.id, taken, &ready.model) {
+            self.watch.output.err(format!("note: {text}\n"));
         }
     }
 

@@ -12,16 +12,23 @@ use crate::show::{Line, Tone, clean, name};
 /// The most lines of one argument: what is longer says how much is missing.
 const LINES: usize = 60;
 
+/// Under arguments that are not those that run.
+const REDACTED: &str =
+    "redacted: parts of this are placeholders, and the call runs with what the model wrote in their place";
+
 /// What is asked, for a person who decides about it.
 pub(crate) fn shown(pending: &Pending) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = |label, tone, text: &str| lines.push(Line { label, tone, text: clean(text) });
     let call = name(pending.call.as_str());
     match &pending.question {
-        Question::Approval { tool: Some(tool), arguments, why, again, .. } => {
+        Question::Approval { tool: Some(tool), arguments, why, again, redacted, .. } => {
             let once_more = if *again { " once more" } else { "" };
             line("ask", Tone::Hook, &format!("may {} run{once_more}? (call {call})", name(tool)));
             fields(arguments).iter().for_each(|text| line("", Tone::Plain, text));
+            if *redacted {
+                line("", Tone::Hook, REDACTED);
+            }
             if let Some(why) = why {
                 line("", Tone::Hook, &format!("why: {why}"));
             }
@@ -154,6 +161,7 @@ mod tests {
             digest: "d".into(),
             why: None,
             again: false,
+            redacted: false,
             standing: None,
         }
     }

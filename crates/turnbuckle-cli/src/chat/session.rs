@@ -5,18 +5,19 @@ mod input;
 use std::pin::pin;
 use std::time::Duration;
 
+use tokio::sync::mpsc::Receiver;
 use turnbuckle::conversation::{Conversations, LeftTurn};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
-use turnbuckle::{CallId, ConversationId, Outcome, Scope};
+use turnbuckle::{CallId, ConversationId, Outcome, Scope, TurnId};
 use turnbuckle_models::without_password;
 
 use super::command_queue::{self, Command, CommandOutcome, CommandQueue};
 use super::keys::Keys;
 use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
 use super::view::View;
-use super::{left_elsewhere, question};
+use super::{TakenUp, left_elsewhere, question};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
@@ -36,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Until the person leaves.
 pub(super) async fn chat(
-    conversations: Conversations,
+    (conversations, taken_up): (Conversations, Receiver<(ConversationId, TurnId)>),
     id: ConversationId,
     ready: &Ready,
     carry_on: CarryOn,
@@ -64,13 +65,15 @@ pub(super) async fn chat(
         interrupted: false,
         unwanted: 0,
         leaving: None,
+        model: ready.model.clone(),
+        taken_up: TakenUp::default(),
     };
     session.welcome(ready);
     if let Some(text) = left_elsewhere(&session.conversations, &session.id, &session.scope, &session.hints).await {
         session.view.say("notice", Tone::Hook, &text);
     }
     session.submit(if carry_on.accept_changes { Command::AcceptChanges } else { Command::Resume });
-    Ok(session.run(terminal, signals).await)
+    Ok(session.run(terminal, signals, taken_up).await)
 }
 
 struct Session {
@@ -98,6 +101,10 @@ struct Session {
     unwanted: usize,
     /// The person wants to go, as soon as the turn rests.
     leaving: Option<Exit>,
+    /// The model's name, as given.
+    model: String,
+    /// Turns of other conversations that go on here.
+    taken_up: TakenUp,
 }
 
 impl Session {
@@ -119,7 +126,12 @@ impl Session {
         self.view.knows(&events);
     }
 
-    async fn run(mut self, mut terminal: Terminal, mut signals: Signals) -> Exit {
+    async fn run(
+        mut self,
+        mut terminal: Terminal,
+        mut signals: Signals,
+        mut taken_up: Receiver<(ConversationId, TurnId)>,
+    ) -> Exit {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
@@ -145,6 +157,11 @@ impl Session {
                 },
                 told = self.tail.next() => self.told(told).await,
                 Some(report) = self.queue.outcomes.recv() => self.reported(report),
+                Some(taken) = taken_up.recv() => {
+                    if let Some(text) = self.taken_up.words(&self.id, taken, &self.model) {
+                        self.view.say("notice", Tone::Hook, &text);
+                    }
+                }
                 Some(line) = log.recv() => self.view.say("log", Tone::Dim, line.trim_end()),
                 error = &mut upkeep, if keeps => {
                     keeps = false;
@@ -207,7 +224,7 @@ impl Session {
         for pending in pending {
             if let (Some(who), false) = (self.hints.who_else(pending), self.shown.contains(&pending.call)) {
                 question::shown(pending).iter().for_each(|line| self.view.line(line));
-                self.view.say("", Tone::Hook, &for_others(&who));
+                self.view.say("", Tone::Hook, &for_others(pending, &who));
                 self.shown.push(pending.call.clone());
             }
         }

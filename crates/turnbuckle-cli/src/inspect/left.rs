@@ -1,5 +1,6 @@
 //! Turns that are open and that no process carries on, and why.
 
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::{LeftReason, LeftTurn, SendError};
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::message::Text;
@@ -58,6 +59,26 @@ impl Left {
 /// Whether its turn is open and no process holds it.
 pub(super) fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
     one.status == ConversationStatus::Running && one.claimed_until.is_none_or(|until| until <= now)
+}
+
+/// How the open turn of a conversation stands that waits for nobody any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenTurn {
+    /// No process holds it: someone must take it up.
+    Rests,
+    /// A process holds it, if only for a moment.
+    Held,
+}
+
+/// How the open turn of a conversation stands; `None` if there is none, or if it waits for someone.
+pub(crate) async fn open_turn(desk: &WithoutAgent, id: &ConversationId) -> Result<Option<OpenTurn>, StoreError> {
+    let (listed, now) = (desk.store.list_with_errors().await?.conversations, SystemClock::default().now());
+    Ok(listed.iter().find(|one| one.id == *id).and_then(|one| match one.status {
+        ConversationStatus::Idle => None,
+        ConversationStatus::Waiting { until } if until > now => None,
+        _ if one.claimed_until.is_none_or(|until| until <= now) => Some(OpenTurn::Rests),
+        _ => Some(OpenTurn::Held),
+    }))
 }
 
 /// Judges turns that are left by the agent that is configured here.

@@ -12,7 +12,7 @@ use turnbuckle::access::Action;
 use turnbuckle::conversation::SendError;
 use turnbuckle::store::{ActKind, Job, JobKind, Store as _, StoreError};
 
-pub(crate) use left::left_turns;
+pub(crate) use left::{OpenTurn, left_turns, open_turn};
 pub(crate) use list::{age, list};
 pub(crate) use show::show;
 pub(crate) use trace::{hook, trace};

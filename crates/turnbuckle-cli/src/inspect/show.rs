@@ -3,13 +3,12 @@
 use std::io;
 
 use turnbuckle::access::AccessTo;
-use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Job, Scratch, Store as _};
 
-use super::left::{LeftTurns, is_left};
+use super::left::{LeftTurns, OpenTurn, open_turn};
 use super::{check_readable, failed, parse_id, print, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
@@ -29,7 +28,8 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     desk.name.tell_standing();
     check_readable(&desk, &id, common).await?;
     let (store, begun) = (&desk.store, desk.store.scratch(&id).await.map_err(failed)?);
-    let mut reading = Reading::new(ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()));
+    let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
+    let mut reading = Reading::new(hints);
     let mut from = 1;
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
@@ -134,7 +134,7 @@ impl Reading {
                 text += &self.line("", Tone::Plain, &shown.text);
             }
             let who_else = owner.as_ref().and_then(|owner| desk.who_else(AccessTo::new(id, owner), open));
-            let what_to_do = who_else.map_or_else(|| self.hints.command(open), |who| for_others(&who));
+            let what_to_do = who_else.map_or_else(|| self.hints.command(open), |who| for_others(open, &who));
             text += &self.line("", Tone::Plain, &what_to_do);
         }
         if self.open && text.is_empty() {
@@ -149,10 +149,8 @@ impl Reading {
         begun: Option<&Scratch>,
         common: &Common,
     ) -> Result<String, Stopped> {
-        let (id, now) = (&self.hints.id.clone(), SystemClock::default().now());
-        let listed = desk.store.list_with_errors().await.map_err(failed)?.conversations;
-        let is_left = listed.iter().any(|one| one.id == *id && is_left(one, now));
-        if !is_left {
+        let id = &self.hints.id.clone();
+        if open_turn(desk, id).await.map_err(failed)? != Some(OpenTurn::Rests) {
             return Ok(self.line("open", Tone::Hook, "the turn is not over: a process carries it on"));
         }
         let why = LeftTurns::new(desk, common).why(id, begun).await.map_err(failed)?;

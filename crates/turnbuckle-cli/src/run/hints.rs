@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use turnbuckle::access::{Access as _, AccessTo, Action};
 use turnbuckle::conversation::LeftTurn;
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
-use turnbuckle::store::Scratch;
+use turnbuckle::store::{Scratch, Store as _, StoreError};
 use turnbuckle::{Actor, ConversationId, Scope};
 
 use crate::args::Common;
 use crate::assemble::{agent_name, choose_model, holds_a_secret};
 use crate::show::{name, quoted};
-use crate::started_with::{StartedWith, with_absolute_path};
+use crate::started_with::{StartedWith, model_anywhere, with_absolute_path};
 use crate::without_agent::WithoutAgent;
 
 /// The longest id of a call, in bytes, that is written into a command for a person to copy.
@@ -34,6 +35,8 @@ pub(crate) struct ResolveHints {
     accept_first: bool,
     /// Who is acting.
     actor: Actor,
+    /// Who may take the turn up, if the one who is acting may not.
+    others_say: Option<String>,
 }
 
 impl ResolveHints {
@@ -42,17 +45,27 @@ impl ResolveHints {
         let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
         let carry_on = format!("{options}{trust}");
         let actor = scope.actor().clone();
-        Self { id, durable, options, carry_on, leads_to_agent: true, folder: None, accept_first: false, actor }
+        let (leads_to_agent, folder, accept_first, others_say) = (true, None, false, None);
+        Self { id, durable, options, carry_on, leads_to_agent, folder, accept_first, actor, others_say }
     }
 
-    /// For a turn that any process may have begun, as it is recorded with the turn. A database that this user's Turnbuckle
-    /// did not make may have anything recorded, so nothing of that is printed: a person would paste it.
-    pub(crate) fn for_turn_of(
+    /// For a turn that any process may have begun, as it is recorded with the turn, and for the one who reads this. A database
+    /// that this user's Turnbuckle did not make may have anything recorded, so nothing of that is printed: a person would paste
+    /// it.
+    pub(crate) async fn for_turn_of(
         id: ConversationId,
         common: &Common,
         desk: &WithoutAgent,
         begun: Option<&Scratch>,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
+        // A sub-agent's conversation is judged like the one that it works for.
+        let owner = desk.store.owner(id.root().as_ref().unwrap_or(&id)).await?;
+        let may_say = |owner: &Actor| desk.access.may(desk.scope.actor(), AccessTo::new(&id, owner), Action::Say);
+        let others_say = owner.filter(|owner| !may_say(owner)).map(|_| desk.access.who(Action::Say));
+        Ok(Self { others_say, ..Self::as_recorded(id, common, desk, begun) })
+    }
+
+    fn as_recorded(id: ConversationId, common: &Common, desk: &WithoutAgent, begun: Option<&Scratch>) -> Self {
         let hints = Self::new(id, true, common, &desk.scope);
         if !desk.name.is_known() {
             let leads_to_agent = begun.is_none_or(|begun| *begun.agent == *agent_name(&desk.config));
@@ -75,7 +88,9 @@ impl ResolveHints {
         if started.model.is_none() && same_config {
             started.model = other_model(begun, common, desk);
         }
-        let carry_on = started.shown_in(folder.as_deref().unwrap_or_else(|| Path::new(&**here)));
+        // Without a folder the command is given where the person stands, who may be below the project's folder.
+        let given_in = folder.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+        let carry_on = started.shown_in(&given_in);
         Self { carry_on, folder, ..hints }
     }
 
@@ -94,9 +109,12 @@ impl ResolveHints {
     /// Which agent carries the turn on, and how it is started, if that is known.
     pub(crate) fn carried_on_by(&self, agent: &str) -> String {
         let agent = name(agent);
-        match self.leads_to_agent {
-            true => format!("agent {agent} carries the turn on: {}", self.finish()),
-            false => format!("agent {agent} carries the turn on, in the program that runs it"),
+        match (&self.others_say, self.leads_to_agent) {
+            (Some(who), _) => format!("agent {agent} carries the turn on once someone takes it up who may: {who}"),
+            (None, true) => format!("agent {agent} carries the turn on: {}", self.finish()),
+            (None, false) => format!(
+                "agent {agent} carries the turn on, in the program that runs it, or here with `name = \"{agent}\"` in [agent]"
+            ),
         }
     }
 
@@ -134,9 +152,9 @@ impl ResolveHints {
         format!("{line} (or {instead})")
     }
 
-    /// Who could answer this, if its rule does not let the acting user.
+    /// Who could answer this, if its rule does not let the acting user, or wants others beside them.
     pub(crate) fn who_else(&self, pending: &Pending) -> Option<String> {
-        pending.rule.as_ref().filter(|rule| !rule.permits(&self.actor)).map(|rule| rule.who())
+        who_else(pending, &self.actor)
     }
 
     /// What to do about questions that are open.
@@ -147,7 +165,7 @@ impl ResolveHints {
                 .to_owned();
         }
         let one = |pending: &Pending| match self.who_else(pending) {
-            Some(who) => format!("{} {}", name(pending.call.as_str()), for_others(&who)),
+            Some(who) => for_others(pending, &who),
             None => self.command(pending),
         };
         pending.iter().map(one).collect::<Vec<String>>().join(", ")
@@ -161,10 +179,19 @@ impl ResolveHints {
 
 /// Before a command that carries a turn on in a database that is not accepted.
 const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
+/// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
+pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {
+    let rule = pending.rule.as_ref()?;
+    if !rule.permits(actor) {
+        return Some(rule.who());
+    }
+    pending.approvals.contains(&actor.author()).then(|| format!("{}; you have approved it", rule.who()))
+}
 
 /// For someone who may not answer a call.
-pub(crate) fn for_others(who: &str) -> String {
-    format!("is for others to answer: {who}; `turnbuckle pending` shows it to them")
+pub(crate) fn for_others(pending: &Pending, who: &str) -> String {
+    let call = name(pending.call.as_str());
+    format!("call {call} is for others to answer: {who}; `turnbuckle pending` shows it to them")
 }
 
 /// What to do about a turn that this agent does not carry on. `options` lead to its store.
@@ -174,7 +201,9 @@ pub(crate) fn after_left(left: &LeftTurn, id: &ConversationId, options: &str) ->
                  and the log says that you insisted"
             .to_owned(),
         false => format!(
-            "`turnbuckle show {id}{options}` has the command that goes on with it, `turnbuckle cancel {id}{options}` ends it"
+            "`turnbuckle show {id}{options}` says how it goes on, `turnbuckle cancel {id}{options}` ends it; an agent has the \
+             name that [agent] in turnbuckle.toml gives it: `name = \"{}\"`",
+            left.agent
         ),
     }
 }
@@ -182,7 +211,8 @@ pub(crate) fn after_left(left: &LeftTurn, id: &ConversationId, options: &str) ->
 /// The model that the turn began with, if another one would be chosen now.
 fn other_model(begun: &Scratch, common: &Common, desk: &WithoutAgent) -> Option<String> {
     let as_recorded = Common { model: None, ..common.clone() };
-    let chosen = choose_model(&as_recorded, &desk.config).name;
+    let project = Path::new(&*desk.project);
+    let chosen = choose_model(&as_recorded, &desk.config).recorded(project);
     let is_other = !begun.model.is_empty() && *begun.model != *chosen && !holds_a_secret(&chosen);
-    is_other.then(|| begun.model.to_string())
+    is_other.then(|| model_anywhere(project, &begun.model))
 }

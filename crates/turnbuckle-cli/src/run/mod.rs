@@ -29,7 +29,7 @@ use crate::problem::{Problem, with_causes};
 use crate::store::StoreName;
 use crate::trust::Gate;
 pub(crate) use cancel::cancel;
-pub(crate) use hints::{ResolveHints, after_left, for_others};
+pub(crate) use hints::{ResolveHints, after_left, for_others, who_else};
 pub(crate) use resolve::resolve;
 pub(crate) use watch::{DisplayOptions, Expected, Watch};
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use turnbuckle::conversation::{LeftTurn, ResolveError, SendError};
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::store::Store as _;
-use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
 use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
 use super::{Ready, named};
 use crate::Stopped;
-use crate::answers::{GivenAnswer, NewStanding, refusal};
+use crate::answers::{GivenAnswer, NewStanding, refusal_at};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
@@ -36,16 +36,15 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let standing = match &given.always {
         Some(always) => {
             // Asked before signals are caught: Ctrl-C at the question ends the program.
-            let conversations = ready.existing(store.clone()).build();
-            let options = common.same_store();
-            Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, &options).await?)
+            let (conversations, options) = (ready.existing(store.clone()).build(), common.same_store());
+            let command = ("resolve", options.as_str());
+            Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, command).await?)
         }
         None => None,
     };
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, Expected::Existing).await?;
     watch.accept_changes(args.carry_on, common).await?;
-    watch.carry_on().await;
     let decision = given.decision();
     let handle = match watch.conversations.resolve(&watch.id, &call, given.answer, None, watch.scope.clone()).await {
         Ok(handle) => handle,
@@ -53,7 +52,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
             if let Some(standing) = standing {
                 standing.take_back().await;
             }
-            return Ok(watch.refuse_answer(&error).await);
+            return watch.refuse_answer(&error, common).await;
         }
     };
     if let Some(left) = handle.left().cloned() {
@@ -67,16 +66,6 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
 }
 
 impl Watch {
-    /// Resumes the turn first: a question may have expired, and another process may have left an answer.
-    async fn carry_on(&mut self) {
-        // A conversation that another process has is that one's concern; any other trouble meets the answer, too.
-        let Ok(Some(handle)) = self.conversations.resume(&self.id, self.scope.clone()).await else { return };
-        if let Ok(TurnStatus::Ended(ended)) = self.follow(handle).await {
-            self.settle().await;
-            self.view.answer(&ended, &self.output);
-        }
-    }
-
     /// The answer is stored for the process that has the conversation. A cancellation may still come before it, so the exit
     /// code goes by what that process writes.
     async fn hand_over(mut self, call: &CallId, decision: Resolved) -> Exit {
@@ -116,19 +105,18 @@ impl Watch {
         self.finish(exit).await
     }
 
-    /// The answer was not taken.
-    async fn refuse_answer(mut self, error: &ResolveError) -> Exit {
-        // The turn may be under way here by another answer: it is not left in the middle.
-        self.carry_on().await;
-        self.output.problem(&refusal(error, &self.id, &self.hints.options));
-        self.finish(Exit::Failed).await
+    /// The answer was not taken, and nothing runs.
+    async fn refuse_answer(self, error: &ResolveError, common: &Common) -> Result<Exit, Stopped> {
+        let desk = WithoutAgent::read_only(common)?;
+        self.output.problem(&refusal_at(&desk, error, &self.id, ("resolve", common)).await?);
+        Ok(self.finish(Exit::Failed).await)
     }
 
     /// The answer is recorded, and another agent must carry the turn on.
     async fn recorded(self, left: &LeftTurn, common: &Common) -> Result<Exit, Stopped> {
         let desk = WithoutAgent::read_only(common)?;
         let begun = desk.store.scratch(&self.id).await.map_err(failed)?;
-        let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref());
+        let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
         let next = hints.carried_on_by(&left.agent);
         self.output.err(clean(&format!("recorded: the answer of {}; {next}", self.scope.by())) + "\n");
         Ok(self.finish(Exit::Completed).await)

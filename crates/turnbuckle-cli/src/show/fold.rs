@@ -19,8 +19,8 @@ pub(crate) struct Fold {
     tools: usize,
     /// In the context of the next model call, as far as the log tells.
     messages: usize,
-    /// By call, as shown with their results.
-    calls: HashMap<CallId, String>,
+    /// By call: its tool, and the call as it is shown with its result.
+    calls: HashMap<CallId, (Text, String)>,
     /// Hooks that said what they are doing: that they run needs no line of its own.
     heard: Vec<Text>,
     /// A reply that turns out not to be the last when something follows it.
@@ -64,10 +64,16 @@ impl Fold {
                 vec![Shown::EndOfText]
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
-                self.calls.insert(call.clone(), recalled(name, arguments));
+                self.calls.insert(call.clone(), (name.clone(), recalled(name, arguments)));
                 self.after_words([line("call", Tone::Tool, format!("→ {}", called(name, arguments)))])
             }
-            EventKind::ToolStarted { .. } => Vec::new(),
+            EventKind::ToolStarted { call, arguments, .. } => {
+                // A hook or an approver may have put other arguments in the place of the model's.
+                if let Some((tool, shown)) = self.calls.get_mut(call) {
+                    *shown = recalled(tool, arguments);
+                }
+                Vec::new()
+            }
             EventKind::ToolResult { call, ok, content } => {
                 self.messages += 1;
                 let (sign, tone) = if *ok { ('=', Tone::Tool) } else { ('!', Tone::Bad) };
@@ -101,7 +107,7 @@ impl Fold {
     }
 
     fn call(&self, call: &CallId) -> String {
-        self.calls.get(call).cloned().unwrap_or_else(|| safe::name(call.as_str()))
+        self.calls.get(call).map_or_else(|| safe::name(call.as_str()), |(_, shown)| shown.clone())
     }
 
     fn ended(&mut self, ended: &TurnEnded) -> Vec<Shown> {

@@ -83,14 +83,86 @@ fn edited_arguments_run_and_stand_in_the_log_as_the_approvers() {
         assert_eq!((folder.read("a.txt"), folder.read("b.txt")), (String::new(), "y".to_owned()));
         let resolution = &resolutions(&folder)[0];
         assert_eq!(resolution["arguments"]["path"], "b.txt");
+        let shown = folder.run(&["show", "w"]).exits(0).out;
+        assert!(shown.contains("dispatch  write_file(b.txt, …) = "), "{shown}");
         let started = folder.run(&["show", "w", "--json"]).event("tool_started");
         assert_eq!((&started["digest"], &started["arguments"]["path"]), (&resolution["digest"], &"b.txt".into()));
     }
     let folder = waiting("");
     let resolve = |arguments: &str| folder.run(&["resolve", "w", "c1", "--approve", "--arguments", arguments]);
     resolve("{nonsense").exits(2).says("`--arguments` is not JSON");
-    resolve(r#"{ "path": 7 }"#).exits(1).prints("").says("cannot be answered like that").says("hint: ");
+    let ran = resolve(r#"{ "path": 7 }"#).exits(1).prints("").says("cannot be answered like that");
+    ran.says("hint: ").says("`turnbuckle resolve --help`");
     assert!(resolutions(&folder).is_empty());
+}
+
+#[test]
+fn edited_arguments_that_do_not_fit_are_asked_about_again_and_do_not_use_up_the_approval() {
+    let folder = waiting("");
+    let ran = folder.run(&["answer", "w", "c1", "--approve", "--arguments", r#"{"pth":"b.txt"}"#]).exits(0);
+    ran.says("whether the arguments fit is checked then, and asked again if they do not");
+    let ran = folder.run(&["run", "-c", "w"]).exits(4).prints("").says("c1 (approval of write_file(a.txt, x))");
+    let shown = folder.run(&["show", "w"]).exits(0).out;
+    assert!(shown.contains("why: the arguments that user local gave do not fit: "), "{shown}");
+    assert_eq!(folder.read("a.txt"), "");
+    folder.paste(&ran.command_shown("resolve")).exits(0).prints("done\n");
+    assert_eq!(folder.read("a.txt"), "x");
+}
+
+/// An address in the arguments, which the approver must not see.
+const MAIL: &str = r#"{ "tool_calls": [
+    { "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "ann@example.com" } } ] }, { "text": "done" }"#;
+
+#[test]
+fn whoever_approves_redacted_arguments_is_told_and_cannot_write_a_placeholder() {
+    let folder = Folder::with_config(MAIL, "[[hooks]]\nuse = \"redact\"\non = [\"stream\", \"tool_arguments\"]\n");
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    for command in [&["pending"][..], &["show", "w"]] {
+        let text = folder.run(command).exits(0).out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("content: [email] redacted: parts of this are placeholders"), "{text}");
+    }
+    for command in ["answer", "resolve"] {
+        let copied = r#"{"path":"b.txt","content":"[email]"}"#;
+        let ran = folder.run(&[command, "w", "c1", "--approve", "--arguments", copied]).exits(1);
+        ran.says("`/content` is the redacted form that was shown");
+        let ran = folder.run(&[command, "w", "c1", "--approve", "--always"]).exits(1);
+        ran.says("its arguments are redacted");
+    }
+    folder.run(&["resolve", "w", "c1", "--approve"]).exits(0).prints("done\n");
+    assert_eq!(folder.read("a.txt"), "ann@example.com");
+}
+
+const RULE: &str = "[access]\nsay = []\nanswer = [\"manager\"]\n\
+                    approve = [ { tool = \"write_file\", by = [\"manager\"], n = 2 } ]\n";
+
+#[test]
+fn commands_are_printed_for_those_who_may_give_them() {
+    let folder = Folder::with_config(WRITE, RULE);
+    folder
+        .run_as(("ann", ""), &["run", "-c", "w", "write it"])
+        .exits(4)
+        .says("call c1 is for others to answer: role manager");
+    let shown = folder.run_as(("ann", ""), &["show", "w"]).exits(0).out;
+    assert!(shown.contains("call c1 is for others to answer: role manager"), "{shown}");
+    let mia = folder.run_as(("mia", "manager"), &["resolve", "w", "c1", "--approve"]).exits(4);
+    let mia = mia.says("and others must approve as well").says("you have approved it");
+    assert!(!mia.err.contains("`turnbuckle resolve"), "{}", mia.err);
+    let max = folder.run_as(("max", "manager"), &["answer", "w", "c1", "--approve"]).exits(0);
+    let max = max.says("agent turnbuckle carries the turn on once someone takes it up who may: ");
+    assert!(!max.err.contains("run -c"), "{}", max.err);
+    let shown = folder.run_as(("max", "manager"), &["show", "w"]).exits(0).out;
+    assert!(!shown.contains("run -c"), "{shown}");
+    let shown = folder.run_as(("ann", ""), &["show", "w"]).exits(0);
+    assert!(shown.command_shown("run -c w").contains("turnbuckle run -c w"));
+}
+
+#[test]
+fn who_may_answer_may_carry_the_turn_on_with_resolve() {
+    let folder = Folder::with_config(WRITE, "[access]\nsay = []\nanswer = [\"manager\"]\n");
+    folder.run_as(("ann", ""), &["run", "-c", "w", "write it"]).exits(4);
+    folder.run_as(("mia", "manager"), &["run", "-c", "w"]).exits(1).says("you may not say here");
+    folder.run_as(("mia", "manager"), &["resolve", "w", "c1", "--approve"]).exits(0).prints("done\n");
+    folder.run_as(("mia", "manager"), &["hold", "w"]).exits(1).says("you may not delete or hold here");
 }
 
 #[test]
@@ -134,6 +206,9 @@ fn always_is_shown_first_holds_from_now_on_and_can_be_revoked() {
     assert_eq!((&evidence["standing"], &evidence["by"]["user"]), (&id.into(), &"local".into()));
     let text = folder.run(&["approvals"]).exits(0).out;
     assert!(text.contains(id) && text.contains(", once, given by user local"), "{text}");
+    folder.run(&["run", "-c", "more", "again"]).exits(0);
+    let text = folder.run(&["approvals"]).exits(0).out;
+    assert!(text.contains("[used up] ") && !text.contains("0 times"), "{text}");
     // Another user has none of it.
     assert_eq!(folder.run_as(("eve", ""), &["approvals"]).exits(0).out, "");
     folder.run_as(("eve", ""), &["approvals", "revoke", id]).exits(1).says("there is no standing approval");
@@ -174,6 +249,7 @@ fn answers_that_make_no_sense_are_refused() {
         &["answer", "w", "c1", "--deny", "--always"],
         &["answer", "w", "c1", "--approve", "--until", "1h"],
         &["answer", "w", "c1", "--approve", "--always", "--until", "soon"],
+        &["answer", "w", "c1", "--approve", "--always", "--until", "0s"],
         &["answer", "w", "c1", "--approve", "--always", "--times", "0"],
         &["answer", "w", "c1", "--approve", "--always", "--arguments", "{}"],
         &["answer", "w", "c1", "--answer", "blue"],
@@ -181,6 +257,9 @@ fn answers_that_make_no_sense_are_refused() {
     ] {
         folder.run(bad).exits(2).prints("").says("error: ");
     }
+    let until = |time: &str| folder.run(&["answer", "w", "c1", "--approve", "--always", "--until", time]);
+    until("foo").says("it is no time; write 30m, 1h or 7d");
+    until("0s").says("it must hold for some time");
     folder.run(&["answer", "w", "c9", "--approve"]).exits(1).says("stale");
     folder.run(&["answer", "nobody", "c1", "--approve"]).exits(1).says("there is no conversation nobody");
     folder.run(&["answer", "w", "c1", "--answer", "\"blue\""]).exits(1).says("wants to be approved or denied");

@@ -140,7 +140,8 @@ fn in_a_terminal_what_others_must_answer_is_shown_and_not_asked() {
     screen.shows("› ");
     screen.types("write it\r");
     screen.shows("ask       may write_file run? (call c1)");
-    screen.shows("is for others to answer: role manager, but not user local, who asked");
+    screen.shows("call c1 is for others to answer: role manager, but not user local,");
+    screen.shows("who asked");
     folder.run_as(("mia", "manager"), &["answer", "w", "c1", "--approve"]).exits(0);
     screen.shows("resolve   c1: approved by user mia");
     screen.shows("agent     done");
@@ -280,4 +281,16 @@ fn a_chat_takes_up_what_a_crash_left_in_the_same_store() {
     }
     drop(chat.stdin.take());
     assert_eq!(chat.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_chat_says_which_turns_of_other_conversations_go_on_in_it() {
+    let folder = Folder::with_config(WRITE, "");
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    folder.run(&["answer", "w", "c1", "--approve"]).exits(0);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "mine"]);
+    screen.shows("notice    the turn of conversation w, which no process carried on, goes on");
+    screen.shows("here, with script:script.json");
+    screen.types("/quit\r");
+    screen.exits(0);
 }

@@ -116,3 +116,11 @@ fn a_hook_that_counts_per_process_is_told_of() {
         assert!(ran.err.contains("counts in the memory of its process") && ran.code == 0, "{hook}:\n{}", ran.err);
     }
 }
+
+#[test]
+fn redaction_that_leaves_out_what_the_model_says_is_a_warning() {
+    let config = |on: &str| format!("[[hooks]]\nuse = \"redact\"\non = [{on}]\n");
+    let check = |on: &str| Folder::with_config(r#"{ "text": "x" }"#, &config(on)).run(&["check"]).exits(0);
+    check("\"tool_arguments\"").says("warning: turnbuckle.toml:5: `on` of `redact` does not name \"stream\"");
+    assert!(!check("\"stream\", \"tool_arguments\"").err.contains("stream"));
+}

@@ -84,14 +84,35 @@ fn what_is_not_there_cannot_be_resolved() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_stale_and_the_turn_goes_on_without_it() {
+fn an_answer_that_comes_too_late_is_stale_and_the_hint_goes_on_without_it() {
     let folder = Folder::with_config(WRITE, "[limits]\napproval_timeout = \"1s\"\n");
     folder.run(&["run", "-c", "w", "write it"]).exits(4);
     std::thread::sleep(std::time::Duration::from_millis(1_100));
-    let ran = folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("done\n");
-    ran.says("c1: expired by").says("error: the answer to call c1 is stale").says("hint: ");
+    let ran = folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("");
+    let ran =
+        ran.says("error: the answer to call c1 is stale: nobody answered in time").says("hint: nothing was run: ");
+    folder.paste(&ran.command_shown("run -c w")).exits(0).prints("done\n");
     assert_eq!(folder.read("a.txt"), "");
     folder.run(&["run", "-c", "w"]).exits(0).says("has no open turn");
+}
+
+#[test]
+fn an_answer_to_a_call_that_was_answered_runs_nothing() {
+    for second in [&["--deny", "no no"][..], &["--approve"], &["--approve", "--model", "demo"]] {
+        let folder = waiting();
+        folder.run(&["answer", "w", "c1", "--approve"]).exits(0);
+        let before = folder.run(&["show", "w", "--json"]).exits(0).out;
+        let ran = folder.run(&[&["resolve", "w", "c1"], second].concat()).exits(1).prints("");
+        assert!(!ran.err.contains("dispatch"), "{}", ran.err);
+        let ran = ran.says("error: the answer to call c1 is stale").says("agent turnbuckle carries the turn on: ");
+        assert_eq!(folder.read("a.txt"), "");
+        assert_eq!(folder.run(&["show", "w", "--json"]).exits(0).out, before, "nothing was written");
+        assert!(folder.run(&["list"]).exits(0).out.contains("[answered, and not taken up yet]"));
+        if !second.contains(&"demo") {
+            folder.paste(&ran.command_shown("run -c w")).exits(0).prints("done\n");
+            assert_eq!(folder.read("a.txt"), "x");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use crate::program::Folder;
+use crate::program::{Folder, Ran};
 
 const WRITE: &str = r#"{ "replies": [ { "text": "I will write it. ", "tool_calls": [
     { "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } } ] }, { "text": "done" } ] }"#;
@@ -74,7 +74,8 @@ fn resolving_with_another_agent_records_the_answer_for_the_right_one() {
         [&["run", "-c", "w", "--config", "other.toml"][..], &["run", "-c", "w", "--config", "other.toml", "hi"]]
     {
         let refused = folder.run(message).exits(1).prints("");
-        refused.says("it is a turn of agent coder, and only that agent carries it on").says("hint: ");
+        let refused = refused.says("it is a turn of agent coder, and only that agent carries it on").says("hint: ");
+        refused.says("`name = \"coder\"`");
     }
     // Nobody can insist on that.
     let insist = ["run", "-c", "w", "--config", "other.toml", "--accept-changes"];
@@ -216,4 +217,26 @@ fn a_program_of_ones_own_is_answered_with_answer_and_carries_the_turn_on_itself(
     assert!(
         matches!(runtime.block_on(turn.wait()), Ok(turnbuckle::TurnStatus::Ended(report)) if report.text() == "Paid.")
     );
+}
+
+#[test]
+fn a_script_that_is_named_from_another_folder_is_the_same_model() {
+    let folder = Folder::new();
+    folder.file("script.json", WRITE);
+    folder.file("turnbuckle.toml", "[agent]\nname = \"coder\"\n");
+    for name in [".git", "it's"] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+    }
+    let below = |arguments: &[&str]| {
+        let mut command = folder.command(arguments);
+        command.current_dir(folder.path().join("it's"));
+        Ran::of(command)
+    };
+    below(&["run", "-c", "w", "--model", "script:../script.json", "go"]).exits(4);
+    let shown = folder.run(&["show", "w"]).exits(0);
+    assert!(shown.out.contains("--model script:script.json"), "{}", shown.out);
+    let there = below(&["show", "w"]).exits(0).command_shown("resolve");
+    assert!(there.contains("/script.json") && !there.contains(".."), "{there}");
+    let ran = folder.paste(&shown.command_shown("resolve")).exits(0).prints("done\n");
+    assert!(!ran.err.contains("changed") && !ran.err.contains("instead of"), "{}", ran.err);
 }

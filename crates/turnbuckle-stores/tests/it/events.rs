@@ -32,6 +32,7 @@ fn questions() -> Vec<Question> {
             digest: "d".into(),
             why: Some("!".into()),
             again: true,
+            redacted: false,
             standing: None,
         },
         Question::Approval {
@@ -40,6 +41,7 @@ fn questions() -> Vec<Question> {
             digest: "".into(),
             why: None,
             again: false,
+            redacted: false,
             standing: None,
         },
         Question::Elicitation { question: "which?".into(), schema: Some(awkward()) },

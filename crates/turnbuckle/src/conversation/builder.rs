@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::conversations::Conversations;
-use super::runtime::{Runtime, ScopeSource};
+use super::runtime::{Runtime, ScopeSource, TakenUp};
 use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
 use crate::clock::{Clock, SystemClock};
-use crate::id::{Ids, SystemIds};
+use crate::id::{ConversationId, Ids, SystemIds, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::{SideStore, Store};
@@ -32,6 +32,7 @@ pub struct ConversationsBuilder {
     on_changed_agent: Arc<ChangedAgentPolicy>,
     side_stores: Vec<Arc<dyn SideStore>>,
     retain: Option<Duration>,
+    on_taken_up: Option<Arc<TakenUp>>,
 }
 
 impl ConversationsBuilder {
@@ -50,6 +51,7 @@ impl ConversationsBuilder {
             on_changed_agent: Arc::new(|_| OnChangedAgent::Leave),
             side_stores: Vec::new(),
             retain: None,
+            on_taken_up: None,
         }
     }
 
@@ -126,6 +128,13 @@ impl ConversationsBuilder {
         self
     }
 
+    /// Told of each open turn that [`Conversations::recover_due`] takes up, before it goes on: another process began it and left
+    /// it, or someone answered what it waited for. It must return quickly. Default: nobody is told.
+    pub fn on_taken_up(mut self, tell: impl Fn(&ConversationId, &TurnId) + Send + Sync + 'static) -> Self {
+        self.on_taken_up = Some(Arc::new(tell));
+        self
+    }
+
     /// The conversations.
     pub fn build(self) -> Conversations {
         let writer = self.ids.mint("w_").into();
@@ -150,6 +159,7 @@ impl ConversationsBuilder {
             due_from: Mutex::default(),
             side_stores: self.side_stores,
             retain: self.retain,
+            on_taken_up: self.on_taken_up,
             reads: Mutex::default(),
             tasks: tokio::sync::watch::Sender::new(0),
         };

@@ -426,6 +426,12 @@ impl Conversations {
             }
             if self.has_work_on(id, now).await? {
                 tracing::debug!(conversation = %id, "taking up a due conversation");
+                if let Some(tell) = &self.runtime.on_taken_up
+                    && let Some(scratch) = self.store().scratch(id).await?
+                    && LeftTurn::of_scratch(&scratch, &self.agent, &self.runtime.services.project).is_none()
+                {
+                    tell(id, &scratch.turn);
+                }
                 conversation.submit_and_spawn(&self.runtime, Order::Wake);
                 taken_up += 1;
             }

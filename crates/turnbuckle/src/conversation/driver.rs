@@ -34,7 +34,7 @@ use crate::store::{
 };
 use crate::turn::{
     AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, JobResults, LeftTurn, NewTurn, OnChangedAgent,
-    PostTurn, Progress, Stage, State, StoredTurn, TurnError, answer, next, start,
+    PostTurn, Progress, Stage, State, StoredTurn, Taken, TurnError, answer, next, start,
 };
 
 /// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
@@ -339,10 +339,11 @@ impl Driver {
         match self.left().filter(|left| left.can_insist() && is_local && !order.record_only) {
             Some(left) => self.done_items.extend(order.refuse(AnswerError::Left(left))),
             None => {
-                if order.record_only {
+                // Also if its sender wants the turn carried on: that begins when the answer is written. One that is refused
+                // sets nothing going.
+                if is_local {
                     self.record_only = self.open_turn();
                 }
-                self.is_waited_for |= is_local && !order.record_only;
                 self.answers.push_back(order);
             }
         }
@@ -614,17 +615,19 @@ impl Driver {
             Err(cause) => active.settle(cause.verdict()),
             Ok(()) => {
                 // Answers first: one that was given in time counts, however late it is taken up.
-                let only_records = active.left.is_some() || self.only_records(&active.ctx().id);
-                let mut orders = std::mem::take(&mut self.answers);
+                let (turn, mut orders) = (active.ctx().id.clone(), std::mem::take(&mut self.answers));
                 while let Some(order) = orders.pop_front() {
+                    let carries_on = order.carries_on() && active.left.is_none();
+                    let only_records = !carries_on && (active.left.is_some() || self.only_records(&turn));
                     // Whoever hears that the answer is recorded can rely on the conversation being free again.
                     active.releases_with_answer = only_records && orders.is_empty();
-                    answer::take(active, order).await?;
+                    let taken = answer::take(active, order).await?;
+                    self.is_waited_for |= carries_on && taken == Taken::Written;
                 }
                 if !active.released {
                     answer::expire(active).await?;
                 }
-                if only_records {
+                if active.left.is_some() || self.only_records(&turn) {
                     return Ok(next(&active.state, &active.progress));
                 }
             }

@@ -110,7 +110,7 @@ pub enum SendError {
         id: ConversationId,
     },
     /// The conversation may be read by this actor, and this may be done only by others.
-    #[error("you may not {action} here, but {who} may")]
+    #[error("you may not {} here, but {who} may", in_words(*action))]
     Forbidden {
         /// The conversation.
         id: ConversationId,
@@ -271,6 +271,14 @@ impl From<StoreError> for SendError {
             StoreError::Held { id, hold } => Self::Held { id, hold },
             error => Self::Store(error),
         }
+    }
+}
+
+/// What an action allows, as far as its name does not say it.
+fn in_words(action: Action) -> &'static str {
+    match action {
+        Action::Delete => "delete or hold",
+        other => other.name(),
     }
 }
 

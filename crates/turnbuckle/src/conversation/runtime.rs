@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::conversations::Conversations;
 use super::shared::Conversation;
 use crate::agent::Agent;
-use crate::id::{ConversationId, NameMap};
+use crate::id::{ConversationId, NameMap, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
 use crate::store::SideStore;
@@ -18,6 +18,9 @@ use crate::turn::{Services, TurnContext};
 
 /// Where a revived turn's scope comes from: the actor is stored, the bag is not.
 pub type ScopeSource = dyn Fn(&Actor) -> Scope + Send + Sync;
+
+/// Is told of turns that are taken up.
+pub(crate) type TakenUp = dyn Fn(&ConversationId, &TurnId) + Send + Sync;
 
 /// How many reads of conversations of others are remembered.
 const MAX_READS: usize = 256;
@@ -45,6 +48,8 @@ pub(crate) struct Runtime {
     pub(crate) side_stores: Vec<Arc<dyn SideStore>>,
     /// How long unused conversations are kept; `None`: for ever.
     pub(crate) retain: Option<Duration>,
+    /// Is told of open turns that maintenance takes up.
+    pub(crate) on_taken_up: Option<Arc<TakenUp>>,
     /// Who was recorded last as reading which conversation of another: not every look at it is recorded again.
     pub(crate) reads: Mutex<VecDeque<(ConversationId, Arc<str>)>>,
     /// How many background tasks run. [`Conversations::drain`] waits for zero.

@@ -51,9 +51,17 @@ impl Conversations {
         if pending.expires <= self.runtime.services.clock.now() {
             return Err(ResolveError::Stale { call: call.clone(), why: "it has expired".into() });
         }
-        let Question::Approval { tool: Some(tool), arguments, standing, .. } = &pending.question else {
+        if always.lasts.is_zero() {
+            return Err(unfit("a standing approval must hold for some time"));
+        }
+        let Question::Approval { tool: Some(tool), arguments, standing, redacted, .. } = &pending.question else {
             return Err(unfit("only the approval of a tool can be a standing one"));
         };
+        if *redacted {
+            return Err(unfit(
+                "its arguments are redacted, and a standing approval would name what must not be stored",
+            ));
+        }
         let Some(basis) = standing else {
             return Err(unfit("a hook or a rule wants to be asked each time"));
         };

@@ -27,6 +27,9 @@ pub enum Question {
         /// Whether the call was started before and left no result: approved, it runs again.
         #[serde(default, skip_serializing_if = "is_false")]
         again: bool,
+        /// Whether `arguments` are a redacted form: the call runs with others, of which the digest is.
+        #[serde(default, skip_serializing_if = "is_false")]
+        redacted: bool,
         /// What a standing approval of this call would be bound to; `None` if none can answer it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         standing: Option<Arc<StandingBasis>>,
@@ -72,8 +75,9 @@ impl Question {
     /// Notes an approval of it. Arguments that the approver put in the place of those asked about void earlier approvals,
     /// and are what is asked about from now on.
     pub(crate) fn note_approval(&mut self, by: &Author, evidence: &Evidence, approvals: &mut Vec<Author>) {
-        if let (Some(edited), Self::Approval { arguments, digest, .. }) = (&evidence.arguments, self) {
+        if let (Some(edited), Self::Approval { arguments, digest, redacted, .. }) = (&evidence.arguments, self) {
             arguments.clone_from(edited);
+            *redacted = evidence.redacted;
             if let Some(of_edited) = &evidence.digest {
                 digest.clone_from(of_edited);
             }
@@ -126,6 +130,9 @@ pub struct Evidence {
     /// The arguments that the approver put in the place of those shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Arc<Value>>,
+    /// Whether `arguments` are a redacted form of them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub redacted: bool,
     /// The digest of what was approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Text>,

@@ -138,6 +138,7 @@ impl std::fmt::Display for StandingApproval {
         }
         write!(f, " until {expires}")?;
         match self.uses_left {
+            Some(0) => write!(f, ", with no use left"),
             Some(1) => write!(f, ", once"),
             Some(times) => write!(f, ", {times} times"),
             None => Ok(()),

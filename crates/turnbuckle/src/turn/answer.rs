@@ -8,6 +8,7 @@ use super::active::ActiveTurn;
 use super::context::TurnContext;
 use super::decide::normal_form;
 use super::host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer};
+use super::redaction;
 use super::state::OpenQuestion;
 use super::view::Turn;
 use crate::access::Action;
@@ -21,8 +22,17 @@ use crate::message::Text;
 use crate::scope::{Actor, Author, SystemAuthor};
 use crate::store::{Answer, ConversationStatus, Lease, StoreError};
 
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is in the log.
+    Written,
+    /// It was refused, and its sender told why; or it is looked at again, behind answers that were stored before it.
+    NotWritten,
+}
+
 /// Writes an answer, or says why it is not taken. Only a store that fails is an error.
-pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Result<(), StoreError> {
+pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Result<Taken, StoreError> {
     let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
     let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
         return refuse(active, order, AnswerError::Stale("nothing is asked under this id".into()));
@@ -41,6 +51,11 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     let edit = match &order.answer {
         // In a box: few answers change arguments, and the future of every answer would be larger.
         Answer::ApproveWith(arguments) => {
+            if let Some(place) = placeholder_in(active, &question, arguments) {
+                let why =
+                    format!("`{place}` is the redacted form that was shown: the call would run with it as it stands");
+                return refuse(active, order, AnswerError::Unfit(why.into()));
+            }
             let (asker, arguments) = (asker(active, &question), arguments.clone());
             match Box::pin(edit_of(active.turn.clone(), asker, &question, arguments)).await {
                 Ok(edit) => {
@@ -96,7 +111,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         if order.tries < question.approvals_needed() {
             order.tries += 1;
             active.ctx().host.take_after_stored(order).await;
-            return Ok(());
+            return Ok(Taken::NotWritten);
         }
         return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
     }
@@ -109,7 +124,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         // The caller may have gone away; the answer stands all the same.
         drop(reply.send(written.clone().map(|()| RecordedAnswer { turn, left }).map_err(AnswerError::Store)));
     }
-    written
+    written.map(|()| Taken::Written)
 }
 
 /// Whether the sender may answer this question. It was checked where the answer was given, and is checked again here,
@@ -135,6 +150,13 @@ async fn may_answer(
         Ok(()) if has_approved => Err(AnswerError::Stale("the same user has approved it already".into())),
         Ok(()) => Ok(()),
     })
+}
+
+/// Where edited arguments repeat a placeholder of the redacted form that was shown, if they do.
+fn placeholder_in(active: &ActiveTurn, question: &OpenQuestion, edited: &Value) -> Option<String> {
+    let Question::Approval { arguments: shown, .. } = &question.question else { return None };
+    let effective = redaction::effective(active.scratch.effective.as_deref(), &question.call)?;
+    redaction::copied_placeholder(shown, effective, edited)
 }
 
 /// Arguments that an approver put in the place of those asked about.
@@ -200,7 +222,7 @@ fn evidence(question: &OpenQuestion, decision: Resolved, order: &AnswerOrder, ed
     evidence
 }
 
-fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Result<(), StoreError> {
+fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Result<Taken, StoreError> {
     if let (AnswerOrigin::Inbox(_), AnswerError::Forbidden { .. } | AnswerError::Unfit(_) | AnswerError::Stale(_)) =
         (&order.origin, &why)
     {
@@ -209,7 +231,7 @@ fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Resu
         active.ctx().publish(LiveEvent::Notice { level: Level::Warning, text, hook: None });
     }
     active.done_items.extend(order.refuse(why));
-    Ok(())
+    Ok(Taken::NotWritten)
 }
 
 /// Answers questions that expired, in the system's name.

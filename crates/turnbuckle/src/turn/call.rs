@@ -345,6 +345,7 @@ async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, shown: &Reply, w
         digest,
         why: Some(why),
         again: false,
+        redacted: false,
         standing: None,
     };
     let attempt = active.reply.as_ref().map_or(1, ReplyStream::attempt);

@@ -16,7 +16,7 @@ use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
-use crate::digest::CallDigest;
+use crate::digest::{self, CallDigest};
 use crate::event::{EventKind, Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
 use crate::hook::{BeforeTool, HookFailure, Point, Record};
@@ -281,7 +281,7 @@ impl<'a> CallReview<'a> {
     fn approval(&self, why: Option<Text>, standing: Option<Arc<StandingBasis>>) -> Question {
         let ToolCall { name, arguments, .. } = self.open.call.clone();
         let digest = self.digest().text().clone();
-        Question::Approval { tool: Some(name), arguments, digest, why, again: false, standing }
+        Question::Approval { tool: Some(name), arguments, digest, why, again: false, redacted: false, standing }
     }
 
     /// The call was started, and the process died before its result: the tool's effect policy decides.
@@ -367,7 +367,7 @@ impl<'a> CallReview<'a> {
     ) -> Result<CallDecision, Interrupt> {
         let named = question.edit.as_ref().map(|edit| edit.by.to_string()).unwrap_or_default();
         if let Some(complaint) = self.complaint(compiled).await? {
-            return Ok(CallDecision::Finish(Output::error(format!("[edited by {named}] {complaint}"))));
+            return Ok(self.ask_again(*question, &format!("the arguments that {named} gave do not fit: {complaint}")));
         }
         let edited = self.open.call.arguments.clone();
         match self.before_tool(compiled).await? {
@@ -389,6 +389,24 @@ impl<'a> CallReview<'a> {
             false => format!("a hook changed the arguments that {named} edited"),
         };
         Ok(CallDecision::Suspend(self.approval(Some(why.into()), None), Some(rule)))
+    }
+
+    /// Asks about the model's own arguments again: those that an approver put in their place cannot run. They may have been
+    /// recorded where the tool is not known.
+    fn ask_again(&self, question: OpenQuestion, why: &str) -> CallDecision {
+        let (shown, rule) = (question.shown().clone(), question.rule.as_deref().cloned());
+        match shown {
+            Question::Approval { tool: Some(tool), arguments, digest, again, standing, .. }
+                if digest == digest::of_call(&tool, &arguments, &self.turn.ctx.conversation) =>
+            {
+                let why = Some(why.into());
+                let (tool, redacted) = (Some(tool), false);
+                let asked = Question::Approval { tool, arguments, digest, why, again, redacted, standing };
+                CallDecision::Suspend(asked, rule)
+            }
+            // Of arguments that are redacted only the form of the log is left.
+            _ => CallDecision::Finish(Output::error(format!("[not run] {why}"))),
+        }
     }
 
     /// Whether an approval was asked for this tool, with these arguments, in this conversation.

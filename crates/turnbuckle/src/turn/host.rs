@@ -144,6 +144,11 @@ pub(crate) enum AnswerError {
 }
 
 impl AnswerOrder {
+    /// Whether its sender wants the turn carried on here, once the answer is written.
+    pub(crate) fn carries_on(&self) -> bool {
+        matches!(self.origin, AnswerOrigin::Local { .. }) && !self.record_only
+    }
+
     /// The inbox item it came in, if it came from one.
     pub(crate) fn item(&self) -> Option<&ItemId> {
         match &self.origin {

@@ -47,7 +47,7 @@ pub(super) fn redact(active: &mut ActiveTurn, events: &mut [Arc<Event>]) {
             EventKind::Resolution { call, evidence, .. } => {
                 if let Some(arguments) = &mut evidence.arguments {
                     let name = name_of(active, call);
-                    put(active, call, &name, arguments);
+                    evidence.redacted = put(active, call, &name, arguments);
                 }
             }
             _ => {}
@@ -65,16 +65,18 @@ fn has_arguments(kind: &EventKind) -> bool {
 
 fn redact_question(active: &mut ActiveTurn, call: &CallId, question: &mut Question) {
     match question {
-        Question::Approval { tool: Some(tool), arguments, standing, .. } => {
+        Question::Approval { tool: Some(tool), arguments, standing, redacted, .. } => {
             let tool = tool.clone();
             // A rule about the redacted form would say something else than what runs.
             if put(active, call, &tool, arguments) {
                 *standing = None;
+                *redacted = true;
             }
         }
-        Question::Approval { tool: None, arguments, .. } => {
+        Question::Approval { tool: None, arguments, redacted, .. } => {
             if let Some(stored) = stored_form(active, None, arguments) {
                 *arguments = Arc::new(stored);
+                *redacted = true;
             }
         }
         Question::Elicitation { question, schema } => {
@@ -150,6 +152,30 @@ fn forget(active: &mut ActiveTurn, call: &CallId) {
 /// What the call runs with, if the log has another form of it.
 pub(super) fn effective<'a>(kept: Option<&'a [(CallId, Arc<Value>)]>, call: &CallId) -> Option<&'a Arc<Value>> {
     kept?.iter().find(|(other, _)| other == call).map(|(_, arguments)| arguments)
+}
+
+/// Where edited arguments repeat what was shown in the place of something redacted, as a JSON pointer: whoever copied it from
+/// there would have the call run with the placeholder.
+pub(super) fn copied_placeholder(shown: &Value, effective: &Value, edited: &Value) -> Option<String> {
+    match (shown, effective, edited) {
+        (Value::Object(shown), Value::Object(effective), Value::Object(edited)) => {
+            edited.iter().find_map(|(key, edited)| match (shown.get(key), effective.get(key)) {
+                (Some(shown), Some(effective)) => {
+                    copied_placeholder(shown, effective, edited).map(|below| format!("/{key}{below}"))
+                }
+                // A key that was redacted itself.
+                (Some(_), None) => Some(format!("/{key}")),
+                (None, _) => None,
+            })
+        }
+        (Value::Array(shown), Value::Array(effective), Value::Array(edited)) => {
+            let items = shown.iter().zip(effective).zip(edited).enumerate();
+            items.into_iter().find_map(|(index, ((shown, effective), edited))| {
+                copied_placeholder(shown, effective, edited).map(|below| format!("/{index}{below}"))
+            })
+        }
+        _ => (shown != effective && edited == shown).then(String::new),
+    }
 }
 
 /// The form that the log has, if it is another. A hook that fails is told as a warning of the turn.

@@ -70,13 +70,16 @@ async fn an_unanswered_call_becomes_an_error_result_by_the_system_also_after_a_r
 }
 
 #[tokio::test]
-async fn an_answer_after_the_time_is_stale_and_carries_the_turn_on_all_the_same() {
+async fn an_answer_after_the_time_is_stale_and_sets_nothing_going() {
     let mut rig = Rig::new(adder(sum()).approve(["add"]).build().unwrap());
     waits(&mut rig).await;
     rig.clock.advance(DAY);
     let late = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await;
     assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
     rig.settle().await;
+    assert_eq!(outcome(&rig).await, None);
+    let handle = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap();
+    rig.follow(handle).await.unwrap();
     assert_eq!(outcome(&rig).await, Some((Outcome::Completed, None)));
 }
 

@@ -68,6 +68,7 @@ fn approval(tool: Option<&str>) -> Question {
         digest: "d".into(),
         why: None,
         again: false,
+        redacted: false,
         standing: None,
     }
 }
