@@ -84,7 +84,7 @@ impl Erasure {
 pub(crate) fn retention(age: Duration) -> String {
     let seconds = age.as_secs();
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
-    let (length, unit) = units.into_iter().find(|(length, _)| seconds % length == 0).unwrap_or((1, "second"));
+    let (length, unit) = units.into_iter().find(|(length, _)| seconds.is_multiple_of(*length)).unwrap_or((1, "second"));
     let count = seconds / length;
     let plural = if count == 1 { "" } else { "s" };
     format!("conversations that were not used for {count} {unit}{plural} are deleted while a chat runs")
