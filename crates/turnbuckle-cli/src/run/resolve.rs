@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use turnbuckle::conversation::{LeftTurn, ResolveError, SendError};
+use turnbuckle::conversation::{LeftTurn, ResolveError, TurnHandle};
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
@@ -59,7 +59,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
         return watch.recorded(&left, common).await;
     }
     if handle.is_remote() {
-        return Ok(watch.hand_over(&call, decision).await);
+        return watch.hand_over(&call, decision, common).await;
     }
     let rest = watch.follow(handle).await;
     Ok(watch.conclude(rest).await)
@@ -67,20 +67,27 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
 
 impl Watch {
     /// The answer is stored for the process that has the conversation. A cancellation may still come before it, so the exit
-    /// code goes by what that process writes.
-    async fn hand_over(mut self, call: &CallId, decision: Resolved) -> Exit {
-        let (conversations, scope) = (self.conversations.clone(), self.scope.clone());
-        let resolution = resolution(&conversations, &self.id, call, &scope);
-        let resolved = tokio::select! {
+    /// code goes by what that process writes. If it only records the answer, the turn is carried on here.
+    async fn hand_over(mut self, call: &CallId, decision: Resolved, common: &Common) -> Result<Exit, Stopped> {
+        let (conversations, scope, id) = (self.conversations.clone(), self.scope.clone(), self.id.clone());
+        let taken_up = taken_up(&conversations, &id, (call, decision), &scope);
+        let taken_up = tokio::select! {
             biased;
-            () = self.signals.first() => return self.handed_over(Exit::Cancelled, NOT_YET).await,
-            resolved = tokio::time::timeout(PATIENCE, resolution) => resolved,
+            () = self.signals.first() => return Ok(self.handed_over(Exit::Cancelled, NOT_YET).await),
+            taken_up = tokio::time::timeout(PATIENCE, taken_up) => taken_up,
         };
-        let (id, options) = (&self.id, &self.hints.options);
-        let problem = match resolved {
-            Err(_) => return self.handed_over(Exit::Completed, NOT_YET).await,
-            Ok(Ok(found)) if found == Some(decision) => return self.handed_over(Exit::Completed, "").await,
-            Ok(Ok(found)) => {
+        let options = &self.hints.options;
+        let problem = match taken_up {
+            Err(_) => return Ok(self.handed_over(Exit::Completed, NOT_YET).await),
+            Ok(Ok(TakenUp::There)) => return Ok(self.handed_over(Exit::Completed, "").await),
+            Ok(Ok(TakenUp::Here(handle))) => {
+                if let Some(left) = handle.left().cloned() {
+                    return self.recorded(&left, common).await;
+                }
+                let rest = self.follow(handle).await;
+                return Ok(self.conclude(rest).await);
+            }
+            Ok(Ok(TakenUp::Otherwise(found))) => {
                 let before = match found {
                     Some(Resolved::Cancelled) => "its turn was cancelled",
                     Some(Resolved::Expired) => "it had expired",
@@ -96,7 +103,7 @@ impl Watch {
             )),
         };
         self.output.problem(&problem);
-        self.finish(Exit::Failed).await
+        Ok(self.finish(Exit::Failed).await)
     }
 
     async fn handed_over(self, exit: Exit, more: &str) -> Exit {
@@ -123,21 +130,48 @@ impl Watch {
     }
 }
 
-/// Waits until the call is resolved, and says how; `None` if it ended without a resolution.
-async fn resolution(
+/// What became of an answer that was handed over.
+enum TakenUp {
+    /// The process that has the conversation carries the turn on, or has ended it.
+    There,
+    /// It only recorded the answer, and the turn is carried on here.
+    Here(TurnHandle),
+    /// The call was resolved otherwise; `None` if it ended without a resolution.
+    Otherwise(Option<Resolved>),
+}
+
+/// Waits until the call is resolved and a process carries its turn on.
+async fn taken_up(
     conversations: &Conversations,
     id: &ConversationId,
-    call: &CallId,
+    (call, decision): (&CallId, Resolved),
     scope: &Scope,
-) -> Result<Option<Resolved>, SendError> {
+) -> Result<TakenUp, ResolveError> {
     while conversations.snapshot(id, scope.clone()).await?.pending.contains(call) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let log = conversations.log(id, scope.clone()).await?;
-    Ok(log.iter().rev().find_map(|event| match &event.kind {
-        EventKind::Resolution { call: of, decision, .. } if of == call => Some(*decision),
-        _ => None,
-    }))
+    loop {
+        let log = conversations.log(id, scope.clone()).await?;
+        let resolution = log.iter().rev().find_map(|event| match &event.kind {
+            EventKind::Resolution { call: of, decision, .. } if of == call => Some((event.seq, *decision)),
+            _ => None,
+        });
+        match resolution {
+            Some((seq, found)) if found == decision => {
+                // Whoever carries a turn on writes what comes of the answer at once.
+                if log.last().is_some_and(|last| last.seq > seq) {
+                    return Ok(TakenUp::There);
+                }
+            }
+            otherwise => return Ok(TakenUp::Otherwise(otherwise.map(|(_, found)| found))),
+        }
+        match conversations.carry_on_answered(id, call, scope.clone()).await {
+            Ok(Some(handle)) => return Ok(TakenUp::Here(handle)),
+            Ok(None) => return Ok(TakenUp::There),
+            Err(ResolveError::InUse { .. }) => tokio::time::sleep(LOOK_EVERY).await,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The end of a message about an answer that is stored and not taken up.

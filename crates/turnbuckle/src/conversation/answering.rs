@@ -11,6 +11,7 @@ use super::pending::rule_of_last_question;
 use super::read_back::open_turn;
 use super::shared::Conversation;
 use crate::access::{AccessTo, Action, AnswerRule};
+use crate::event::EventKind;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
@@ -28,7 +29,10 @@ impl Conversations {
     /// approval is of what is asked at this moment.
     ///
     /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
-    /// answer wins; every later one is [`ResolveError::Stale`].
+    /// answer wins; every later one is [`ResolveError::Stale`], and sets nothing going.
+    ///
+    /// A process that has the conversation only to record an answer of its own takes this one into the log and leaves the turn
+    /// as it is: [`carry_on_answered`](Self::carry_on_answered) and [`run_maintenance`](Self::run_maintenance) take it up.
     pub async fn resolve(
         &self,
         id: &ConversationId,
@@ -41,6 +45,29 @@ impl Conversations {
         match self.write_answer(id, &given, AfterAnswer::CarryOn).await? {
             Some(handle) => Ok(handle),
             None => self.store_answer(id, given).await,
+        }
+    }
+
+    /// Carries a turn on in which the actor answered this call, if no process does: [`resolve`](Self::resolve) may have handed
+    /// the answer over to one that only recorded it. `None` if the turn is over, or if the last answer to this call is
+    /// another's; [`ResolveError::InUse`] while a process has the conversation.
+    pub async fn carry_on_answered(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        scope: Scope,
+    ) -> Result<Option<TurnHandle>, ResolveError> {
+        let conversation = self.answerable(id, call, &scope).await?;
+        let by_actor = conversation.feed.snapshot().events.iter().rev().find_map(|event| match &event.kind {
+            EventKind::Resolution { call: of, by, .. } if of == call => Some(*by == scope.by()),
+            _ => None,
+        });
+        match by_actor {
+            Some(true) => match self.resume_turn(&conversation).await {
+                Err(SendError::Left { left, .. }) => Ok(Some(TurnHandle::left_behind(left))),
+                resumed => Ok(resumed?),
+            },
+            _ => Ok(None),
         }
     }
 
