@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use turnbuckle::access::{Access as _, AccessTo, Action};
-use turnbuckle::conversation::LeftTurn;
+use turnbuckle::conversation::{LeftReason, LeftTurn};
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Scratch, Store as _, StoreError};
@@ -179,6 +179,7 @@ impl ResolveHints {
 
 /// Before a command that carries a turn on in a database that is not accepted.
 const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
+
 /// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
 pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {
     let rule = pending.rule.as_ref()?;
@@ -196,6 +197,12 @@ pub(crate) fn for_others(pending: &Pending, who: &str) -> String {
 
 /// What to do about a turn that this agent does not carry on. `options` lead to its store.
 pub(crate) fn after_left(left: &LeftTurn, id: &ConversationId, options: &str) -> String {
+    if let LeftReason::OtherProject { project } = &left.reason {
+        return format!(
+            "go on in {}, or insist with `--accept-changes`: then it works in this folder, and the log says that you insisted",
+            quoted(project)
+        );
+    }
     match left.can_insist() {
         true => "give the agent back what it lacks, or insist with `--accept-changes`: then the turn goes on without, \
                  and the log says that you insisted"

@@ -69,7 +69,8 @@ fn a_forged_approval_that_came_with_the_folder_is_not_carried_on() {
     let asked = folder.run(&["trust"]).exits(2);
     assert!(asked.out.contains("was not made by your Turnbuckle"), "{}", asked.out);
     folder.run(&["trust", "--yes"]).exits(0);
-    folder.run(&["run", "-c", "a"]).exits(0).prints("done\n");
+    // The turn began in another folder, so a person must insist as well.
+    folder.run(&["run", "-c", "a", "--accept-changes"]).exits(0).prints("done\n");
     assert!(started(&folder));
     folder.run(&["trust", "revoke"]).exits(0);
     refused(folder.run(&["run", "hello"]));
@@ -78,7 +79,7 @@ fn a_forged_approval_that_came_with_the_folder_is_not_carried_on() {
 #[test]
 fn the_option_accepts_a_database_for_one_run() {
     let folder = with_forged_approval();
-    folder.run(&["run", "--trust-hooks", "-c", "a"]).exits(0).prints("done\n");
+    folder.run(&["run", "--trust-hooks", "-c", "a", "--accept-changes"]).exits(0).prints("done\n");
     refused(folder.run(&["run", "hello"]));
 }
 
@@ -245,7 +246,7 @@ fn a_database_of_an_older_version_is_adopted_where_it_can_only_be_the_users() {
     // The first use of this version by this user: what is there was there before.
     let mine = aged(0o600);
     mine.run(&["list"]).exits(0);
-    mine.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+    mine.run(&["resolve", "a", "c1", "--approve", "--accept-changes"]).exits(0).prints("done\n");
     mine.run(&["run", "-c", "a", "--model", "demo", "hi"]).exits(0);
     let listed = mine.run(&["trust", "list"]).exits(0).out;
     assert!(listed.contains("made by an older version"), "{listed}");
@@ -422,7 +423,7 @@ fn accepting_a_folder_covers_the_database_that_is_there_and_shows_what_is_there_
     bring(&theirs, &mine);
     let shown = mine.run(&["trust", "--folder", "--yes"]).exits(0).out;
     assert!(shown.contains("[[hooks]] lint") && shown.contains("was not made by your Turnbuckle"), "{shown}");
-    mine.run(&["resolve", "a", "c1", "--approve"]).exits(0).prints("done\n");
+    mine.run(&["resolve", "a", "c1", "--approve", "--accept-changes"]).exits(0).prints("done\n");
 }
 
 #[test]
