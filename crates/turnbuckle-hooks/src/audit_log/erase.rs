@@ -3,19 +3,25 @@
 //! A line is overwritten where it stands, with one of the same length that says nothing: other processes may append to the file
 //! meanwhile, and keep it open. So nothing needs a lock, and a crash in between leaves whole lines.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+mod lines;
 
-use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use turnbuckle::store::SideStore;
 use turnbuckle::{BoxError, BoxFuture, ConversationId};
 
-/// How often the files are read at most. While they are read, one may become another by rotation and be missed; then it is
-/// found the next time.
-const PASSES: usize = 5;
-/// What a line becomes. Spaces fill it up to its length.
-const ERASED: &[u8] = b"{\"type\":\"erased\"}";
+use self::lines::Mode;
+
+/// How often the files are looked through at most, until nothing happens to them meanwhile.
+const PASSES: usize = 100;
+/// How long a pass waits for the processes that interfered with the one before.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The most files that are held open during a pass.
+const HELD: usize = 128;
 
 /// The files of an audit log: the one that is written, and those that are full.
 #[derive(Clone, Debug)]
@@ -52,94 +58,117 @@ impl AuditFiles {
         Ok(found)
     }
 
-    fn erase_all(&self, conversation: &ConversationId) -> io::Result<()> {
-        for _ in 0..PASSES {
-            let mut erased = 0;
-            for file in self.existing()? {
-                erased += in_file(&file, conversation, Mode::Erase)?;
+    /// The files by name. A link or a folder of such a name is not a log.
+    fn listed(&self) -> io::Result<BTreeMap<PathBuf, (FileId, u64)>> {
+        let mut listed = BTreeMap::new();
+        for path in self.existing()? {
+            match path.symlink_metadata() {
+                Ok(about) if about.is_file() => drop(listed.insert(path, (FileId::of(&about), about.len()))),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
             }
-            if erased == 0 {
+        }
+        Ok(listed)
+    }
+
+    /// Looks through the files until nothing was found in them and they were the same before and after: while they are listed
+    /// and read, other processes append to them and rotate them, and a file that moves may be missed.
+    fn erase_all(&self, conversation: &ConversationId) -> io::Result<()> {
+        for pass in 0..PASSES {
+            if pass > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let before = self.listed()?;
+            let (mut seen, mut found) = (Seen::default(), 0);
+            for path in before.keys() {
+                found += seen.erase_in(path, conversation)?;
+            }
+            let after = self.listed()?;
+            let names = |listed: &BTreeMap<PathBuf, (FileId, u64)>| {
+                listed.iter().map(|(path, (id, _))| (path.clone(), *id)).collect::<Vec<_>>()
+            };
+            if found == 0 && names(&before) == names(&after) && after.values().all(|(id, len)| seen.covers(*id, *len)) {
                 return Ok(());
             }
         }
-        Err(io::Error::other("lines of the conversation are still being written"))
+        Err(io::Error::other(
+            "the files are being written and rotated all the time, and lines of the conversation may be left",
+        ))
     }
 
     fn count_all(&self, conversation: &ConversationId) -> io::Result<u64> {
-        self.existing()?.iter().map(|file| in_file(file, conversation, Mode::Count)).sum()
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Count,
-    Erase,
-}
-
-/// Looks for the lines of a conversation in one file, and erases them if asked. Returns how many there were.
-fn in_file(path: &Path, conversation: &ConversationId, mode: Mode) -> io::Result<u64> {
-    let open = |options: &mut OpenOptions| options.open(path);
-    let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let file = match open(OpenOptions::new().read(true)) {
-        // It was removed by rotation.
-        Err(error) if missing(&error) => return Ok(0),
-        file => file?,
-    };
-    let mut out: Option<File> = None;
-    let (mut lines, mut at, mut line, mut found) = (BufReader::new(file), 0, Vec::new(), 0);
-    loop {
-        line.clear();
-        let length = lines.read_until(b'\n', &mut line)? as u64;
-        if length == 0 {
-            break;
-        }
-        if is_of(&line, conversation) {
-            found += 1;
-            if mode == Mode::Erase {
-                let out = match &mut out {
-                    Some(out) => out,
-                    none => match open(OpenOptions::new().write(true)) {
-                        Err(error) if missing(&error) => return Ok(0),
-                        opened => none.insert(opened?),
-                    },
-                };
-                out.seek(SeekFrom::Start(at))?;
-                out.write_all(&blank(&line))?;
+        let mut count = 0;
+        for path in self.existing()? {
+            if let Some(file) = open(&path, Mode::Count)? {
+                count += lines::scan(&file, conversation, Mode::Count)?.found;
             }
         }
-        at += length;
-    }
-    if let Some(out) = out {
-        out.sync_data()?;
-    }
-    Ok(found)
-}
-
-/// Whether the line is about this conversation or a sub-agent's of it. A line that a crash cut off is judged by its text.
-fn is_of(line: &[u8], conversation: &ConversationId) -> bool {
-    let Ok(text) = std::str::from_utf8(line) else { return false };
-    if !text.contains(conversation.as_str()) {
-        return false;
-    }
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) => {
-            let of = value.get("conversation").and_then(Value::as_str);
-            of.is_some_and(|of| ConversationId::from(of).is_within(conversation))
-        }
-        Err(_) => ['"', '/'].iter().any(|end| text.contains(&format!("\"conversation\":\"{conversation}{end}"))),
+        Ok(count)
     }
 }
 
-/// A line of the same length that says nothing.
-fn blank(line: &[u8]) -> Vec<u8> {
-    let (text, end) = match line.split_last() {
-        Some((b'\n', text)) => (text.len(), &b"\n"[..]),
-        _ => (line.len(), &b""[..]),
-    };
-    let mut blank = if text >= ERASED.len() { ERASED.to_vec() } else { Vec::new() };
-    blank.resize(text, b' ');
-    blank.extend_from_slice(end);
-    blank
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct FileId(u64, u64);
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(about: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        Self(about.dev(), about.ino())
+    }
+
+    /// Without numbers for files, the time at which it was made stands for it.
+    #[cfg(not(unix))]
+    fn of(about: &Metadata) -> Self {
+        let made =
+            about.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+        Self(made.as_secs(), u64::from(made.subsec_nanos()))
+    }
+}
+
+/// How far each file was looked through in a pass.
+#[derive(Default)]
+struct Seen {
+    files: HashMap<FileId, (u64, Option<File>)>,
+}
+
+impl Seen {
+    /// Erases the lines of the conversation in this file, and returns how many there were.
+    fn erase_in(&mut self, path: &Path, conversation: &ConversationId) -> io::Result<u64> {
+        let Some(file) = open(path, Mode::Erase)? else { return Ok(0) };
+        let id = FileId::of(&file.metadata()?);
+        let scanned = lines::scan(&file, conversation, Mode::Erase)?;
+        // While a file is held open, no other file gets its number.
+        let is_held = self.files.len() < HELD;
+        self.files.insert(id, (scanned.end, is_held.then_some(file)));
+        Ok(scanned.found)
+    }
+
+    /// Whether a file was looked through up to this length.
+    fn covers(&self, id: FileId, length: u64) -> bool {
+        self.files.get(&id).is_some_and(|(end, _)| *end >= length)
+    }
+}
+
+/// Opens a file once for all that is done with it: under its name there may be another one in the next moment. `None` if it was
+/// removed by rotation, or is not a regular file.
+fn open(path: &Path, mode: Mode) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(mode == Mode::Erase);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits().cast_signed());
+    }
+    let is_gone = || path.symlink_metadata().map_or_else(|e| e.kind() == io::ErrorKind::NotFound, |now| !now.is_file());
+    match options.open(path) {
+        Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl SideStore for AuditFiles {

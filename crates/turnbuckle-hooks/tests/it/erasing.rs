@@ -248,3 +248,67 @@ async fn of_an_audit_log_only_its_own_files_and_lines_are_touched() {
     let nowhere = AuditFiles::new(folder.path().join("none/audit.jsonl"));
     nowhere.erase(&"fix".into()).await.unwrap();
 }
+
+#[tokio::test]
+async fn nothing_is_left_and_nothing_else_is_erased_while_an_audit_log_is_rotated() {
+    const FILES: usize = 40;
+    for round in 0..10 {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |number: usize| folder.path().join(format!("audit.jsonl.{number}"));
+        let base = folder.path().join("audit.jsonl");
+        let line = |of: &str, n: usize| format!("{{\"conversation\":\"{of}\",\"n\":{n}}}\n");
+        for n in 1..=FILES {
+            // Files of different conversations, with lines at the same places.
+            let of = if n % 2 == 0 { "fixed" } else { "other" };
+            std::fs::write(name(n), line(of, 7).repeat(20)).unwrap();
+        }
+        let files = AuditFiles::new(&base);
+        let (started, wait) = std::sync::mpsc::channel();
+        let rotate = || {
+            for turn in 0..30 {
+                std::fs::write(&base, line("other", turn)).unwrap();
+                for number in (1..=FILES + turn).rev() {
+                    std::fs::rename(name(number), name(number + 1)).unwrap();
+                }
+                std::fs::rename(&base, name(1)).unwrap();
+                // Fails if nobody waits any more.
+                let _ = started.send(());
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(rotate);
+            wait.recv().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let files = files.clone();
+            let erase = move || runtime.block_on(files.erase(&"fixed".into())).unwrap();
+            scope.spawn(erase);
+        });
+        assert_eq!(files_with(folder.path(), "fixed"), [""; 0], "round {round}");
+        let all = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let others: usize = all.map(|path| std::fs::read_to_string(path).unwrap().matches("other").count()).sum();
+        assert_eq!(others, FILES / 2 * 20 + 30, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn an_audit_log_that_never_rests_is_told_as_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path().join("audit.jsonl");
+    std::fs::write(&base, "{\"conversation\":\"other\"}\n").unwrap();
+    let (files, done) = (AuditFiles::new(&base), std::sync::atomic::AtomicBool::new(false));
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let other = folder.path().join(format!("audit.jsonl.{number}"));
+                std::fs::write(&other, "{\"conversation\":\"fix\"}\n").unwrap();
+                number = (number + 1) % 100;
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let erased = scope.spawn(move || runtime.block_on(files.erase(&"fix".into()))).join().unwrap();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        erased.unwrap_err()
+    });
+    assert!(error.to_string().contains("may be left"), "{error}");
+}
