@@ -1,7 +1,5 @@
 //! `turnbuckle delete`: shows what goes, asks, and deletes it for good.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-
 use turnbuckle::access::Action;
 use turnbuckle::conversation::{Deleted, Leftover, SendError};
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
@@ -9,6 +7,7 @@ use turnbuckle::{ConversationId, Conversations, Scope};
 
 use crate::Stopped;
 use crate::args::{Common, Delete};
+use crate::confirm;
 use crate::exit::Exit;
 use crate::inspect::failed;
 use crate::output;
@@ -169,19 +168,11 @@ impl Desk<'_> {
         if self.yes {
             return Ok(true);
         }
-        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !confirm::is_possible() {
             let problem = Problem::error("there is no terminal to ask in, and nothing was deleted");
             return Err(Stopped::usage(problem.hint("`--yes` deletes without asking")));
         }
-        let mut err = io::stderr().lock();
-        // Without a stderr the answer is still read; a person who sees no question types no `y`.
-        let _ = write!(err, "{question} [y/N] ");
-        let _ = err.flush();
-        drop(err);
-        let mut answer = String::new();
-        let read = io::stdin().lock().read_line(&mut answer);
-        read.map_err(|error| Stopped::failed(Problem::error(format!("reading the answer: {error}"))))?;
-        Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
+        Ok(confirm::ask("", question))
     }
 
     /// Says what was deleted, and what was not.
