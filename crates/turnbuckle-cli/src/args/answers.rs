@@ -40,6 +40,10 @@ pub(crate) struct AnswerOptions {
     /// from stdin; 1 MiB at most
     #[arg(long, value_name = "JSON", group = "answers")]
     pub(crate) answer: Option<String>,
+    /// The digest of what you were shown, or its first 12 digits or more: if the call asks about something else by now, the
+    /// answer is stale and nothing is written. The commands that `run`, `show` and `pending` print have it
+    #[arg(long, value_name = "DIGEST", value_parser = digest)]
+    pub(crate) digest: Option<String>,
 }
 
 /// Options of `resolve`.
@@ -130,8 +134,17 @@ fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A digest as it is written in hexadecimal digits, or the beginning of one.
+fn digest(text: &str) -> Result<String, String> {
+    match (12..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("a digest has 64 hexadecimal digits; write at least the first 12".to_owned()),
+    }
+}
+
 const RESOLVE_HELP: &str = "\
-`turnbuckle show ID` says which calls wait, and the command for each.
+`turnbuckle show ID` says which calls wait, and the command for each. With the --digest that it prints, the answer counts \
+only for what was shown.
   turnbuckle resolve fix c1 --approve
   turnbuckle resolve fix c1 --approve --arguments '{\"path\": \"b.txt\", \"content\": \"x\"}'
   turnbuckle resolve fix c1 --approve --always --until 1d

@@ -134,6 +134,8 @@ impl ResolveHints {
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
+        let digest = pending.question.digest().map(|digest| format!(" --digest {}", shown_of_digest(digest)));
+        let answer = format!("{answer}{}", digest.unwrap_or_default());
         let Self { id, options, .. } = self;
         let length = pending.call.as_str().len();
         if length > LONGEST_SHOWN {
@@ -164,16 +166,32 @@ impl ResolveHints {
                     `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
                 .to_owned();
         }
-        let one = |pending: &Pending| match self.who_else(pending) {
+        pending.iter().map(|pending| self.what_to_do(pending)).collect::<Vec<String>>().join(", ")
+    }
+
+    /// The command that answers, or who must answer if the acting user cannot.
+    pub(crate) fn what_to_do(&self, pending: &Pending) -> String {
+        match self.who_else(pending) {
             Some(who) => for_others(pending, &who),
             None => self.command(pending),
-        };
-        pending.iter().map(one).collect::<Vec<String>>().join(", ")
+        }
     }
 
     /// What to do about a turn that this agent does not carry on.
     pub(crate) fn after_left(&self, left: &LeftTurn) -> String {
         after_left(left, &self.id, &self.options)
+    }
+}
+
+/// How much of a digest a printed command has. The option takes 12 digits or more.
+const DIGITS: usize = 16;
+
+/// The beginning of a digest, for a command that a person copies. A database may have anything in its place, and then nothing
+/// of it is printed: no answer with that digest is taken.
+fn shown_of_digest(digest: &str) -> &str {
+    match digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => digest.get(..DIGITS).unwrap_or(digest),
+        false => "DIGEST",
     }
 }
 
@@ -183,10 +201,22 @@ const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
 /// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
 pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {
     let rule = pending.rule.as_ref()?;
+    let who = || format!("{}{}", rule.who(), still_missing(pending).map_or_else(String::new, |text| format!("; {text}")));
     if !rule.permits(actor) {
-        return Some(rule.who());
+        return Some(who());
     }
-    pending.approvals.contains(&actor.author()).then(|| format!("{}; you have approved it", rule.who()))
+    pending.approvals.contains(&actor.author()).then(|| format!("{}; you have approved it", who()))
+}
+
+/// How many approvals are missing, if some were given and more are needed.
+pub(crate) fn still_missing(pending: &Pending) -> Option<String> {
+    let missing = (pending.rule.as_ref()?.n as usize).saturating_sub(pending.approvals.len());
+    match missing {
+        _ if pending.approvals.is_empty() => None,
+        0 => None,
+        1 => Some("1 approval is still missing".to_owned()),
+        missing => Some(format!("{missing} approvals are still missing")),
+    }
 }
 
 /// For someone who may not answer a call.

@@ -33,11 +33,18 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let common = &args.trust.noted_in(common);
     let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     let store = ready.store.existing(MADE_BY_RUN)?;
+    let conversations = ready.existing(store.clone()).build();
+    let digest = match given.digest_of_shown(&conversations, (&id, &call), &ready.scope).await {
+        Ok(digest) => digest,
+        Err(error) => {
+            let desk = WithoutAgent::read_only(common)?;
+            return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("resolve", common)).await?));
+        }
+    };
     let standing = match &given.always {
         Some(always) => {
             // Asked before signals are caught: Ctrl-C at the question ends the program.
-            let (conversations, options) = (ready.existing(store.clone()).build(), common.same_store());
-            let command = ("resolve", options.as_str());
+            let command = ("resolve", &*common.same_store());
             Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, command).await?)
         }
         None => None,
@@ -46,7 +53,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, Expected::Existing).await?;
     watch.accept_changes(args.carry_on, common).await?;
     let decision = given.decision();
-    let handle = match watch.conversations.resolve(&watch.id, &call, given.answer, None, watch.scope.clone()).await {
+    let handle = match watch.conversations.resolve(&watch.id, &call, given.answer, digest, watch.scope.clone()).await {
         Ok(handle) => handle,
         Err(error) => {
             if let Some(standing) = standing {

@@ -119,8 +119,13 @@ impl Watch {
 
     /// Reports that the turn waits for an answer.
     pub(crate) async fn refuse(self, pending: &[Pending]) -> Exit {
-        self.output.problem(&verdict::busy(pending, &self.hints));
+        self.output.problem(&self.busy(pending));
         self.finish(Exit::Failed).await
+    }
+
+    /// Why nothing can be said: the turn waits for an answer.
+    pub(crate) fn busy(&self, pending: &[Pending]) -> Problem {
+        verdict::busy(pending, &self.hints)
     }
 
     /// The answer, and what went wrong.

@@ -186,6 +186,48 @@ run = '''if grep -q '"content":"y"'; then echo '{"decision":"allow","input":{"pa
 }
 
 #[test]
+fn an_answer_counts_only_for_what_was_shown() {
+    for command in ["answer", "resolve"] {
+        let folder = Folder::with_config(WRITE, RULE);
+        folder.run_as(("ann", ""), &["run", "-c", "w", "write it"]).exits(4);
+        let (mia, max) = (("mia", "manager"), ("max", "manager"));
+        let shown = folder.run_as(mia, &["pending"]).exits(0).command_shown("answer w c1");
+        let digest = shown.split("--digest ").nth(1).unwrap();
+        let whole = folder.run_as(mia, &["pending", "--json"]).events()[0]["prompt"]["digest"].as_str().unwrap().to_owned();
+        assert!(whole.starts_with(digest) && digest.len() == 16, "{shown}");
+        // Another approver puts other arguments in the place of those that mia was shown.
+        let edited = r#"{ "path": "b.txt", "content": "y" }"#;
+        folder.run_as(max, &["answer", "w", "c1", "--approve", "--arguments", edited]).exits(0);
+        let before = folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).out;
+        for old in [digest, &whole, &whole.to_uppercase()] {
+            for answer in [&["--approve"][..], &["--deny"], &["--approve", "--arguments", edited]] {
+                let given = [&[command, "w", "c1", "--digest", old], answer].concat();
+                let ran = folder.run_as(mia, &given).exits(1).prints("");
+                ran.says("error: the answer to call c1 is stale: it was shown with other arguments").says("hint: ");
+            }
+        }
+        assert_eq!(folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).out, before, "nothing was written");
+        let now = folder.run_as(mia, &["pending"]).exits(0).command_shown("answer w c1");
+        let now = now.split("--digest ").nth(1).unwrap();
+        folder.run_as(mia, &[command, "w", "c1", "--approve", "--digest", now]).exits(0);
+        for bad in ["", "12345678901", "not hexadecimal", &format!("{whole}0")] {
+            let ran = folder.run_as(mia, &[command, "w", "c1", "--approve", "--digest", bad]).exits(2).prints("");
+            ran.says("a digest has 64 hexadecimal digits");
+        }
+    }
+}
+
+#[test]
+fn a_question_without_a_digest_takes_no_answer_for_one() {
+    let ask = r#"{ "tool_calls": [{ "id": "q", "name": "ask_human", "arguments": { "question": "Which?" } }] }"#;
+    let folder = Folder::with_script(&format!(r#"{ask}, {{ "text": "so be it" }}"#));
+    let command = folder.run(&["run", "-c", "w", "choose"]).exits(4).command_shown("resolve w q");
+    assert!(!command.contains("--digest"), "{command}");
+    let given = ["answer", "w", "q", "--answer", "1", "--digest", "0123456789ab"];
+    folder.run(&given).exits(1).says("stale: it was shown with other arguments");
+}
+
+#[test]
 fn always_is_shown_first_holds_from_now_on_and_can_be_revoked() {
     let folder = waiting("");
     let always = ["answer", "w", "c1", "--approve", "--always", "--until", "1h", "--times", "2"];
@@ -275,7 +317,7 @@ fn pending_lists_what_someone_can_answer_over_all_conversations() {
     let ran = folder.run(&["pending"]).exits(0);
     let heads: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("pending   ")).collect();
     assert!(heads[0].starts_with("pending   w, agent turnbuckle, asked ") && heads[1].contains(" x, "), "{}", ran.out);
-    assert!(ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve`"), "{}", ran.out);
+    assert!(ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve --digest "), "{}", ran.out);
     let count = |more: &[&str]| folder.run(&[&["pending", "--json"], more].concat()).exits(0).events().len();
     assert_eq!(count(&[]), 2);
     assert_eq!(

@@ -12,6 +12,7 @@ use super::read_back::open_turn;
 use super::shared::Conversation;
 use crate::access::{AccessTo, Action, AnswerRule};
 use crate::event::EventKind;
+use crate::feed::projection::Pending;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
@@ -97,6 +98,15 @@ impl Conversations {
                 Ok(RecordedFor { turn, agent, is_stored_for_owner: true })
             }
         }
+    }
+
+    /// What a call asks now, for someone who may answer it, to be shown before they do. The same people are refused as by
+    /// [`answer`](Self::answer), and what waits for no answer is [`ResolveError::Stale`]. Until when it can be answered,
+    /// [`Pending::expires`] says. A question is for those who may answer it, so this is not recorded as reading the conversation
+    /// of another.
+    pub async fn question(&self, id: &ConversationId, call: &CallId, scope: &Scope) -> Result<Pending, ResolveError> {
+        let conversation = self.answerable(id, call, scope).await?;
+        conversation.feed.pending(call).ok_or_else(|| ResolveError::nothing_asked(call))
     }
 
     /// Writes an answer into the log. `None` if another process has the conversation.
