@@ -42,8 +42,8 @@ pub(crate) struct ResolveHints {
 impl ResolveHints {
     /// For a turn of this process.
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common, scope: &Scope) -> Self {
-        let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
-        let carry_on = format!("{options}{trust}");
+        let (options, trust) = (common.same_store(), common.trust.given());
+        let carry_on = format!("{options}{}", trust.map_or_else(String::new, |option| format!(" {option}")));
         let actor = scope.actor().clone();
         let (leads_to_agent, folder, accept_first, others_say) = (true, None, false, None);
         Self { id, durable, options, carry_on, leads_to_agent, folder, accept_first, actor, others_say }
@@ -78,8 +78,10 @@ impl ResolveHints {
         let here = &desk.project;
         let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
         // Whether the configuration that was read here is the one that the printed command reads.
-        let same_config = recorded.config == now.config && folder.is_none();
-        if *begun.agent != *agent_name(&desk.config) && recorded.config.is_none() && folder.is_none() {
+        let same_config = (&recorded.config, recorded.trust.ignore_project) == (&now.config, now.trust.ignore_project)
+            && folder.is_none();
+        let reads_another = recorded.config.is_some() || recorded.trust.ignore_project || folder.is_some();
+        if *begun.agent != *agent_name(&desk.config) && !reads_another {
             return Self { leads_to_agent: false, ..hints };
         }
         let mut started = recorded;
@@ -201,7 +203,8 @@ const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
 /// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
 pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {
     let rule = pending.rule.as_ref()?;
-    let who = || format!("{}{}", rule.who(), still_missing(pending).map_or_else(String::new, |text| format!("; {text}")));
+    let who =
+        || format!("{}{}", rule.who(), still_missing(pending).map_or_else(String::new, |text| format!("; {text}")));
     if !rule.permits(actor) {
         return Some(who());
     }

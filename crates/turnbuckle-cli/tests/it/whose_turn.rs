@@ -188,6 +188,37 @@ fn how_a_turn_was_started_is_recorded_with_it() {
     assert!(!String::from_utf8_lossy(&database).contains("quiet"));
 }
 
+/// The project's file names another agent and another store: without `--ignore-project` the command found neither.
+#[test]
+fn a_turn_that_left_the_project_out_is_gone_on_with_in_the_same_way() {
+    for command in ["run", "chat"] {
+        let folder = Folder::new();
+        folder.file("s.json", WRITE);
+        folder.users_file(&format!(
+            "[agent]\nname = \"mine\"\nmodel = \"script:{}\"\n",
+            folder.path().join("s.json").display()
+        ));
+        folder.file("turnbuckle.toml", "[agent]\nname = \"theirs\"\n[store]\nurl = \"sqlite:theirs.db\"\n");
+        let ran = match command {
+            "run" => folder.run(&["run", "-c", "w", "--ignore-project", "write it"]),
+            _ => folder.run_with_stdin(&["chat", "-c", "w", "--ignore-project"], b"write it\n"),
+        };
+        let printed = ran.exits(4).command_shown("resolve w c1");
+        assert!(printed.ends_with(" --store sqlite:.turnbuckle/turnbuckle.db --ignore-project"), "{printed}");
+        let shown = folder.run(&["show", "w", "--store", "sqlite:.turnbuckle/turnbuckle.db"]).exits(0);
+        let shown = shown.command_shown("resolve w c1");
+        assert!(shown.ends_with(" --store sqlite:.turnbuckle/turnbuckle.db --ignore-project"), "{shown}");
+        let before = std::fs::read(folder.path().join(".turnbuckle/turnbuckle.db")).unwrap();
+        for command in [printed, shown] {
+            std::fs::write(folder.path().join(".turnbuckle/turnbuckle.db"), &before).unwrap();
+            folder.paste(&command).exits(0).prints("done\n");
+            let late = folder.paste(&command).exits(1).says("stale");
+            assert!(!late.err.contains("theirs.db"), "{}", late.err);
+        }
+        assert!(!folder.path().join("theirs.db").exists());
+    }
+}
+
 #[test]
 fn a_program_of_ones_own_is_answered_with_answer_and_carries_the_turn_on_itself() {
     use turnbuckle::models::{Script, ScriptReply};
