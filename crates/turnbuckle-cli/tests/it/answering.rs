@@ -165,6 +165,29 @@ fn who_may_answer_may_carry_the_turn_on_with_resolve() {
     folder.run_as(("mia", "manager"), &["hold", "w"]).exits(1).says("you may not delete or hold here");
 }
 
+/// Only the rule that is stored with the question lets mia answer: her own configuration has no `[access]`.
+#[test]
+fn who_may_answer_by_the_stored_rule_alone_can_resolve_and_sees_nothing_else() {
+    let folder = Folder::with_config(WRITE, "[access]\nanswer = [\"manager\"]\n");
+    folder.run_as(("ann", ""), &["run", "-c", "w", "a secret plan"]).exits(4);
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n");
+    let mia = ("mia", "manager");
+    folder.run_as(mia, &["show", "w"]).exits(1).says("there is no conversation w");
+    let resolve = ["resolve", "w", "c1", "--approve"];
+    folder.run_as(("eve", ""), &resolve).exits(1).prints("").says("there is no conversation w");
+    let insists = folder.run_as(mia, &[&resolve[..], &["--accept-changes"]].concat()).exits(1).prints("");
+    insists.says("not insist that its turn is carried on");
+    let ran = folder.run_as(mia, &resolve).exits(0).prints("");
+    let ran = ran.says("[access] here does not let you read its conversation").says("the turn is over: completed");
+    assert!(!ran.err.contains("secret") && !ran.err.contains("done"), "{}", ran.err);
+    assert_eq!(folder.read("a.txt"), "x");
+    let resolution = &folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).event("resolution");
+    assert_eq!((&resolution["by"]["user"], &resolution["decision"]), (&"mia".into(), &"approved".into()));
+    // Who was asked and is late is told that.
+    folder.run_as(mia, &resolve).exits(1).prints("").says("stale");
+    folder.run_as(("eve", ""), &resolve).exits(1).says("there is no conversation w");
+}
+
 #[test]
 fn what_a_hook_changes_of_edited_arguments_is_shown_to_the_approver_once_more() {
     let hook = r#"[[hooks]]
@@ -193,7 +216,8 @@ fn an_answer_counts_only_for_what_was_shown() {
         let (mia, max) = (("mia", "manager"), ("max", "manager"));
         let shown = folder.run_as(mia, &["pending"]).exits(0).command_shown("answer w c1");
         let digest = shown.split("--digest ").nth(1).unwrap();
-        let whole = folder.run_as(mia, &["pending", "--json"]).events()[0]["prompt"]["digest"].as_str().unwrap().to_owned();
+        let whole =
+            folder.run_as(mia, &["pending", "--json"]).events()[0]["prompt"]["digest"].as_str().unwrap().to_owned();
         assert!(whole.starts_with(digest) && digest.len() == 16, "{shown}");
         // Another approver puts other arguments in the place of those that mia was shown.
         let edited = r#"{ "path": "b.txt", "content": "y" }"#;
@@ -317,7 +341,11 @@ fn pending_lists_what_someone_can_answer_over_all_conversations() {
     let ran = folder.run(&["pending"]).exits(0);
     let heads: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("pending   ")).collect();
     assert!(heads[0].starts_with("pending   w, agent turnbuckle, asked ") && heads[1].contains(" x, "), "{}", ran.out);
-    assert!(ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve --digest "), "{}", ran.out);
+    assert!(
+        ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve --digest "),
+        "{}",
+        ran.out
+    );
     let count = |more: &[&str]| folder.run(&[&["pending", "--json"], more].concat()).exits(0).events().len();
     assert_eq!(count(&[]), 2);
     assert_eq!(

@@ -13,7 +13,8 @@ const WRITE: &str = r#"{ "text": "I will write it. ", "tool_calls": [
 fn waiting() -> Folder {
     let folder = Folder::with_config(WRITE, STORE);
     let ran = folder.run(&["run", "-c", "w", "write it"]).exits(4).prints("");
-    let ran = ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve w c1 --approve --digest ");
+    let ran =
+        ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve w c1 --approve --digest ");
     assert!(!ran.err.contains("forgets"));
     folder
 }
