@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use turnbuckle::conversation::Always;
 use turnbuckle::event::Resolved;
-use turnbuckle::store::Answer;
+use turnbuckle::store::{self, Answer, StandingApproval};
 
 use crate::Stopped;
 use crate::args::AnswerOptions;
@@ -43,6 +43,14 @@ impl GivenAnswer {
             always
         });
         Ok(Self { answer, always })
+    }
+
+    /// The answer, and the standing approval that the person agreed to: both are stored or neither is.
+    pub(crate) fn with_standing(self, standing: Option<StandingApproval>) -> store::GivenAnswer {
+        match standing {
+            Some(standing) => self.answer.always(standing),
+            None => self.answer.into(),
+        }
     }
 
     /// Whether it puts other arguments in the place of those asked about.
