@@ -7,7 +7,7 @@ use serde_json::Value;
 use turnbuckle::conversation::{Always, ResolveError};
 use turnbuckle::event::Resolved;
 use turnbuckle::message::Text;
-use turnbuckle::store::Answer;
+use turnbuckle::store::{self, Answer, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
 use crate::Stopped;
@@ -62,6 +62,14 @@ impl GivenAnswer {
         match question.digest().filter(|digest| digest.starts_with(shown.as_str())) {
             Some(digest) => Ok(Some(digest.clone())),
             None => Err(ResolveError::Stale { call: call.clone(), why: "it was shown with other arguments".into() }),
+        }
+    }
+
+    /// The answer, and the standing approval that the person agreed to: both are stored or neither is.
+    pub(crate) fn with_standing(self, standing: Option<StandingApproval>) -> store::GivenAnswer {
+        match standing {
+            Some(standing) => self.answer.always(standing),
+            None => self.answer.into(),
         }
     }
 

@@ -5,7 +5,7 @@ use turnbuckle::conversation::{RecordedFor, ResolveError};
 use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId};
 
-use super::{GivenAnswer, NewStanding, refusal_at};
+use super::{GivenAnswer, agree_on_standing, refusal_at};
 use crate::Stopped;
 use crate::args::{Answer, Common};
 use crate::exit::Exit;
@@ -27,25 +27,20 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     };
     let standing = match &given.always {
         Some(always) => {
-            Some(NewStanding::make(&desk.conversations, (&id, &call), always, &desk.scope, ("answer", &options)).await?)
+            Some(agree_on_standing(&desk.conversations, (&id, &call), always, &desk.scope, ("answer", &options)).await?)
         }
         None => None,
     };
     let (decision, is_edited) = (given.decision(), given.is_edited());
-    let recorded = match desk.conversations.answer(&id, &call, given.answer, digest, desk.scope.clone()).await {
+    let answer = given.with_standing(standing.clone());
+    let recorded = match desk.conversations.answer(&id, &call, answer, digest, desk.scope.clone()).await {
         Ok(recorded) => recorded,
-        Err(error) => {
-            if let Some(standing) = standing {
-                standing.take_back().await;
-            }
-            return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?));
-        }
+        Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
     };
     let RecordedFor { turn, agent, is_stored_for_owner, .. } = recorded;
     let others = if is_stored_for_owner { None } else { who_else_must(&desk, &id, &call).await? };
     let is_open = others.is_some();
     if args.json {
-        let standing = standing.map(|standing| standing.approval);
         let line = json!({
             "conversation": id, "call": call, "turn": turn, "agent": agent, "decision": decision, "by": desk.scope.by(),
             "open": is_open, "handed_over": is_stored_for_owner, "standing": standing,

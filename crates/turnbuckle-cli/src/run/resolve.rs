@@ -12,7 +12,7 @@ use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
 use super::{Ready, WHO_ACTS, named};
 use crate::Stopped;
-use crate::answers::{GivenAnswer, NewStanding, refusal_at};
+use crate::answers::{GivenAnswer, agree_on_standing, refusal_at};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
@@ -47,7 +47,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
         Some(always) => {
             // Asked before signals are caught: Ctrl-C at the question ends the program.
             let command = ("resolve", &*common.same_store());
-            Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, command).await?)
+            Some(agree_on_standing(&conversations, (&id, &call), always, &ready.scope, command).await?)
         }
         None => None,
     };
@@ -65,14 +65,10 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, expected).await?;
     watch.accept_changes(args.carry_on, common).await?;
     let decision = given.decision();
-    let handle = match watch.conversations.resolve(&watch.id, &call, given.answer, digest, watch.scope.clone()).await {
+    let answer = given.with_standing(standing);
+    let handle = match watch.conversations.resolve(&watch.id, &call, answer, digest, watch.scope.clone()).await {
         Ok(handle) => handle,
-        Err(error) => {
-            if let Some(standing) = standing {
-                standing.take_back().await;
-            }
-            return watch.refuse_answer(&error, common).await;
-        }
+        Err(error) => return watch.refuse_answer(&error, common).await,
     };
     if let Some(left) = handle.left().cloned() {
         return watch.recorded(&left, common).await;
