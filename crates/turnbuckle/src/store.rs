@@ -25,7 +25,7 @@ pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
 pub use scratch::{ApprovedReply, PendingReply, Regeneration, Scratch};
 pub use side::SideStore;
 pub(crate) use standing::StandingRequest;
-pub use standing::{ArgumentMatch, MustBe, StandingApproval};
+pub use standing::{ArgumentMatch, MustBe, NotLikeShown, StandingApproval};
 
 use crate::BoxFuture;
 use crate::clock::Timestamp;

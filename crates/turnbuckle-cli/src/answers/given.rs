@@ -22,6 +22,8 @@ pub(crate) struct GivenAnswer {
     pub(crate) answer: Answer,
     /// Set if calls like this one are to run without being asked about.
     pub(crate) always: Option<Always>,
+    /// What calls must be like that run without being asked about, if not the same as this one.
+    pub(crate) like: Option<Value>,
     /// The beginning of the digest of what the person was shown, or all of it, if they say so.
     digest: Option<String>,
 }
@@ -46,7 +48,10 @@ impl GivenAnswer {
             always.lasts = options.until.unwrap_or(always.lasts);
             always
         });
-        Ok(Self { answer, always, digest: options.digest.clone() })
+        let like = options.like.as_deref();
+        let like =
+            like.map(|json| value("like", json, "write an object: --like '{\"path\": \"docs/*\"}'")).transpose()?;
+        Ok(Self { answer, always, like, digest: options.digest.clone() })
     }
 
     /// The whole digest of what the answer is about. It is stale if the call asks about something else than the person was

@@ -25,12 +25,8 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
         Ok(digest) => digest,
         Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
     };
-    let standing = match &given.always {
-        Some(always) => {
-            Some(agree_on_standing(&desk.conversations, (&id, &call), always, &desk.scope, ("answer", &options)).await?)
-        }
-        None => None,
-    };
+    let command = ("answer", &*options);
+    let standing = agree_on_standing(&desk.conversations, (&id, &call), &given, &desk.scope, command).await?;
     let (decision, is_edited) = (given.decision(), given.is_edited());
     let answer = given.with_standing(standing.clone());
     let recorded = match desk.conversations.answer(&id, &call, answer, digest, desk.scope.clone()).await {

@@ -1,10 +1,12 @@
 //! `--always`: the rule is shown before it is stored, and a person at a terminal is asked.
 
-use turnbuckle::conversation::Always;
-use turnbuckle::store::StandingApproval;
+use serde_json::Value;
+use turnbuckle::conversation::ResolveError;
+use turnbuckle::event::Question;
+use turnbuckle::store::{ArgumentMatch, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
-use super::refusal;
+use super::{GivenAnswer, refusal};
 use crate::Stopped;
 use crate::confirm;
 use crate::output;
@@ -16,17 +18,35 @@ use crate::show::clean;
 pub(crate) async fn agree_on_standing(
     conversations: &Conversations,
     (id, call): (&ConversationId, &CallId),
-    always: &Always,
+    given: &GivenAnswer,
     scope: &Scope,
     (command, options): (&str, &str),
-) -> Result<StandingApproval, Stopped> {
+) -> Result<Option<StandingApproval>, Stopped> {
+    let Some(mut always) = given.always.clone() else { return Ok(None) };
     let refused = |error| Stopped::failed(refusal(&error, id, (command, options)));
-    let proposed = conversations.propose_standing(id, call, always, scope).await.map_err(refused)?;
+    if let Some(like) = &given.like {
+        let question = conversations.question(id, call, scope).await.map_err(refused)?.question;
+        always.arguments = Some(like_shown(&question, like, call).map_err(refused)?);
+    }
+    let proposed = conversations.propose_standing(id, call, &always, scope).await.map_err(refused)?;
     output::say(&clean(&format!("always: {proposed}")));
     // Where nobody can be asked, the option says it.
     if confirm::is_possible() && !confirm::ask("", "Store it?") {
         let problem = Problem::error("nothing was answered, and nothing is approved from now on");
         return Err(Stopped::failed(problem.hint("without `--always` the approval is for this call only")));
     }
-    Ok(proposed)
+    Ok(Some(proposed))
+}
+
+/// What arguments must be like, if the call that is asked about is like that itself.
+fn like_shown(question: &Question, like: &Value, call: &CallId) -> Result<Vec<ArgumentMatch>, ResolveError> {
+    let parts = match question {
+        Question::Approval { tool: Some(_), arguments, .. } => ArgumentMatch::like_shown(arguments, like),
+        // What else is wrong with it is said where the approval is made.
+        _ => return Ok(Vec::new()),
+    };
+    parts.map_err(|error| {
+        let why = format!("`--like` does not cover this call itself: {error}");
+        ResolveError::Unfit { call: call.clone(), why: why.into() }
+    })
 }

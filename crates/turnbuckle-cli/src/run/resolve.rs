@@ -43,14 +43,9 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
             return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("resolve", common)).await?));
         }
     };
-    let standing = match &given.always {
-        Some(always) => {
-            // Asked before signals are caught: Ctrl-C at the question ends the program.
-            let command = ("resolve", &*common.same_store());
-            Some(agree_on_standing(&conversations, (&id, &call), always, &ready.scope, command).await?)
-        }
-        None => None,
-    };
+    // Asked before signals are caught: Ctrl-C at the question ends the program.
+    let command = ("resolve", &*common.same_store());
+    let standing = agree_on_standing(&conversations, (&id, &call), &given, &ready.scope, command).await?;
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let expected = match conversations.may(&id, Action::Read, &ready.scope).await {
         // The rule that is stored with the question decides who may answer it, not this configuration.

@@ -283,6 +283,42 @@ fn always_is_shown_first_holds_from_now_on_and_can_be_revoked() {
     folder.run(&["run", "-c", "third", "again"]).exits(4);
 }
 
+const FOUR: &str = r#"{ "tool_calls": [
+        { "id": "c1", "name": "write_file", "arguments": { "path": "docs/a.md", "content": "x" } } ] }, { "text": "one" },
+    { "tool_calls": [
+        { "id": "c2", "name": "write_file", "arguments": { "path": "docs/deep/b.md", "content": "y" } } ] }, { "text": "two" },
+    { "tool_calls": [
+        { "id": "c3", "name": "write_file", "arguments": { "path": "docs/../c.md", "content": "z" } } ] }, { "text": "three" }"#;
+
+#[test]
+fn always_like_covers_what_the_pattern_says_and_is_shown_first() {
+    for command in ["answer", "resolve"] {
+        let folder = Folder::with_script(FOUR);
+        folder.run(&["run", "-c", "w", "write it"]).exits(4);
+        let always = |like: &str| folder.run(&[command, "w", "c1", "--approve", "--always", "--like", like]);
+        for (like, why) in [
+            (r#"{ "path": "src/*" }"#, r#"path is "docs/a.md", and the pattern wants "src/*""#),
+            (r#"{ "path": "docs/*", "mode": "x" }"#, "mode is null"),
+            (r#""*""#, "the pattern wants"),
+        ] {
+            let ran = always(like).exits(1).prints("").says("`--like` does not cover this call itself");
+            ran.says(why).says("hint: ");
+        }
+        always("{nonsense").exits(2).says("`--like` is not JSON");
+        folder.run(&[command, "w", "c1", "--approve", "--like", "{}"]).exits(2).says("--always");
+        assert!(resolutions(&folder).is_empty());
+        assert_eq!(folder.run(&["approvals"]).exits(0).out, "");
+        let ran = always(r#"{ "path": "docs/*", "content": "*" }"#).exits(0);
+        let rule = r#"always: agent turnbuckle may call write_file with any content and path like "docs/*" and no other arguments for user local"#;
+        assert!(ran.err.contains(rule), "{}", ran.err);
+        folder.run(&["run", "-c", "w"]).exits(0);
+        folder.run(&["run", "-c", "w", "and more"]).exits(0).prints("two\n").says("as always");
+        assert_eq!(folder.read("docs/deep/b.md"), "y");
+        // Another way to write a path out of there is no way: the pattern sees where it leads.
+        folder.run(&["run", "-c", "w", "and more"]).exits(4).says("c3 (approval of write_file(c.md, z))");
+    }
+}
+
 #[test]
 fn a_standing_approval_whose_call_was_not_approved_is_not_kept() {
     let folder = waiting("[limits]\napproval_timeout = \"1s\"\n");

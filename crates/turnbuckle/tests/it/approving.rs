@@ -308,7 +308,9 @@ async fn a_standing_approval_covers_its_agent_tool_arguments_project_and_request
     let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
     let shown = desk.propose_standing(&id, &call, &Always::default(), &mia).await.unwrap();
     assert!(
-        shown.to_string().starts_with("agent clerk may call refund with euro = 5 for user ann in /shop until "),
+        shown.to_string().starts_with(
+            "agent clerk may call refund with euro = 5 and any other arguments for user ann in /shop until "
+        ),
         "{shown}"
     );
     assert!(desk.standing(&mia).await.unwrap().is_empty(), "it is only shown");

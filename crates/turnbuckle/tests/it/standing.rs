@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use serde_json::{Value, json};
 use turnbuckle::conversation::{Always, Conversations, ResolveError};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::id::SystemIds;
 use turnbuckle::scope::Scope;
-use turnbuckle::store::{Answer, Batch, LEASE, Store};
+use turnbuckle::store::{Answer, ArgumentMatch, Batch, LEASE, Store};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::{ConversationId, TurnStatus};
 
@@ -126,4 +127,44 @@ fn a_crash_while_an_answer_is_written_leaves_neither_it_nor_its_standing_approva
         },
     );
     assert_eq!(paid.lock().unwrap().len(), 1);
+}
+
+/// What a pattern covers and what it does not, for the same call.
+#[test]
+fn a_pattern_covers_what_it_says_and_everything_else_must_be_as_shown() {
+    let shown = json!({ "path": "docs/a.md", "content": "x", "options": { "mode": "append", "tries": 2 } });
+    let pattern = json!({ "path": "docs/*.md", "content": "*", "options": { "mode": "append" } });
+    let parts = ArgumentMatch::like_shown(&shown, &pattern).unwrap();
+    let covers = |change: &dyn Fn(&mut Value)| {
+        let mut arguments = shown.clone();
+        change(&mut arguments);
+        parts.iter().all(|part| part.covers(&arguments))
+    };
+    assert!(covers(&|_| {}));
+    assert!(covers(&|arguments| arguments["path"] = json!("docs/deep/b.md")));
+    assert!(covers(&|arguments| arguments["content"] = json!({ "any": ["thing"] })));
+    assert!(covers(&|arguments| drop(arguments.as_object_mut().unwrap().remove("content"))));
+    for other in [json!("src/a.md"), json!("docs/a.rs"), json!(["docs/a.md"]), Value::Null] {
+        assert!(!covers(&|arguments| arguments["path"] = other.clone()), "{other}");
+    }
+    assert!(!covers(&|arguments| arguments["force"] = json!(true)), "what was not shown must not be there");
+    assert!(!covers(&|arguments| arguments["options"]["more"] = json!(1)), "inside, too");
+    assert!(!covers(&|arguments| arguments["options"]["tries"] = json!(3)));
+    assert!(!covers(&|arguments| drop(arguments.as_object_mut().unwrap().remove("options"))));
+}
+
+#[test]
+fn a_pattern_that_the_call_itself_does_not_fit_is_refused() {
+    let shown = json!({ "path": "a*.txt", "n": 3 });
+    let refused = |pattern: Value| ArgumentMatch::like_shown(&shown, &pattern).unwrap_err().to_string();
+    assert_eq!(refused(json!({ "path": "docs/*" })), r#"path is "a*.txt", and the pattern wants "docs/*""#);
+    assert_eq!(refused(json!({ "n": "3*" })), r#"n is 3, and the pattern wants "3*""#);
+    assert_eq!(refused(json!({ "more": 1 })), "more is null, and the pattern wants 1");
+    assert_eq!(refused(json!({ "n": {} })), "n is 3, and the pattern wants {}");
+    assert!(refused(json!("*")).starts_with("arguments is {"));
+    assert!(refused(json!({ "path": "x".repeat(10_000) })).len() < 200);
+    // A text that is not named is compared as it is: its own star is no pattern.
+    let parts = ArgumentMatch::like_shown(&shown, &json!({ "n": "*" })).unwrap();
+    let other = json!({ "path": "abc.txt", "n": 3 });
+    assert!(parts.iter().all(|part| part.covers(&shown)) && !parts.iter().all(|part| part.covers(&other)));
 }
