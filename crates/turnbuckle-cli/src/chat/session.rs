@@ -249,12 +249,12 @@ impl Session {
         }
         if let FeedItem::Log(event) = &told.item {
             match &event.kind {
-                EventKind::Resolution { call, by, evidence, .. } => {
-                    // The approval of another leaves this person's answer on its way, unless it changes what is asked.
-                    if !evidence.open || evidence.arguments.is_some() || *by == self.scope.by() {
-                        self.answered.retain(|answered| answered != call);
-                        self.handed_over.retain(|answered| answered != call);
-                    }
+                // The approval of another leaves this person's answer on its way, unless it changes what is asked.
+                EventKind::Resolution { call, by, evidence, .. }
+                    if !evidence.open || evidence.arguments.is_some() || *by == self.scope.by() =>
+                {
+                    self.answered.retain(|answered| answered != call);
+                    self.handed_over.retain(|answered| answered != call);
                 }
                 EventKind::TurnEnded(ended) => {
                     self.answered.clear();

@@ -206,7 +206,7 @@ fn busy_owner(folder: &Folder) -> (Child, impl Iterator<Item = String>) {
     let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines().map(Result::unwrap);
     let (mut asked, mut speaks) = (false, false);
     while !(asked && speaks) {
-        let line = lines.next().expect("it ended");
+        let line = lines.next().unwrap();
         asked |= line.contains("\"suspension\"");
         speaks |= line.contains("tool_progress");
     }
