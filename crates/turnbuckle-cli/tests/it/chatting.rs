@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::program::Folder;
+use crate::races::busy_owner;
 use crate::screen::Screen;
 
 const WRITE: &str = r#"{ "text": "I will. ", "tool_calls": [
@@ -177,6 +178,24 @@ fn in_a_terminal_the_first_of_two_approvers_is_told_who_else_must_and_is_not_ask
     screen.types("/quit\r");
     screen.exits(0);
     assert_eq!(folder.read("a.txt"), "x");
+}
+
+#[test]
+fn in_a_terminal_an_answer_that_another_process_takes_up_is_not_asked_for_again() {
+    let folder = Folder::new();
+    let (mut owner, lines) = busy_owner(&folder);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("resolve   c1: approved by user local");
+    assert_eq!(screen.count("may write_file run? (call c1)"), 1);
+    folder.run(&["cancel", "w"]).exits(0);
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("\"approved\"")), "{rest:#?}");
+    assert_eq!(owner.wait().unwrap().code(), Some(130));
+    screen.types("/quit\r");
+    screen.exits(0);
+    assert_eq!(folder.read("c1.txt"), "x");
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn a_reply_with_many_calls_costs_as_much_as_its_calls() {
 
 /// A process that has conversation `w`, whose call `c1` waits while a sub-agent speaks, and its output: if nobody had that, the
 /// turn would be cancelled.
-fn busy_owner(folder: &Folder) -> (Child, impl Iterator<Item = String>) {
+pub(crate) fn busy_owner(folder: &Folder) -> (Child, impl Iterator<Item = String>) {
     let slow = format!(r#"{{ "chunks": [{}"fine"], "delay_ms": 100 }}"#, "\"x \",".repeat(300));
     let review = r#"{ "id": "s1", "name": "reviewer", "arguments": { "task": "look" } }"#;
     let replies = format!(r#"{{ "tool_calls": [{}, {review}] }}, {{ "text": "done" }}"#, write("c1"));

@@ -111,6 +111,11 @@ impl Screen {
         }
     }
 
+    /// How often `text` is on the screen now.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.rows.text().matches(text).count()
+    }
+
     pub(crate) fn interrupt(&self) {
         self.signal("-INT");
     }
