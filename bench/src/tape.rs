@@ -289,9 +289,6 @@ impl<S: Store> Store for Taped<S> {
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
     }
-    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
-        self.store.add_standing(approval)
-    }
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         self.store.standing()
     }

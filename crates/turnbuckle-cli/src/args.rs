@@ -68,6 +68,9 @@ Exit codes:
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+    /// Of the chat without a command. The commands that take them have them behind their name.
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -89,9 +92,9 @@ pub(crate) struct Common {
     /// TURNBUCKLE_LOG_FILE names a file to write to instead
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
-    /// Whether `--trust-hooks` was given, of the commands that take it.
+    /// Which of `--trust-hooks` and `--ignore-project` was given, of the commands that take them.
     #[arg(skip)]
-    pub(crate) trust_hooks: bool,
+    pub(crate) trust: TrustOptions,
 }
 
 impl Common {

@@ -85,6 +85,13 @@ impl Stopped {
 }
 
 fn start(args: Args) -> Result<Exit, Stopped> {
+    if let (Some(option), Some(_)) = (args.trust.given(), &args.command) {
+        let problem =
+            Problem::error(format!("`{option}` stands before the command, where only a chat without one takes it"));
+        return Err(Stopped::usage(
+            problem.hint(format!("write it behind the command: `turnbuckle run {option} \"…\"`")),
+        ));
+    }
     match args.command {
         Some(Command::Chat(chat)) => drive(chat::chat(chat, &args.common)),
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
@@ -103,7 +110,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::Trust(trust)) => self::trust::trust(&trust, &args.common),
         Some(Command::Check) => Ok(check::check(&args.common)),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
-        None => drive(chat::open(&args.common)),
+        None => drive(chat::open(args.trust, &args.common)),
     }
 }
 

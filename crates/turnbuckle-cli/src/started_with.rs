@@ -9,11 +9,11 @@ use turnbuckle_models::without_password;
 use crate::args::Common;
 use crate::assemble::holds_a_secret;
 use crate::show::quoted;
+use crate::trust::{IGNORE_PROJECT, TRUST_HOOKS, TrustOptions};
 
 const CONFIG: &str = "--config";
 const STORE: &str = "--store";
 const MODEL: &str = "--model";
-const TRUST_HOOKS: &str = "--trust-hooks";
 const SCRIPT: &str = "script:";
 const SQLITE: &str = "sqlite:";
 
@@ -24,7 +24,7 @@ pub(crate) struct StartedWith {
     pub(crate) config: Option<String>,
     pub(crate) store: Option<String>,
     pub(crate) model: Option<String>,
-    pub(crate) trust_hooks: bool,
+    pub(crate) trust: TrustOptions,
 }
 
 impl StartedWith {
@@ -36,7 +36,7 @@ impl StartedWith {
             config: common.config.as_deref().map(|path| absolute(path).display().to_string()),
             store: store.map(|url| with_absolute_path(&url, SQLITE)),
             model: model.map(|model| with_absolute_path(model, SCRIPT)),
-            trust_hooks: common.trust_hooks,
+            trust: common.trust,
         }
     }
 
@@ -44,7 +44,7 @@ impl StartedWith {
     pub(crate) fn words(&self) -> Vec<String> {
         let pairs = [(CONFIG, &self.config), (STORE, &self.store), (MODEL, &self.model)];
         let given = pairs.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value.clone()?]));
-        given.flatten().chain(self.trust_hooks.then(|| TRUST_HOOKS.to_owned())).collect()
+        given.flatten().chain(self.trust.given().map(str::to_owned)).collect()
     }
 
     /// From what a turn has recorded. Words that are none of these options are left out.
@@ -55,7 +55,8 @@ impl StartedWith {
                 CONFIG => found.config = words.next().cloned(),
                 STORE => found.store = words.next().cloned(),
                 MODEL => found.model = words.next().cloned(),
-                TRUST_HOOKS => found.trust_hooks = true,
+                TRUST_HOOKS => found.trust = TrustOptions { trust_hooks: true, ignore_project: false },
+                IGNORE_PROJECT => found.trust = TrustOptions { trust_hooks: false, ignore_project: true },
                 _ => {}
             }
         }
@@ -66,7 +67,7 @@ impl StartedWith {
     /// `--config` that is not the other's own.
     pub(crate) fn for_another(self) -> Self {
         let config = self.config.filter(|path| is_own(Path::new(path)));
-        Self { config, trust_hooks: false, ..self }
+        Self { config, trust: TrustOptions { trust_hooks: false, ..self.trust }, ..self }
     }
 
     /// To be written behind a command that is run in `folder`, each with a space before it. A store or a script in that
@@ -137,7 +138,7 @@ mod tests {
             config: Some("/a/my own.toml".into()),
             store: Some("sqlite:/b/t.db".into()),
             model: Some("script:/b/talk.json".into()),
-            trust_hooks: true,
+            trust: TrustOptions { trust_hooks: true, ignore_project: false },
             ..Common::default()
         };
         let started = StartedWith::of(&common);
@@ -147,6 +148,18 @@ mod tests {
         assert_eq!(StartedWith::from_words(&words), started);
         let shown = started.shown_in(Path::new("/b"));
         assert_eq!(shown, " --config '/a/my own.toml' --store sqlite:t.db --model script:talk.json --trust-hooks");
+    }
+
+    /// Leaving the project's file out gives nobody anything, so it is kept for others.
+    #[test]
+    fn another_user_is_shown_that_the_project_was_left_out_and_not_that_it_was_trusted() {
+        let shown = |trust_hooks, ignore_project| {
+            let trust = TrustOptions { trust_hooks, ignore_project };
+            let recorded = StartedWith::of(&Common { trust, ..Common::default() }).words();
+            StartedWith::from_words(&recorded).for_another().words()
+        };
+        assert_eq!(shown(false, true), ["--ignore-project"]);
+        assert!(shown(true, false).is_empty());
     }
 
     #[test]

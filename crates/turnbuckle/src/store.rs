@@ -3,6 +3,7 @@
 //! A store keeps a conversation's log, the scratch of its open turn, its inbox and its outbox. Writing needs a claim, and
 //! the store itself refuses a write under an old epoch or at a wrong seq, so a writer that was thought dead cannot write.
 
+mod answer;
 mod deletion;
 mod inbox;
 mod job;
@@ -17,13 +18,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use answer::{Answer, GivenAnswer};
 pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILES, Tombstone};
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
-pub use scratch::{Answer, ApprovedReply, PendingReply, Regeneration, Scratch};
+pub use scratch::{ApprovedReply, PendingReply, Regeneration, Scratch};
 pub use side::SideStore;
 pub(crate) use standing::StandingRequest;
-pub use standing::{ArgumentMatch, MustBe, StandingApproval};
+pub use standing::{ArgumentMatch, MustBe, NotLikeShown, StandingApproval};
 
 use crate::BoxFuture;
 use crate::clock::Timestamp;
@@ -159,9 +161,6 @@ pub trait Store: Send + Sync + 'static {
     /// All conversations, the newest first.
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>>;
 
-    /// Keeps a standing approval.
-    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()>;
-
     /// All standing approvals, the oldest first; also those that have expired or are used up, until they are revoked.
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>>;
 
@@ -257,6 +256,8 @@ pub struct Batch<'a> {
     pub take: &'a [ItemId],
     /// What becomes of what stands beside the log.
     pub scratch: ScratchWrite<'a>,
+    /// The standing approval that begins with an answer of this write.
+    pub standing: Option<&'a StandingApproval>,
     /// Hook runs since the last write; `turn` is the one they are of.
     pub records: Vec<Record>,
     /// The turn that writes; none between turns.
@@ -285,6 +286,7 @@ impl<'a> Batch<'a> {
             expected_seq,
             take: &[],
             scratch: ScratchWrite::Keep,
+            standing: None,
             records: Vec::new(),
             turn: None,
             jobs: Vec::new(),

@@ -4,9 +4,11 @@ use std::io::{self, Read as _};
 use std::sync::Arc;
 
 use serde_json::Value;
-use turnbuckle::conversation::Always;
+use turnbuckle::conversation::{Always, ResolveError};
 use turnbuckle::event::Resolved;
-use turnbuckle::store::Answer;
+use turnbuckle::message::Text;
+use turnbuckle::store::{self, Answer, StandingApproval};
+use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
 use crate::Stopped;
 use crate::args::AnswerOptions;
@@ -20,6 +22,10 @@ pub(crate) struct GivenAnswer {
     pub(crate) answer: Answer,
     /// Set if calls like this one are to run without being asked about.
     pub(crate) always: Option<Always>,
+    /// What calls must be like that run without being asked about, if not the same as this one.
+    pub(crate) like: Option<Value>,
+    /// The beginning of the digest of what the person was shown, or all of it, if they say so.
+    digest: Option<String>,
 }
 
 impl GivenAnswer {
@@ -42,7 +48,34 @@ impl GivenAnswer {
             always.lasts = options.until.unwrap_or(always.lasts);
             always
         });
-        Ok(Self { answer, always })
+        let like = options.like.as_deref();
+        let like =
+            like.map(|json| value("like", json, "write an object: --like '{\"path\": \"docs/*\"}'")).transpose()?;
+        Ok(Self { answer, always, like, digest: options.digest.clone() })
+    }
+
+    /// The whole digest of what the answer is about. It is stale if the call asks about something else than the person was
+    /// shown. `None` if they do not say what they were shown.
+    pub(crate) async fn digest_of_shown(
+        &self,
+        conversations: &Conversations,
+        (id, call): (&ConversationId, &CallId),
+        scope: &Scope,
+    ) -> Result<Option<Text>, ResolveError> {
+        let Some(shown) = &self.digest else { return Ok(None) };
+        let question = conversations.question(id, call, scope).await?.question;
+        match question.digest().filter(|digest| digest.starts_with(shown.as_str())) {
+            Some(digest) => Ok(Some(digest.clone())),
+            None => Err(ResolveError::Stale { call: call.clone(), why: "it was shown with other arguments".into() }),
+        }
+    }
+
+    /// The answer, and the standing approval that the person agreed to: both are stored or neither is.
+    pub(crate) fn with_standing(self, standing: Option<StandingApproval>) -> store::GivenAnswer {
+        match standing {
+            Some(standing) => self.answer.always(standing),
+            None => self.answer.into(),
+        }
     }
 
     /// Whether it puts other arguments in the place of those asked about.

@@ -10,7 +10,7 @@ pub(crate) use approvals::approvals;
 pub(crate) use given::GivenAnswer;
 pub(crate) use pending::pending;
 pub(crate) use record::answer;
-pub(crate) use standing::NewStanding;
+pub(crate) use standing::agree_on_standing;
 
 use std::time::Duration;
 

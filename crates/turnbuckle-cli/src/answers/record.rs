@@ -1,18 +1,17 @@
 //! `turnbuckle answer`: records the answer to a call that waits. Nothing runs.
 
 use serde_json::json;
-use turnbuckle::conversation::RecordedFor;
-use turnbuckle::event::EventKind;
+use turnbuckle::conversation::{RecordedFor, ResolveError};
 use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId};
 
-use super::{GivenAnswer, NewStanding, refusal_at};
+use super::{GivenAnswer, agree_on_standing, refusal_at};
 use crate::Stopped;
 use crate::args::{Answer, Common};
 use crate::exit::Exit;
 use crate::inspect::{failed, print_all, unprintable};
 use crate::output;
-use crate::run::{ResolveHints, named};
+use crate::run::{ResolveHints, named, who_else};
 use crate::show::{clean, json_line, name};
 use crate::without_agent::WithoutAgent;
 
@@ -22,26 +21,22 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     let given = GivenAnswer::read(&args.given)?;
     let (desk, options) = (WithoutAgent::existing(common)?, common.same_store());
     let begun = desk.store.scratch(&id).await.map_err(failed)?;
-    let standing = match &given.always {
-        Some(always) => {
-            Some(NewStanding::make(&desk.conversations, (&id, &call), always, &desk.scope, ("answer", &options)).await?)
-        }
-        None => None,
+    let digest = match given.digest_of_shown(&desk.conversations, (&id, &call), &desk.scope).await {
+        Ok(digest) => digest,
+        Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
     };
+    let command = ("answer", &*options);
+    let standing = agree_on_standing(&desk.conversations, (&id, &call), &given, &desk.scope, command).await?;
     let (decision, is_edited) = (given.decision(), given.is_edited());
-    let recorded = match desk.conversations.answer(&id, &call, given.answer, None, desk.scope.clone()).await {
+    let answer = given.with_standing(standing.clone());
+    let recorded = match desk.conversations.answer(&id, &call, answer, digest, desk.scope.clone()).await {
         Ok(recorded) => recorded,
-        Err(error) => {
-            if let Some(standing) = standing {
-                standing.take_back().await;
-            }
-            return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?));
-        }
+        Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
     };
     let RecordedFor { turn, agent, is_stored_for_owner, .. } = recorded;
-    let is_open = !is_stored_for_owner && stays_open(&desk, &id, &call).await?;
+    let others = if is_stored_for_owner { None } else { who_else_must(&desk, &id, &call).await? };
+    let is_open = others.is_some();
     if args.json {
-        let standing = standing.map(|standing| standing.approval);
         let line = json!({
             "conversation": id, "call": call, "turn": turn, "agent": agent, "decision": decision, "by": desk.scope.by(),
             "open": is_open, "handed_over": is_stored_for_owner, "standing": standing,
@@ -52,8 +47,8 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
     let next = if is_stored_for_owner {
         "another process has the conversation and takes the answer up".to_owned()
-    } else if is_open {
-        "others must approve it as well".to_owned()
+    } else if let Some(others) = others {
+        format!("others must approve it as well: {others}")
     } else {
         hints.carried_on_by(&agent)
     };
@@ -67,13 +62,12 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     Ok(Exit::Completed)
 }
 
-/// Whether the question needs further approvals.
-async fn stays_open(desk: &WithoutAgent, id: &ConversationId, call: &CallId) -> Result<bool, Stopped> {
-    // The answer was just written: it is near the end of the log.
-    let log = desk.store.tail(id, u64::MAX, 1_000).await.map_err(failed)?;
-    let last = log.iter().rev().find_map(|event| match &event.kind {
-        EventKind::Resolution { call: of, evidence, .. } if of == call => Some(evidence.open),
-        _ => None,
-    });
-    Ok(last.unwrap_or(false))
+/// Who must approve besides, if the question is still open.
+async fn who_else_must(desk: &WithoutAgent, id: &ConversationId, call: &CallId) -> Result<Option<String>, Stopped> {
+    match desk.conversations.question(id, call, &desk.scope).await {
+        Ok(pending) => Ok(who_else(&pending, desk.scope.actor())),
+        Err(ResolveError::Store(error)) => Err(failed(error)),
+        // It is settled, by this answer or by one that came right after it.
+        Err(_) => Ok(None),
+    }
 }

@@ -1,52 +1,52 @@
 //! `--always`: the rule is shown before it is stored, and a person at a terminal is asked.
 
-use turnbuckle::conversation::Always;
-use turnbuckle::store::StandingApproval;
+use serde_json::Value;
+use turnbuckle::conversation::ResolveError;
+use turnbuckle::event::Question;
+use turnbuckle::store::{ArgumentMatch, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
-use super::refusal;
+use super::{GivenAnswer, refusal};
 use crate::Stopped;
 use crate::confirm;
 use crate::output;
-use crate::problem::{Problem, with_causes};
+use crate::problem::Problem;
 use crate::show::clean;
 
-/// A standing approval that was made together with an answer. It is taken back if the answer is refused.
-pub(crate) struct NewStanding {
-    pub(crate) approval: StandingApproval,
-    conversations: Conversations,
-    scope: Scope,
+/// Shows what `--always` would mean, and asks if someone is there to be asked. Nothing is stored: that is done together with
+/// the answer.
+pub(crate) async fn agree_on_standing(
+    conversations: &Conversations,
+    (id, call): (&ConversationId, &CallId),
+    given: &GivenAnswer,
+    scope: &Scope,
+    (command, options): (&str, &str),
+) -> Result<Option<StandingApproval>, Stopped> {
+    let Some(mut always) = given.always.clone() else { return Ok(None) };
+    let refused = |error| Stopped::failed(refusal(&error, id, (command, options)));
+    if let Some(like) = &given.like {
+        let question = conversations.question(id, call, scope).await.map_err(refused)?.question;
+        always.arguments = Some(like_shown(&question, like, call).map_err(refused)?);
+    }
+    let proposed = conversations.propose_standing(id, call, &always, scope).await.map_err(refused)?;
+    output::say(&clean(&format!("always: {proposed}")));
+    // Where nobody can be asked, the option says it.
+    if confirm::is_possible() && !confirm::ask("", "Store it?") {
+        let problem = Problem::error("nothing was answered, and nothing is approved from now on");
+        return Err(Stopped::failed(problem.hint("without `--always` the approval is for this call only")));
+    }
+    Ok(Some(proposed))
 }
 
-impl NewStanding {
-    /// Shows what it would mean, asks if someone is there to be asked, and stores it. The call itself is not answered yet: it
-    /// is stored first, so that the turn that goes on finds it.
-    pub(crate) async fn make(
-        conversations: &Conversations,
-        (id, call): (&ConversationId, &CallId),
-        always: &Always,
-        scope: &Scope,
-        (command, options): (&str, &str),
-    ) -> Result<Self, Stopped> {
-        let refused = |error| Stopped::failed(refusal(&error, id, (command, options)));
-        let proposed = conversations.propose_standing(id, call, always, scope).await.map_err(refused)?;
-        output::say(&clean(&format!("always: {proposed}")));
-        // Where nobody can be asked, the option says it.
-        if confirm::is_possible() && !confirm::ask("", "Store it?") {
-            let problem = Problem::error("nothing was answered, and nothing is approved from now on");
-            return Err(Stopped::failed(problem.hint("without `--always` the approval is for this call only")));
-        }
-        conversations.store_standing(proposed.clone(), scope).await.map_err(refused)?;
-        Ok(Self { approval: proposed, conversations: conversations.clone(), scope: scope.clone() })
-    }
-
-    /// The call was not approved after all.
-    pub(crate) async fn take_back(self) {
-        if let Err(error) = self.conversations.revoke_standing(&self.approval.id, &self.scope).await {
-            let id = &self.approval.id;
-            let problem =
-                Problem::error(format!("the standing approval {id} could not be taken back: {}", with_causes(&error)));
-            output::report(&[problem.hint(format!("`turnbuckle approvals revoke {id}` does"))]);
-        }
-    }
+/// What arguments must be like, if the call that is asked about is like that itself.
+fn like_shown(question: &Question, like: &Value, call: &CallId) -> Result<Vec<ArgumentMatch>, ResolveError> {
+    let parts = match question {
+        Question::Approval { tool: Some(_), arguments, .. } => ArgumentMatch::like_shown(arguments, like),
+        // What else is wrong with it is said where the approval is made.
+        _ => return Ok(Vec::new()),
+    };
+    parts.map_err(|error| {
+        let why = format!("`--like` does not cover this call itself: {error}");
+        ResolveError::Unfit { call: call.clone(), why: why.into() }
+    })
 }

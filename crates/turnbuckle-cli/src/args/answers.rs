@@ -32,6 +32,11 @@ pub(crate) struct AnswerOptions {
     /// How often `--always` may be used [default: as often as needed]
     #[arg(long, value_name = "N", requires = "always", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) times: Option<u32>,
+    /// What `--always` covers beside the same arguments, as an object: '{"path": "docs/*", "content": "*"}'. In a text, * stands
+    /// for any characters, / and line breaks among them, and ? for one; "*" alone is any value. Arguments that are not named must be
+    /// as they are shown, and others must not be there
+    #[arg(long, value_name = "JSON", requires = "always")]
+    pub(crate) like: Option<String>,
     /// It may not, and why: the model reads the reason
     #[arg(long, value_name = "REASON", num_args = 0..=1, group = "answers")]
     #[allow(clippy::option_option, reason = "given, and given with a reason")]
@@ -40,6 +45,10 @@ pub(crate) struct AnswerOptions {
     /// from stdin; 1 MiB at most
     #[arg(long, value_name = "JSON", group = "answers")]
     pub(crate) answer: Option<String>,
+    /// The digest of what you were shown, or its first 12 digits or more: if the call asks about something else by now, the
+    /// answer is stale and nothing is written. The commands that `run`, `show` and `pending` print have it
+    #[arg(long, value_name = "DIGEST", value_parser = digest)]
+    pub(crate) digest: Option<String>,
 }
 
 /// Options of `resolve`.
@@ -130,11 +139,21 @@ fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A digest as it is written in hexadecimal digits, or the beginning of one.
+fn digest(text: &str) -> Result<String, String> {
+    match (12..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("a digest has 64 hexadecimal digits; write at least the first 12".to_owned()),
+    }
+}
+
 const RESOLVE_HELP: &str = "\
-`turnbuckle show ID` says which calls wait, and the command for each.
+`turnbuckle show ID` says which calls wait, and the command for each. With the --digest that it prints, the answer counts \
+only for what was shown.
   turnbuckle resolve fix c1 --approve
   turnbuckle resolve fix c1 --approve --arguments '{\"path\": \"b.txt\", \"content\": \"x\"}'
   turnbuckle resolve fix c1 --approve --always --until 1d
+  turnbuckle resolve fix c1 --approve --always --like '{\"path\": \"docs/*\", \"content\": \"*\"}'
   turnbuckle resolve fix c1 --deny \"not on a Friday\"
   turnbuckle resolve fix c2 --answer '\"blue\"'
 
@@ -162,5 +181,5 @@ others must approve it as well. Who you are stands in [scope] of your own turnbu
 
 const APPROVALS_HELP: &str = "\
 `--always` of `resolve` and `answer` makes a standing approval: for one agent, one tool as it is defined now, the same \
-arguments, one project and one user. It never answers what a hook asks, nor a rule that wants several people or someone \
+arguments or those that `--like` describes, one project and one user. It never answers what a hook asks, nor a rule that wants several people or someone \
 else than the one who asked.";

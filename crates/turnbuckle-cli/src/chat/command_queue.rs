@@ -49,6 +49,8 @@ pub(super) enum CommandOutcome {
     NotAnsweredNow(CallId, LeftTurn),
     /// Another process owns the conversation, and carries the command out.
     Remote,
+    /// Another process owns the conversation, and takes the stored answer to this call up.
+    HandedOver(CallId),
     /// The open turn is not carried on here.
     Left(LeftTurn),
     /// The answer is recorded, and another agent must carry the turn on.
@@ -98,7 +100,7 @@ async fn carry_out(
             match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
                 Ok(handle) => match handle.left() {
                     Some(left) => Some(CommandOutcome::Recorded(left.clone())),
-                    None => remote(&handle),
+                    None => handle.is_remote().then_some(CommandOutcome::HandedOver(call)),
                 },
                 Err(ResolveError::Changed { left, .. }) => Some(CommandOutcome::NotAnsweredNow(call, left)),
                 Err(error) => Some(CommandOutcome::NotAnswered(call, Problem::error(error.to_string()))),

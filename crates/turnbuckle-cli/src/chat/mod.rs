@@ -40,9 +40,9 @@ const MAX_UNTOLD: usize = 256;
 
 /// Chat with nothing but the program's name: the demo model opens with its story, and without a terminal there is only
 /// that.
-pub(crate) async fn open(common: &Common) -> Result<Exit, Stopped> {
+pub(crate) async fn open(trust: TrustOptions, common: &Common) -> Result<Exit, Stopped> {
     if !is_watched() {
-        if common.is_given() {
+        if common.is_given() || trust.given().is_some() {
             let problem = Problem::error("there is no terminal to chat in, and no command");
             return Err(Stopped::usage(
                 problem.hint("`turnbuckle chat` reads stdin line by line, `run \"…\"` is one turn"),
@@ -53,7 +53,9 @@ pub(crate) async fn open(common: &Common) -> Result<Exit, Stopped> {
             Played::CutOff(_) => Ok(Exit::Cancelled),
         };
     }
-    let ready = Ready::of(prepare(common, Gate::Needed(TrustOptions::default())))?;
+    let common = &trust.noted_in(common);
+    let ready = Ready::of(prepare(common, Gate::Needed(trust)))?;
+    let common = &ready.with_store(common);
     if ready.is_demo() {
         // Ctrl-C skips the rest of it.
         if let Played::CutOff(Heard::Leave) = demo::play().await? {
@@ -68,6 +70,7 @@ pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
     let common = &args.trust.noted_in(common);
     let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
+    let common = &ready.with_store(common);
     match is_watched() {
         true => in_terminal(&ready, id, args.carry_on, common).await,
         false => piped::chat(&ready, id, args.carry_on, common).await,

@@ -4,6 +4,7 @@ use std::io::{self, BufRead as _, Read as _};
 use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
+use turnbuckle::conversation::SendError;
 use turnbuckle::projection::Pending;
 use turnbuckle::{ConversationId, Outcome, TurnId, TurnStatus};
 
@@ -87,7 +88,7 @@ struct Piped {
     exit: Exit,
     /// A line came to nothing: no turn has it, and no call.
     lost_line: bool,
-    /// What the last turn asks; the next line answers the first of them.
+    /// What the turn asks the person who types; the next line answers the first of them. What others must answer is not here.
     pending: Vec<Pending>,
     /// Nothing more is read.
     over: bool,
@@ -119,9 +120,21 @@ impl Piped {
             (Input::Unknown(command), None) => self.watch.output.err(format!("there is no command {command}\n")),
             (Input::Words(words), None) => match self.watch.conversations.send(&id, words, scope).await {
                 Ok(handle) => self.follow(handle).await,
+                Err(SendError::Busy { pending, .. }) if !pending.is_empty() => {
+                    if let Some(open) = self.look_what_is_asked().await {
+                        self.refused(&self.watch.busy(&open));
+                    }
+                }
                 Err(error) => self.refused(&Problem::error(error.to_string())),
             },
         }
+    }
+
+    /// Keeps what the person who types is asked. Questions for others are left out, and so is what the same person has
+    /// approved: otherwise the next line, which is meant as a message, would be taken as another answer.
+    fn note_asked(&mut self, pending: Vec<Pending>) {
+        self.pending = pending;
+        self.pending.retain(|pending| self.watch.hints.who_else(pending).is_none());
     }
 
     fn tell_taken_up(&mut self, taken: (ConversationId, TurnId), ready: &Ready) {
@@ -137,10 +150,18 @@ impl Piped {
     }
 
     /// Another process may have answered what was asked here: the next line must not answer it again.
-    async fn look_what_is_asked(&mut self) {
+    /// Returns everything that is open; `None` if it could not be read, which is reported.
+    async fn look_what_is_asked(&mut self) -> Option<Vec<Pending>> {
         match self.watch.conversations.snapshot(&self.watch.id, self.watch.scope.clone()).await {
-            Ok(view) => self.pending = view.pending.values().cloned().collect(),
-            Err(error) => self.refused(&Problem::error(error.to_string())),
+            Ok(view) => {
+                let open: Vec<Pending> = view.pending.values().cloned().collect();
+                self.note_asked(open.clone());
+                Some(open)
+            }
+            Err(error) => {
+                self.refused(&Problem::error(error.to_string()));
+                None
+            }
         }
     }
 
@@ -150,10 +171,10 @@ impl Piped {
         self.exit = self.watch.tell(&rest);
         // After a cancelled turn the rest of the input is not read.
         self.over = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
-        self.pending = match rest {
+        self.note_asked(match rest {
             Ok(TurnStatus::Waiting(pending)) => pending,
             _ => Vec::new(),
-        };
+        });
     }
 }
 

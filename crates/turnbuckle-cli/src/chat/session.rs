@@ -32,6 +32,8 @@ use crate::signals::{Heard, Second, Signals};
 const BACKGROUND: Duration = Duration::from_secs(10);
 /// How long a cancelled turn may take to write its end when the user leaves at once.
 const CLOSING: Duration = Duration::from_secs(1);
+/// What a person is told whose command another process carries out.
+const ELSEWHERE: &str = "another process has this conversation and carries it on; what it writes is shown here";
 /// How often it is looked whether another process wrote to the conversation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,7 @@ pub(super) async fn chat(
         left: None,
         shown: Vec::new(),
         answered: Vec::new(),
+        handed_over: Vec::new(),
         interrupted: false,
         unwanted: 0,
         leaving: None,
@@ -95,6 +98,8 @@ struct Session {
     shown: Vec<CallId>,
     /// Calls whose answer is on its way.
     answered: Vec<CallId>,
+    /// Calls whose answer is stored for the process that has the conversation. They are not asked about again.
+    handed_over: Vec<CallId>,
     /// Whether Ctrl-C was the last thing that was pressed.
     interrupted: bool,
     /// Queued messages that Ctrl-C cancelled, and whose turns are still to come.
@@ -199,14 +204,17 @@ impl Session {
     /// Asks the first question that is open and has no answer under way.
     fn ask(&mut self) {
         if let Some(asked) = &self.question {
-            if self.projection.pending.contains(&asked.call) {
+            // Another process may have changed the arguments, or taken this person's answer.
+            let is_asked = |now: &Pending| now.question == asked.question && self.hints.who_else(now).is_none();
+            if self.projection.pending.get(&asked.call).is_some_and(is_asked) {
                 return;
             }
             self.question = None;
             self.view.draft.take_up();
             self.view.redraw();
         }
-        let open = self.projection.pending.values().filter(|pending| !self.answered.contains(&pending.call));
+        let has_answer = |call: &CallId| self.answered.contains(call) || self.handed_over.contains(call);
+        let open = self.projection.pending.values().filter(|pending| !has_answer(&pending.call));
         let (mine, others): (Vec<_>, Vec<_>) =
             open.cloned().partition(|pending| self.hints.who_else(pending).is_none());
         self.show_to_watch(&others);
@@ -241,9 +249,16 @@ impl Session {
         }
         if let FeedItem::Log(event) = &told.item {
             match &event.kind {
-                EventKind::Resolution { call, .. } => self.answered.retain(|answered| answered != call),
+                // The approval of another leaves this person's answer on its way, unless it changes what is asked.
+                EventKind::Resolution { call, by, evidence, .. }
+                    if !evidence.open || evidence.arguments.is_some() || *by == self.scope.by() =>
+                {
+                    self.answered.retain(|answered| answered != call);
+                    self.handed_over.retain(|answered| answered != call);
+                }
                 EventKind::TurnEnded(ended) => {
                     self.answered.clear();
+                    self.handed_over.clear();
                     // Ctrl-C again leaves, also when the turn that it cancelled is over.
                     self.interrupted &= ended.outcome == Outcome::Cancelled;
                     // Another process ended the turn that waited here, and sends no change of state.
@@ -262,7 +277,14 @@ impl Session {
         let text = format!("something was missed: `turnbuckle show {}{}` has all of it", self.id, self.hints.options);
         self.view.say("warning", Tone::Hook, &text);
         match self.conversations.subscribe(&self.id, Delivery::Lossless, self.scope.clone()).await {
-            Ok(tail) => (self.projection, self.tail) = (tail.snapshot.clone(), tail),
+            Ok(tail) => {
+                (self.projection, self.tail) = (tail.snapshot.clone(), tail);
+                // Their resolution may be what was missed.
+                let (pending, hints) = (&self.projection.pending, &self.hints);
+                let waits = |call: &CallId| pending.get(call).is_some_and(|now| hints.who_else(now).is_none());
+                self.answered.retain(waits);
+                self.handed_over.retain(waits);
+            }
             Err(error) => {
                 self.view.say("error", Tone::Bad, &with_causes(&error));
                 self.leaving = Some(Exit::Failed);
@@ -295,9 +317,15 @@ impl Session {
             CommandOutcome::Remote => {
                 self.view.sent.clear();
                 self.unwanted = 0;
-                self.answered.clear();
-                let text = "another process has this conversation and carries it on; what it writes is shown here";
-                return self.view.say("notice", Tone::Hook, text);
+                return self.view.say("notice", Tone::Hook, ELSEWHERE);
+            }
+            CommandOutcome::HandedOver(call) => {
+                // If it is not there any more, the log has the answer already.
+                if self.answered.contains(&call) {
+                    self.answered.retain(|answered| *answered != call);
+                    self.handed_over.push(call);
+                }
+                return self.view.say("notice", Tone::Hook, ELSEWHERE);
             }
         };
         self.view.say("error", Tone::Bad, &problem.without_severity());
@@ -329,7 +357,7 @@ impl Session {
         let mut words = palette.to_owned();
         if self.hints.durable && !self.projection.events.is_empty() {
             for pending in self.projection.pending.values() {
-                words += &format!("It waits: {}\n", self.hints.command(pending));
+                words += &format!("It waits: {}\n", self.hints.what_to_do(pending));
             }
             words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
         }

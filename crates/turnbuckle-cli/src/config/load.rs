@@ -44,7 +44,10 @@ pub(crate) fn load_to_delete(common: &Common, gate: Gate) -> Loaded {
 }
 
 fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
-    let (project, mut problems) = choose_project(gate);
+    // A command that goes on with what another one began leaves out what that one left out.
+    let given = gate.options();
+    let options = TrustOptions { ignore_project: given.ignore_project || common.trust.ignore_project, ..given };
+    let (project, mut problems) = choose_project(options);
     project.tell();
     problems.extend(project.remarks());
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
@@ -60,7 +63,7 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let path = loaded.project.file();
     // Whoever stands in the folder of their own file has read it already.
     let is_users = || users.and_then(|users| users.canonicalize().ok()) == path.canonicalize().ok();
-    if gate.options().ignore_project || (path.exists() && is_users()) {
+    if options.ignore_project || (path.exists() && is_users()) {
         return loaded;
     }
     loaded.read_project(&path, common, gate, understand);
@@ -69,14 +72,14 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
 
 /// The project, and what stands in its way. One above the current folder that belongs to another user of the machine is used
 /// only if it was accepted.
-fn choose_project(gate: Gate) -> (Project, Vec<Problem>) {
+fn choose_project(options: TrustOptions) -> (Project, Vec<Problem>) {
     let project = match Project::discover() {
         Ok(project) => project,
         Err(problem) => return (Project::unknown(), vec![problem]),
     };
-    match above_of_another(&project, gate.options()) {
+    match above_of_another(&project, options) {
         None => (project, Vec::new()),
-        Some(_) if gate.options().ignore_project => (project.here(), Vec::new()),
+        Some(_) if options.ignore_project => (project.here(), Vec::new()),
         Some(problem) => (project.here(), vec![problem]),
     }
 }

@@ -6,7 +6,9 @@ use turnbuckle::access::AccessTo;
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
-use turnbuckle::store::{Job, Scratch, Store as _};
+use turnbuckle::store::{Job, Scratch, Store as _, StoreError};
+use turnbuckle::{CallId, ConversationId};
+use turnbuckle_stores::SqliteStore;
 
 use super::left::{LeftTurns, OpenTurn, open_turn};
 use super::{check_readable, failed, parse_id, print, told_job, unprintable};
@@ -27,9 +29,11 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let desk = WithoutAgent::read_only(common)?;
     desk.name.tell_standing();
     check_readable(&desk, &id, common).await?;
-    let (store, begun) = (&desk.store, desk.store.scratch(&id).await.map_err(failed)?);
-    let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
-    let mut reading = Reading::new(hints);
+    // A sub-agent's turn goes on, and is answered, through the conversation that it works for.
+    let (store, main) = (&desk.store, id.root().unwrap_or_else(|| id.clone()));
+    let begun = store.scratch(&main).await.map_err(failed)?;
+    let hints = ResolveHints::for_turn_of(main, common, &desk, begun.as_ref()).await.map_err(failed)?;
+    let mut reading = Reading::new(id.clone(), hints);
     let mut from = 1;
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
@@ -58,24 +62,60 @@ fn as_json(told: &FeedEvent) -> Result<String, Stopped> {
 
 /// A person at the log.
 struct Reading {
+    id: ConversationId,
     fold: Fold,
     layout: Layout,
-    /// Questions without an answer.
-    pending: Vec<Pending>,
-    /// Whether the last turn is not over.
-    open: bool,
+    open: OpenQuestions,
+    /// For the conversation, or the one that a sub-agent works for.
     hints: ResolveHints,
 }
 
+/// What a log leaves open.
+#[derive(Default)]
+struct OpenQuestions {
+    /// Questions without an answer.
+    pending: Vec<Pending>,
+    /// Whether the last turn is not over.
+    is_open: bool,
+}
+
+impl OpenQuestions {
+    /// Reads the log of a conversation.
+    async fn read(store: &SqliteStore, id: &ConversationId) -> Result<Self, StoreError> {
+        let (mut open, mut from) = (Self::default(), 1);
+        loop {
+            let page = store.log(id, from, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(open) };
+            from = last.seq + 1;
+            page.iter().for_each(|event| open.note(event));
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::UserMessage { .. } => self.is_open = true,
+            EventKind::Suspension { .. } => self.pending.extend(Pending::of_event(&event.kind)),
+            EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
+                for pending in self.pending.iter_mut().filter(|pending| pending.call == *call) {
+                    pending.note_approval(by, evidence);
+                }
+            }
+            EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
+            EventKind::TurnEnded(_) => *self = Self::default(),
+            _ => {}
+        }
+    }
+}
+
 impl Reading {
-    fn new(hints: ResolveHints) -> Self {
+    fn new(id: ConversationId, hints: ResolveHints) -> Self {
         let layout = Layout::new(Palette::of(&io::stdout()), terminal_width(&io::stdout()));
-        Self { fold: Fold::new(0), layout, pending: Vec::new(), open: false, hints }
+        Self { id, fold: Fold::new(0), layout, open: OpenQuestions::default(), hints }
     }
 
     fn told(&mut self, told: &FeedEvent) -> String {
         let FeedItem::Log(event) = &told.item else { return String::new() };
-        self.note_pending(event);
+        self.open.note(event);
         let folded = self.fold.told(told);
         let whole = |label, text: String| vec![Shown::Line(Line { label, tone: Tone::Plain, text: clean(&text) })];
         let shown = match &event.kind {
@@ -95,24 +135,6 @@ impl Reading {
         text
     }
 
-    fn note_pending(&mut self, event: &Event) {
-        match &event.kind {
-            EventKind::UserMessage { .. } => self.open = true,
-            EventKind::Suspension { .. } => self.pending.extend(Pending::of_event(&event.kind)),
-            EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
-                for pending in self.pending.iter_mut().filter(|pending| pending.call == *call) {
-                    pending.note_approval(by, evidence);
-                }
-            }
-            EventKind::Resolution { call, .. } => self.pending.retain(|pending| pending.call != *call),
-            EventKind::TurnEnded(_) => {
-                self.pending.clear();
-                self.open = false;
-            }
-            _ => {}
-        }
-    }
-
     fn line(&mut self, label: &'static str, tone: Tone, text: &str) -> String {
         self.layout.line(&Line { label, tone, text: clean(text) })
     }
@@ -124,23 +146,46 @@ impl Reading {
         begun: Option<&Scratch>,
         common: &Common,
     ) -> Result<String, Stopped> {
-        let (mut text, id) = (String::new(), &self.hints.id.clone());
         // A sub-agent's conversation is judged like the one that it works for.
-        let owner = desk.store.owner(id.root().as_ref().unwrap_or(id)).await.map_err(failed)?;
-        for open in &std::mem::take(&mut self.pending) {
+        let (mut text, main) = (String::new(), self.hints.id.clone());
+        let owner = desk.store.owner(&main).await.map_err(failed)?;
+        let asked_in_main = match self.id.is_sub_agent() {
+            true => OpenQuestions::read(&desk.store, &main).await.map_err(failed)?.pending,
+            false => Vec::new(),
+        };
+        for open in &std::mem::take(&mut self.open.pending) {
             text += &self.line("open", Tone::Hook, &format!("{}, until {}", pending(open), open.expires));
             // The person who answers must see all of it.
             for shown in question::shown(open).into_iter().skip(1) {
                 text += &self.line("", Tone::Plain, &shown.text);
             }
-            let who_else = owner.as_ref().and_then(|owner| desk.who_else(AccessTo::new(id, owner), open));
-            let what_to_do = who_else.map_or_else(|| self.hints.command(open), |who| for_others(open, &who));
+            let what_to_do = match self.answered_as(open, &asked_in_main) {
+                Some(open) => {
+                    let who_else = owner.as_ref().and_then(|owner| desk.who_else(AccessTo::new(&main, owner), open));
+                    who_else.map_or_else(|| self.hints.command(open), |who| for_others(open, &who))
+                }
+                None => format!("it is asked in conversation {main}: {}", self.look_at_main()),
+            };
             text += &self.line("", Tone::Plain, &what_to_do);
         }
-        if self.open && text.is_empty() {
+        if self.open.is_open && text.is_empty() {
             text += &self.why_open(desk, begun, common).await?;
         }
         Ok(text)
+    }
+
+    /// The question by which this one is answered: the same, unless a sub-agent asks. Its questions are asked one after the other
+    /// under the call that started it.
+    fn answered_as<'a>(&self, open: &'a Pending, asked_in_main: &'a [Pending]) -> Option<&'a Pending> {
+        if !self.id.is_sub_agent() {
+            return Some(open);
+        }
+        let is_above = |call: &CallId| self.id.is_within(&self.hints.id.child(call));
+        asked_in_main.iter().find(|asked| is_above(&asked.call) && asked.question == open.question)
+    }
+
+    fn look_at_main(&self) -> String {
+        format!("`turnbuckle show {}{}` says how it stands", self.hints.id, self.hints.options)
     }
 
     async fn why_open(
@@ -149,7 +194,12 @@ impl Reading {
         begun: Option<&Scratch>,
         common: &Common,
     ) -> Result<String, Stopped> {
-        let id = &self.hints.id.clone();
+        let id = &self.id.clone();
+        if id.is_sub_agent() {
+            let text = format!("the turn is not over: it goes on with that of conversation {}", self.hints.id);
+            let (text, look) = (self.line("open", Tone::Hook, &text), self.look_at_main());
+            return Ok(text + &self.line("", Tone::Plain, &look));
+        }
         if open_turn(desk, id).await.map_err(failed)? != Some(OpenTurn::Rests) {
             return Ok(self.line("open", Tone::Hook, "the turn is not over: a process carries it on"));
         }

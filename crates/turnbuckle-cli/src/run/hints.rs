@@ -42,8 +42,8 @@ pub(crate) struct ResolveHints {
 impl ResolveHints {
     /// For a turn of this process.
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common, scope: &Scope) -> Self {
-        let (options, trust) = (common.same_store(), if common.trust_hooks { " --trust-hooks" } else { "" });
-        let carry_on = format!("{options}{trust}");
+        let (options, trust) = (common.same_store(), common.trust.given());
+        let carry_on = format!("{options}{}", trust.map_or_else(String::new, |option| format!(" {option}")));
         let actor = scope.actor().clone();
         let (leads_to_agent, folder, accept_first, others_say) = (true, None, false, None);
         Self { id, durable, options, carry_on, leads_to_agent, folder, accept_first, actor, others_say }
@@ -78,8 +78,10 @@ impl ResolveHints {
         let here = &desk.project;
         let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
         // Whether the configuration that was read here is the one that the printed command reads.
-        let same_config = recorded.config == now.config && folder.is_none();
-        if *begun.agent != *agent_name(&desk.config) && recorded.config.is_none() && folder.is_none() {
+        let same_config = (&recorded.config, recorded.trust.ignore_project) == (&now.config, now.trust.ignore_project)
+            && folder.is_none();
+        let reads_another = recorded.config.is_some() || recorded.trust.ignore_project || folder.is_some();
+        if *begun.agent != *agent_name(&desk.config) && !reads_another {
             return Self { leads_to_agent: false, ..hints };
         }
         let mut started = recorded;
@@ -134,6 +136,8 @@ impl ResolveHints {
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
+        let digest = pending.question.digest().map(|digest| format!(" --digest {}", shown_of_digest(digest)));
+        let answer = format!("{answer}{}", digest.unwrap_or_default());
         let Self { id, options, .. } = self;
         let length = pending.call.as_str().len();
         if length > LONGEST_SHOWN {
@@ -164,16 +168,32 @@ impl ResolveHints {
                     `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
                 .to_owned();
         }
-        let one = |pending: &Pending| match self.who_else(pending) {
+        pending.iter().map(|pending| self.what_to_do(pending)).collect::<Vec<String>>().join(", ")
+    }
+
+    /// The command that answers, or who must answer if the acting user cannot.
+    pub(crate) fn what_to_do(&self, pending: &Pending) -> String {
+        match self.who_else(pending) {
             Some(who) => for_others(pending, &who),
             None => self.command(pending),
-        };
-        pending.iter().map(one).collect::<Vec<String>>().join(", ")
+        }
     }
 
     /// What to do about a turn that this agent does not carry on.
     pub(crate) fn after_left(&self, left: &LeftTurn) -> String {
         after_left(left, &self.id, &self.options)
+    }
+}
+
+/// How much of a digest a printed command has. The option takes 12 digits or more.
+const DIGITS: usize = 16;
+
+/// The beginning of a digest, for a command that a person copies. A database may have anything in its place, and then nothing
+/// of it is printed: no answer with that digest is taken.
+fn shown_of_digest(digest: &str) -> &str {
+    match digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => digest.get(..DIGITS).unwrap_or(digest),
+        false => "DIGEST",
     }
 }
 
@@ -183,10 +203,23 @@ const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
 /// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
 pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {
     let rule = pending.rule.as_ref()?;
+    let who =
+        || format!("{}{}", rule.who(), still_missing(pending).map_or_else(String::new, |text| format!("; {text}")));
     if !rule.permits(actor) {
-        return Some(rule.who());
+        return Some(who());
     }
-    pending.approvals.contains(&actor.author()).then(|| format!("{}; you have approved it", rule.who()))
+    pending.approvals.contains(&actor.author()).then(|| format!("{}; you have approved it", who()))
+}
+
+/// How many approvals are missing, if some were given and more are needed.
+pub(crate) fn still_missing(pending: &Pending) -> Option<String> {
+    let missing = (pending.rule.as_ref()?.n as usize).saturating_sub(pending.approvals.len());
+    match missing {
+        _ if pending.approvals.is_empty() => None,
+        0 => None,
+        1 => Some("1 approval is still missing".to_owned()),
+        missing => Some(format!("{missing} approvals are still missing")),
+    }
 }
 
 /// For someone who may not answer a call.

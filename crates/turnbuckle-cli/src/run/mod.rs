@@ -38,6 +38,7 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
     let common = &args.trust.noted_in(common);
     let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
+    let common = &ready.with_store(common);
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();
     let message = message::read(args.message.as_deref(), kept)?;
@@ -126,6 +127,13 @@ impl Ready {
         }
         let project = project.name();
         Ok(Self { agent, store, scope, access, project, problems, model, model_is_default, erasure })
+    }
+
+    /// The same options for commands that are printed. Without the project's file another store may be in use than commands
+    /// choose that only look, and always read that file: so the store is named.
+    pub(crate) fn with_store(&self, common: &Common) -> Common {
+        let store = common.store.clone().or_else(|| common.trust.ignore_project.then(|| self.store.to_string()));
+        Common { store, ..common.clone() }
     }
 
     /// Conversations in the chosen store; made if it is not there.

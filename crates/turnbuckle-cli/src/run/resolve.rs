@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use turnbuckle::conversation::{LeftTurn, ResolveError, TurnHandle};
+use turnbuckle::access::Action;
+use turnbuckle::conversation::{LeftTurn, ResolveError, SendError, TurnHandle};
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 
 use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
-use super::{Ready, named};
+use super::{Ready, WHO_ACTS, named};
 use crate::Stopped;
-use crate::answers::{GivenAnswer, NewStanding, refusal_at};
+use crate::answers::{GivenAnswer, agree_on_standing, refusal_at};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
@@ -32,28 +33,37 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let given = GivenAnswer::read(&args.given)?;
     let common = &args.trust.noted_in(common);
     let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
+    let common = &ready.with_store(common);
     let store = ready.store.existing(MADE_BY_RUN)?;
-    let standing = match &given.always {
-        Some(always) => {
-            // Asked before signals are caught: Ctrl-C at the question ends the program.
-            let (conversations, options) = (ready.existing(store.clone()).build(), common.same_store());
-            let command = ("resolve", options.as_str());
-            Some(NewStanding::make(&conversations, (&id, &call), always, &ready.scope, command).await?)
+    let conversations = ready.existing(store.clone()).build();
+    let digest = match given.digest_of_shown(&conversations, (&id, &call), &ready.scope).await {
+        Ok(digest) => digest,
+        Err(error) => {
+            let desk = WithoutAgent::read_only(common)?;
+            return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("resolve", common)).await?));
         }
-        None => None,
     };
+    // Asked before signals are caught: Ctrl-C at the question ends the program.
+    let command = ("resolve", &*common.same_store());
+    let standing = agree_on_standing(&conversations, (&id, &call), &given, &ready.scope, command).await?;
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
-    let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, Expected::Existing).await?;
+    let expected = match conversations.may(&id, Action::Read, &ready.scope).await {
+        // The rule that is stored with the question decides who may answer it, not this configuration.
+        Err(SendError::NotFound { .. }) if may_answer(&conversations, &id, &call, &ready.scope).await => {
+            if args.carry_on.accept_changes {
+                return Err(Stopped::failed(Problem::error(MAY_NOT_INSIST).hint(WHO_ACTS)));
+            }
+            Expected::NotReadable
+        }
+        _ => Expected::Existing,
+    };
+    let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, expected).await?;
     watch.accept_changes(args.carry_on, common).await?;
     let decision = given.decision();
-    let handle = match watch.conversations.resolve(&watch.id, &call, given.answer, None, watch.scope.clone()).await {
+    let answer = given.with_standing(standing);
+    let handle = match watch.conversations.resolve(&watch.id, &call, answer, digest, watch.scope.clone()).await {
         Ok(handle) => handle,
-        Err(error) => {
-            if let Some(standing) = standing {
-                standing.take_back().await;
-            }
-            return watch.refuse_answer(&error, common).await;
-        }
+        Err(error) => return watch.refuse_answer(&error, common).await,
     };
     if let Some(left) = handle.left().cloned() {
         return watch.recorded(&left, common).await;
@@ -65,10 +75,20 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     Ok(watch.conclude(rest).await)
 }
 
+/// Whether the actor is one of those who were asked, also if they are late and are told so.
+async fn may_answer(conversations: &Conversations, id: &ConversationId, call: &CallId, scope: &Scope) -> bool {
+    matches!(conversations.question(id, call, scope).await, Ok(_) | Err(ResolveError::Stale { .. }))
+}
+
+const MAY_NOT_INSIST: &str = "you may answer this call, and not insist that its turn is carried on";
+
 impl Watch {
     /// The answer is stored for the process that has the conversation. A cancellation may still come before it, so the exit
     /// code goes by what that process writes. If it only records the answer, the turn is carried on here.
     async fn hand_over(mut self, call: &CallId, decision: Resolved, common: &Common) -> Result<Exit, Stopped> {
+        if !self.is_shown() {
+            return Ok(self.handed_over(Exit::Completed, "").await);
+        }
         let (conversations, scope, id) = (self.conversations.clone(), self.scope.clone(), self.id.clone());
         let taken_up = taken_up(&conversations, &id, (call, decision), &scope);
         let taken_up = tokio::select! {

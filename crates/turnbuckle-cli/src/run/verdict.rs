@@ -26,6 +26,15 @@ pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> 
     }
 }
 
+/// How a turn came out, for someone who may not read the conversation.
+pub(super) fn unseen(rest: &Result<TurnStatus, TurnError>) -> String {
+    match rest {
+        Ok(TurnStatus::Ended(ended)) => format!("the turn is over: {}", ended.outcome),
+        Ok(TurnStatus::Waiting(_)) => "the turn waits; `turnbuckle pending` shows what of it is for you".to_owned(),
+        Err(error) => format!("error: {}", with_causes(error)),
+    }
+}
+
 /// The turn could not be carried on; what was written stands.
 fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
     let problem = Problem::error(with_causes(error));

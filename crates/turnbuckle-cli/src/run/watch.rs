@@ -29,6 +29,10 @@ const BACKGROUND: Duration = Duration::from_secs(10);
 /// How long the event that a turn has stopped may take to arrive. It comes at once; this is against waiting for ever.
 const REST: Duration = Duration::from_secs(2);
 
+/// For someone who may answer a call and not read its conversation.
+const NOT_SHOWN: &str = "note: you may answer this call, and [access] here does not let you read its conversation: what the turn \
+                         does is not shown\n";
+
 /// How the person wants to see it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DisplayOptions {
@@ -46,6 +50,8 @@ pub(crate) enum Expected {
     Existing,
     /// It is created if it is not there.
     MaybeNew,
+    /// It is in the store, and the acting user may answer a call of it without reading it: nothing of it is shown.
+    NotReadable,
 }
 
 /// One turn under way: its events, its output and the signals that may cancel it.
@@ -56,7 +62,8 @@ pub(crate) struct Watch {
     pub(crate) scope: Scope,
     pub(crate) output: Output,
     pub(super) view: View,
-    tail: Subscription,
+    /// `None` if the acting user may not read the conversation.
+    tail: Option<Subscription>,
     pub(crate) signals: Signals,
     /// Set when the runtime cut us off: then events are missing.
     lost: bool,
@@ -92,11 +99,17 @@ impl Watch {
         // An answer in a shape is given without tools.
         let tools = if display.in_one_piece { 0 } else { ready.agent.tools().len() };
         let mut view = View::new(display, tools);
-        let tail = conversations
-            .subscribe(&id, Delivery::Lossless, ready.scope.clone())
-            .await
-            .map_err(|error| refused(error, common))?;
-        view.knows(&tail.snapshot.events);
+        let tail = match expected {
+            Expected::NotReadable => {
+                output.err(NOT_SHOWN);
+                None
+            }
+            Expected::Existing | Expected::MaybeNew => {
+                let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
+                Some(tail.map_err(|error| refused(error, common))?)
+            }
+        };
+        tail.iter().for_each(|tail| view.knows(&tail.snapshot.events));
         let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope);
         let (lost, resting, moved, ended) = (false, false, false, false);
         let scope = ready.scope.clone();
@@ -119,13 +132,22 @@ impl Watch {
 
     /// Reports that the turn waits for an answer.
     pub(crate) async fn refuse(self, pending: &[Pending]) -> Exit {
-        self.output.problem(&verdict::busy(pending, &self.hints));
+        self.output.problem(&self.busy(pending));
         self.finish(Exit::Failed).await
+    }
+
+    /// Why nothing can be said: the turn waits for an answer.
+    pub(crate) fn busy(&self, pending: &[Pending]) -> Problem {
+        verdict::busy(pending, &self.hints)
     }
 
     /// The answer, and what went wrong.
     pub(crate) fn tell(&mut self, rest: &Result<TurnStatus, TurnError>) -> Exit {
         let (exit, problems) = verdict::of(rest, &self.hints);
+        if !self.is_shown() {
+            self.output.err(verdict::unseen(rest) + "\n");
+            return exit;
+        }
         if let Ok(TurnStatus::Ended(ended)) = rest {
             self.view.answer(ended, &self.output);
         }
@@ -184,10 +206,15 @@ impl Watch {
                     unread = true;
                     self.cancel().await;
                 }
-                told = self.tail.next(), if !self.lost => self.show(told.as_ref()),
+                told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
                 rest = &mut rest => return rest,
             }
         }
+    }
+
+    /// Whether the acting user may read the conversation, and so sees what happens in it.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.tail.is_some()
     }
 
     async fn cancel(&self) {
@@ -222,9 +249,12 @@ impl Watch {
 
     /// Shows what was told until the conversation rests.
     pub(crate) async fn catch_up(&mut self) {
+        if !self.is_shown() {
+            return;
+        }
         let told = async {
             while !self.resting && !self.lost {
-                let told = self.tail.next().await;
+                let told = next(&mut self.tail).await;
                 self.show(told.as_ref());
             }
         };
@@ -240,7 +270,7 @@ impl Watch {
         if hooks.iter().any(|hook| leaves_work.iter().any(|point| hook.points().contains(*point))) {
             self.wait_for_background().await;
         }
-        while let Some(told) = self.tail.try_next() {
+        while let Some(told) = self.tail.as_mut().and_then(Subscription::try_next) {
             self.show(Some(&told));
         }
     }
@@ -252,7 +282,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 () = self.signals.first() => return,
-                told = self.tail.next(), if !self.lost => self.show(told.as_ref()),
+                told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
                 () = &mut drained => break,
             }
         }
@@ -278,6 +308,14 @@ impl Watch {
             let hint = format!("`turnbuckle show {id}{options}` has their errors");
             self.output.problem(&Problem::warning(what).hint(hint));
         }
+    }
+}
+
+/// What is told next; nothing ever, where nothing is shown.
+async fn next(tail: &mut Option<Subscription>) -> Option<FeedEvent> {
+    match tail {
+        Some(tail) => tail.next().await,
+        None => std::future::pending().await,
     }
 }
 

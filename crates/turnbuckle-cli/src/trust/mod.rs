@@ -22,7 +22,7 @@ use turnbuckle::hooks::ProgramCheck;
 
 pub(crate) use command::trust;
 pub(crate) use items::Item;
-pub(crate) use options::{Gate, TrustOptions};
+pub(crate) use options::{Gate, IGNORE_PROJECT, TRUST_HOOKS, TrustOptions};
 use records::{AcceptedItem, AcceptedProject, Extent, RecordError, Records};
 
 use crate::config::{Setting, ToolsPart};

@@ -2,8 +2,11 @@
 
 use crate::args::Common;
 
+pub(crate) const TRUST_HOOKS: &str = "--trust-hooks";
+pub(crate) const IGNORE_PROJECT: &str = "--ignore-project";
+
 /// What every command takes that runs what the project's files name.
-#[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct TrustOptions {
     /// Accept everything that the project's files name, and its database, for this run
     #[arg(long)]
@@ -16,7 +19,16 @@ pub(crate) struct TrustOptions {
 impl TrustOptions {
     /// The same options with what they say noted: a turn records how it was started.
     pub(crate) fn noted_in(self, common: &Common) -> Common {
-        Common { trust_hooks: self.trust_hooks, ..common.clone() }
+        Common { trust: self, ..common.clone() }
+    }
+
+    /// The option that was given, if one was.
+    pub(crate) fn given(self) -> Option<&'static str> {
+        match self {
+            Self { trust_hooks: true, .. } => Some(TRUST_HOOKS),
+            Self { ignore_project: true, .. } => Some(IGNORE_PROJECT),
+            Self { .. } => None,
+        }
     }
 }
 

@@ -33,6 +33,7 @@ enum Action {
     Say,
     Answer,
     Cancel,
+    Delete,
 }
 
 /// What a command says to an actor.
@@ -43,7 +44,7 @@ enum Verdict {
     NotFound,
 }
 
-/// The commands by the action that they need. `CALL` is replaced.
+/// The commands by the action that they need. `CALL` is replaced. The turn of conversation `w` waits, and `d` has no open turn.
 const COMMANDS: &[(&[&str], Action)] = &[
     (&["list"], Action::Read),
     (&["show", "w"], Action::Read),
@@ -54,12 +55,23 @@ const COMMANDS: &[(&[&str], Action)] = &[
     (&["pending"], Action::Answer),
     (&["answer", "w", "CALL", "--deny"], Action::Answer),
     (&["answer", "w", "CALL", "--approve", "--always"], Action::Answer),
+    (&["answer", "w", "CALL", "--approve", "--always", "--like", "{}"], Action::Answer),
+    (&["answer", "w", "CALL", "--deny", "--digest", "DIGEST"], Action::Answer),
     (&["resolve", "w", "CALL", "--deny"], Action::Answer),
     (&["cancel", "w"], Action::Cancel),
     (&["run", "-c", "w", "hi"], Action::Say),
     (&["run", "-c", "w"], Action::Say),
     (&["run", "-c", "w", "--accept-changes"], Action::Say),
     (&["chat", "-c", "w"], Action::Say),
+    (&["export", "w"], Action::Read),
+    (&["export", "d"], Action::Read),
+    (&["export", "--user", "ann"], Action::Read),
+    (&["delete", "w", "--yes"], Action::Delete),
+    (&["delete", "d", "--yes"], Action::Delete),
+    (&["delete", "--user", "ann", "--yes"], Action::Delete),
+    (&["hold", "w"], Action::Delete),
+    (&["hold", "d"], Action::Delete),
+    (&["hold", "d", "--release"], Action::Delete),
 ];
 
 /// The rule in one place: the owner, or the role of the action; every role reads.
@@ -69,6 +81,7 @@ fn expected((user, role): (&str, &str), command: &str, action: Action) -> Verdic
         Action::Say => role == "speaker",
         Action::Answer => role == "manager",
         Action::Cancel => role == "operator",
+        Action::Delete => role == "admin",
     };
     match (user == "ann" || own, role) {
         (true, _) => Verdict::Yes,
@@ -80,14 +93,17 @@ fn expected((user, role): (&str, &str), command: &str, action: Action) -> Verdic
 }
 
 fn verdict(command: &[&str], ran: &Ran) -> Verdict {
-    let lists = ["list", "pending"].contains(&command[0]);
+    let lists = ["list", "pending", "export"].contains(&command[0]);
     match ran.code {
         0 if lists && ran.out.is_empty() => Verdict::NotFound,
-        1 if ran.err.contains("there is no conversation w") => Verdict::NotFound,
+        1 if ["w", "d", "of user ann"].iter().any(|id| ran.err.contains(&format!("there is no conversation {id}"))) => {
+            Verdict::NotFound
+        }
         1 if ran.err.contains("you may not ") || ran.err.contains("may not be answered by you") => Verdict::Forbidden,
         0 | 4 => Verdict::Yes,
         1 if ran.err.contains("is busy: its turn waits") => Verdict::Yes,
         1 if ran.err.contains("is busy: another process") => Verdict::Yes,
+        1 if ran.err.contains("was not deleted: it is busy") => Verdict::Yes,
         code => panic!("{command:?}: {code}\n{}\n{}", ran.out, ran.err),
     }
 }
@@ -125,19 +141,42 @@ fn review() -> serde_json::Value {
 #[test]
 fn every_actor_at_every_command_may_what_the_rule_says() {
     let folder = with_calls(&[write("c1"), review()], &json!({ "text": "fine" }));
+    folder.run_as(("ann", ""), &["run", "-c", "d", "pay me"]).exits(4);
+    folder.run_as(("ann", ""), &["cancel", "d"]).exits(0);
     folder.run_as(("ann", ""), &["run", "-c", "w", "pay me"]).exits(4);
+    let pending = folder.run_as(("ann", ""), &["pending", "--json"]).exits(0).events();
+    let digest = pending[0]["prompt"]["digest"].as_str().unwrap();
     let database = folder.path().join(".turnbuckle/turnbuckle.db");
     let waiting = std::fs::read(&database).unwrap();
     for (command, action) in COMMANDS {
         for actor in ACTORS {
-            let command: Vec<&str> = command.iter().map(|word| if *word == "CALL" { "c1" } else { word }).collect();
+            let replaced = |word: &&'static str| match *word {
+                "CALL" => "c1",
+                "DIGEST" => digest,
+                word => word,
+            };
+            let command: Vec<&str> = command.iter().map(replaced).collect();
             check(&folder, &command, *action, *actor);
             std::fs::write(&database, &waiting).unwrap();
         }
     }
+    // What they did was done, and what they may not was not.
+    check(&folder, &["delete", "d", "--yes"], Action::Delete, ("bob", ""));
+    check(&folder, &["show", "d"], Action::Read, ("ann", ""));
+    check(&folder, &["hold", "d"], Action::Delete, ("ada", "admin"));
+    folder.run_as(("ann", ""), &["delete", "d", "--yes"]).exits(1).says("is on hold");
+    check(&folder, &["hold", "d", "--release"], Action::Delete, ("ann", ""));
+    check(&folder, &["delete", "d", "--yes"], Action::Delete, ("ada", "admin"));
+    folder.run_as(("rita", "reader"), &["export", "d"]).exits(1).prints("").says("there is no conversation d");
     // A sub-agent's conversation can only be looked at.
-    for command in [&["answer", "w/s1", "c1", "--deny"][..], &["resolve", "w/s1", "c1", "--deny"], &["cancel", "w/s1"]]
-    {
+    for command in [
+        &["answer", "w/s1", "c1", "--deny"][..],
+        &["resolve", "w/s1", "c1", "--deny"],
+        &["cancel", "w/s1"],
+        &["delete", "w/s1", "--yes"],
+        &["hold", "w/s1"],
+        &["export", "w/s1"],
+    ] {
         for actor in ACTORS {
             folder.run_as(*actor, command).exits(2).prints("");
         }
@@ -167,6 +206,10 @@ fn every_actor_may_the_same_while_another_process_has_the_conversation() {
         check(&folder, &["run", "-c", "w", "hi"], Action::Say, *actor);
         check(&folder, &["show", "w"], Action::Read, *actor);
         check(&folder, &["pending"], Action::Answer, *actor);
+        check(&folder, &["export", "w"], Action::Read, *actor);
+        check(&folder, &["delete", "w", "--yes"], Action::Delete, *actor);
+        check(&folder, &["hold", "w"], Action::Delete, *actor);
+        check(&folder, &["hold", "w", "--release"], Action::Delete, *actor);
         if actor.0 != "ann" && actor.1 != "operator" {
             check(&folder, &["cancel", "w"], Action::Cancel, *actor);
         }

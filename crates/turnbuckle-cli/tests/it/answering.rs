@@ -165,6 +165,29 @@ fn who_may_answer_may_carry_the_turn_on_with_resolve() {
     folder.run_as(("mia", "manager"), &["hold", "w"]).exits(1).says("you may not delete or hold here");
 }
 
+/// Only the rule that is stored with the question lets mia answer: her own configuration has no `[access]`.
+#[test]
+fn who_may_answer_by_the_stored_rule_alone_can_resolve_and_sees_nothing_else() {
+    let folder = Folder::with_config(WRITE, "[access]\nanswer = [\"manager\"]\n");
+    folder.run_as(("ann", ""), &["run", "-c", "w", "a secret plan"]).exits(4);
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n");
+    let mia = ("mia", "manager");
+    folder.run_as(mia, &["show", "w"]).exits(1).says("there is no conversation w");
+    let resolve = ["resolve", "w", "c1", "--approve"];
+    folder.run_as(("eve", ""), &resolve).exits(1).prints("").says("there is no conversation w");
+    let insists = folder.run_as(mia, &[&resolve[..], &["--accept-changes"]].concat()).exits(1).prints("");
+    insists.says("not insist that its turn is carried on");
+    let ran = folder.run_as(mia, &resolve).exits(0).prints("");
+    let ran = ran.says("[access] here does not let you read its conversation").says("the turn is over: completed");
+    assert!(!ran.err.contains("secret") && !ran.err.contains("done"), "{}", ran.err);
+    assert_eq!(folder.read("a.txt"), "x");
+    let resolution = &folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).event("resolution");
+    assert_eq!((&resolution["by"]["user"], &resolution["decision"]), (&"mia".into(), &"approved".into()));
+    // Who was asked and is late is told that.
+    folder.run_as(mia, &resolve).exits(1).prints("").says("stale");
+    folder.run_as(("eve", ""), &resolve).exits(1).says("there is no conversation w");
+}
+
 #[test]
 fn what_a_hook_changes_of_edited_arguments_is_shown_to_the_approver_once_more() {
     let hook = r#"[[hooks]]
@@ -183,6 +206,49 @@ run = '''if grep -q '"content":"y"'; then echo '{"decision":"allow","input":{"pa
     assert_eq!(folder.read("b.txt"), "");
     folder.paste(&ran.command_shown("resolve")).exits(0).prints("done\n");
     assert_eq!(folder.read("b.txt"), "Y");
+}
+
+#[test]
+fn an_answer_counts_only_for_what_was_shown() {
+    for command in ["answer", "resolve"] {
+        let folder = Folder::with_config(WRITE, RULE);
+        folder.run_as(("ann", ""), &["run", "-c", "w", "write it"]).exits(4);
+        let (mia, max) = (("mia", "manager"), ("max", "manager"));
+        let shown = folder.run_as(mia, &["pending"]).exits(0).command_shown("answer w c1");
+        let digest = shown.split("--digest ").nth(1).unwrap();
+        let whole =
+            folder.run_as(mia, &["pending", "--json"]).events()[0]["prompt"]["digest"].as_str().unwrap().to_owned();
+        assert!(whole.starts_with(digest) && digest.len() == 16, "{shown}");
+        // Another approver puts other arguments in the place of those that mia was shown.
+        let edited = r#"{ "path": "b.txt", "content": "y" }"#;
+        folder.run_as(max, &["answer", "w", "c1", "--approve", "--arguments", edited]).exits(0);
+        let before = folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).out;
+        for old in [digest, &whole, &whole.to_uppercase()] {
+            for answer in [&["--approve"][..], &["--deny"], &["--approve", "--arguments", edited]] {
+                let given = [&[command, "w", "c1", "--digest", old], answer].concat();
+                let ran = folder.run_as(mia, &given).exits(1).prints("");
+                ran.says("error: the answer to call c1 is stale: it was shown with other arguments").says("hint: ");
+            }
+        }
+        assert_eq!(folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).out, before, "nothing was written");
+        let now = folder.run_as(mia, &["pending"]).exits(0).command_shown("answer w c1");
+        let now = now.split("--digest ").nth(1).unwrap();
+        folder.run_as(mia, &[command, "w", "c1", "--approve", "--digest", now]).exits(0);
+        for bad in ["", "12345678901", "not hexadecimal", &format!("{whole}0")] {
+            let ran = folder.run_as(mia, &[command, "w", "c1", "--approve", "--digest", bad]).exits(2).prints("");
+            ran.says("a digest has 64 hexadecimal digits");
+        }
+    }
+}
+
+#[test]
+fn a_question_without_a_digest_takes_no_answer_for_one() {
+    let ask = r#"{ "tool_calls": [{ "id": "q", "name": "ask_human", "arguments": { "question": "Which?" } }] }"#;
+    let folder = Folder::with_script(&format!(r#"{ask}, {{ "text": "so be it" }}"#));
+    let command = folder.run(&["run", "-c", "w", "choose"]).exits(4).command_shown("resolve w q");
+    assert!(!command.contains("--digest"), "{command}");
+    let given = ["answer", "w", "q", "--answer", "1", "--digest", "0123456789ab"];
+    folder.run(&given).exits(1).says("stale: it was shown with other arguments");
 }
 
 #[test]
@@ -215,6 +281,42 @@ fn always_is_shown_first_holds_from_now_on_and_can_be_revoked() {
     folder.run(&["approvals", "revoke", id]).exits(0).says("revoked");
     folder.run(&["approvals", "revoke", id]).exits(1).prints("").says("hint: `turnbuckle approvals` lists them");
     folder.run(&["run", "-c", "third", "again"]).exits(4);
+}
+
+const FOUR: &str = r#"{ "tool_calls": [
+        { "id": "c1", "name": "write_file", "arguments": { "path": "docs/a.md", "content": "x" } } ] }, { "text": "one" },
+    { "tool_calls": [
+        { "id": "c2", "name": "write_file", "arguments": { "path": "docs/deep/b.md", "content": "y" } } ] }, { "text": "two" },
+    { "tool_calls": [
+        { "id": "c3", "name": "write_file", "arguments": { "path": "docs/../c.md", "content": "z" } } ] }, { "text": "three" }"#;
+
+#[test]
+fn always_like_covers_what_the_pattern_says_and_is_shown_first() {
+    for command in ["answer", "resolve"] {
+        let folder = Folder::with_script(FOUR);
+        folder.run(&["run", "-c", "w", "write it"]).exits(4);
+        let always = |like: &str| folder.run(&[command, "w", "c1", "--approve", "--always", "--like", like]);
+        for (like, why) in [
+            (r#"{ "path": "src/*" }"#, r#"path is "docs/a.md", and the pattern wants "src/*""#),
+            (r#"{ "path": "docs/*", "mode": "x" }"#, "mode is null"),
+            (r#""*""#, "the pattern wants"),
+        ] {
+            let ran = always(like).exits(1).prints("").says("`--like` does not cover this call itself");
+            ran.says(why).says("hint: ");
+        }
+        always("{nonsense").exits(2).says("`--like` is not JSON");
+        folder.run(&[command, "w", "c1", "--approve", "--like", "{}"]).exits(2).says("--always");
+        assert!(resolutions(&folder).is_empty());
+        assert_eq!(folder.run(&["approvals"]).exits(0).out, "");
+        let ran = always(r#"{ "path": "docs/*", "content": "*" }"#).exits(0);
+        let rule = r#"always: agent turnbuckle may call write_file with any content and path like "docs/*" and no other arguments for user local"#;
+        assert!(ran.err.contains(rule), "{}", ran.err);
+        folder.run(&["run", "-c", "w"]).exits(0);
+        folder.run(&["run", "-c", "w", "and more"]).exits(0).prints("two\n").says("as always");
+        assert_eq!(folder.read("docs/deep/b.md"), "y");
+        // Another way to write a path out of there is no way: the pattern sees where it leads.
+        folder.run(&["run", "-c", "w", "and more"]).exits(4).says("c3 (approval of write_file(c.md, z))");
+    }
 }
 
 #[test]
@@ -275,7 +377,11 @@ fn pending_lists_what_someone_can_answer_over_all_conversations() {
     let ran = folder.run(&["pending"]).exits(0);
     let heads: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("pending   ")).collect();
     assert!(heads[0].starts_with("pending   w, agent turnbuckle, asked ") && heads[1].contains(" x, "), "{}", ran.out);
-    assert!(ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve`"), "{}", ran.out);
+    assert!(
+        ran.out.contains("content: x") && ran.out.contains("`turnbuckle answer w c1 --approve --digest "),
+        "{}",
+        ran.out
+    );
     let count = |more: &[&str]| folder.run(&[&["pending", "--json"], more].concat()).exits(0).events().len();
     assert_eq!(count(&[]), 2);
     assert_eq!(

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::program::Folder;
+use crate::races::busy_owner;
 use crate::screen::Screen;
 
 const WRITE: &str = r#"{ "text": "I will. ", "tool_calls": [
@@ -130,6 +131,88 @@ fn in_a_terminal_it_is_asked_whether_a_turn_goes_on_without_what_its_agent_lost(
     screen.exits(0);
     let shown = folder.run(&["show", "w"]).exits(0).out;
     assert!(shown.contains("because user local insisted"), "{shown}");
+}
+
+const TWO: &str = "[access]\nsay = [\"manager\"]\ncancel = [\"manager\"]\n\
+                   approve = [ { tool = \"write_file\", by = [\"manager\"], n = 2 } ]\n";
+
+fn resolutions(folder: &Folder) -> Vec<(String, String)> {
+    let log = folder.run_as(("ann", ""), &["show", "w", "--json"]).exits(0).events();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let resolutions = log.iter().filter(|event| event["type"] == "resolution");
+    resolutions.map(|event| (text(&event["by"]["user"]), text(&event["decision"]))).collect()
+}
+
+#[test]
+fn from_a_pipe_the_first_of_two_approvers_is_asked_once_and_the_next_line_is_no_answer() {
+    let folder = Folder::with_config(WRITE, TWO);
+    folder.run_as(("ann", ""), &["run", "-c", "w", "write it"]).exits(4);
+    let mut chat = folder.command_as(("mia", "manager"), &["chat", "-c", "w"]).stdin(Stdio::piped()).spawn().unwrap();
+    chat.stdin.take().unwrap().write_all(b"y\nthank you\ny\n").unwrap();
+    let ran = crate::program::Ran::from(chat.wait_with_output().unwrap()).exits(1).prints("");
+    let ran = ran.says("role manager; 2 of them must approve; 1 approval is still missing; you have approved it");
+    assert_eq!(ran.err.matches("is busy: its turn waits for c1").count(), 2, "two lines were not sent: {}", ran.err);
+    assert_eq!(resolutions(&folder), [("mia".to_owned(), "approved".to_owned())]);
+    let max = folder.run_as(("max", "manager"), &["resolve", "w", "c1", "--approve"]).exits(0).prints("done\n");
+    max.says("c1: approved by user max");
+    assert_eq!(folder.read("a.txt"), "x");
+}
+
+#[test]
+fn in_a_terminal_the_first_of_two_approvers_is_told_who_else_must_and_is_not_asked_again() {
+    let folder = Folder::with_config(&format!(r#"{WRITE}, {{ "text": "welcome" }}"#), TWO);
+    folder.run_as(("ann", ""), &["run", "-c", "w", "write it"]).exits(4);
+    let mut screen = Screen::of(folder.command_as(("mia", "manager"), &["chat", "-c", "w"]));
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("approved by user mia, and others must approve as well");
+    screen.shows("1 approval is still missing");
+    screen.shows("› ");
+    screen.types("thank you\r");
+    screen.shows("thank you");
+    assert_eq!(resolutions(&folder), [("mia".to_owned(), "approved".to_owned())]);
+    folder.run_as(("max", "manager"), &["answer", "w", "c1", "--approve"]).exits(0);
+    screen.shows("resolve   c1: approved by user max");
+    screen.shows("agent     done");
+    screen.shows("agent     welcome");
+    screen.types("/quit\r");
+    screen.exits(0);
+    assert_eq!(folder.read("a.txt"), "x");
+}
+
+#[test]
+fn in_a_terminal_an_answer_that_another_process_takes_up_is_not_asked_for_again() {
+    let folder = Folder::new();
+    let (mut owner, lines) = busy_owner(&folder);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("y, n, or why not › ");
+    screen.types("y\r");
+    screen.shows("resolve   c1: approved by user local");
+    assert_eq!(screen.count("may write_file run? (call c1)"), 1);
+    folder.run(&["cancel", "w"]).exits(0);
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("\"approved\"")), "{rest:#?}");
+    assert_eq!(owner.wait().unwrap().code(), Some(130));
+    screen.types("/quit\r");
+    screen.exits(0);
+    assert_eq!(folder.read("c1.txt"), "x");
+}
+
+#[test]
+fn in_a_terminal_what_another_approver_changed_is_asked_anew() {
+    let folder = Folder::with_config(WRITE, TWO);
+    folder.run_as(("ann", ""), &["run", "-c", "w", "write it"]).exits(4);
+    let mut screen = Screen::of(folder.command_as(("mia", "manager"), &["chat", "-c", "w"]));
+    screen.shows("y, n, or why not › ");
+    let edited = r#"{ "path": "b.txt", "content": "y" }"#;
+    folder.run_as(("max", "manager"), &["answer", "w", "c1", "--approve", "--arguments", edited]).exits(0);
+    screen.shows("path: b.txt");
+    screen.shows("so far by user max");
+    screen.types("y\r");
+    screen.shows("agent     done");
+    screen.types("/quit\r");
+    screen.exits(0);
+    assert_eq!((folder.read("a.txt"), folder.read("b.txt")), (String::new(), "y".to_owned()));
 }
 
 #[test]

@@ -191,5 +191,7 @@ fn what_the_readme_shows_of_approvals_can_be_followed() {
     {
         assert!(ran.out.contains(text), "{text:?} is not in:\n{}", ran.out);
     }
-    ran.says("error: the turn waits for c1").says("resolve till c1 --approve --model script:pay.json");
+    ran.says("error: the turn waits for c1")
+        .says("resolve till c1 --approve --digest ")
+        .says(" --model script:pay.json`");
 }

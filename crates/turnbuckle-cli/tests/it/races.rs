@@ -1,6 +1,7 @@
 //! Several processes at one conversation at once: every one of them ends, and says what the log says.
 
 use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -191,4 +192,55 @@ fn a_reply_with_many_calls_costs_as_much_as_its_calls() {
     for pair in work.windows(2) {
         assert!(pair[1] < 3.0 * pair[0], "twice the calls, and more than three times the work: {work:?}");
     }
+}
+
+/// A process that has conversation `w`, whose call `c1` waits while a sub-agent speaks, and its output: if nobody had that, the
+/// turn would be cancelled.
+pub(crate) fn busy_owner(folder: &Folder) -> (Child, impl Iterator<Item = String>) {
+    let slow = format!(r#"{{ "chunks": [{}"fine"], "delay_ms": 100 }}"#, "\"x \",".repeat(300));
+    let review = r#"{ "id": "s1", "name": "reviewer", "arguments": { "task": "look" } }"#;
+    let replies = format!(r#"{{ "tool_calls": [{}, {review}] }}, {{ "text": "done" }}"#, write("c1"));
+    folder.file("script.json", &format!(r#"{{ "replies": [{replies}], "agents": {{ "reviewer": [{slow}] }} }}"#));
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n[[agents]]\nname = \"reviewer\"\n");
+    let mut owner = folder.command(&["run", "-c", "w", "--json", "go"]).spawn().unwrap();
+    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (mut asked, mut speaks) = (false, false);
+    while !(asked && speaks) {
+        let line = lines.next().unwrap();
+        asked |= line.contains("\"suspension\"");
+        speaks |= line.contains("tool_progress");
+    }
+    (owner, lines)
+}
+
+/// `--always` was stored before its answer, and stayed in force if the process that the answer was handed over to, or the one
+/// that took its place, did not take it.
+#[test]
+fn a_standing_approval_whose_answer_was_handed_over_and_not_taken_is_not_left_behind() {
+    for command in ["answer", "resolve"] {
+        // The process looks into its inbox every second: mostly it is gone before it finds the answer.
+        let not_taken = (0..5).any(|_| !is_taken_before_the_owner_is_killed(command));
+        assert!(not_taken, "every answer was taken");
+    }
+}
+
+/// Whether the call is approved. A standing approval is there if it is, and not otherwise.
+fn is_taken_before_the_owner_is_killed(command: &str) -> bool {
+    let folder = Folder::new();
+    let (mut owner, _lines) = busy_owner(&folder);
+    let giving = folder.command(&[command, "w", "c1", "--approve", "--always"]).spawn().unwrap();
+    // What has an answer in the inbox is no longer listed.
+    let patience = Instant::now() + LIMIT;
+    while !folder.run(&["pending"]).exits(0).out.is_empty() {
+        assert!(Instant::now() < patience, "nothing was handed over");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    folder.run(&["cancel", "w"]).exits(0);
+    let ran = ended(giving);
+    let approved = resolutions(&folder).get("c1").is_some_and(|decision| decision == "approved");
+    let kept = folder.run(&["approvals", "--json"]).exits(0).events();
+    assert_eq!(kept.len(), usize::from(approved), "{ran:?}\n{kept:?}");
+    approved
 }

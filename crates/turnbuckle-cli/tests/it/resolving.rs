@@ -13,7 +13,8 @@ const WRITE: &str = r#"{ "text": "I will write it. ", "tool_calls": [
 fn waiting() -> Folder {
     let folder = Folder::with_config(WRITE, STORE);
     let ran = folder.run(&["run", "-c", "w", "write it"]).exits(4).prints("");
-    let ran = ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve w c1 --approve`");
+    let ran =
+        ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve w c1 --approve --digest ");
     assert!(!ran.err.contains("forgets"));
     folder
 }
@@ -64,7 +65,7 @@ fn a_waiting_turn_is_busy() {
     let folder = waiting();
     for more in [&["run", "-c", "w", "more"][..], &["run", "-c", "w"]] {
         let ran = folder.run(more).exits(1).prints("");
-        ran.says("w is busy: its turn waits for c1").says("hint: `turnbuckle resolve w c1 --approve`");
+        ran.says("w is busy: its turn waits for c1").says("hint: `turnbuckle resolve w c1 --approve --digest ");
     }
     folder.run(&["resolve", "w", "c1", "--approve"]).exits(0).prints("done\n");
 }
@@ -182,9 +183,9 @@ fn what_a_call_is_named_steers_neither_the_terminal_nor_the_shell() {
         Folder::with_config(&format!(r#"{{ "tool_calls": [{call}] }}, {{ "text": "done" }}"#), STORE)
     };
     for (id, answered_by) in [
-        ("$(touch pwned)", "`turnbuckle resolve w '$(touch pwned)' --approve`"),
-        ("-x", "`turnbuckle resolve w --approve -- -x`"),
-        ("a'b", r"`turnbuckle resolve w 'a'\''b' --approve`"),
+        ("$(touch pwned)", "`turnbuckle resolve w '$(touch pwned)' --approve --digest "),
+        ("-x", " -- -x`"),
+        ("a'b", r"`turnbuckle resolve w 'a'\''b' --approve --digest "),
     ] {
         let folder = call(id);
         let ran = folder.run(&["run", "-c", "w", "go"]).exits(4).says(answered_by);

@@ -1,7 +1,7 @@
 //! A terminal, and what the program makes of it.
 
 use std::io::{Read, Write};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -69,12 +69,15 @@ impl Rows {
 
 impl Screen {
     pub(crate) fn open(folder: &Folder, arguments: &[&str]) -> Self {
+        Self::of(folder.command(arguments))
+    }
+
+    pub(crate) fn of(mut command: Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let side = || std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-        let mut command = folder.command(arguments);
         command.stdin(side()).stdout(side()).stderr(side()).env("TERM", "xterm").env("NO_COLOR", "1");
         let child = command.spawn().unwrap();
         let keys = std::fs::File::from(master);
@@ -106,6 +109,11 @@ impl Screen {
                 Err(_) => panic!("{text:?} is not on the screen:\n{}", self.rows.text()),
             }
         }
+    }
+
+    /// How often `text` is on the screen now.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.rows.text().matches(text).count()
     }
 
     pub(crate) fn interrupt(&self) {

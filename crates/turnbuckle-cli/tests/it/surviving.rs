@@ -19,7 +19,7 @@ fn an_approval_given_when_everything_was_killed_runs_the_tool_once() {
     chat.kill().unwrap();
     chat.wait().unwrap();
 
-    folder.run(&["run", "-c", "till", "hello?"]).exits(1).says("hint: `turnbuckle resolve till c1 --approve`");
+    folder.run(&["run", "-c", "till", "hello?"]).exits(1).says("hint: `turnbuckle resolve till c1 --approve --digest ");
     folder.run(&["resolve", "till", "c1", "--approve"]).exits(0).prints("Paid.\n");
     assert_eq!(folder.read("paid.txt"), "12 EUR");
     folder.run(&["resolve", "till", "c1", "--approve"]).exits(1).says("stale");

@@ -9,6 +9,27 @@ fn hook(run: &str) -> String {
     format!("[[hooks]]\nuse = \"command\"\nname = \"lint\"\non = \"before_agent\"\nrun = '''{run}'''\n")
 }
 
+/// Without a command it is a chat, and took neither option.
+#[test]
+fn a_chat_without_a_command_takes_the_trust_options() {
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"mark\"\non = \"before_agent\"\nrun = \"touch ran\"\n";
+    for (option, runs) in [("--trust-hooks", true), ("--ignore-project", false)] {
+        let folder = Folder::cloned(r#"{ "text": "hello" }"#, hook);
+        folder.run(&[option]).exits(2).prints("").says("there is no terminal to chat in, and no command");
+        let mut screen = Screen::open(&folder, &[option, "--model", "script:script.json"]);
+        screen.shows("› ");
+        screen.types("hi\r");
+        screen.shows("agent     hello");
+        screen.types("/quit\r");
+        screen.exits(0);
+        assert_eq!(folder.path().join("ran").exists(), runs, "{option}");
+        let before = folder.run(&[option, "run", "--model", "script:script.json", "hi"]).exits(2).prints("");
+        before.says(&format!("`{option}` stands before the command")).says("write it behind the command");
+    }
+    let folder = Folder::cloned(r#"{ "text": "hello" }"#, hook);
+    folder.run(&["--trust-hooks", "--ignore-project"]).exits(2).says("cannot be used with");
+}
+
 #[test]
 fn in_a_terminal_it_is_asked_once_and_shows_what_would_run() {
     let folder = Folder::cloned(HI, &hook("sh lint.sh --all"));

@@ -182,9 +182,41 @@ fn how_a_turn_was_started_is_recorded_with_it() {
     assert!(ran.command_shown("resolve").ends_with(" --store sqlite:t.db --model script:s.json --trust-hooks"));
     folder.file("turnbuckle.toml", "[store]\nurl = \"sqlite:t.db\"\n");
     let shown = folder.run(&["show", "w"]).exits(0).command_shown("resolve");
-    assert_eq!(shown, "turnbuckle resolve w c1 --approve --store sqlite:t.db --model script:s.json --trust-hooks");
+    assert!(shown.starts_with("turnbuckle resolve w c1 --approve --digest "), "{shown}");
+    assert!(shown.ends_with(" --store sqlite:t.db --model script:s.json --trust-hooks"), "{shown}");
     let database = std::fs::read(folder.path().join("t.db")).unwrap();
     assert!(!String::from_utf8_lossy(&database).contains("quiet"));
+}
+
+/// The project's file names another agent and another store: without `--ignore-project` the command found neither.
+#[test]
+fn a_turn_that_left_the_project_out_is_gone_on_with_in_the_same_way() {
+    for command in ["run", "chat"] {
+        let folder = Folder::new();
+        folder.file("s.json", WRITE);
+        folder.users_file(&format!(
+            "[agent]\nname = \"mine\"\nmodel = \"script:{}\"\n",
+            folder.path().join("s.json").display()
+        ));
+        folder.file("turnbuckle.toml", "[agent]\nname = \"theirs\"\n[store]\nurl = \"sqlite:theirs.db\"\n");
+        let ran = match command {
+            "run" => folder.run(&["run", "-c", "w", "--ignore-project", "write it"]),
+            _ => folder.run_with_stdin(&["chat", "-c", "w", "--ignore-project"], b"write it\n"),
+        };
+        let printed = ran.exits(4).command_shown("resolve w c1");
+        assert!(printed.ends_with(" --store sqlite:.turnbuckle/turnbuckle.db --ignore-project"), "{printed}");
+        let shown = folder.run(&["show", "w", "--store", "sqlite:.turnbuckle/turnbuckle.db"]).exits(0);
+        let shown = shown.command_shown("resolve w c1");
+        assert!(shown.ends_with(" --store sqlite:.turnbuckle/turnbuckle.db --ignore-project"), "{shown}");
+        let before = std::fs::read(folder.path().join(".turnbuckle/turnbuckle.db")).unwrap();
+        for command in [printed, shown] {
+            std::fs::write(folder.path().join(".turnbuckle/turnbuckle.db"), &before).unwrap();
+            folder.paste(&command).exits(0).prints("done\n");
+            let late = folder.paste(&command).exits(1).says("stale");
+            assert!(!late.err.contains("theirs.db"), "{}", late.err);
+        }
+        assert!(!folder.path().join("theirs.db").exists());
+    }
 }
 
 #[test]
@@ -209,7 +241,8 @@ fn a_program_of_ones_own_is_answered_with_answer_and_carries_the_turn_on_itself(
 
     let options = ["--store", "sqlite:t.db"];
     let shown = folder.run(&[&["show", "w"][..], &options].concat()).exits(0).command_shown("c1");
-    assert_eq!(shown, "turnbuckle answer w c1 --approve --store sqlite:t.db");
+    assert!(shown.starts_with("turnbuckle answer w c1 --approve --digest "), "{shown}");
+    assert!(shown.ends_with(" --store sqlite:t.db"), "{shown}");
     folder.paste(&shown).exits(0).says("agent support carries the turn on, in the program that runs it");
     let listed = folder.run(&[&["list"][..], &options].concat()).exits(0).out;
     assert!(listed.contains("[a turn of agent support]"), "{listed}");

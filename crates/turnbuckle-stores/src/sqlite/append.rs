@@ -49,6 +49,9 @@ impl OwnedBatch {
                 return Err(StoreError::AlreadyAnswered { id, call }.into());
             }
         }
+        if let Some(standing) = &self.standing {
+            standing.add(db)?;
+        }
         if let Some((turn, body)) = &self.records {
             db.prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?
                 .execute((key, turn.as_str(), FORMAT, body))?;

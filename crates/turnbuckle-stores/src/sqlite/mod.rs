@@ -65,7 +65,6 @@ use process::Process;
 use read_connection::ReadConnection;
 use readers::Readers;
 use rows::OwnedBatch;
-use standing::StandingRow;
 use writer::{Shared, Writer};
 
 /// Conversations in a SQLite file. Clones share one writer's thread and two readers' threads. Dropping the last clone blocks
@@ -339,13 +338,6 @@ impl Store for SqliteStore {
                     Err(StoreError::failed(format!("listing conversation {which}"), error))
                 }
             }
-        })
-    }
-
-    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
-        StoreFuture::later(async move {
-            let row = StandingRow::of(&approval)?;
-            self.write("storing a standing approval", move |db| row.add(db)).await
         })
     }
 

@@ -11,6 +11,7 @@ use turnbuckle::{CallId, ConversationId, TurnId};
 
 use super::jobs::{JobKey, JobRow};
 use super::sql_integer;
+use super::standing::StandingRow;
 use crate::json::json;
 
 /// A [`Batch`] that borrows nothing, so that it can be sent to the writer's thread.
@@ -24,6 +25,8 @@ pub(super) struct OwnedBatch {
     /// Calls that people or clients answer with this write.
     pub(super) answers: Vec<CallId>,
     pub(super) scratch: ScratchRow,
+    /// The standing approval that begins with this write.
+    pub(super) standing: Option<StandingRow>,
     /// Hook records of a turn, as one body.
     pub(super) records: Option<(TurnId, String)>,
     pub(super) jobs: Vec<JobRow>,
@@ -84,6 +87,7 @@ impl OwnedBatch {
                 ScratchWrite::Put(scratch) => ScratchRow::Put(json(scratch, "writing the scratch of a turn as JSON")?),
                 ScratchWrite::Delete => ScratchRow::Delete,
             },
+            standing: batch.standing.map(StandingRow::of).transpose()?,
             records: match batch.turn.filter(|_| !batch.records.is_empty()) {
                 Some(turn) => Some((turn.clone(), json(&batch.records, "writing hook records as JSON")?)),
                 None => None,

@@ -11,7 +11,7 @@ use turnbuckle_stores::SqliteStore;
 use crate::kit::{NOW, Place, batch, claim, said};
 
 fn answer(item: &str, call: &str, answer: Answer) -> InboxItem {
-    let kind = InboxKind::Answer { call: call.into(), answer, digest: None, via: None };
+    let kind = InboxKind::Answer { call: call.into(), answer, digest: None, via: None, standing: None };
     InboxItem { id: item.into(), from: Actor::System, at: NOW, kind }
 }
 

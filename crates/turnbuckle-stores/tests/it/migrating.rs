@@ -74,7 +74,8 @@ fn second_version(place: &Place) -> ConversationId {
     let db = rusqlite::Connection::open(place.file()).unwrap();
     db.execute_batch(include_str!("../../src/sqlite/v2.sql")).unwrap();
     let answer = |item: &str, call: &str| {
-        let kind = InboxKind::Answer { call: call.into(), answer: Answer::Approve, digest: None, via: None };
+        let kind =
+            InboxKind::Answer { call: call.into(), answer: Answer::Approve, digest: None, via: None, standing: None };
         InboxItem { id: item.into(), from: Actor::System, at: NOW, kind }
     };
     let cancel = InboxItem { kind: InboxKind::Cancel { turn: "t1".into() }, ..answer("l4", "") };
@@ -110,7 +111,8 @@ async fn a_file_of_the_second_version_learns_which_calls_its_answers_are_for() {
         [of("l1", Some("c1")), of("l2", None), of("l3", Some("c2")), of("l4", None), of("l5", None)],
         "the first answer to a call has its key, and what cannot be read has none"
     );
-    let late = InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None, via: None };
+    let late =
+        InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None, via: None, standing: None };
     let late = InboxItem { id: "l6".into(), from: Actor::System, at: NOW, kind: late };
     let late = store.deliver(&id, late).await;
     assert!(matches!(late, Err(StoreError::AlreadyAnswered { .. })), "{late:?}");

@@ -83,6 +83,17 @@ pub enum BuildError {
         /// Who runs the tool.
         executor: Executor,
     },
+    /// A pointer by which a standing approval would know a call again names no argument of the tool: the approval would cover
+    /// every call.
+    #[error(
+        "`standing_by` of tool {tool:?} has {pointer:?}, which is not the JSON pointer of an argument, like \"/path\""
+    )]
+    BadStandingBy {
+        /// The tool.
+        tool: Text,
+        /// The pointer that was given.
+        pointer: Text,
+    },
     /// The parameters of a tool are not the JSON schema of an object.
     #[error("the parameters of tool {tool:?} are not the JSON schema of an object: {}", .source.problem())]
     BadSchema {
@@ -297,6 +308,7 @@ impl AgentBuilder {
             check_name("tool", &name)?;
             let approval = self.approval_of(spec);
             check_approval(spec, approval)?;
+            check_standing_by(spec)?;
             let schema = JsonSchema::compile_object(&spec.definition.parameters)
                 .map_err(|source| BuildError::BadSchema { tool: name.clone(), source })?;
             let definition = crate::digest::of(&serde_json::json!(spec.definition));
@@ -440,4 +452,18 @@ fn check_approval(spec: &Spec, approval: Approval) -> Result<(), BuildError> {
         return Err(BuildError::IllegalGate { tool: spec.definition.name.clone(), executor: spec.executor });
     }
     Ok(())
+}
+
+fn check_standing_by(spec: &Spec) -> Result<(), BuildError> {
+    let known = spec.definition.parameters.get("properties").and_then(serde_json::Value::as_object);
+    let names_argument = |pointer: &Text| {
+        let first = pointer.strip_prefix('/')?.split('/').next()?.replace("~1", "/").replace("~0", "~");
+        known.is_none_or(|known| known.contains_key(&first)).then_some(())
+    };
+    match spec.standing_by.iter().find(|pointer| names_argument(pointer).is_none()) {
+        Some(pointer) => {
+            Err(BuildError::BadStandingBy { tool: spec.definition.name.clone(), pointer: pointer.clone() })
+        }
+        None => Ok(()),
+    }
 }

@@ -12,11 +12,12 @@ use super::read_back::open_turn;
 use super::shared::Conversation;
 use crate::access::{AccessTo, Action, AnswerRule};
 use crate::event::EventKind;
+use crate::feed::projection::Pending;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
-use crate::store::{Answer, InboxKind, StoreError};
-use crate::turn::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer, answer};
+use crate::store::{Answer, GivenAnswer, InboxKind, StoreError};
+use crate::turn::{AnswerError, AnswerOrder, AnswerOrigin, AnsweredCall, RecordedAnswer, answer};
 
 /// The longest reason of a denial, in bytes: it is shown to people and to the model.
 const MAX_REASON: usize = 16 << 10;
@@ -28,6 +29,9 @@ impl Conversations {
     /// `digest`, if given, is that of what the person was shown: an answer about other arguments is stale. Without one, an
     /// approval is of what is asked at this moment.
     ///
+    /// With [`Answer::always`] the call is approved, and a standing approval begins: both or, if the answer is not taken,
+    /// neither.
+    ///
     /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
     /// answer wins; every later one is [`ResolveError::Stale`], and sets nothing going.
     ///
@@ -37,11 +41,11 @@ impl Conversations {
         &self,
         id: &ConversationId,
         call: &CallId,
-        answer: Answer,
+        answer: impl Into<GivenAnswer>,
         digest: Option<Text>,
         scope: Scope,
     ) -> Result<TurnHandle, ResolveError> {
-        let given = GivenAnswer { call, answer, digest, scope };
+        let given = AnswerRequest { call, answer: answer.into(), digest, scope };
         match self.write_answer(id, &given, AfterAnswer::CarryOn).await? {
             Some(handle) => Ok(handle),
             None => self.store_answer(id, given).await,
@@ -81,11 +85,11 @@ impl Conversations {
         &self,
         id: &ConversationId,
         call: &CallId,
-        answer: Answer,
+        answer: impl Into<GivenAnswer>,
         digest: Option<Text>,
         scope: Scope,
     ) -> Result<RecordedFor, ResolveError> {
-        let given = GivenAnswer { call, answer, digest, scope };
+        let given = AnswerRequest { call, answer: answer.into(), digest, scope };
         let begun = self.store().scratch(id).await?;
         let agent = begun.map_or_else(|| self.agent.shared_name().clone(), |scratch| scratch.agent);
         match self.write_answer(id, &given, AfterAnswer::Leave).await? {
@@ -99,14 +103,23 @@ impl Conversations {
         }
     }
 
+    /// What a call asks now, for someone who may answer it, to be shown before they do. The same people are refused as by
+    /// [`answer`](Self::answer), and what waits for no answer is [`ResolveError::Stale`]. Until when it can be answered,
+    /// [`Pending::expires`] says. A question is for those who may answer it, so this is not recorded as reading the conversation
+    /// of another.
+    pub async fn question(&self, id: &ConversationId, call: &CallId, scope: &Scope) -> Result<Pending, ResolveError> {
+        let conversation = self.answerable(id, call, scope).await?;
+        conversation.feed.pending(call).ok_or_else(|| ResolveError::nothing_asked(call))
+    }
+
     /// Writes an answer into the log. `None` if another process has the conversation.
     async fn write_answer(
         &self,
         id: &ConversationId,
-        given: &GivenAnswer<'_>,
+        given: &AnswerRequest<'_>,
         after: AfterAnswer,
     ) -> Result<Option<TurnHandle>, ResolveError> {
-        let GivenAnswer { call, answer, digest, scope } = given;
+        let AnswerRequest { call, answer: GivenAnswer { answer, standing }, digest, scope } = given;
         check_size(call, answer)?;
         let conversation = self.answerable(id, call, scope).await?;
         // Found out without a claim where possible: a claim keeps others out, if only for a moment.
@@ -120,6 +133,7 @@ impl Conversations {
             call: (*call).clone(),
             answer: answer.clone(),
             digest: digest.clone().or_else(digest_of_asked),
+            standing: standing.clone(),
             from: scope.actor().clone(),
             via: scope.came_via().map(|via| Text::from(&**via)),
             record_only: after == AfterAnswer::Leave,
@@ -139,7 +153,7 @@ impl Conversations {
 
     /// Another process carries the turn on: the answer is stored for it. If that process has left meanwhile, the turn is
     /// carried on here after all.
-    async fn store_answer(&self, id: &ConversationId, given: GivenAnswer<'_>) -> Result<TurnHandle, ResolveError> {
+    async fn store_answer(&self, id: &ConversationId, given: AnswerRequest<'_>) -> Result<TurnHandle, ResolveError> {
         let turn = self.deliver_answer(id, &given).await?;
         match self.resume_turn(&self.conversation(id)).await {
             Ok(Some(handle)) => Ok(handle),
@@ -150,8 +164,8 @@ impl Conversations {
     }
 
     /// Puts an answer into the inbox of a conversation that another process has. Returns the turn that it is for.
-    async fn deliver_answer(&self, id: &ConversationId, given: &GivenAnswer<'_>) -> Result<TurnId, ResolveError> {
-        let GivenAnswer { call, answer, digest, scope } = given;
+    async fn deliver_answer(&self, id: &ConversationId, given: &AnswerRequest<'_>) -> Result<TurnId, ResolveError> {
+        let AnswerRequest { call, answer: GivenAnswer { answer, standing }, digest, scope } = given;
         let conversation = self.conversation(id);
         conversation.show_log(&self.runtime).await?;
         let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
@@ -159,12 +173,19 @@ impl Conversations {
             return Err(ResolveError::Stale { call: (*call).clone(), why: "it has expired".into() });
         }
         answer::check(&pending.question, answer, digest.as_ref()).map_err(|error| ResolveError::of(id, call, error))?;
+        if let Some(standing) = standing {
+            let begun = self.store().scratch(id).await?.ok_or_else(|| ResolveError::nothing_asked(call))?;
+            let of = AnsweredCall { conversation: id, call, question: &pending.question };
+            let given = (answer, scope.actor(), self.runtime.services.clock.now());
+            answer::check_standing(standing, of, &begun, given).map_err(|error| ResolveError::of(id, call, error))?;
+        }
         let turn = open_turn(self.store(), id).await?;
         let kind = InboxKind::Answer {
             call: (*call).clone(),
             answer: answer.clone(),
             digest: digest.clone().or_else(|| answer::digest_of_approved(&pending.question, answer)),
             via: scope.came_via().map(|via| Text::from(&**via)),
+            standing: standing.clone(),
         };
         match self.deliver(id, kind, scope).await {
             Ok(_) => {}
@@ -227,9 +248,9 @@ impl Conversations {
 }
 
 /// An answer on its way to the log.
-struct GivenAnswer<'a> {
+struct AnswerRequest<'a> {
     call: &'a CallId,
-    answer: Answer,
+    answer: GivenAnswer,
     /// The digest of what the person was shown, if they say so.
     digest: Option<Text>,
     scope: Scope,

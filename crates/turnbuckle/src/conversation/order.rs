@@ -81,12 +81,13 @@ impl Order {
         let InboxItem { id, from, at, kind } = item;
         match kind {
             InboxKind::Message { .. } => None,
-            InboxKind::Answer { call, answer, digest, via } => {
+            InboxKind::Answer { call, answer, digest, via, standing } => {
                 let origin = AnswerOrigin::Inbox(id);
                 Some(Self::Answer(AnswerOrder {
                     call,
                     answer,
                     digest,
+                    standing,
                     from,
                     via,
                     record_only: false,

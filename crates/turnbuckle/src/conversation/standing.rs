@@ -1,14 +1,15 @@
-//! Standing approvals: making one of a call that waits, looking at them, revoking them.
+//! Standing approvals: making one of a call that waits, looking at them, revoking them. They begin with the answer to that
+//! call.
 
 use std::time::Duration;
 
 use super::conversations::Conversations;
-use super::error::ResolveError;
+use super::error::{ResolveError, TurnHandle};
 use crate::event::{Question, StandingBasis};
 use crate::id::{CallId, ConversationId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
-use crate::store::{Act, ActKind, ArgumentMatch, StandingApproval, StandingRequest, StoreError};
+use crate::store::{Act, ActKind, Answer, ArgumentMatch, StandingApproval, StoreError};
 
 /// How long a standing approval holds if nothing else is said.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -33,8 +34,8 @@ impl Default for Always {
 }
 
 impl Conversations {
-    /// The standing approval that [`approve_always`](Self::approve_always) would make of a call that waits, to be shown
-    /// first. Nothing is stored.
+    /// The standing approval that can be made of a call that waits, to be shown first. Nothing is stored: answering the call
+    /// with [`Answer::always`](crate::store::Answer::always) does that.
     ///
     /// Only someone who may answer the call can give one, and only where a standing approval can answer at all: never what a
     /// hook asks, and never where a rule wants several approvals or another person than the requester.
@@ -89,46 +90,20 @@ impl Conversations {
         })
     }
 
-    /// Stores the standing approval that [`propose_standing`](Self::propose_standing) made and a person was shown: this one
-    /// and no other. It must still be one that they can give, of the call that it names and as that call is now asked about.
-    /// The call itself is not answered by it: [`resolve`](Self::resolve) does that.
-    pub async fn store_standing(&self, shown: StandingApproval, scope: &Scope) -> Result<(), ResolveError> {
-        let (id, call) = &shown.from;
-        let now = self.runtime.services.clock.now();
-        let proposed = self.propose_standing(id, call, &Always::default(), scope).await?;
-        let pending = self.runtime.conversation(id, &self.agent, self.parent.as_ref()).feed.pending(call);
-        let Some(Question::Approval { arguments, .. }) = pending.map(|pending| pending.question) else {
-            return Err(ResolveError::nothing_asked(call));
-        };
-        let request = StandingRequest {
-            agent: &proposed.agent,
-            tool: &proposed.tool,
-            definition: &proposed.definition,
-            arguments: &arguments,
-            project: &proposed.project,
-            requester: &proposed.requester,
-            now,
-        };
-        if !shown.covers(request) || shown.by != proposed.by {
-            let why = "it is not an approval of this call as it is asked about now".into();
-            return Err(ResolveError::Stale { call: call.clone(), why });
-        }
-        self.runtime.services.store.add_standing(shown.clone()).await?;
-        tracing::info!(conversation = %id, %call, by = %scope.by(), approval = %shown, "stored a standing approval");
-        Ok(())
-    }
-
-    /// Makes and stores a standing approval in one step, for programs that have shown its terms in their own way.
+    /// Approves a call, and from now on calls like it, for programs that have shown what that means in their own way. The
+    /// answer and the standing approval are stored in one write. The handle follows the turn, as with
+    /// [`resolve`](Self::resolve).
     pub async fn approve_always(
         &self,
         id: &ConversationId,
         call: &CallId,
         always: &Always,
         scope: &Scope,
-    ) -> Result<StandingApproval, ResolveError> {
+    ) -> Result<(StandingApproval, TurnHandle), ResolveError> {
         let approval = self.propose_standing(id, call, always, scope).await?;
-        self.store_standing(approval.clone(), scope).await?;
-        Ok(approval)
+        let answer = Answer::Approve.always(approval.clone());
+        let handle = self.resolve(id, call, answer, None, scope.clone()).await?;
+        Ok((approval, handle))
     }
 
     /// The standing approvals that the actor gave, or that calls for the actor use, the oldest first.

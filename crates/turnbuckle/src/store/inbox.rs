@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, Job};
+use super::{Answer, Job, StandingApproval};
 use crate::clock::Timestamp;
 use crate::id::{CallId, ItemId, TurnId};
 use crate::message::{Content, Text};
@@ -62,6 +62,9 @@ pub enum InboxKind {
         /// How it came, if not through a program of Turnbuckle.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         via: Option<Text>,
+        /// The standing approval that begins when the answer is taken up. If it is refused there, none begins.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        standing: Option<Box<StandingApproval>>,
     },
     /// What jobs of a turn came to, in a process that does not have the conversation.
     #[serde(rename = "notes")]

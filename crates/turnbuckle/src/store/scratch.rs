@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Answer;
 use crate::agent_parts::AgentParts;
 use crate::digest::CallDigest;
 use crate::event::Warning;
@@ -137,21 +138,4 @@ impl ApprovedReply {
     pub(crate) fn covers(&self, call: &CallId, digest: &CallDigest) -> bool {
         self.calls.iter().any(|(approved, of)| approved == call && of == digest.text())
     }
-}
-
-/// What a person or a client says to a suspended call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Answer {
-    /// It may run.
-    Approve,
-    /// It may run with these arguments in the place of those shown.
-    ApproveWith(Arc<Value>),
-    /// It may not.
-    Deny(Option<Text>),
-    /// The result.
-    Result(serde_json::Value),
-    /// There is no result, and why.
-    Error(Text),
 }

@@ -1,8 +1,11 @@
 //! Standing approvals: "always, for this rule, until …". They answer the approval that a tool or the agent asks for, and
 //! nothing else.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::clock::Timestamp;
 use crate::id::{CallId, ConversationId};
@@ -60,6 +63,26 @@ pub enum MustBe {
     Equals(Value),
     /// A text that this pattern matches: `*` stands for any characters, `?` for one.
     Like(String),
+    /// Whatever it is, or not there: said, so that people see what is left open.
+    Anything,
+    /// An object without other members than these. What they must be, other parts say.
+    NoOtherMembers(Vec<String>),
+}
+
+/// How many characters of a value an error has.
+const MAX_SHOWN: usize = 80;
+
+/// A pattern does not match the arguments of the call that a standing approval is to be made from.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{place} is {}, and the pattern wants {}", beginning(shown), beginning(wanted))]
+#[non_exhaustive]
+pub struct NotLikeShown {
+    /// Which part, for people.
+    pub place: String,
+    /// What it is in the call.
+    pub shown: Value,
+    /// What the pattern has in its place.
+    pub wanted: Value,
 }
 
 impl ArgumentMatch {
@@ -73,24 +96,117 @@ impl ArgumentMatch {
         Self { pointer: pointer.into(), must: MustBe::Like(pattern.into()) }
     }
 
-    fn matches(&self, arguments: &Value) -> bool {
+    /// Everything that arguments must be to be like `pattern`, where the call that is approved has the arguments `shown`.
+    ///
+    /// `pattern` is an object. In its texts `*` stands for any characters and `?` for one; `"*"` alone is any value, also none.
+    /// Other values must be the same. Members that the pattern does not name must be as they were shown, and what neither was
+    /// shown nor is named must not be there. Objects inside are compared in the same way.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use turnbuckle::store::ArgumentMatch;
+    ///
+    /// let shown = json!({ "path": "docs/a.md", "content": "x", "mode": "append" });
+    /// let parts = ArgumentMatch::like_shown(&shown, &json!({ "path": "docs/*", "content": "*" }))?;
+    /// let words: Vec<String> = parts.iter().map(ToString::to_string).collect();
+    /// assert_eq!(words.join(" and "), r#"any content and mode = "append" and path like "docs/*" and no other arguments"#);
+    /// # Ok::<(), turnbuckle::store::NotLikeShown>(())
+    /// ```
+    pub fn like_shown(shown: &Value, pattern: &Value) -> Result<Vec<Self>, NotLikeShown> {
+        let mut parts = Vec::new();
+        match (shown, pattern) {
+            (Value::Object(_), Value::Object(_)) => add_like(&mut parts, String::new(), shown, pattern)?,
+            _ => return Err(not_like("", shown, pattern)),
+        }
+        Ok(parts)
+    }
+
+    /// Whether the part is what it must be in these arguments.
+    pub fn covers(&self, arguments: &Value) -> bool {
         let part = arguments.pointer(&self.pointer).unwrap_or(&Value::Null);
         match &self.must {
             MustBe::Equals(value) => part == value,
             MustBe::Like(pattern) => part.as_str().is_some_and(|text| wildmatch::WildMatch::new(pattern).matches(text)),
+            MustBe::Anything => true,
+            MustBe::NoOtherMembers(names) => {
+                part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(name)))
+            }
         }
     }
+
+    /// Whether it leaves no argument open that no other part names.
+    fn closes_arguments(&self) -> bool {
+        self.pointer.is_empty() && matches!(self.must, MustBe::Equals(_) | MustBe::NoOtherMembers(_))
+    }
+}
+
+/// Enough of a value to recognise it.
+fn beginning(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A part of arguments, for people.
+fn place_of(pointer: &str) -> &str {
+    match pointer.strip_prefix('/') {
+        Some(place) => place,
+        None => "arguments",
+    }
+}
+
+fn not_like(pointer: &str, shown: &Value, wanted: &Value) -> NotLikeShown {
+    NotLikeShown { place: place_of(pointer).to_owned(), shown: shown.clone(), wanted: wanted.clone() }
+}
+
+/// Adds what the part at `pointer` must be. As deep as the JSON that was parsed, which has a limit.
+fn add_like(
+    parts: &mut Vec<ArgumentMatch>,
+    pointer: String,
+    shown: &Value,
+    pattern: &Value,
+) -> Result<(), NotLikeShown> {
+    let part = match (shown, pattern) {
+        (_, Value::String(text)) if text == "*" => ArgumentMatch { pointer, must: MustBe::Anything },
+        (_, Value::String(text)) if text.contains(['*', '?']) => ArgumentMatch::like(pointer, text),
+        (Value::Object(shown), Value::Object(pattern)) => {
+            let names: BTreeSet<&String> = shown.keys().chain(pattern.keys()).collect();
+            for name in &names {
+                let inside = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+                let as_shown = shown.get(*name).unwrap_or(&Value::Null);
+                match pattern.get(*name) {
+                    Some(pattern) => add_like(parts, inside, as_shown, pattern)?,
+                    None => parts.push(ArgumentMatch::equals(inside, as_shown.clone())),
+                }
+            }
+            let names = names.into_iter().cloned().collect();
+            ArgumentMatch { pointer, must: MustBe::NoOtherMembers(names) }
+        }
+        _ => ArgumentMatch::equals(pointer, pattern.clone()),
+    };
+    let fits = match &part.must {
+        MustBe::Equals(value) => value == shown,
+        MustBe::Like(like) => shown.as_str().is_some_and(|text| wildmatch::WildMatch::new(like).matches(text)),
+        MustBe::Anything | MustBe::NoOtherMembers(_) => true,
+    };
+    if !fits {
+        return Err(not_like(&part.pointer, shown, pattern));
+    }
+    parts.push(part);
+    Ok(())
 }
 
 impl std::fmt::Display for ArgumentMatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let what = match self.pointer.as_str() {
-            "" => "arguments",
-            pointer => pointer.trim_start_matches('/'),
-        };
+        let what = place_of(&self.pointer);
         match &self.must {
             MustBe::Equals(value) => write!(f, "{what} = {value}"),
             MustBe::Like(pattern) => write!(f, "{what} like {pattern:?}"),
+            MustBe::Anything => write!(f, "any {what}"),
+            MustBe::NoOtherMembers(_) if self.pointer.is_empty() => write!(f, "no other arguments"),
+            MustBe::NoOtherMembers(_) => write!(f, "no other members of {what}"),
         }
     }
 }
@@ -116,7 +232,7 @@ impl StandingApproval {
             && *self.project == *request.project
             && *self.requester == *request.requester
             && self.is_usable(request.now)
-            && self.arguments.iter().all(|part| part.matches(request.arguments))
+            && self.arguments.iter().all(|part| part.covers(request.arguments))
     }
 
     /// Whether it has neither expired nor been used up.
@@ -131,6 +247,14 @@ impl std::fmt::Display for StandingApproval {
         write!(f, "agent {agent} may call {tool}")?;
         for (index, part) in self.arguments.iter().enumerate() {
             write!(f, "{} {part}", if index == 0 { " with" } else { " and" })?;
+        }
+        // What is left open is part of what is agreed to.
+        if !self.arguments.iter().any(ArgumentMatch::closes_arguments) {
+            write!(
+                f,
+                "{}",
+                if self.arguments.is_empty() { " with any arguments" } else { " and any other arguments" }
+            )?;
         }
         write!(f, " for user {requester}")?;
         if !self.project.is_empty() {

@@ -45,6 +45,16 @@ impl Contents {
     }
 }
 
+impl Contents {
+    /// Writes a batch: to the conversation, and to the standing approvals if it gives one.
+    fn append(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
+        let given = batch.standing;
+        self.row(batch.conversation)?.append(batch)?;
+        self.standing.extend(given.cloned());
+        Ok(())
+    }
+}
+
 impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,7 +121,7 @@ impl Store for MemoryStore {
     }
 
     fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
-        self.with(batch.conversation, |row| row.append(batch))
+        StoreFuture::now(self.lock().append(batch))
     }
 
     fn log<'a>(&'a self, id: &'a ConversationId, from: u64, most: usize) -> StoreFuture<'a, Vec<Arc<Event>>> {
@@ -184,11 +194,6 @@ impl Store for MemoryStore {
         let mut rows: Vec<_> = contents.rows.iter().collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.made));
         StoreFuture::now(Ok(rows.into_iter().map(|(id, row)| row.listed(id)).collect()))
-    }
-
-    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
-        self.lock().standing.push(approval);
-        StoreFuture::now(Ok(()))
     }
 
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {

@@ -81,6 +81,7 @@ promises! {
         of_the_answers_to_a_call_the_first_that_is_stored_wins,
         an_answer_that_is_given_after_the_question_expired_is_refused,
         who_approved_may_change_their_mind_before_it_is_taken_up,
+        a_standing_approval_is_stored_with_its_answer_or_not_at_all,
         a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end,
         a_question_that_needs_two_approvals_takes_two_of_different_users,
         jobs_stay_until_they_are_settled,

@@ -28,7 +28,7 @@ use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::{Injection, Text};
 use crate::output_schema::OutputSchema;
 use crate::record::Record;
-use crate::store::{Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StoreError};
+use crate::store::{Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StandingApproval, StoreError};
 
 /// Why a stage stopped before its end.
 #[derive(Debug)]
@@ -119,6 +119,8 @@ pub(crate) struct Write {
     pub(crate) take_message: bool,
     /// Deletes the scratch: the turn is over.
     pub(crate) delete_scratch: bool,
+    /// The standing approval that begins with an answer in it.
+    pub(crate) standing: Option<Box<StandingApproval>>,
     /// Work for the outbox.
     pub(crate) jobs: Vec<Job>,
     /// The conversation's status from now on, if it changes.
@@ -237,6 +239,7 @@ impl ActiveTurn {
             last_seq: self.state.seq,
             take_message: false,
             delete_scratch: false,
+            standing: None,
             jobs: Vec::new(),
             status: None,
             lease: Lease::Keep,
@@ -255,7 +258,7 @@ impl ActiveTurn {
 
     /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation.
     pub(crate) async fn append(&mut self, write: Write) -> Result<(), StoreError> {
-        let Write { mut events, take_message, delete_scratch, mut jobs, status, lease, .. } = write;
+        let Write { mut events, take_message, delete_scratch, standing, mut jobs, status, lease, .. } = write;
         if self.scratch.effective.is_some() {
             redaction::redact(self, &mut events);
         }
@@ -298,6 +301,7 @@ impl ActiveTurn {
             expected_seq: self.state.seq,
             take: &self.done_items,
             scratch,
+            standing: standing.as_deref(),
             records: std::mem::take(&mut self.records),
             turn: Some(&ctx.id),
             hold,

@@ -13,6 +13,7 @@ use super::state::OpenQuestion;
 use super::view::Turn;
 use crate::access::Action;
 use crate::agent::Agent;
+use crate::clock::Timestamp;
 use crate::digest;
 use crate::event::{EventKind, Evidence, Question, Refusal, Resolved};
 use crate::feed::{Level, LiveEvent};
@@ -20,7 +21,7 @@ use crate::id::{CallId, ConversationId};
 use crate::json_schema::JsonSchema;
 use crate::message::Text;
 use crate::scope::{Actor, Author, SystemAuthor};
-use crate::store::{Answer, ConversationStatus, Lease, StoreError};
+use crate::store::{Answer, ConversationStatus, Lease, Scratch, StandingApproval, StandingRequest, StoreError};
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,14 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         Ok(decision) => decision,
         Err(error) => return refuse(active, order, error),
     };
+    if let Some(standing) = &order.standing {
+        let conversation = &active.ctx().conversation;
+        let of = AnsweredCall { conversation, call: &order.call, question: &question.question };
+        let given = (&order.answer, &order.from, order.at);
+        if let Err(error) = check_standing(standing, of, &active.scratch, given) {
+            return refuse(active, order, error);
+        }
+    }
     let edit = match &order.answer {
         // In a box: few answers change arguments, and the future of every answer would be larger.
         Answer::ApproveWith(arguments) => {
@@ -88,6 +97,7 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     // From now on the turn has something to do: after a crash it is due at once, not when the question expires.
     let mut write = active.new_write();
     write.extend(kinds);
+    write.standing = order.standing.clone();
     let others = active.state.turn.iter().flat_map(|turn| turn.open_questions());
     let others = others.filter(|other| stays_open || other.call != order.call).map(|other| other.expires).min();
     write.status = match others {
@@ -114,6 +124,10 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
             return Ok(Taken::NotWritten);
         }
         return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
+    }
+    if let (Ok(()), Some(standing)) = (&written, &order.standing) {
+        let (conversation, call) = (&active.ctx().conversation, &order.call);
+        tracing::info!(%conversation, %call, by = %order.from.author(), approval = %standing, "a standing approval begins");
     }
     let turn = active.ctx().id.clone();
     if let AnswerOrigin::Local { written: reply, waiter } = order.origin {
@@ -302,6 +316,49 @@ pub(crate) fn check(question: &Question, answer: &Answer, digest: Option<&Text>)
             Err(AnswerError::Unfit("this call wants to be approved or denied".into()))
         }
         (_, Answer::Approve) => Err(AnswerError::Unfit("this call wants an answer".into())),
+    }
+}
+
+/// A call whose question is answered.
+#[derive(Clone, Copy)]
+pub(crate) struct AnsweredCall<'a> {
+    pub(crate) conversation: &'a ConversationId,
+    pub(crate) call: &'a CallId,
+    pub(crate) question: &'a Question,
+}
+
+/// Whether a standing approval can begin with an answer: who answers gives it, of this call, as it is asked about now. `given`
+/// is the answer, who gives it, and when.
+pub(crate) fn check_standing(
+    standing: &StandingApproval,
+    of: AnsweredCall<'_>,
+    scratch: &Scratch,
+    (answer, from, at): (&Answer, &Actor, Timestamp),
+) -> Result<(), AnswerError> {
+    let unfit = |why: &str| Err(AnswerError::Unfit(why.into()));
+    if *answer != Answer::Approve {
+        return unfit("only a plain approval can hold for more than one call");
+    }
+    let Question::Approval { tool: Some(tool), arguments, standing: basis, redacted, .. } = of.question else {
+        return unfit("only the approval of a tool can be a standing one");
+    };
+    let (Some(basis), false) = (basis, *redacted) else {
+        return unfit("this call must be asked about each time");
+    };
+    let Some(requester) = scratch.actor.user_id() else { return unfit("no user asked for it") };
+    let request = StandingRequest {
+        agent: basis.agent.as_ref().unwrap_or(&scratch.agent),
+        tool,
+        definition: &basis.definition,
+        arguments,
+        project: &scratch.project,
+        requester,
+        now: at,
+    };
+    let is_of_this_call = standing.from.0 == *of.conversation && standing.from.1 == *of.call;
+    match is_of_this_call && standing.by == *from && standing.covers(request) {
+        true => Ok(()),
+        false => Err(AnswerError::Stale("what is to hold from now on is no approval of this call".into())),
     }
 }
 

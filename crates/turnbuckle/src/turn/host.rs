@@ -18,7 +18,7 @@ use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::report::TurnStatus;
 use crate::scope::Actor;
-use crate::store::{Answer, StoreError};
+use crate::store::{Answer, StandingApproval, StoreError};
 
 /// Told when a turn ends or waits.
 pub(crate) type Waiter = oneshot::Sender<Result<TurnStatus, TurnError>>;
@@ -82,6 +82,8 @@ pub(crate) struct AnswerOrder {
     pub(crate) answer: Answer,
     /// The digest of what the person was shown, if they say so.
     pub(crate) digest: Option<Text>,
+    /// The standing approval that begins with it.
+    pub(crate) standing: Option<Box<StandingApproval>>,
     /// Who gives it.
     pub(crate) from: Actor,
     /// How it came, if not through a program of Turnbuckle.

@@ -38,7 +38,7 @@ mod view;
 
 pub(crate) use abort::{AbortCause, AbortToken};
 pub(crate) use active::{ActiveTurn, Interrupt};
-pub(crate) use answer::Taken;
+pub(crate) use answer::{AnsweredCall, Taken};
 pub(crate) use budget::{Attempt, Budget};
 pub(crate) use context::{NewTurn, Services, TurnContext};
 pub(crate) use host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer, TurnHost, Waiter};

@@ -12,14 +12,16 @@ use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::Author;
-use turnbuckle::store::{Answer, Batch, ConversationStatus, InboxItem, InboxKind, LEASE, Lease, ScratchWrite, Store};
+use turnbuckle::store::{
+    Answer, Batch, ConversationStatus, GivenAnswer, InboxItem, InboxKind, LEASE, Lease, ScratchWrite, Store,
+};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{SubAgent, client, function_with_schema, human};
 use turnbuckle::{Actor, Agent, AgentBuilder, Scope, TurnStatus};
 
 use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
-use crate::approving::{by, clerk, resolve, rule};
+use crate::approving::{approve_always, by, clerk, resolve, rule};
 use crate::asking::soon;
 use crate::evidence::busy;
 use crate::meddled::Meddled;
@@ -111,7 +113,8 @@ async fn a_question_is_found_behind_results_that_fill_the_window() {
 
 /// An approval of mia's in the inbox.
 fn stored_approval(clock: &PausedClock) -> InboxItem {
-    let kind = InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None };
+    let kind =
+        InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None, standing: None };
     InboxItem { id: "l_1".into(), from: manager("mia").actor().clone(), at: clock.now(), kind }
 }
 
@@ -352,7 +355,7 @@ async fn a_standing_approval_counts_only_where_its_giver_may_answer() {
     let open = desk(clerk(&paid, "clerk", &[5]), &store, everyone);
     open.turn(&"first".into(), "pay", ann()).await.unwrap();
     let mia = manager("mia");
-    open.approve_always(&"first".into(), &"c1".into(), &Always::default(), &mia).await.unwrap();
+    approve_always(&open, "c1", &Always::default(), &mia).await;
     let used = open_turn(&desk(clerk(&paid, "clerk", &[5]), &store, everyone), "used").await;
     assert!(matches!(used, TurnStatus::Ended(_)), "{used:?}");
     let closed = open_turn(&desk(clerk(&paid, "clerk", &[5]), &store, OwnerOnly), "closed").await;
@@ -372,13 +375,20 @@ async fn the_standing_approval_that_was_shown_is_the_one_that_is_stored() {
     let shown = desk.propose_standing(&id, &call, &Always::default(), &mia).await.unwrap();
     let mut wider = shown.clone();
     wider.requester = "eve".into();
-    let refused = desk.store_standing(wider, &mia).await;
+    let answer = async |answer: GivenAnswer, by: Scope| desk.resolve(&id, &call, answer, None, by).await;
+    let refused = answer(Answer::Approve.always(wider), mia.clone()).await;
     assert!(matches!(refused, Err(ResolveError::Stale { .. })), "{refused:?}");
-    let other = desk.store_standing(shown.clone(), &manager("max")).await;
+    let other = answer(Answer::Approve.always(shown.clone()), manager("max")).await;
     assert!(matches!(other, Err(ResolveError::Stale { .. })), "it is mia's to give: {other:?}");
-    desk.store_standing(shown.clone(), &mia).await.unwrap();
+    for not_plain in [Answer::Deny(None), Answer::ApproveWith(Arc::new(json!({"euro": 5, "note": 1})))] {
+        let unfit = answer(not_plain.always(shown.clone()), mia.clone()).await;
+        assert!(matches!(unfit, Err(ResolveError::Unfit { .. })), "{unfit:?}");
+    }
+    assert!(desk.standing(&mia).await.unwrap().is_empty(), "with no answer nothing begins");
+    assert_eq!(desk.snapshot(&id, ann()).await.unwrap().pending.values().count(), 1, "and nothing was answered");
+    answer(Answer::Approve.always(shown.clone()), mia.clone()).await.unwrap().wait().await.unwrap();
     assert_eq!(desk.standing(&mia).await.unwrap(), std::slice::from_ref(&shown));
-    desk.resolve(&id, &call, Answer::Deny(None), None, mia.clone()).await.unwrap().wait().await.unwrap();
-    let late = desk.store_standing(shown, &mia).await;
+    let late = answer(Answer::Approve.always(shown), mia.clone()).await;
     assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
+    assert_eq!(desk.standing(&mia).await.unwrap().len(), 1);
 }

@@ -11,7 +11,7 @@ use turnbuckle::id::SystemIds;
 use turnbuckle::message::ToolCall;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::Author;
-use turnbuckle::store::{ActKind, Answer, LEASE};
+use turnbuckle::store::{ActKind, Answer, LEASE, StandingApproval};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
@@ -280,6 +280,15 @@ pub fn clerk(paid: &Paid, name: &str, amounts: &[i64]) -> AgentBuilder {
     Agent::builder(name.to_owned(), Script::of(replies)).tool(refund(paid).standing_by(["/euro"]))
 }
 
+/// Approves a call from now on, and waits for what its turn comes to.
+pub async fn approve_always(desk: &Conversations, call: &str, always: &Always, by: &Scope) -> StandingApproval {
+    let (approval, handle) = desk.approve_always(&"first".into(), &call.into(), always, by).await.unwrap();
+    if handle.left().is_none() {
+        handle.wait().await.unwrap();
+    }
+    approval
+}
+
 async fn is_asked(conversations: &Conversations, id: &str, scope: Scope) -> bool {
     let id = id.into();
     match conversations.turn(&id, "pay", scope.clone()).await.unwrap() {
@@ -299,12 +308,16 @@ async fn a_standing_approval_covers_its_agent_tool_arguments_project_and_request
     let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
     let shown = desk.propose_standing(&id, &call, &Always::default(), &mia).await.unwrap();
     assert!(
-        shown.to_string().starts_with("agent clerk may call refund with euro = 5 for user ann in /shop until "),
+        shown.to_string().starts_with(
+            "agent clerk may call refund with euro = 5 and any other arguments for user ann in /shop until "
+        ),
         "{shown}"
     );
     assert!(desk.standing(&mia).await.unwrap().is_empty(), "it is only shown");
-    let given = desk.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
-    desk.resolve(&id, &call, Answer::Approve, None, mia.clone()).await.unwrap().wait().await.unwrap();
+    let handle = desk.resolve(&id, &call, Answer::Approve.always(shown.clone()), None, mia.clone()).await.unwrap();
+    handle.wait().await.unwrap();
+    let given = shown;
+    assert_eq!(desk.standing(&mia).await.unwrap(), std::slice::from_ref(&given));
 
     assert!(!is_asked(&desk, "same", ann()).await, "the same amount with another note");
     let log = desk.log(&"same".into(), ann()).await.unwrap();
@@ -339,7 +352,7 @@ async fn a_standing_approval_never_answers_a_rule_that_wants_several_or_another_
         let (paid, store) = (Paid::default(), Meddled::shared());
         let free = in_project(clerk(&paid, "clerk", &[5]), &store, "");
         free.turn(&"first".into(), "pay", ann()).await.unwrap();
-        free.approve_always(&"first".into(), &"c1".into(), &Always::default(), &ann()).await.unwrap();
+        approve_always(&free, "c1", &Always::default(), &ann()).await;
         let agent = clerk(&paid, "clerk", &[5]).build().unwrap();
         let ruled =
             Conversations::builder(agent, store.clone()).ids(Arc::new(SystemIds::default())).access(access).build();
@@ -356,7 +369,7 @@ async fn a_standing_approval_that_is_used_up_is_asked_about_again() {
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     let mut twice = Always::default();
     twice.times = Some(2);
-    desk.approve_always(&"first".into(), &"c1".into(), &twice, &ann()).await.unwrap();
+    approve_always(&desk, "c1", &twice, &ann()).await;
     let mut asked = Vec::new();
     for id in ["one", "two", "three"] {
         asked.push(is_asked(&desk, id, ann()).await);
@@ -370,8 +383,7 @@ async fn a_standing_approval_that_is_given_elsewhere_holds_in_the_project_of_the
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     let elsewhere = Conversations::without_agent(store.clone()).project("/home/mia").build();
-    let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
-    let given = elsewhere.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    let given = approve_always(&elsewhere, "c1", &Always::default(), &user("mia", "manager")).await;
     assert_eq!(&*given.project, "/shop");
     assert!(!is_asked(&desk, "same", ann()).await);
 }
@@ -386,8 +398,7 @@ async fn a_standing_approval_of_a_sub_agents_call_covers_that_sub_agent() {
     };
     let desk = boss();
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
-    let (id, call, mia) = ("first".into(), "s1".into(), user("mia", "manager"));
-    let given = desk.approve_always(&id, &call, &Always::default(), &mia).await.unwrap();
+    let given = approve_always(&desk, "s1", &Always::default(), &user("mia", "manager")).await;
     assert_eq!((&*given.agent, &*given.tool), ("clerk", "refund"));
     assert!(!is_asked(&boss(), "same", ann()).await);
 }

@@ -370,8 +370,13 @@ async fn an_answer_that_was_stored_in_time_counts_however_late_it_is_taken_up() 
     let door = process(agent.clone(), &store, &clock);
     waiting(&door).await;
     clock.advance(Duration::from_secs(59));
-    let answer =
-        InboxKind::Answer { call: "c1".into(), answer: Answer::Result(json!("three")), digest: None, via: None };
+    let answer = InboxKind::Answer {
+        call: "c1".into(),
+        answer: Answer::Result(json!("three")),
+        digest: None,
+        via: None,
+        standing: None,
+    };
     let from = Scope::local().actor().clone();
     let item = InboxItem { id: "l_1".into(), from, at: turnbuckle::clock::Clock::now(&clock), kind: answer };
     store.deliver(&id(), item).await.unwrap();

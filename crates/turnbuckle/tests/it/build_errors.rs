@@ -177,6 +177,27 @@ fn a_gate_on_the_hosts_tool_is_refused() {
     );
 }
 
+/// A pointer that leads nowhere is the same in every call, so a standing approval by it would cover all of them.
+#[test]
+fn a_pointer_of_standing_by_that_names_no_argument_is_refused() {
+    let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}, "a/b": {"type": "object"}}});
+    let by = |pointer: &str| agent().tool(with_schema("write", parameters.clone()).standing_by([pointer]));
+    refused(
+        by("path"),
+        expect![[
+            r#"BadStandingBy: `standing_by` of tool "write" has "path", which is not the JSON pointer of an argument, like "/path""#
+        ]],
+    );
+    for wrong in ["", "/", "/pth", "/a/b"] {
+        assert!(matches!(by(wrong).build(), Err(turnbuckle::BuildError::BadStandingBy { .. })), "{wrong}");
+    }
+    for right in ["/path", "/a~1b", "/a~1b/c"] {
+        by(right).build().unwrap();
+    }
+    // Without a list of arguments it cannot be known which there are.
+    agent().tool(with_schema("any", json!({"type": "object"})).standing_by(["/path"])).build().unwrap();
+}
+
 #[test]
 fn a_schema_that_is_none_is_refused() {
     refused(

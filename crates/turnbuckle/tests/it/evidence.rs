@@ -17,7 +17,7 @@ use turnbuckle::tools::{SubAgent, function_with_schema};
 use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
 
 use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
-use crate::approving::{Judge, by, clerk, in_project, resolve, rule};
+use crate::approving::{Judge, approve_always, by, clerk, in_project, resolve, rule};
 use crate::kit::{add, assert_valid, sum};
 use crate::meddled::{Meddled, Meddling};
 
@@ -232,7 +232,7 @@ async fn a_sub_agent_that_used_a_standing_approval_is_answered_once() {
     let (paid, store) = (Paid::default(), Meddled::shared());
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
-    desk.approve_always(&"first".into(), &"c1".into(), &Always::default(), &ann()).await.unwrap();
+    approve_always(&desk, "c1", &Always::default(), &ann()).await;
     let calls = [5, 6].map(|euro| ScriptReply::calls(&format!("c{euro}"), "refund", json!({"euro": euro})));
     let script = Script::of(calls.into_iter().chain([ScriptReply::says("done")]));
     let inside = Agent::builder("clerk", script).tool(refund(&paid).standing_by(["/euro"]));
@@ -242,7 +242,7 @@ async fn a_sub_agent_that_used_a_standing_approval_is_answered_once() {
     let handle = outside.resolve(&id, &"s1".into(), Answer::Approve, None, ann()).await.unwrap();
     let status = handle.wait().await.unwrap();
     assert!(matches!(status, TurnStatus::Ended(_)), "the answer was not passed on: {status:?}");
-    assert_eq!(paid.lock().unwrap().len(), 2);
+    assert_eq!(paid.lock().unwrap().len(), 3, "the first, and two of the sub-agent");
 }
 
 #[tokio::test]

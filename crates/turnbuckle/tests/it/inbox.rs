@@ -147,7 +147,8 @@ async fn orders_that_come_too_late_change_nothing_and_go() {
         InboxItem { id: id.into(), from, at: here.clock.now(), kind }
     };
     store.deliver(&here.id, item("l1", InboxKind::Cancel { turn: first })).await.unwrap();
-    let answer = InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None, via: None };
+    let answer =
+        InboxKind::Answer { call: "c2".into(), answer: Answer::Deny(None), digest: None, via: None, standing: None };
     let stale = store.deliver(&here.id, item("l2", answer)).await;
     assert!(matches!(stale, Err(StoreError::NotAsked { .. })), "{stale:?}");
     let TurnStatus::Ended(ended) = here.run("again").await.unwrap() else { panic!("it waits") };

@@ -49,6 +49,7 @@ mod revival;
 mod second_looks;
 mod shapes;
 mod spending;
+mod standing;
 mod stopping;
 mod stores;
 mod sub_agents;

@@ -195,9 +195,6 @@ impl Store for Meddled {
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
     }
-    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
-        self.store.add_standing(approval)
-    }
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         self.store.standing()
     }

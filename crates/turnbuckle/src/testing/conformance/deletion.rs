@@ -139,7 +139,7 @@ pub(super) async fn standing_approvals_made_from_a_deleted_conversation_go_with_
     for (name, from) in [("s1", "c"), ("s2", "c/call_1"), ("s3", "c2")] {
         let mut approval = work::standing(name);
         approval.from = (from.into(), "c1".into());
-        store.add_standing(approval).await.unwrap();
+        work::give(&store, &id, epoch, &approval).await;
     }
     delete(&store, &id, epoch, &[]).await.unwrap();
     let left: Vec<_> = store.standing().await.unwrap().iter().map(|approval| approval.id.clone()).collect();

@@ -68,7 +68,7 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
         id: item.into(),
         from: ann(),
         at: NOW,
-        kind: InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None },
+        kind: InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None, standing: None },
     };
     let is_not_asked = |told: Result<(), StoreError>| matches!(told, Err(StoreError::NotAsked { .. }));
     let is_answered = |told: Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
@@ -93,7 +93,8 @@ pub(super) async fn an_answer_that_is_given_after_the_question_expired_is_refuse
     let asked = Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind });
     store.append(batch(&id, epoch, 0, &[asked])).await.unwrap();
     let answer = |at| {
-        let kind = InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None };
+        let kind =
+            InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None, standing: None };
         store.deliver(&id, InboxItem { id: "l1".into(), from: ann(), at, kind })
     };
     assert!(matches!(answer(NOW.after(LEASE)).await, Err(StoreError::NotAsked { .. })), "its time is over");
@@ -108,7 +109,7 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
     let answer = |item: &str, user: &str, answer| {
         let from = Actor::User { id: user.into(), roles: Arc::new([]) };
-        let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None };
+        let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None, standing: None };
         store.deliver(&id, InboxItem { id: item.into(), from, at: NOW, kind })
     };
     let is_answered = |told: Result<(), StoreError>| matches!(told, Err(StoreError::AlreadyAnswered { .. }));
@@ -136,7 +137,7 @@ pub(super) async fn who_approved_may_change_their_mind_before_it_is_taken_up(sto
     let kind = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
     store.append(batch(&id, epoch, 0, &[Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind })])).await.unwrap();
     let answer = |item: &str, answer| {
-        let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None };
+        let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None, standing: None };
         store.deliver(&id, InboxItem { id: item.into(), from: ann(), at: NOW, kind })
     };
     answer("l1", Answer::Approve).await.unwrap();
@@ -164,10 +165,60 @@ pub(super) fn standing(name: &str) -> StandingApproval {
     }
 }
 
+/// A write in which a standing approval is given and nothing else happens.
+pub(super) async fn give(store: &Shelf, id: &ConversationId, epoch: u64, approval: &StandingApproval) {
+    store.append(Batch { standing: Some(approval), ..batch(id, epoch, 0, &[]) }).await.unwrap();
+}
+
+pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
+    let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
+    let asked = |call: &str| {
+        let (question, expires) = (question.clone(), NOW.after(LEASE));
+        EventKind::Suspension { call: call.into(), question, expires, rule: None }
+    };
+    let approved = |call: &str| {
+        let (decision, by) = (Resolved::Approved, Author::User("ann".into()));
+        let evidence = Evidence::default();
+        EventKind::Resolution { call: call.into(), decision, by, reason: None, evidence }
+    };
+    store.append(batch(&id, epoch, 0, &[event(1, asked("c1")), event(2, asked("c2"))])).await.unwrap();
+    let given = standing("s1");
+    let with_answer =
+        |epoch, seq, events| store.append(Batch { standing: Some(&given), ..batch(&id, epoch, seq, events) });
+    // Refused: under an old claim, at a wrong seq, and behind an answer that was stored before.
+    let answer = [event(3, approved("c1"))];
+    let fenced = with_answer(epoch - 1, 2, &answer).await;
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    let misplaced = with_answer(epoch, 7, &answer).await;
+    assert!(matches!(misplaced, Err(StoreError::WrongSeq { .. })), "{misplaced:?}");
+    let (digest, via, standing) = (None, None, Some(Box::new(StandingApproval { id: "s2".into(), ..given.clone() })));
+    let kind = InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest, via, standing };
+    let item = InboxItem { id: "l1".into(), from: ann(), at: NOW, kind };
+    store.deliver(&id, item.clone()).await.unwrap();
+    let late = with_answer(epoch, 2, &answer).await;
+    assert!(matches!(late, Err(StoreError::AlreadyAnswered { .. })), "{late:?}");
+    assert!(store.standing().await.unwrap().is_empty(), "no answer was written, so nothing begins");
+    // What is in an inbox is kept together as well, and begins only with the write that takes it up.
+    assert_eq!(store.inbox(&id, InboxFilter::Control).await.unwrap(), [item]);
+    let InboxKind::Answer { standing: Some(stored), .. } = &store.inbox(&id, InboxFilter::All).await.unwrap()[0].kind
+    else {
+        panic!("the standing approval of the stored answer is lost")
+    };
+    let taken = ["l1".into()];
+    let write = Batch { standing: Some(stored), take: &taken, ..batch(&id, epoch, 2, &answer) };
+    store.append(write).await.unwrap();
+    with_answer(epoch, 3, &[event(4, approved("c2"))]).await.unwrap();
+    let begun: Vec<_> = store.standing().await.unwrap().into_iter().map(|approval| approval.id).collect();
+    assert_eq!(begun, ["s2".into(), "s1".into()]);
+}
+
 pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
     let approval = |name: &str, uses_left| StandingApproval { uses_left, ..standing(name) };
-    store.add_standing(approval("s1", Some(2))).await.unwrap();
-    store.add_standing(approval("s2", None)).await.unwrap();
+    give(&store, &id, epoch, &approval("s1", Some(2))).await;
+    give(&store, &id, epoch, &approval("s2", None)).await;
     assert_eq!(store.standing().await.unwrap(), [approval("s1", Some(2)), approval("s2", None)]);
     let uses = join_all((0..5).map(|_| store.use_standing("s1", NOW))).await;
     assert_eq!(uses.into_iter().filter(|used| *used.as_ref().unwrap()).count(), 2);

@@ -133,9 +133,6 @@ impl<S: Store> Store for Mortal<S> {
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.ask("list", None, move || self.store.list())
     }
-    fn add_standing<'a>(&'a self, approval: StandingApproval) -> StoreFuture<'a, ()> {
-        self.ask("add_standing", None, move || self.store.add_standing(approval))
-    }
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         self.ask("standing", None, move || self.store.standing())
     }

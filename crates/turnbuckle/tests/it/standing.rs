@@ -1,0 +1,170 @@
+//! Standing approvals: they begin with an answer or not at all, and each use of one is in the log and counted, or neither.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+use turnbuckle::conversation::{Always, Conversations, ResolveError};
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::id::SystemIds;
+use turnbuckle::scope::Scope;
+use turnbuckle::store::{Answer, ArgumentMatch, Batch, LEASE, Store};
+use turnbuckle::testing::{PausedClock, Rig};
+use turnbuckle::{ConversationId, TurnStatus};
+
+use crate::access::{Paid, ann, process, roles, user};
+use crate::approving::clerk;
+use crate::evidence::busy;
+use crate::kit::assert_valid;
+use crate::meddled::{Meddled, Meddling};
+
+fn mia() -> Scope {
+    user("mia", "manager")
+}
+
+/// A process without an agent, on the same store.
+fn desk(store: &Meddled, clock: &PausedClock) -> Conversations {
+    let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
+    builder.ids(Arc::new(SystemIds::default())).build()
+}
+
+/// A process whose turn waits for the approval of `c1` while another tool of it runs, and a desk beside it.
+async fn busy_process() -> (Meddled, Rig, Conversations) {
+    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let mut owner = process(busy(&Paid::default()), &store, &clock, roles());
+    drop(owner.conversations.send(&owner.id, "pay me", ann()).await.unwrap());
+    owner.settle().await;
+    let desk = desk(&store, &clock);
+    (store, owner, desk)
+}
+
+/// Lets the process look into its inbox.
+async fn look(rig: &mut Rig) {
+    rig.clock.advance(std::time::Duration::from_secs(1));
+    rig.settle().await;
+}
+
+#[tokio::test]
+async fn a_standing_approval_that_is_handed_over_begins_when_the_answer_is_taken_up() {
+    let (store, mut owner, desk) = busy_process().await;
+    let (id, call) = (owner.id.clone(), "c1".into());
+    let shown = desk.propose_standing(&id, &call, &Always::default(), &mia()).await.unwrap();
+    let answer = Answer::Approve.always(shown.clone());
+    let recorded = desk.answer(&id, &call, answer.clone(), None, mia()).await.unwrap();
+    assert!(recorded.is_stored_for_owner && store.standing().await.unwrap().is_empty());
+    let again = desk.answer(&id, &call, answer, None, mia()).await;
+    assert!(matches!(again, Err(ResolveError::Stale { .. })), "{again:?}");
+    look(&mut owner).await;
+    assert_eq!(store.standing().await.unwrap(), [shown]);
+}
+
+#[tokio::test]
+async fn a_standing_approval_whose_answer_is_refused_where_it_was_handed_over_never_begins() {
+    let (store, mut owner, desk) = busy_process().await;
+    let (id, call) = (owner.id.clone(), "c1".into());
+    let shown = desk.propose_standing(&id, &call, &Always::default(), &mia()).await.unwrap();
+    // Cancelled before the answer is taken up.
+    desk.answer(&id, &call, Answer::Approve.always(shown), None, mia()).await.unwrap();
+    owner.conversations.cancel(&id, ann()).await.unwrap();
+    look(&mut owner).await;
+    let log = store.log(&id, 1, usize::MAX).await.unwrap();
+    assert!(matches!(log.last().unwrap().kind, EventKind::TurnEnded(_)), "{log:#?}");
+    assert!(store.standing().await.unwrap().is_empty());
+}
+
+/// Runs `first` in a process that dies in the write that `dies_at` picks, before it is done, and then `second` in another one.
+fn across_a_crash(
+    dies_at: impl Fn(&Batch<'_>) -> bool + Send + Sync + 'static,
+    first: impl AsyncFnOnce(&Meddled, &PausedClock),
+    second: impl AsyncFnOnce(&Meddled, &PausedClock),
+) {
+    let (is_dying, clock) = (Arc::new(AtomicBool::new(true)), PausedClock::default());
+    let dies = is_dying.clone();
+    let store = Meddled::with(move |batch| match dies.load(Relaxed) && dies_at(batch) {
+        true => Meddling::Delay(usize::MAX),
+        false => Meddling::Nothing,
+    });
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let dying = runtime();
+    dying.block_on(async {
+        tokio::select! {
+            biased;
+            () = first(&store, &clock) => panic!("it lived on"),
+            () = async { for _ in 0..2_000 { tokio::task::yield_now().await } } => {}
+        }
+    });
+    drop(dying);
+    is_dying.store(false, Relaxed);
+    clock.advance(LEASE * 2);
+    runtime().block_on(second(&store, &clock));
+}
+
+fn resolutions(log: &[Arc<Event>]) -> usize {
+    log.iter().filter(|event| matches!(event.kind, EventKind::Resolution { .. })).count()
+}
+
+#[test]
+fn a_crash_while_an_answer_is_written_leaves_neither_it_nor_its_standing_approval() {
+    let paid = Paid::default();
+    let start = |store: &Meddled, clock: &PausedClock| process(clerk(&paid, "clerk", &[5]), store, clock, roles());
+    let (id, call): (ConversationId, _) = ("c_1".into(), "c1".into());
+    across_a_crash(
+        |batch| batch.standing.is_some(),
+        async |store, clock| {
+            let rig = start(store, clock);
+            rig.conversations.turn(&id, "pay", ann()).await.unwrap();
+            rig.conversations.approve_always(&id, &call, &Always::default(), &mia()).await.unwrap();
+        },
+        async |store, clock| {
+            assert!(store.standing().await.unwrap().is_empty());
+            assert_eq!(resolutions(&store.log(&id, 1, usize::MAX).await.unwrap()), 0);
+            let rig = start(store, clock);
+            let always = rig.conversations.approve_always(&id, &call, &Always::default(), &mia()).await;
+            let (given, handle) = always.unwrap();
+            assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
+            assert_eq!(store.standing().await.unwrap(), [given]);
+            assert_valid(&store.log(&id, 1, usize::MAX).await.unwrap());
+        },
+    );
+    assert_eq!(paid.lock().unwrap().len(), 1);
+}
+
+/// What a pattern covers and what it does not, for the same call.
+#[test]
+fn a_pattern_covers_what_it_says_and_everything_else_must_be_as_shown() {
+    let shown = json!({ "path": "docs/a.md", "content": "x", "options": { "mode": "append", "tries": 2 } });
+    let pattern = json!({ "path": "docs/*.md", "content": "*", "options": { "mode": "append" } });
+    let parts = ArgumentMatch::like_shown(&shown, &pattern).unwrap();
+    let covers = |change: &dyn Fn(&mut Value)| {
+        let mut arguments = shown.clone();
+        change(&mut arguments);
+        parts.iter().all(|part| part.covers(&arguments))
+    };
+    assert!(covers(&|_| {}));
+    assert!(covers(&|arguments| arguments["path"] = json!("docs/deep/b.md")));
+    assert!(covers(&|arguments| arguments["content"] = json!({ "any": ["thing"] })));
+    assert!(covers(&|arguments| drop(arguments.as_object_mut().unwrap().remove("content"))));
+    for other in [json!("src/a.md"), json!("docs/a.rs"), json!(["docs/a.md"]), Value::Null] {
+        assert!(!covers(&|arguments| arguments["path"] = other.clone()), "{other}");
+    }
+    assert!(!covers(&|arguments| arguments["force"] = json!(true)), "what was not shown must not be there");
+    assert!(!covers(&|arguments| arguments["options"]["more"] = json!(1)), "inside, too");
+    assert!(!covers(&|arguments| arguments["options"]["tries"] = json!(3)));
+    assert!(!covers(&|arguments| drop(arguments.as_object_mut().unwrap().remove("options"))));
+}
+
+#[test]
+fn a_pattern_that_the_call_itself_does_not_fit_is_refused() {
+    let shown = json!({ "path": "a*.txt", "n": 3 });
+    let refused = |pattern: Value| ArgumentMatch::like_shown(&shown, &pattern).unwrap_err().to_string();
+    assert_eq!(refused(json!({ "path": "docs/*" })), r#"path is "a*.txt", and the pattern wants "docs/*""#);
+    assert_eq!(refused(json!({ "n": "3*" })), r#"n is 3, and the pattern wants "3*""#);
+    assert_eq!(refused(json!({ "more": 1 })), "more is null, and the pattern wants 1");
+    assert_eq!(refused(json!({ "n": {} })), "n is 3, and the pattern wants {}");
+    assert!(refused(json!("*")).starts_with("arguments is {"));
+    assert!(refused(json!({ "path": "x".repeat(10_000) })).len() < 200);
+    // A text that is not named is compared as it is: its own star is no pattern.
+    let parts = ArgumentMatch::like_shown(&shown, &json!({ "n": "*" })).unwrap();
+    let other = json!({ "path": "abc.txt", "n": 3 });
+    assert!(parts.iter().all(|part| part.covers(&shown)) && !parts.iter().all(|part| part.covers(&other)));
+}
