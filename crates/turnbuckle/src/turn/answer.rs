@@ -79,8 +79,9 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     let evidence = evidence(&question, decision, &order, edit);
     let stays_open = evidence.open;
     let kinds = events(active, &question, decision, &order, evidence);
+    // The write may be refused, and the turn goes on all the same.
+    let before = active.restore_point();
     let (scratch, call) = (active.scratch.edit(), &order.call);
-    let before = (scratch.answers.clone(), scratch.answered_by.clone(), scratch.effective.clone());
     // Whoever approves what another approver changed says yes to the change, which is still the answer.
     if question.edit.is_none() || order.answer != Answer::Approve {
         scratch.answers.retain(|(answered, _)| answered != call);
@@ -109,14 +110,10 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     if active.releases_with_answer {
         write.lease = Lease::Release;
     }
-    // The write may be refused, and the turn goes on all the same: what it would have recorded is not lost.
-    let records = active.all_records().clone();
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
-        let scratch = active.scratch.edit();
-        (scratch.answers, scratch.answered_by, scratch.effective) = before;
-        active.records = records;
+        active.restore(before);
         // Where several must approve, what is stored may leave the question open, and this answer counts all the same.
         if order.tries < question.approvals_needed() {
             order.tries += 1;

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use smallvec::SmallVec;
 
+use self::standing::StandingUse;
 use super::active::{ActiveTurn, Interrupt};
 use super::perform::{after_tool, within_time};
 use super::redaction;
@@ -30,12 +31,13 @@ use crate::tool::{Approval, Effect, Output, Tool};
 /// A call of which is decided what becomes of it.
 pub(super) struct DecidedCall {
     pub(super) call: CallId,
-    /// The use of a standing approval, which is written first.
-    pub(super) standing: Option<Box<EventKind>>,
+    /// Standing approvals that could be used instead of asking. In a box: few calls have any, and every call is moved with it.
+    pub(super) standing: Option<Box<Vec<StandingUse>>>,
     pub(super) decision: CallDecision,
 }
 
 /// What becomes of a call.
+#[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "most calls run, and a box for each would cost more than the space")]
 pub(super) enum CallDecision {
     /// It runs now. `event` says so in the log first, unless the log says so already.
@@ -47,6 +49,7 @@ pub(super) enum CallDecision {
 }
 
 /// A call that is about to run.
+#[derive(Clone)]
 pub(super) struct ReadyCall {
     pub(super) turn: Turn,
     pub(super) call: ToolCall,
@@ -74,7 +77,7 @@ pub(super) async fn decide(
         interrupted = interrupted.or(review.halted.map(Interrupt::from));
         match decision {
             Ok(decision) => {
-                let (call, standing) = (review.open.call.call, review.used);
+                let (call, standing) = (review.open.call.call, review.standing);
                 decided.push(DecidedCall { call, standing, decision });
             }
             Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
@@ -103,9 +106,8 @@ struct CallReview<'a> {
     approved_reply: Option<&'a ApprovedReply>,
     /// Whether the log says that the call runs, and nothing was answered since.
     logged: bool,
-    /// Says which standing approval was used. It is written before what was decided. In a box: few calls have one, and every
-    /// call is moved with it.
-    used: Option<Box<EventKind>>,
+    /// See [`DecidedCall::standing`].
+    standing: Option<Box<Vec<StandingUse>>>,
     /// Set if a hook ends the turn here although the call has its result.
     halted: Option<Verdict>,
     records: Vec<Record>,
@@ -129,7 +131,17 @@ impl<'a> CallReview<'a> {
         let answered = scratch.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, answered_by) = (answered.map(|(_, answer)| answer.clone()), scratch.answered_by(&open.call.call));
         let (approved_reply, logged) = (scratch.approved_reply.as_ref(), open.started && open.question.is_none());
-        Self { turn, open, answer, answered_by, approved_reply, logged, used: None, halted: None, records: Vec::new() }
+        Self {
+            turn,
+            open,
+            answer,
+            answered_by,
+            approved_reply,
+            logged,
+            standing: None,
+            halted: None,
+            records: Vec::new(),
+        }
     }
 
     async fn decide(&mut self) -> Result<CallDecision, Interrupt> {
@@ -210,8 +222,8 @@ impl<'a> CallReview<'a> {
         if gated || !questions.is_empty() {
             let is_limited = rule.as_ref().is_some_and(|rule| rule.n > 1 || rule.not_requester);
             let basis = (questions.is_empty() && !is_limited).then(|| compiled.standing.clone());
-            if let Some(approvals) = self.standing_approval(basis.as_deref(), rule.as_ref()).await? {
-                return Ok(self.proceed(compiled, approvals));
+            if let Some(basis) = &basis {
+                self.standing = self.standing_uses(compiled, basis, rule.as_ref()).await?;
             }
             let why = (!questions.is_empty()).then(|| questions.join("; ").into());
             return Ok(CallDecision::Suspend(self.approval(why, basis), rule));
