@@ -616,6 +616,7 @@ impl Driver {
             Ok(()) => {
                 // Answers first: one that was given in time counts, however late it is taken up.
                 let (turn, mut orders) = (active.ctx().id.clone(), std::mem::take(&mut self.answers));
+                let mut was_to_go_on = false;
                 while let Some(order) = orders.pop_front() {
                     let carries_on = order.carries_on() && active.left.is_none();
                     let only_records = !carries_on && (active.left.is_some() || self.only_records(&turn));
@@ -623,9 +624,11 @@ impl Driver {
                     active.releases_with_answer = only_records && orders.is_empty();
                     let taken = answer::take(active, order).await?;
                     self.is_waited_for |= carries_on && taken == Taken::Written;
+                    was_to_go_on |= carries_on;
                 }
-                if !active.released {
-                    answer::expire(active).await?;
+                if !active.released && answer::expire(active).await? {
+                    // An answer that came too late is refused. The turn goes on without it, where it would have with it.
+                    self.is_waited_for |= was_to_go_on;
                 }
                 if active.left.is_some() || self.only_records(&turn) {
                     return Ok(next(&active.state, &active.progress));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::active::{ActiveTurn, Interrupt};
 use super::call_ids;
 use super::context::TurnContext;
-use super::decide::normal_form;
+use super::perform::normal_form;
 use super::reply_stream::ReplyStream;
 use super::state::{OpenQuestion, Verdict};
 use crate::digest;

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 
 use self::standing::StandingUse;
 use super::active::{ActiveTurn, Interrupt};
-use super::perform::{after_tool, within_time};
+use super::answer::NOBODY_ANSWERED;
+use super::perform::{after_tool, normal_form};
 use super::redaction;
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, OwnAnswer, Turn};
@@ -344,7 +345,8 @@ impl<'a> CallReview<'a> {
         let own_question = self.open.started && !self.is_about_this_call(&question.question);
         let failed = |text: &str| Ok(CallDecision::Finish(Output::error(text)));
         match resolved {
-            Resolved::Expired => failed("[expired] nobody answered in time"),
+            // The log of an older program: now the result is written with the resolution.
+            Resolved::Expired => failed(NOBODY_ANSWERED),
             Resolved::Cancelled => failed("[cancelled]"),
             _ if !self.turn.ctx.accepts_answer(&question, &self.answered_by).await? => {
                 failed("[stale] those who answered this may not answer it")
@@ -479,18 +481,6 @@ impl<'a> CallReview<'a> {
             }
         }
         Ok(HookAnswer::Proceed { questions })
-    }
-}
-
-/// The normal form of a call's arguments; `None` if they have it already, or if the tool has none.
-pub(super) async fn normal_form(
-    turn: &Turn,
-    compiled: &CompiledTool,
-    arguments: &Value,
-) -> Result<Option<Value>, HookFailure> {
-    match &compiled.tool.spec().normalize {
-        Some(form) => within_time(turn, &compiled.tool, form.normalize(arguments)).await,
-        None => Ok(None),
     }
 }
 
