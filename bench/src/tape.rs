@@ -207,7 +207,7 @@ fn append(batch: &Batch<'_>) -> Append {
         take: batch.take.iter().map(|item| item.to_string()).collect(),
         scratch: match batch.scratch {
             ScratchWrite::Keep => None,
-            ScratchWrite::Put(scratch) => Some(Some(text(scratch))),
+            ScratchWrite::Put(scratch) => Some(Some(text(&**scratch))),
             ScratchWrite::Delete => Some(None),
         },
         records: (!batch.records.is_empty()).then(|| text(&batch.records)),

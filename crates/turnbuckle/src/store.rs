@@ -229,7 +229,7 @@ pub struct Claim {
     /// Not yet taken up, oldest first.
     pub inbox: Vec<InboxItem>,
     /// Of the turn that is open.
-    pub scratch: Option<Scratch>,
+    pub scratch: Option<Arc<Scratch>>,
 }
 
 /// What the ended turns of a log come to, so that nobody has to read them all.
@@ -304,8 +304,8 @@ impl<'a> Batch<'a> {
 pub enum ScratchWrite<'a> {
     /// It stays as it is.
     Keep,
-    /// It is replaced.
-    Put(&'a Scratch),
+    /// It is replaced. Shared: a store that keeps it in memory need not copy it.
+    Put(&'a Arc<Scratch>),
     /// It goes.
     Delete,
 }

@@ -87,7 +87,9 @@ impl OwnedBatch {
             answers: batch.events.iter().filter_map(|event| event.kind.answers()).cloned().collect(),
             scratch: match batch.scratch {
                 ScratchWrite::Keep => ScratchRow::Keep,
-                ScratchWrite::Put(scratch) => ScratchRow::Put(json(scratch, "writing the scratch of a turn as JSON")?),
+                ScratchWrite::Put(scratch) => {
+                    ScratchRow::Put(json(&**scratch, "writing the scratch of a turn as JSON")?)
+                }
                 ScratchWrite::Delete => ScratchRow::Delete,
             },
             uses: batch.events.iter().filter_map(|event| use_of_standing(event)).collect(),

@@ -50,8 +50,12 @@ impl Contents {
     fn append(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
         let (given, used) = (batch.standing, self.standing_after(batch.events)?);
         self.row(batch.conversation)?.append(batch)?;
-        self.standing = used.unwrap_or_else(|| std::mem::take(&mut self.standing));
-        self.standing.extend(given.cloned());
+        if let Some(used) = used {
+            self.standing = used;
+        }
+        if let Some(given) = given {
+            self.standing.push(given.clone());
+        }
         Ok(())
     }
 
@@ -153,7 +157,7 @@ impl Store for MemoryStore {
     }
 
     fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
-        self.with(id, |row| Ok(row.scratch.clone()))
+        self.with(id, |row| Ok(row.scratch.as_deref().cloned()))
     }
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {

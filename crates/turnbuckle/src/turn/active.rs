@@ -143,6 +143,7 @@ pub(crate) struct RestorePoint {
 
 impl Write {
     /// Adds an event.
+    #[inline]
     pub(crate) fn push(&mut self, kind: EventKind) {
         self.last_seq += 1;
         self.events.push(Arc::new(Event { seq: self.last_seq, turn: self.turn.clone(), at: self.at, kind }));
@@ -280,7 +281,7 @@ impl ActiveTurn {
             false => {
                 self.update_scratch(&events);
                 match self.scratch.is_changed() {
-                    true => ScratchWrite::Put(&self.scratch),
+                    true => ScratchWrite::Put(self.scratch.shared()),
                     false => ScratchWrite::Keep,
                 }
             }

@@ -249,6 +249,12 @@ fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Resu
     Ok(Taken::NotWritten)
 }
 
+/// Whether a question of the turn is past its time.
+pub(crate) fn has_expired(active: &ActiveTurn) -> bool {
+    let clock = active.ctx().clock();
+    active.state.turn.iter().flat_map(|turn| turn.open_questions()).any(|question| question.expires <= clock.now())
+}
+
 /// Answers questions that expired, in the system's name, and gives their calls an error result. That needs neither the agent
 /// of the turn nor its tools. True if there were any.
 pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<bool, StoreError> {

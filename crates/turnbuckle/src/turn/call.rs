@@ -255,7 +255,7 @@ async fn ask_for_object(active: &mut ActiveTurn, complaint: Text, reply: &Reply)
 
 /// The next attempt is built with the discarded reply and the feedback at its tail.
 async fn again(active: &mut ActiveTurn, regeneration: Regeneration) -> Result<(), Interrupt> {
-    active.scratch.edit().regeneration = Some(regeneration);
+    active.scratch.edit().regeneration = Some(Box::new(regeneration));
     Ok(active.write([]).await?)
 }
 
@@ -350,7 +350,8 @@ async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, shown: &Reply, w
     };
     let attempt = active.reply.as_ref().map_or(1, ReplyStream::attempt);
     let told = active.reply.as_ref().is_some_and(|stream| stream.shown_content().is_some());
-    active.scratch.edit().asked = Some(PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told });
+    let asked = PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told };
+    active.scratch.edit().asked = Some(Box::new(asked));
     let asked = ctx.suspension(call, question, None).await?;
     Ok(active.write([asked]).await?)
 }

@@ -170,11 +170,14 @@ async fn write_decided(
         match decision {
             // Nothing begins in a turn that is about to end.
             CallDecision::Run { .. } | CallDecision::Suspend(..) if is_ending => {}
-            CallDecision::Run { call, event } => {
-                write.extend(event);
+            CallDecision::Run { call, is_logged } => {
+                if !is_logged {
+                    write.push(call.started());
+                }
                 runs.push(call);
             }
-            CallDecision::Suspend(question, rule) => {
+            CallDecision::Suspend(asked) => {
+                let (question, rule) = *asked;
                 // What was answered to another question is no answer to this one.
                 active.forget_answer(&call);
                 write.push(active.ctx().suspension(call, question, rule).await?);
@@ -220,7 +223,9 @@ async fn write_result(active: &mut ActiveTurn, finished: FinishedCall) -> Result
         }
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
-    active.write([kind]).await?;
+    let mut write = active.new_write();
+    write.push(kind);
+    active.append(write).await?;
     if let Some(sub_agent) = over {
         active.cancel_sub_agent(sub_agent).await;
     }
