@@ -207,7 +207,7 @@ fn append(batch: &Batch<'_>) -> Append {
         take: batch.take.iter().map(|item| item.to_string()).collect(),
         scratch: match batch.scratch {
             ScratchWrite::Keep => None,
-            ScratchWrite::Put(scratch) => Some(Some(text(scratch))),
+            ScratchWrite::Put(scratch) => Some(Some(text(&**scratch))),
             ScratchWrite::Delete => Some(None),
         },
         records: (!batch.records.is_empty()).then(|| text(&batch.records)),
@@ -291,9 +291,6 @@ impl<S: Store> Store for Taped<S> {
     }
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         self.store.standing()
-    }
-    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
-        self.store.use_standing(id, now)
     }
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         self.store.revoke_standing(id)

@@ -176,6 +176,14 @@ impl EventKind {
         }
     }
 
+    /// The id of the standing approval that was used in the place of an answer.
+    pub fn uses_standing(&self) -> Option<&Text> {
+        match self {
+            Self::Resolution { evidence, .. } => evidence.standing.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The id that it brings into the conversation: of a tool call, or of a question.
     pub fn names_call(&self) -> Option<&CallId> {
         match self {

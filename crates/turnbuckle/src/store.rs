@@ -111,6 +111,10 @@ pub trait Store: Send + Sync + 'static {
     /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq, and with
     /// [`StoreError::AlreadyAnswered`] if it resolves a call to which the inbox has an answer that the batch does not
     /// take up.
+    ///
+    /// An event that names a standing approval ([`EventKind::uses_standing`](crate::event::EventKind::uses_standing)) is a use
+    /// of it: it is counted in the same step. The batch is refused with [`StoreError::StandingEnded`] if the approval was
+    /// revoked or used up, or had expired at the time of the event.
     fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()>;
 
     /// The log from `from` on, oldest first, at most `most` events.
@@ -163,10 +167,6 @@ pub trait Store: Send + Sync + 'static {
 
     /// All standing approvals, the oldest first; also those that have expired or are used up, until they are revoked.
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>>;
-
-    /// Uses a standing approval once, if it is there, has not expired and may still be used. It is counted before the call
-    /// runs, so that a limited one is never used more often than it says.
-    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool>;
 
     /// Removes a standing approval. False if there is none of this id.
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool>;
@@ -229,7 +229,7 @@ pub struct Claim {
     /// Not yet taken up, oldest first.
     pub inbox: Vec<InboxItem>,
     /// Of the turn that is open.
-    pub scratch: Option<Scratch>,
+    pub scratch: Option<Arc<Scratch>>,
 }
 
 /// What the ended turns of a log come to, so that nobody has to read them all.
@@ -304,8 +304,8 @@ impl<'a> Batch<'a> {
 pub enum ScratchWrite<'a> {
     /// It stays as it is.
     Keep,
-    /// It is replaced.
-    Put(&'a Scratch),
+    /// It is replaced. Shared: a store that keeps it in memory need not copy it.
+    Put(&'a Arc<Scratch>),
     /// It goes.
     Delete,
 }
@@ -418,6 +418,11 @@ pub enum StoreError {
         /// The call.
         call: CallId,
     },
+    /// An event uses a standing approval that was revoked, has expired or is used up.
+    StandingEnded {
+        /// The id of the standing approval.
+        approval: Text,
+    },
     /// The medium failed.
     Failed {
         /// What it was doing.
@@ -452,6 +457,7 @@ impl fmt::Display for StoreError {
                 write!(f, "call {call} of conversation {id} has an answer already")
             }
             Self::NotAsked { id, call } => write!(f, "nothing is asked under call {call} of conversation {id}"),
+            Self::StandingEnded { approval } => write!(f, "the standing approval {approval} can no longer be used"),
             Self::Failed { doing, .. } => write!(f, "the store failed while {doing}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::{LeftReason, LeftTurn, SendError};
-use turnbuckle::event::{EventKind, Resolved};
+use turnbuckle::event::{Event, EventKind, Resolved};
 use turnbuckle::message::Text;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, Scratch, Store as _, StoreError};
 use turnbuckle::{ConversationId, Conversations, Scope, Timestamp};
@@ -122,9 +122,14 @@ fn of_agent(left: LeftTurn) -> Left {
     }
 }
 
-/// What the log ends with.
+/// What the log ends with. The result of a call that expired stands behind its resolution.
 async fn last_word(store: &SqliteStore, id: &ConversationId) -> Result<Left, StoreError> {
-    let log = store.tail(id, u64::MAX, 1).await?;
+    let mut log = store.tail(id, u64::MAX, 1).await?;
+    if let Some(Event { seq, kind: EventKind::ToolResult { .. }, .. }) = log.last().map(|event| &**event) {
+        log = store.tail(id, *seq, 1).await?;
+        let is_expiry = |kind: &EventKind| matches!(kind, EventKind::Resolution { decision: Resolved::Expired, .. });
+        log.retain(|event| is_expiry(&event.kind));
+    }
     Ok(match log.last().map(|event| &event.kind) {
         Some(EventKind::Resolution { decision: Resolved::Expired, .. }) => Left::Expired,
         Some(EventKind::Resolution { .. }) => Left::Answered,

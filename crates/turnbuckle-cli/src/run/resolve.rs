@@ -59,6 +59,9 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     };
     let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, expected).await?;
     watch.accept_changes(args.carry_on, common).await?;
+    if let Ok(Some(handle)) = watch.conversations.carry_on_expired(&watch.id, &call, watch.scope.clone()).await {
+        return Ok(watch.go_on_without(&call, handle).await);
+    }
     let decision = given.decision();
     let answer = given.with_standing(standing);
     let handle = match watch.conversations.resolve(&watch.id, &call, answer, digest, watch.scope.clone()).await {
@@ -137,6 +140,18 @@ impl Watch {
         let desk = WithoutAgent::read_only(common)?;
         self.output.problem(&refusal_at(&desk, error, &self.id, ("resolve", common)).await?);
         Ok(self.finish(Exit::Failed).await)
+    }
+
+    /// The answer comes too late. The call has its error result, and the turn goes on, if it may do so here.
+    async fn go_on_without(mut self, call: &CallId, handle: TurnHandle) -> Exit {
+        let late = format!("the answer to call {} is stale: nobody answered in time", name(call.as_str()));
+        self.output
+            .problem(&Problem::error(late).hint("the call has an error result, and the turn goes on without it"));
+        let rest = self.follow(handle).await;
+        match self.conclude(rest).await {
+            Exit::Cancelled => Exit::Cancelled,
+            _ => Exit::Failed,
+        }
     }
 
     /// The answer is recorded, and another agent must carry the turn on.

@@ -38,6 +38,7 @@ mod screen;
 mod secrets;
 mod services;
 mod signals;
+mod standing;
 mod sub_agents;
 mod surviving;
 mod trust;

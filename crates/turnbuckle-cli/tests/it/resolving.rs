@@ -85,16 +85,27 @@ fn what_is_not_there_cannot_be_resolved() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_stale_and_the_hint_goes_on_without_it() {
+fn an_answer_that_comes_too_late_is_stale_and_the_turn_goes_on_without_it() {
     let folder = Folder::with_config(WRITE, "[limits]\napproval_timeout = \"1s\"\n");
     folder.run(&["run", "-c", "w", "write it"]).exits(4);
     std::thread::sleep(std::time::Duration::from_millis(1_100));
-    let ran = folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("");
-    let ran =
-        ran.says("error: the answer to call c1 is stale: nobody answered in time").says("hint: nothing was run: ");
+    let ran = folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("done\n");
+    ran.says("error: the answer to call c1 is stale: nobody answered in time").says("the turn goes on without it");
+    assert_eq!(folder.read("a.txt"), "", "nothing was approved in time");
+    folder.run(&["run", "-c", "w"]).exits(0).says("has no open turn");
+}
+
+#[test]
+fn a_late_answer_that_is_only_recorded_leaves_the_turn_expired_until_its_agent_takes_it_up() {
+    let folder = Folder::with_config(WRITE, "[limits]\napproval_timeout = \"1s\"\n");
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let ran = folder.run(&["answer", "w", "c1", "--approve"]).exits(1).prints("").says("nobody answered in time");
+    let result = folder.run(&["show", "w", "--json"]).event("tool_result");
+    assert_eq!(result["ok"], false, "the call has its result without the agent: {result}");
+    assert_eq!(folder.run(&["list", "--json"]).exits(0).events()[0]["left_reason"], "expired");
     folder.paste(&ran.command_shown("run -c w")).exits(0).prints("done\n");
     assert_eq!(folder.read("a.txt"), "");
-    folder.run(&["run", "-c", "w"]).exits(0).says("has no open turn");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::deletion::missing;
 use super::error::Fault;
 use super::read::owner;
 use super::rows::{OwnedBatch, ScratchRow, status_columns};
-use super::{inbox, process::Process, sql_integer};
+use super::{inbox, process::Process, sql_integer, standing};
 use crate::format;
 
 /// Moves the end of the log on. The conditions stand in the `WHERE` of the same statement, so a writer whose claim or whose
@@ -47,6 +47,11 @@ impl OwnedBatch {
             if inbox::has_answer(db, key, call)? {
                 let (id, call) = (self.conversation.clone(), call.clone());
                 return Err(StoreError::AlreadyAnswered { id, call }.into());
+            }
+        }
+        for (approval, at) in &self.uses {
+            if !standing::use_once(db, approval, *at)? {
+                return Err(StoreError::StandingEnded { approval: approval.clone() }.into());
             }
         }
         if let Some(standing) = &self.standing {

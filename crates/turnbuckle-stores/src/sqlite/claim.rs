@@ -1,6 +1,8 @@
 //! Claims: which writer has a conversation. The condition of a claim is the `WHERE` of the statement that grants it, so two
 //! processes cannot both find a conversation free.
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, OptionalExtension};
 use turnbuckle::store::{Claim, InboxFilter, LEASE, StoreError, Totals};
 use turnbuckle::{ConversationId, Timestamp};
@@ -35,7 +37,8 @@ pub(super) fn claim(
         let mut rows = grant.query((id.as_str(), writer, now, until, &process, expired))?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let read = |at| Ok::<_, Fault>(row.get::<_, i64>(at)?.unsigned_abs());
-        let scratch = if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(body(row)?) };
+        let scratch =
+            if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(Arc::new(body(row)?)) };
         let totals = Totals { model_calls: read(5)?, tokens: read(6)? };
         let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, inbox: Vec::new(), scratch };
         Ok(Some((row.get(2)?, claim)))

@@ -345,11 +345,6 @@ impl Store for SqliteStore {
         StoreFuture::later(self.inner.readers.read("reading standing approvals", standing::standing))
     }
 
-    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
-        let id = id.to_owned();
-        StoreFuture::later(self.write("using a standing approval", move |db| standing::use_once(db, &id, now)))
-    }
-
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         let id = id.to_owned();
         StoreFuture::later(self.write("revoking a standing approval", move |db| standing::revoke(db, &id)))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use turnbuckle::context::tokens;
 use turnbuckle::event::Event;
 use turnbuckle::id::ItemId;
+use turnbuckle::message::Text;
 use turnbuckle::store::{Batch, ConversationStatus, Lease, ScratchWrite, StoreError, Totals};
 use turnbuckle::{CallId, ConversationId, TurnId};
 
@@ -25,6 +26,8 @@ pub(super) struct OwnedBatch {
     /// Calls that people or clients answer with this write.
     pub(super) answers: Vec<CallId>,
     pub(super) scratch: ScratchRow,
+    /// Standing approvals that events of this write use, and when.
+    pub(super) uses: Vec<(Text, i64)>,
     /// The standing approval that begins with this write.
     pub(super) standing: Option<StandingRow>,
     /// Hook records of a turn, as one body.
@@ -84,9 +87,12 @@ impl OwnedBatch {
             answers: batch.events.iter().filter_map(|event| event.kind.answers()).cloned().collect(),
             scratch: match batch.scratch {
                 ScratchWrite::Keep => ScratchRow::Keep,
-                ScratchWrite::Put(scratch) => ScratchRow::Put(json(scratch, "writing the scratch of a turn as JSON")?),
+                ScratchWrite::Put(scratch) => {
+                    ScratchRow::Put(json(&**scratch, "writing the scratch of a turn as JSON")?)
+                }
                 ScratchWrite::Delete => ScratchRow::Delete,
             },
+            uses: batch.events.iter().filter_map(|event| use_of_standing(event)).collect(),
             standing: batch.standing.map(StandingRow::of).transpose()?,
             records: match batch.turn.filter(|_| !batch.records.is_empty()) {
                 Some(turn) => Some((turn.clone(), json(&batch.records, "writing hook records as JSON")?)),
@@ -105,6 +111,10 @@ impl OwnedBatch {
     pub(super) fn is_gapless(&self) -> bool {
         self.events.iter().zip(1..).all(|(row, past)| row.seq == self.expected_seq.saturating_add(past))
     }
+}
+
+fn use_of_standing(event: &Event) -> Option<(Text, i64)> {
+    event.kind.uses_standing().map(|approval| (approval.clone(), sql_integer(event.at.as_millis())))
 }
 
 /// The columns `standing` and `due` of a status: its name, and when the turn must be taken up if no process has it.

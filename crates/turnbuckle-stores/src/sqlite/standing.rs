@@ -1,7 +1,6 @@
 //! Standing approvals.
 
 use rusqlite::Connection;
-use turnbuckle::Timestamp;
 use turnbuckle::event::FORMAT;
 use turnbuckle::store::{StandingApproval, StoreError};
 
@@ -49,14 +48,15 @@ pub(super) fn standing(db: &Connection) -> Result<Vec<StandingApproval>, Fault> 
     Ok(all)
 }
 
-/// Counts one use. The condition is in the statement itself, so two processes cannot both have the last one.
-pub(super) fn use_once(db: &Connection, id: &str, now: Timestamp) -> Result<bool, Fault> {
+/// Counts one use, in the transaction that writes the event which is the evidence for it. False if it cannot be used. The
+/// condition is in the statement itself, so two processes cannot both have the last one.
+pub(super) fn use_once(db: &Connection, id: &str, at: i64) -> Result<bool, Fault> {
     let used = db
         .prepare_cached(
             "UPDATE standing SET uses_left = uses_left - 1
               WHERE id = ?1 AND expires > ?2 AND (uses_left IS NULL OR uses_left > 0)",
         )?
-        .execute((id, sql_integer(now.as_millis())))?;
+        .execute((id, at))?;
     Ok(used == 1)
 }
 

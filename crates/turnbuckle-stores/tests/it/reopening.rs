@@ -64,7 +64,7 @@ async fn everything_is_kept() {
         store.claim(&id, &"w".into(), NOW).await.unwrap();
         store.deliver(&id, message.clone()).await.unwrap();
         let all = Batch {
-            scratch: ScratchWrite::Put(&scratch),
+            scratch: ScratchWrite::Put(&Arc::new(scratch.clone())),
             records: vec![record.clone()],
             turn: Some(&turn),
             jobs: vec![job.clone()],

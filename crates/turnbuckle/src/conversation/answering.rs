@@ -33,7 +33,8 @@ impl Conversations {
     /// neither.
     ///
     /// If another process has the conversation, the answer is stored for it, and the handle says so. The first stored
-    /// answer wins; every later one is [`ResolveError::Stale`], and sets nothing going.
+    /// answer wins; every later one is [`ResolveError::Stale`], and sets nothing going. So is an answer that comes too late;
+    /// the turn is carried on without it, because its question has expired.
     ///
     /// A process that has the conversation only to record an answer of its own takes this one into the log and leaves the turn
     /// as it is: [`carry_on_answered`](Self::carry_on_answered) and [`run_maintenance`](Self::run_maintenance) take it up.
@@ -71,6 +72,22 @@ impl Conversations {
                 Err(SendError::Left { left, .. }) => Ok(Some(TurnHandle::left_behind(left))),
                 resumed => Ok(resumed?),
             },
+            _ => Ok(None),
+        }
+    }
+
+    /// Carries a turn on in which this call's question has expired: the call gets an error result, by the system, whichever
+    /// agent is here, and the turn goes on if it is this one's. `None` if the question has not expired, or is not open.
+    pub async fn carry_on_expired(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        scope: Scope,
+    ) -> Result<Option<TurnHandle>, ResolveError> {
+        let conversation = self.answerable(id, call, &scope).await?;
+        let now = self.runtime.services.clock.now();
+        match conversation.feed.pending(call) {
+            Some(pending) if pending.expires <= now => Ok(self.resume_turn(&conversation).await?),
             _ => Ok(None),
         }
     }

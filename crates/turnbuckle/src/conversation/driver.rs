@@ -52,7 +52,7 @@ pub(crate) struct Driver {
     /// Orders that other processes stored, as of the claim.
     stored: VecDeque<Order>,
     /// The scratch of the open turn, as of the claim or of the last time that it waited here.
-    scratch: Option<Scratch>,
+    scratch: Option<Arc<Scratch>>,
     /// Ids of inbox items that came to nothing. The next write removes them.
     done_items: SmallVec<[ItemId; 1]>,
     /// Answers for the open turn. They are checked and written when it is started.
@@ -292,7 +292,7 @@ impl Driver {
                 self.cancel_turn(order);
                 Ok(())
             }
-            Order::JobResults(order) => self.write_job_results(order).await,
+            Order::JobResults(order) => Box::pin(self.write_job_results(order)).await,
             Order::Resume(reply, waiter) => {
                 let open = self.open_turn();
                 // A turn that waits is what it is, whoever carries it on later.
@@ -306,7 +306,7 @@ impl Driver {
             }
             Order::Close(scope, reply) => {
                 let (closed, done) = match self.stage() {
-                    Stage::Idle if self.inbox.is_empty() => match self.close(scope).await {
+                    Stage::Idle if self.inbox.is_empty() => match Box::pin(self.close(scope)).await {
                         Ok(closed) => (closed, Ok(())),
                         Err(error) => (Err(SendError::Store(error.clone())), Err(error)),
                     },
@@ -323,7 +323,7 @@ impl Driver {
                 self.record_only = self.open_turn();
                 Ok(())
             }
-            Order::Delete(order) => self.delete(order).await,
+            Order::Delete(order) => Box::pin(self.delete(order)).await,
             Order::Wake => Ok(()),
         }
     }
@@ -616,16 +616,20 @@ impl Driver {
             Ok(()) => {
                 // Answers first: one that was given in time counts, however late it is taken up.
                 let (turn, mut orders) = (active.ctx().id.clone(), std::mem::take(&mut self.answers));
+                let mut was_to_go_on = false;
                 while let Some(order) = orders.pop_front() {
                     let carries_on = order.carries_on() && active.left.is_none();
                     let only_records = !carries_on && (active.left.is_some() || self.only_records(&turn));
                     // Whoever hears that the answer is recorded can rely on the conversation being free again.
                     active.releases_with_answer = only_records && orders.is_empty();
-                    let taken = answer::take(active, order).await?;
+                    // In a box, like what follows: few turns are answered, and the driver's future is moved for each.
+                    let taken = Box::pin(answer::take(active, order)).await?;
                     self.is_waited_for |= carries_on && taken == Taken::Written;
+                    was_to_go_on |= carries_on;
                 }
-                if !active.released {
-                    answer::expire(active).await?;
+                if !active.released && answer::has_expired(active) && Box::pin(answer::expire(active)).await? {
+                    // An answer that came too late is refused. The turn goes on without it, where it would have with it.
+                    self.is_waited_for |= was_to_go_on;
                 }
                 if active.left.is_some() || self.only_records(&turn) {
                     return Ok(next(&active.state, &active.progress));

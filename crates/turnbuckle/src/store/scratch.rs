@@ -15,7 +15,8 @@ use crate::limits::{Limits, UsedBudget};
 use crate::message::{Content, Injection, Reply, Text};
 use crate::scope::{Actor, Author};
 
-/// What a turn needs to go on and is not history. Deleted with `turn_ended`.
+/// What a turn needs to go on and is not history. Deleted with `turn_ended`. What few turns have is in a box: every turn makes
+/// and moves one of these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scratch {
     /// The turn it belongs to.
@@ -44,9 +45,9 @@ pub struct Scratch {
     /// What `before_agent` hooks added for this turn only.
     pub injections: Vec<Injection>,
     /// Attempts at the present reply that were discarded.
-    pub regeneration: Option<Regeneration>,
+    pub regeneration: Option<Box<Regeneration>>,
     /// A reply that a person must approve.
-    pub asked: Option<PendingReply>,
+    pub asked: Option<Box<PendingReply>>,
     /// The approval of the present reply as a whole, by a hook or by people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved_reply: Option<ApprovedReply>,

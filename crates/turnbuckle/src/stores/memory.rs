@@ -46,12 +46,31 @@ impl Contents {
 }
 
 impl Contents {
-    /// Writes a batch: to the conversation, and to the standing approvals if it gives one.
+    /// Writes a batch: to the conversation, and to the standing approvals that it uses or gives.
     fn append(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
-        let given = batch.standing;
+        let (given, used) = (batch.standing, self.standing_after(batch.events)?);
         self.row(batch.conversation)?.append(batch)?;
-        self.standing.extend(given.cloned());
+        if let Some(used) = used {
+            self.standing = used;
+        }
+        if let Some(given) = given {
+            self.standing.push(given.clone());
+        }
         Ok(())
+    }
+
+    /// The standing approvals once these events are written; `None` if they use none.
+    fn standing_after(&self, events: &[Arc<Event>]) -> Result<Option<Vec<StandingApproval>>, StoreError> {
+        let mut after = None;
+        for event in events {
+            let Some(used) = event.kind.uses_standing() else { continue };
+            let all = after.get_or_insert_with(|| self.standing.clone());
+            match all.iter_mut().find(|approval| approval.id == *used && approval.is_usable(event.at)) {
+                Some(approval) => approval.uses_left = approval.uses_left.map(|left| left.saturating_sub(1)),
+                None => return Err(StoreError::StandingEnded { approval: used.clone() }),
+            }
+        }
+        Ok(after)
     }
 }
 
@@ -138,7 +157,7 @@ impl Store for MemoryStore {
     }
 
     fn scratch<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Scratch>> {
-        self.with(id, |row| Ok(row.scratch.clone()))
+        self.with(id, |row| Ok(row.scratch.as_deref().cloned()))
     }
 
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
@@ -198,13 +217,6 @@ impl Store for MemoryStore {
 
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         StoreFuture::now(Ok(self.lock().standing.clone()))
-    }
-
-    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
-        let mut contents = self.lock();
-        let found = contents.standing.iter_mut().find(|approval| *approval.id == *id && approval.is_usable(now));
-        let used = found.map(|approval| approval.uses_left = approval.uses_left.map(|left| left.saturating_sub(1)));
-        StoreFuture::now(Ok(used.is_some()))
     }
 
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {

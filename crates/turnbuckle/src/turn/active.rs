@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use smallvec::SmallVec;
 
 use super::abort::AbortCause;
@@ -28,7 +29,10 @@ use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::{Injection, Text};
 use crate::output_schema::OutputSchema;
 use crate::record::Record;
-use crate::store::{Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StandingApproval, StoreError};
+use crate::scope::Actor;
+use crate::store::{
+    Answer, Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StandingApproval, StoreError,
+};
 
 /// Why a stage stopped before its end.
 #[derive(Debug)]
@@ -129,8 +133,17 @@ pub(crate) struct Write {
     pub(crate) lease: Lease,
 }
 
+/// What [`ActiveTurn::restore`] brings back.
+pub(crate) struct RestorePoint {
+    records: Vec<Record>,
+    answers: Vec<(CallId, Answer)>,
+    answered_by: Vec<(CallId, Actor)>,
+    effective: Option<Vec<(CallId, Arc<Value>)>>,
+}
+
 impl Write {
     /// Adds an event.
+    #[inline]
     pub(crate) fn push(&mut self, kind: EventKind) {
         self.last_seq += 1;
         self.events.push(Arc::new(Event { seq: self.last_seq, turn: self.turn.clone(), at: self.at, kind }));
@@ -268,7 +281,7 @@ impl ActiveTurn {
             false => {
                 self.update_scratch(&events);
                 match self.scratch.is_changed() {
-                    true => ScratchWrite::Put(&self.scratch),
+                    true => ScratchWrite::Put(self.scratch.shared()),
                     false => ScratchWrite::Keep,
                 }
             }
@@ -324,6 +337,26 @@ impl ActiveTurn {
             self.turn.ctx.host.take_up_jobs();
         }
         Ok(())
+    }
+
+    /// What a write that the store refuses would take away, and the turn goes on all the same.
+    pub(crate) fn restore_point(&mut self) -> RestorePoint {
+        let records = self.all_records().clone();
+        let Scratch { answers, answered_by, effective, .. } = &*self.scratch;
+        RestorePoint {
+            records,
+            answers: answers.clone(),
+            answered_by: answered_by.clone(),
+            effective: effective.clone(),
+        }
+    }
+
+    /// Goes back to what was before a write that the store refused.
+    pub(crate) fn restore(&mut self, before: RestorePoint) {
+        let RestorePoint { records, answers, answered_by, effective } = before;
+        let scratch = self.scratch.edit();
+        (scratch.answers, scratch.answered_by, scratch.effective) = (answers, answered_by, effective);
+        self.records = records;
     }
 
     /// Hook runs since the last write, those of wraps included.

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::active::ActiveTurn;
 use super::context::TurnContext;
-use super::decide::normal_form;
 use super::host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer};
+use super::perform::normal_form;
 use super::redaction;
 use super::state::OpenQuestion;
 use super::view::Turn;
@@ -22,6 +22,10 @@ use crate::json_schema::JsonSchema;
 use crate::message::Text;
 use crate::scope::{Actor, Author, SystemAuthor};
 use crate::store::{Answer, ConversationStatus, Lease, Scratch, StandingApproval, StandingRequest, StoreError};
+use crate::tool::Output;
+
+/// The result of a call that nobody answered in time.
+pub(super) const NOBODY_ANSWERED: &str = "[expired] nobody answered in time";
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +83,9 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     let evidence = evidence(&question, decision, &order, edit);
     let stays_open = evidence.open;
     let kinds = events(active, &question, decision, &order, evidence);
+    // The write may be refused, and the turn goes on all the same.
+    let before = active.restore_point();
     let (scratch, call) = (active.scratch.edit(), &order.call);
-    let before = (scratch.answers.clone(), scratch.answered_by.clone(), scratch.effective.clone());
     // Whoever approves what another approver changed says yes to the change, which is still the answer.
     if question.edit.is_none() || order.answer != Answer::Approve {
         scratch.answers.retain(|(answered, _)| answered != call);
@@ -109,14 +114,10 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     if active.releases_with_answer {
         write.lease = Lease::Release;
     }
-    // The write may be refused, and the turn goes on all the same: what it would have recorded is not lost.
-    let records = active.all_records().clone();
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
         // Another process stored an answer first. That one is in the inbox and is taken from there.
-        let scratch = active.scratch.edit();
-        (scratch.answers, scratch.answered_by, scratch.effective) = before;
-        active.records = records;
+        active.restore(before);
         // Where several must approve, what is stored may leave the question open, and this answer counts all the same.
         if order.tries < question.approvals_needed() {
             order.tries += 1;
@@ -248,13 +249,20 @@ fn refuse(active: &mut ActiveTurn, order: AnswerOrder, why: AnswerError) -> Resu
     Ok(Taken::NotWritten)
 }
 
-/// Answers questions that expired, in the system's name.
-pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<(), StoreError> {
+/// Whether a question of the turn is past its time.
+pub(crate) fn has_expired(active: &ActiveTurn) -> bool {
+    let clock = active.ctx().clock();
+    active.state.turn.iter().flat_map(|turn| turn.open_questions()).any(|question| question.expires <= clock.now())
+}
+
+/// Answers questions that expired, in the system's name, and gives their calls an error result. That needs neither the agent
+/// of the turn nor its tools. True if there were any.
+pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<bool, StoreError> {
     let now = active.ctx().clock().now();
     let by = Author::System(SystemAuthor::Expiry);
-    let Some(turn) = &active.state.turn else { return Ok(()) };
+    let Some(turn) = &active.state.turn else { return Ok(false) };
     let expired = turn.open_questions().filter(|question| question.expires <= now);
-    let mut kinds = Vec::new();
+    let (mut kinds, mut calls) = (Vec::new(), Vec::new());
     for question in expired {
         kinds.push(EventKind::Resolution {
             call: question.call.clone(),
@@ -263,17 +271,27 @@ pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<(), StoreError> {
             reason: None,
             evidence: Evidence::default(),
         });
-        if let Question::Approval { tool: None, .. } = &question.question {
+        if turn.calls.get(&question.call).is_some() {
+            let (call, Output { ok, content, .. }) = (question.call.clone(), Output::error(NOBODY_ANSWERED));
+            kinds.push(EventKind::ToolResult { call: call.clone(), ok, content });
+            calls.push(call);
+        } else if let Question::Approval { tool: None, .. } = &question.question {
             take_back(active, by.clone(), None);
         }
     }
     if kinds.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
+    let over: Vec<_> = calls.iter().filter_map(|call| active.sub_agent_of(call)).collect();
+    calls.iter().for_each(|call| active.forget_answer(call));
     let mut write = active.new_write();
     write.extend(kinds);
     write.status = Some(ConversationStatus::Running);
-    active.append(write).await
+    active.append(write).await?;
+    for sub_agent in over {
+        active.cancel_sub_agent(sub_agent).await;
+    }
+    Ok(true)
 }
 
 /// Tells viewers that a reply which was asked about is not let through.

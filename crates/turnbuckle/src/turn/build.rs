@@ -73,7 +73,7 @@ fn assemble(active: &mut ActiveTurn) -> (Arc<Vec<Message>>, Segments) {
     let left_out = state.window.left_out(ctx.agent.history_capacity(&ctx.limits));
     let open = state.turn.as_ref().map_or(state.window.len(), |turn| turn.first);
     let parts = transient_parts(injected);
-    let overlay = Overlay { turn: Some((&ctx.id, &parts)), regeneration: scratch.regeneration.as_ref() };
+    let overlay = Overlay { turn: Some((&ctx.id, &parts)), regeneration: scratch.regeneration.as_deref() };
     cache.show(&state.window.events()[left_out..], open - left_out, &overlay)
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::active::{ActiveTurn, Interrupt};
 use super::call_ids;
 use super::context::TurnContext;
-use super::decide::normal_form;
+use super::perform::normal_form;
 use super::reply_stream::ReplyStream;
 use super::state::{OpenQuestion, Verdict};
 use crate::digest;
@@ -255,7 +255,7 @@ async fn ask_for_object(active: &mut ActiveTurn, complaint: Text, reply: &Reply)
 
 /// The next attempt is built with the discarded reply and the feedback at its tail.
 async fn again(active: &mut ActiveTurn, regeneration: Regeneration) -> Result<(), Interrupt> {
-    active.scratch.edit().regeneration = Some(regeneration);
+    active.scratch.edit().regeneration = Some(Box::new(regeneration));
     Ok(active.write([]).await?)
 }
 
@@ -350,7 +350,8 @@ async fn ask_person(active: &mut ActiveTurn, reply: Arc<Reply>, shown: &Reply, w
     };
     let attempt = active.reply.as_ref().map_or(1, ReplyStream::attempt);
     let told = active.reply.as_ref().is_some_and(|stream| stream.shown_content().is_some());
-    active.scratch.edit().asked = Some(PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told });
+    let asked = PendingReply { call: call.clone(), attempt, reply: (*reply).clone(), told };
+    active.scratch.edit().asked = Some(Box::new(asked));
     let asked = ctx.suspension(call, question, None).await?;
     Ok(active.write([asked]).await?)
 }

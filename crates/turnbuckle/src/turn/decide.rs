@@ -1,5 +1,6 @@
 //! What becomes of a call before anything runs: normal form → validate → `before_tool` → approval, or the answer to what was asked.
 
+mod decision;
 mod standing;
 
 use std::pin::pin;
@@ -9,51 +10,25 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use smallvec::SmallVec;
 
+pub(super) use self::decision::{CallDecision, DecidedCall, ReadyCall};
+use self::standing::StandingUse;
 use super::active::{ActiveTurn, Interrupt};
-use super::perform::{after_tool, within_time};
+use super::answer::NOBODY_ANSWERED;
+use super::perform::{after_tool, normal_form};
 use super::redaction;
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
 use crate::digest::{self, CallDigest};
-use crate::event::{EventKind, Executor, Outcome, Question, Resolved, StandingBasis};
+use crate::event::{Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
 use crate::hook::{BeforeTool, HookFailure, Point, Record};
-use crate::id::CallId;
 use crate::json_schema::JsonSchema;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, Author};
 use crate::store::{Answer, ApprovedReply, Scratch};
-use crate::tool::{Approval, Effect, Output, Tool};
-
-/// A call of which is decided what becomes of it.
-pub(super) struct DecidedCall {
-    pub(super) call: CallId,
-    /// The use of a standing approval, which is written first.
-    pub(super) standing: Option<Box<EventKind>>,
-    pub(super) decision: CallDecision,
-}
-
-/// What becomes of a call.
-#[allow(clippy::large_enum_variant, reason = "most calls run, and a box for each would cost more than the space")]
-pub(super) enum CallDecision {
-    /// It runs now. `event` says so in the log first, unless the log says so already.
-    Run { call: ReadyCall, event: Option<EventKind> },
-    /// Someone must answer first: those whom the rule names or, without one, whom the access rules allow.
-    Suspend(Question, Option<AnswerRule>),
-    /// It has its result.
-    Finish(Output),
-}
-
-/// A call that is about to run.
-pub(super) struct ReadyCall {
-    pub(super) turn: Turn,
-    pub(super) call: ToolCall,
-    pub(super) tool: Arc<dyn Tool>,
-    /// The call was started once and left no result: ask the outside world first whether it happened.
-    pub(super) reconcile: bool,
-}
+use crate::tool::{Approval, Effect, Output};
 
 /// Decides calls concurrently, and whether one of them ends the turn. If one does, what was decided of the others is
 /// returned all the same: results that exist are logged.
@@ -61,25 +36,33 @@ pub(super) async fn decide(
     active: &mut ActiveTurn,
     calls: SmallVec<[OpenCall; 1]>,
 ) -> (SmallVec<[DecidedCall; 1]>, Option<Interrupt>) {
-    let answers = &active.scratch;
-    let mut reviews: SmallVec<[CallReview<'_>; 1]> =
-        calls.into_iter().map(|open| CallReview::new(&active.turn, answers, open)).collect();
-    let decisions: SmallVec<[_; 1]> = match &mut reviews[..] {
-        [review] => [review.decide().await].into_iter().collect(),
-        reviews => join_all(reviews.iter_mut().map(CallReview::decide)).await.into(),
-    };
-    let (mut decided, mut interrupted) = (SmallVec::new(), None);
-    for (review, decision) in reviews.into_iter().zip(decisions) {
-        active.records.extend(review.records);
-        interrupted = interrupted.or(review.halted.map(Interrupt::from));
+    let (turn, scratch) = (&active.turn, &*active.scratch);
+    let (mut decided, mut interrupted, mut records) = (SmallVec::new(), None, Vec::new());
+    let mut note = |review: CallReview<'_>, decision| {
+        records.extend(review.records);
+        interrupted = interrupted.take().or(review.halted.map(|verdict| Interrupt::from(*verdict)));
         match decision {
             Ok(decision) => {
-                let (call, standing) = (review.open.call.call, review.used);
+                let (call, standing) = (review.open.call.call, review.standing);
                 decided.push(DecidedCall { call, standing, decision });
             }
-            Err(interrupt) => interrupted = interrupted.or(Some(interrupt)),
+            Err(interrupt) => interrupted = interrupted.take().or(Some(interrupt)),
         }
+    };
+    let mut calls = calls.into_iter();
+    if calls.len() == 1 {
+        // Most replies have one call, which is not moved into a list and out again.
+        if let Some(open) = calls.next() {
+            let mut review = CallReview::new(turn, scratch, open);
+            let decision = review.decide().await;
+            note(review, decision);
+        }
+    } else {
+        let mut reviews: Vec<_> = calls.map(|open| CallReview::new(turn, scratch, open)).collect();
+        let decisions = join_all(reviews.iter_mut().map(CallReview::decide)).await;
+        reviews.into_iter().zip(decisions).for_each(|(review, decision)| note(review, decision));
     }
+    active.records.extend(records);
     (decided, interrupted)
 }
 
@@ -103,11 +86,10 @@ struct CallReview<'a> {
     approved_reply: Option<&'a ApprovedReply>,
     /// Whether the log says that the call runs, and nothing was answered since.
     logged: bool,
-    /// Says which standing approval was used. It is written before what was decided. In a box: few calls have one, and every
-    /// call is moved with it.
-    used: Option<Box<EventKind>>,
+    /// See [`DecidedCall::standing`].
+    standing: Option<Box<Vec<StandingUse>>>,
     /// Set if a hook ends the turn here although the call has its result.
-    halted: Option<Verdict>,
+    halted: Option<Box<Verdict>>,
     records: Vec<Record>,
 }
 
@@ -129,7 +111,17 @@ impl<'a> CallReview<'a> {
         let answered = scratch.answers.iter().find(|(call, _)| *call == open.call.call);
         let (answer, answered_by) = (answered.map(|(_, answer)| answer.clone()), scratch.answered_by(&open.call.call));
         let (approved_reply, logged) = (scratch.approved_reply.as_ref(), open.started && open.question.is_none());
-        Self { turn, open, answer, answered_by, approved_reply, logged, used: None, halted: None, records: Vec::new() }
+        Self {
+            turn,
+            open,
+            answer,
+            answered_by,
+            approved_reply,
+            logged,
+            standing: None,
+            halted: None,
+            records: Vec::new(),
+        }
     }
 
     async fn decide(&mut self) -> Result<CallDecision, Interrupt> {
@@ -210,11 +202,11 @@ impl<'a> CallReview<'a> {
         if gated || !questions.is_empty() {
             let is_limited = rule.as_ref().is_some_and(|rule| rule.n > 1 || rule.not_requester);
             let basis = (questions.is_empty() && !is_limited).then(|| compiled.standing.clone());
-            if let Some(approvals) = self.standing_approval(basis.as_deref(), rule.as_ref()).await? {
-                return Ok(self.proceed(compiled, approvals));
+            if let Some(basis) = &basis {
+                self.standing = self.standing_uses(compiled, basis, rule.as_ref()).await?;
             }
             let why = (!questions.is_empty()).then(|| questions.join("; ").into());
-            return Ok(CallDecision::Suspend(self.approval(why, basis), rule));
+            return Ok(CallDecision::suspend(self.approval(why, basis), rule));
         }
         Ok(self.proceed(compiled, approved))
     }
@@ -235,7 +227,7 @@ impl<'a> CallReview<'a> {
             Executor::Client if self.is_redacted() => CallDecision::Finish(Output::error(
                 "[not run] the arguments hold what must not be stored, and a client cannot be given them",
             )),
-            Executor::Client => CallDecision::Suspend(Question::ClientExec { tool, arguments }, None),
+            Executor::Client => CallDecision::suspend(Question::ClientExec { tool, arguments }, None),
             Executor::Human => {
                 let question = arguments
                     .get("question")
@@ -247,7 +239,7 @@ impl<'a> CallReview<'a> {
                     Some(Err(error)) => {
                         CallDecision::Finish(Output::error(format!("`schema` cannot be used: {error}")))
                     }
-                    _ => CallDecision::Suspend(Question::Elicitation { question, schema }, None),
+                    _ => CallDecision::suspend(Question::Elicitation { question, schema }, None),
                 }
             }
             Executor::Provider => {
@@ -257,20 +249,12 @@ impl<'a> CallReview<'a> {
     }
 
     fn run(&self, compiled: &CompiledTool, approved: Approvals, answer: Option<OwnAnswer>) -> CallDecision {
-        let call = self.open.call.clone();
-        // An answer is used once: the log says so before the tool runs with it.
-        let event = (!self.logged).then(|| EventKind::ToolStarted {
-            call: call.call.clone(),
-            arguments: call.arguments.clone(),
-            digest: self.digest(),
-            approved_by: approved.last.clone(),
-            approvals: approved.all.clone(),
-        });
-        let mut turn = self.turn.clone();
+        let (mut turn, call) = (self.turn.clone(), self.open.call.clone());
         let Approvals { last: approved_by, all: approvals } = approved;
         turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, approvals, answer }));
         let call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
-        CallDecision::Run { call, event }
+        // An answer is used once: the log says so before the tool runs with it.
+        CallDecision::Run { call, is_logged: self.logged }
     }
 
     fn digest(&self) -> CallDigest {
@@ -290,8 +274,8 @@ impl<'a> CallReview<'a> {
         match compiled.tool.spec().effect {
             Effect::Pure | Effect::Idempotent => self.run(compiled, approved(), self.answer_before_crash()),
             Effect::Reconcile(_) => match self.run(compiled, approved(), self.answer_before_crash()) {
-                CallDecision::Run { call, event } => {
-                    CallDecision::Run { call: ReadyCall { reconcile: true, ..call }, event }
+                CallDecision::Run { call, is_logged } => {
+                    CallDecision::Run { call: ReadyCall { reconcile: true, ..call }, is_logged }
                 }
                 other => other,
             },
@@ -301,7 +285,7 @@ impl<'a> CallReview<'a> {
                 if let Question::Approval { again, .. } = &mut question {
                     *again = true;
                 }
-                CallDecision::Suspend(question, None)
+                CallDecision::suspend(question, None)
             }
             Effect::Never => CallDecision::Finish(Output::error(
                 "[interrupted] it was started and left no result: whether it happened is unknown",
@@ -326,13 +310,14 @@ impl<'a> CallReview<'a> {
         question: Box<OpenQuestion>,
     ) -> Result<CallDecision, Interrupt> {
         let Some((resolved, by)) = question.answer.clone() else {
-            return Ok(CallDecision::Suspend(question.question, question.rule.as_deref().cloned()));
+            return Ok(CallDecision::suspend(question.question, question.rule.as_deref().cloned()));
         };
         // A tool that waits asks its own question. Whether a call may run again is asked with the call's digest.
         let own_question = self.open.started && !self.is_about_this_call(&question.question);
         let failed = |text: &str| Ok(CallDecision::Finish(Output::error(text)));
         match resolved {
-            Resolved::Expired => failed("[expired] nobody answered in time"),
+            // The log of an older program: now the result is written with the resolution.
+            Resolved::Expired => failed(NOBODY_ANSWERED),
             Resolved::Cancelled => failed("[cancelled]"),
             _ if !self.turn.ctx.accepts_answer(&question, &self.answered_by).await? => {
                 failed("[stale] those who answered this may not answer it")
@@ -388,7 +373,7 @@ impl<'a> CallReview<'a> {
             true => format!("the arguments that {named} edited have another normal form"),
             false => format!("a hook changed the arguments that {named} edited"),
         };
-        Ok(CallDecision::Suspend(self.approval(Some(why.into()), None), Some(rule)))
+        Ok(CallDecision::suspend(self.approval(Some(why.into()), None), Some(rule)))
     }
 
     /// Asks about the model's own arguments again: those that an approver put in their place cannot run. They may have been
@@ -402,7 +387,7 @@ impl<'a> CallReview<'a> {
                 let why = Some(why.into());
                 let (tool, redacted) = (Some(tool), false);
                 let asked = Question::Approval { tool, arguments, digest, why, again, redacted, standing };
-                CallDecision::Suspend(asked, rule)
+                CallDecision::suspend(asked, rule)
             }
             // Of arguments that are redacted only the form of the log is left.
             _ => CallDecision::Finish(Output::error(format!("[not run] {why}"))),
@@ -426,7 +411,7 @@ impl<'a> CallReview<'a> {
     async fn finish(&mut self, output: Output) -> Result<CallDecision, Interrupt> {
         let (output, halted) = after_tool(self.turn, &self.open.call, output.capped(), &mut self.records).await?;
         let halt = |(hook, reason)| Verdict::by_hook(Outcome::Halted, reason, &hook, Point::AfterTool);
-        self.halted = halted.map(halt);
+        self.halted = halted.map(halt).map(Box::new);
         Ok(CallDecision::Finish(output))
     }
 
@@ -467,18 +452,6 @@ impl<'a> CallReview<'a> {
             }
         }
         Ok(HookAnswer::Proceed { questions })
-    }
-}
-
-/// The normal form of a call's arguments; `None` if they have it already, or if the tool has none.
-pub(super) async fn normal_form(
-    turn: &Turn,
-    compiled: &CompiledTool,
-    arguments: &Value,
-) -> Result<Option<Value>, HookFailure> {
-    match &compiled.tool.spec().normalize {
-        Some(form) => within_time(turn, &compiled.tool, form.normalize(arguments)).await,
-        None => Ok(None),
     }
 }
 

@@ -20,7 +20,8 @@ use super::perform::{FinishedCall, perform};
 use super::state::{OpenCall, Verdict};
 use crate::event::{EventKind, Outcome};
 use crate::hook::Point;
-use crate::store::LEASE;
+use crate::message::Text;
+use crate::store::{LEASE, StoreError};
 use crate::tool::OwnQuestion;
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
@@ -106,22 +107,77 @@ fn ready(active: &ActiveTurn, is_running: bool) -> SmallVec<[OpenCall; 1]> {
 
 /// Decides every ready call, writes what was decided, and returns those that run now.
 async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Result<SmallVec<[ReadyCall; 1]>, Interrupt> {
-    let (mut runs, mut over) = (SmallVec::new(), Vec::new());
     let (decided, interrupted) = decide(active, ready).await;
     if let Some(Interrupt::Abort(cause)) = interrupted {
         return Err(cause.into());
     }
-    let mut write = active.new_write();
+    let runs = match decided.iter().any(|call| call.standing.is_some()) && interrupted.is_none() {
+        // In a box: few calls have a standing approval, and the future of every call would be larger.
+        true => Box::pin(write_with_standing(active, decided)).await?,
+        false => write_decided(active, decided, interrupted.is_some()).await?,
+    };
+    interrupted.map_or(Ok(runs), Err)
+}
+
+/// Writes what was decided, with standing approvals in the place of questions as far as they can be used. Others may use or
+/// end one until the write counts the use. The store refuses the write then, and it is made again without that one.
+async fn write_with_standing(
+    active: &mut ActiveTurn,
+    decided: SmallVec<[DecidedCall; 1]>,
+) -> Result<SmallVec<[ReadyCall; 1]>, Interrupt> {
+    let mut ended: Vec<Text> = Vec::new();
+    loop {
+        let (chosen, before) = (choose_standing(&decided, &ended), active.restore_point());
+        match write_decided(active, chosen, false).await {
+            Err(Interrupt::Store(StoreError::StandingEnded { approval })) if !ended.contains(&approval) => {
+                tracing::debug!(conversation = %active.ctx().conversation, %approval, "a standing approval has ended");
+                active.restore(before);
+                ended.push(approval);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// The calls with the first standing approval each that has not ended and that the calls before it leave a use of.
+fn choose_standing(decided: &[DecidedCall], ended: &[Text]) -> SmallVec<[DecidedCall; 1]> {
+    let (mut used, mut chosen) = (Vec::new(), SmallVec::new());
     for DecidedCall { call, standing, decision } in decided {
-        write.extend(standing.map(|used| *used));
+        let first = standing.iter().flat_map(|uses| uses.iter()).find(|one| {
+            let before = used.iter().filter(|other| **other == &one.approval).count();
+            !ended.contains(&one.approval) && one.uses_left.is_none_or(|left| before < left as usize)
+        });
+        used.extend(first.map(|one| &one.approval));
+        let standing = first.map(|one| Box::new(vec![one.clone()]));
+        chosen.push(DecidedCall { call: call.clone(), standing, decision: decision.clone() });
+    }
+    chosen
+}
+
+/// Writes what was decided, and returns the calls that run now.
+async fn write_decided(
+    active: &mut ActiveTurn,
+    decided: SmallVec<[DecidedCall; 1]>,
+    is_ending: bool,
+) -> Result<SmallVec<[ReadyCall; 1]>, Interrupt> {
+    let (mut runs, mut over) = (SmallVec::new(), Vec::new());
+    let mut write = active.new_write();
+    for DecidedCall { call, standing, mut decision } in decided {
+        if let (Some(used), false) = (standing.and_then(|uses| uses.into_iter().next()), is_ending) {
+            write.push(used.event);
+            decision = used.decision;
+        }
         match decision {
             // Nothing begins in a turn that is about to end.
-            CallDecision::Run { .. } | CallDecision::Suspend(..) if interrupted.is_some() => {}
-            CallDecision::Run { call, event } => {
-                write.extend(event);
+            CallDecision::Run { .. } | CallDecision::Suspend(..) if is_ending => {}
+            CallDecision::Run { call, is_logged } => {
+                if !is_logged {
+                    write.push(call.started());
+                }
                 runs.push(call);
             }
-            CallDecision::Suspend(question, rule) => {
+            CallDecision::Suspend(asked) => {
+                let (question, rule) = *asked;
                 // What was answered to another question is no answer to this one.
                 active.forget_answer(&call);
                 write.push(active.ctx().suspension(call, question, rule).await?);
@@ -143,7 +199,7 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
     for sub_agent in over {
         active.cancel_sub_agent(sub_agent).await;
     }
-    interrupted.map_or(Ok(runs), Err)
+    Ok(runs)
 }
 
 /// A process that was stopped in the middle of a write may wake up long after it. By then another process may have the
@@ -167,7 +223,9 @@ async fn write_result(active: &mut ActiveTurn, finished: FinishedCall) -> Result
         }
         None => EventKind::ToolResult { call, ok: output.ok, content: output.content },
     };
-    active.write([kind]).await?;
+    let mut write = active.new_write();
+    write.push(kind);
+    active.append(write).await?;
     if let Some(sub_agent) = over {
         active.cancel_sub_agent(sub_agent).await;
     }

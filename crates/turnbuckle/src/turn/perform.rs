@@ -5,10 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use serde_json::Value;
+
 use super::active::Interrupt;
 use super::decide::ReadyCall;
 use super::view::Turn;
 use crate::BoxError;
+use crate::agent::CompiledTool;
 use crate::hook::call::{HookCaller, contained};
 use crate::hook::{AfterTool, HookFailure, Point, Record, ToolNext};
 use crate::id::CallId;
@@ -95,4 +98,16 @@ pub(super) async fn after_tool(
         }
     }
     Ok((output, None))
+}
+
+/// The normal form of a call's arguments; `None` if they have it already, or if the tool has none.
+pub(super) async fn normal_form(
+    turn: &Turn,
+    compiled: &CompiledTool,
+    arguments: &Value,
+) -> Result<Option<Value>, HookFailure> {
+    match &compiled.tool.spec().normalize {
+        Some(form) => within_time(turn, &compiled.tool, form.normalize(arguments)).await,
+        None => Ok(None),
+    }
 }

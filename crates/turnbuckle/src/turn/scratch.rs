@@ -1,6 +1,7 @@
 //! The scratch of a turn, with its changes tracked: no stage decides whether it is written.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limits::UsedBudget;
@@ -12,21 +13,22 @@ pub(super) const SAME_COST: f64 = 1e-9;
 /// A scratch that knows whether it differs from what is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct TrackedScratch {
-    scratch: Scratch,
+    /// Shared with a store that keeps it in memory, until it is changed. It is large, and the turn that holds it is moved.
+    scratch: Arc<Scratch>,
     changed: bool,
 }
 
 impl TrackedScratch {
     /// A scratch that the next write stores. A revived one counts as changed, too: storing it fixes how long the turn
     /// was at work before the crash.
-    pub(crate) fn new(scratch: Scratch) -> Self {
+    pub(crate) fn new(scratch: Arc<Scratch>) -> Self {
         Self { scratch, changed: true }
     }
 
     /// The scratch, to change. The next write stores it.
     pub(crate) fn edit(&mut self) -> &mut Scratch {
         self.changed = true;
-        &mut self.scratch
+        Arc::make_mut(&mut self.scratch)
     }
 
     pub(crate) fn is_changed(&self) -> bool {
@@ -54,7 +56,11 @@ impl TrackedScratch {
         self.scratch.active + worked.saturating_sub(self.scratch.worked)
     }
 
-    pub(crate) fn into_inner(self) -> Scratch {
+    pub(crate) fn shared(&self) -> &Arc<Scratch> {
+        &self.scratch
+    }
+
+    pub(crate) fn into_inner(self) -> Arc<Scratch> {
         self.scratch
     }
 }

@@ -1,5 +1,7 @@
 //! From what is stored to a turn that can run. A new turn and one that a crash left open take the same path.
 
+use std::sync::Arc;
+
 use super::active::{ActiveTurn, new_scratch};
 use super::budget::Budget;
 use super::build::restore_context;
@@ -22,7 +24,7 @@ pub(crate) struct StoredTurn {
     /// The message that opens it, if it is still in the inbox.
     pub(crate) message: Option<InboxItem>,
     /// What it needs to go on, if it was accepted before.
-    pub(crate) scratch: Option<Scratch>,
+    pub(crate) scratch: Option<Arc<Scratch>>,
     pub(crate) state: Box<State>,
     pub(crate) cache: ContextCache,
     pub(crate) epoch: u64,
@@ -46,10 +48,12 @@ pub(crate) fn start(
         state.begin(new.id.clone());
     }
     let project = || new.services.project.clone();
-    let mut scratch = scratch.unwrap_or_else(|| new_scratch(&new.agent, &new.id, actor, project()));
+    let mut scratch = scratch.unwrap_or_else(|| Arc::new(new_scratch(&new.agent, &new.id, actor, project())));
     let content = message.and_then(|item| match item.kind {
         InboxKind::Message { content, schema, .. } => {
-            scratch.schema = schema;
+            if scratch.schema != schema {
+                Arc::make_mut(&mut scratch).schema = schema;
+            }
             Some(content)
         }
         _ => None,

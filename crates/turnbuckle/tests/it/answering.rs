@@ -205,14 +205,14 @@ async fn forge(store: &Meddled, rig: &Rig, clock: &PausedClock, decision: Resolv
         _ => None,
     });
     let (call, turn) = asked.unwrap();
-    let mut scratch = claim.scratch.unwrap();
+    let mut scratch = (*claim.scratch.unwrap()).clone();
     scratch.answers.push((call.clone(), answer));
     scratch.answered_by.push((call.clone(), Scope::user("bob").actor().clone()));
     let kind = EventKind::Resolution { call, decision, by: by("bob"), reason: None, evidence: Evidence::default() };
     let event = Arc::new(Event { seq: claim.seq + 1, turn, at: clock.now(), kind });
     let batch = Batch {
         events: &[event],
-        scratch: ScratchWrite::Put(&scratch),
+        scratch: ScratchWrite::Put(&Arc::new(scratch)),
         status: Some(ConversationStatus::Running),
         lease: Lease::Release,
         ..Batch::new(&rig.id, claim.epoch, claim.seq)

@@ -10,7 +10,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
-use turnbuckle::tools::{client, human};
+use turnbuckle::tools::{SubAgent, client, human};
 use turnbuckle::trace::trace_told;
 use turnbuckle::{Agent, AgentBuilder, Outcome, Scope, TurnStatus};
 
@@ -70,17 +70,38 @@ async fn an_unanswered_call_becomes_an_error_result_by_the_system_also_after_a_r
 }
 
 #[tokio::test]
-async fn an_answer_after_the_time_is_stale_and_sets_nothing_going() {
+async fn an_answer_after_the_time_is_stale_and_the_turn_goes_on_without_it() {
     let mut rig = Rig::new(adder(sum()).approve(["add"]).build().unwrap());
     waits(&mut rig).await;
     rig.clock.advance(DAY);
     let late = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await;
     assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
     rig.settle().await;
-    assert_eq!(outcome(&rig).await, None);
-    let handle = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap();
-    rig.follow(handle).await.unwrap();
     assert_eq!(outcome(&rig).await, Some((Outcome::Completed, None)));
+    assert!(rig.conversations.carry_on_expired(&rig.id, &"c1".into(), Scope::local()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_expired_call_has_its_error_result_without_an_agent_and_its_own_agent_goes_on() {
+    let store = Meddled::shared();
+    let gated = || adder(sum()).approve(["add"]);
+    waits(&mut Rig::on(gated().build().unwrap(), store.clone())).await;
+    let other = Agent::builder("other", Script::says(["never"]));
+    let mut other = restarted(other, &store, DAY);
+    let late = other.conversations.answer(&other.id, &"c1".into(), Answer::Approve, None, Scope::local()).await;
+    assert!(matches!(late, Err(ResolveError::Stale { .. })), "{late:?}");
+    other.settle().await;
+    let log = other.log().await.unwrap();
+    assert_valid(&log);
+    let [resolution, result] = &log[log.len() - 2..] else { panic!("{log:#?}") };
+    let EventKind::Resolution { decision: Resolved::Expired, by, .. } = &resolution.kind else { panic!("{log:#?}") };
+    assert_eq!(*by, Author::System(SystemAuthor::Expiry));
+    let EventKind::ToolResult { ok: false, content, .. } = &result.kind else { panic!("{log:#?}") };
+    assert_eq!(content.text(), "[expired] nobody answered in time");
+    assert_eq!(outcome(&other).await, None, "it is not this agent's turn");
+    let mut own = restarted(gated(), &store, DAY + Duration::from_secs(60));
+    assert_eq!(take_up(&mut own).await, 1);
+    assert_eq!(outcome(&own).await, Some((Outcome::Completed, None)));
 }
 
 #[tokio::test]
@@ -138,4 +159,22 @@ async fn waiting_and_downtime_count_in_no_time_limit() {
     let handle = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
     let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
     assert_eq!((ended.outcome, ended.ms), (Outcome::Completed, 0));
+}
+
+#[tokio::test]
+async fn a_sub_agent_whose_question_lapsed_is_closed_also_where_its_agent_is_not_known() {
+    let store = Meddled::shared();
+    let script = Script::of([ScriptReply::calls("s1", "adder", json!({"task": "add"})), ScriptReply::says("ok")]);
+    let inside = adder(sum()).approve(["add"]).build().unwrap();
+    let outer = Agent::builder("outer", script).tool(SubAgent::new(inside, "Adds."));
+    waits(&mut Rig::on(outer.build().unwrap(), store.clone())).await;
+    let mut other = restarted(Agent::builder("other", Script::says(["never"])), &store, DAY);
+    assert_eq!(take_up(&mut other).await, 1);
+    let log = other.log().await.unwrap();
+    assert!(
+        matches!(&log.last().unwrap().kind, EventKind::ToolResult { call, ok: false, .. } if call.as_str() == "s1")
+    );
+    let inside = other.conversations.log(&"c_1/s1".into(), Scope::local()).await.unwrap();
+    let EventKind::TurnEnded(ended) = &inside.last().unwrap().kind else { panic!("{inside:#?}") };
+    assert_eq!(ended.outcome, Outcome::Cancelled);
 }

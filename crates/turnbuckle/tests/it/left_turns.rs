@@ -391,7 +391,8 @@ async fn a_turn_of_an_older_program_goes_by_the_name_of_its_agent_alone() {
     let mut scratch = store.scratch(&rig.id).await.unwrap().unwrap();
     scratch.parts = None;
     let claim = store.claim(&rig.id, &"editor".into(), clock_now(&clock)).await.unwrap();
-    let (scratch, lease) = (ScratchWrite::Put(&scratch), Lease::Release);
+    let shared = Arc::new(scratch);
+    let (scratch, lease) = (ScratchWrite::Put(&shared), Lease::Release);
     let batch = Batch { scratch, lease, ..Batch::new(&rig.id, claim.epoch, claim.seq) };
     store.append(batch).await.unwrap();
     let other = process(Agent::builder("other", Script::says(["never"])), &store, &clock);

@@ -198,9 +198,6 @@ impl Store for Meddled {
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         self.store.standing()
     }
-    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
-        self.store.use_standing(id, now)
-    }
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         self.store.revoke_standing(id)
     }

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use turnbuckle::conversation::{Always, Conversations, ResolveError};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::id::SystemIds;
+use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::Scope;
 use turnbuckle::store::{Answer, ArgumentMatch, Batch, LEASE, Store};
 use turnbuckle::testing::{PausedClock, Rig};
-use turnbuckle::{ConversationId, TurnStatus};
+use turnbuckle::{Agent, ConversationId, TurnStatus};
 
-use crate::access::{Paid, ann, process, roles, user};
-use crate::approving::clerk;
+use crate::access::{Paid, ann, process, refund, roles, user};
+use crate::approving::{approve_always, clerk, in_project};
 use crate::evidence::busy;
 use crate::kit::assert_valid;
 use crate::meddled::{Meddled, Meddling};
@@ -167,4 +168,89 @@ fn a_pattern_that_the_call_itself_does_not_fit_is_refused() {
     let parts = ArgumentMatch::like_shown(&shown, &json!({ "n": "*" })).unwrap();
     let other = json!({ "path": "abc.txt", "n": 3 });
     assert!(parts.iter().all(|part| part.covers(&shown)) && !parts.iter().all(|part| part.covers(&other)));
+}
+
+/// So many uses and no more.
+fn times(times: u32) -> Always {
+    let mut always = Always::default();
+    always.times = Some(times);
+    always
+}
+
+fn uses(log: &[Arc<Event>]) -> usize {
+    log.iter().filter(|event| event.kind.uses_standing().is_some()).count()
+}
+
+async fn uses_left(store: &Meddled) -> Option<u32> {
+    store.standing().await.unwrap()[0].uses_left
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_conversations_at_once_as_many_run_as_a_standing_approval_says() {
+    let paid = Paid::default();
+    let store = Meddled::with(|batch| Meddling::Delay(batch.conversation.as_str().len() * 3 % 7));
+    let desk = || in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
+    desk().turn(&"first".into(), "pay", ann()).await.unwrap();
+    approve_always(&desk(), "c1", &times(7), &mia()).await;
+    let processes = [desk(), desk(), desk()];
+    let turns = (0..42).map(|number| {
+        let (process, id) =
+            (processes[number % 3].clone(), ConversationId::from(format!("{number}{}", "x".repeat(number % 5))));
+        tokio::spawn(async move { (process.turn(&id, "pay", ann()).await.unwrap(), id) })
+    });
+    let (mut ran, mut asked) = (0, 0);
+    for turn in turns.collect::<Vec<_>>() {
+        let (status, id) = turn.await.unwrap();
+        let log = store.log(&id, 1, usize::MAX).await.unwrap();
+        assert_valid(&log);
+        match status {
+            TurnStatus::Ended(_) => ran += uses(&log),
+            TurnStatus::Waiting(_) => asked += 1 - uses(&log),
+        }
+    }
+    assert_eq!((ran, asked, uses_left(&store).await), (7, 35, Some(0)));
+    assert_eq!(paid.lock().unwrap().len(), 8, "the call that was answered, and seven others");
+}
+
+#[test]
+fn a_use_that_a_crash_cut_off_is_not_counted_and_one_that_is_written_is() {
+    let paid = Paid::default();
+    let start = |store: &Meddled, clock: &PausedClock| process(clerk(&paid, "clerk", &[5]), store, clock, roles());
+    let id = ConversationId::from("second");
+    across_a_crash(
+        |batch| batch.events.iter().any(|event| event.kind.uses_standing().is_some()),
+        async |store, clock| {
+            let rig = start(store, clock);
+            rig.conversations.turn(&"first".into(), "pay", ann()).await.unwrap();
+            approve_always(&rig.conversations, "c1", &times(1), &mia()).await;
+            rig.conversations.turn(&id, "pay", ann()).await.unwrap();
+        },
+        async |store, clock| {
+            assert_eq!((paid.lock().unwrap().len(), uses_left(store).await), (1, Some(1)));
+            let rig = start(store, clock);
+            let handle = rig.conversations.resume(&id, ann()).await.unwrap().unwrap();
+            assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
+            assert_eq!((paid.lock().unwrap().len(), uses_left(store).await), (2, Some(0)));
+            let log = store.log(&id, 1, usize::MAX).await.unwrap();
+            assert_eq!(uses(&log), 1);
+            assert_valid(&log);
+        },
+    );
+}
+
+#[tokio::test]
+async fn of_two_calls_in_one_reply_one_has_the_last_use_and_the_other_is_asked_about() {
+    let (paid, store) = (Paid::default(), Meddled::shared());
+    let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
+    desk.turn(&"first".into(), "pay", ann()).await.unwrap();
+    approve_always(&desk, "c1", &times(1), &mia()).await;
+    let calls = ScriptReply::calls("c1", "refund", json!({"euro": 5})).and_calls("c2", "refund", json!({"euro": 5}));
+    let agent = Agent::builder("clerk", Script::of([calls, ScriptReply::says("done")]));
+    let two = in_project(agent.tool(refund(&paid).standing_by(["/euro"])), &store, "/shop");
+    let TurnStatus::Waiting(pending) = two.turn(&"two".into(), "pay", ann()).await.unwrap() else { panic!() };
+    assert_eq!(pending.iter().map(|pending| pending.call.as_str()).collect::<Vec<_>>(), ["c2"]);
+    assert_eq!((paid.lock().unwrap().len(), uses_left(&store).await), (2, Some(0)));
+    let handle = two.resolve(&"two".into(), &"c2".into(), Answer::Approve, None, mia()).await.unwrap();
+    assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
+    assert_valid(&store.log(&"two".into(), 1, usize::MAX).await.unwrap());
 }

@@ -23,7 +23,8 @@ pub(super) struct Row {
     pub(super) inbox: Vec<InboxItem>,
     /// Calls that wait for an answer.
     asked: BTreeMap<CallId, AskedQuestion>,
-    pub(super) scratch: Option<Scratch>,
+    /// Shared with the turn, until the turn changes it.
+    pub(super) scratch: Option<Arc<Scratch>>,
     /// By write.
     pub(super) records: Vec<(TurnId, Vec<Record>)>,
     pub(super) jobs: Vec<HeldJob>,

@@ -23,7 +23,7 @@ async fn filled(store: &Shelf) -> (ConversationId, u64) {
     store.deliver(&id, message("t2")).await.unwrap();
     let (scratch, turn, events) = (scratch("t1"), TurnId::from("t1"), [said("t1", 1)]);
     let batch = Batch {
-        scratch: ScratchWrite::Put(&scratch),
+        scratch: ScratchWrite::Put(&Arc::new(scratch)),
         records: vec![record("lint")],
         turn: Some(&turn),
         jobs: vec![Job { tries: 0, ..job("tell", JobKind::Ended) }],

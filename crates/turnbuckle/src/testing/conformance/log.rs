@@ -74,7 +74,8 @@ pub(super) async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
 
 pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Shelf) {
     let (id, mut epoch) = opened(&store).await;
-    let (first, second) = (scratch("t1"), Scratch { touched: Vec::new(), ..scratch("t1") });
+    let first = Arc::new(scratch("t1"));
+    let second = Arc::new(Scratch { touched: Vec::new(), ..scratch("t1") });
     let writes = [
         (ScratchWrite::Keep, None),
         (ScratchWrite::Put(&first), Some(&first)),
@@ -86,7 +87,7 @@ pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Sh
         store.append(Batch { scratch: write, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
         let claim = claim(&store, &id, "w", NOW).await.unwrap();
         assert_eq!(claim.scratch.as_ref(), expected, "after {write:?}");
-        assert_eq!(store.scratch(&id).await.unwrap().as_ref(), expected, "to those who look");
+        assert_eq!(store.scratch(&id).await.unwrap().as_ref(), expected.map(|scratch| &**scratch), "to those who look");
         epoch = claim.epoch;
     }
 }
@@ -114,7 +115,7 @@ pub(super) async fn records_are_kept_by_turn_in_order(store: Shelf) {
 pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     store.deliver(&id, message("t1")).await.unwrap();
-    let (turn, put) = (TurnId::from("t1"), scratch("t1"));
+    let (turn, put) = (TurnId::from("t1"), Arc::new(scratch("t1")));
     let events = [said("t1", 1), said("t1", 3)];
     for (epoch, expected_seq) in [(epoch + 1, 0), (epoch, 7), (epoch, 0)] {
         let everything = Batch {

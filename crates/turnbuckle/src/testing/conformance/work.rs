@@ -214,20 +214,56 @@ pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(
     assert_eq!(begun, ["s2".into(), "s1".into()]);
 }
 
-pub(super) async fn a_standing_approval_is_used_as_often_as_it_says_and_not_after_its_end(store: Shelf) {
-    let (id, epoch) = opened(&store).await;
+/// A call that runs by a standing approval.
+fn used(seq: u64, approval: &str, at: Timestamp) -> Arc<Event> {
+    let (decision, by) = (Resolved::Approved, Author::User("ann".into()));
+    let evidence = Evidence { standing: Some(approval.into()), ..Evidence::default() };
+    let kind = EventKind::Resolution { call: format!("c{seq}").as_str().into(), decision, by, reason: None, evidence };
+    Arc::new(Event { seq, turn: "t1".into(), at, kind })
+}
+
+pub(super) async fn a_use_of_a_standing_approval_is_counted_in_the_write_that_is_its_evidence(store: Shelf) {
+    let (giver, epoch) = opened(&store).await;
     let approval = |name: &str, uses_left| StandingApproval { uses_left, ..standing(name) };
-    give(&store, &id, epoch, &approval("s1", Some(2))).await;
-    give(&store, &id, epoch, &approval("s2", None)).await;
-    assert_eq!(store.standing().await.unwrap(), [approval("s1", Some(2)), approval("s2", None)]);
-    let uses = join_all((0..5).map(|_| store.use_standing("s1", NOW))).await;
-    assert_eq!(uses.into_iter().filter(|used| *used.as_ref().unwrap()).count(), 2);
+    give(&store, &giver, epoch, &approval("s1", Some(7))).await;
+    give(&store, &giver, epoch, &approval("s2", None)).await;
+    assert_eq!(store.standing().await.unwrap(), [approval("s1", Some(7)), approval("s2", None)]);
+    let refused = |told: &Result<(), StoreError>| matches!(told, Err(StoreError::StandingEnded { .. }));
+    // Of many conversations at once as many use it as may, and only their logs say so.
+    let mut claimed = Vec::new();
+    for number in 0..20 {
+        let id = id(&format!("u{number}"));
+        store.open(&id, &ann(), NOW).await.unwrap();
+        claimed.push((claim(&store, &id, "w", NOW).await.unwrap().epoch, id));
+    }
+    let event = [used(1, "s1", NOW)];
+    let uses = claimed.iter().map(|(epoch, id)| store.append(batch(id, *epoch, 0, &event)));
+    let told = join_all(uses).await;
+    assert!(told.iter().all(|told| told.is_ok() || refused(told)), "{told:?}");
+    for ((_, id), told) in claimed.iter().zip(&told) {
+        assert_eq!(store.log(id, 1, 9).await.unwrap().len(), usize::from(told.is_ok()));
+    }
+    assert_eq!(told.iter().filter(|told| told.is_ok()).count(), 7);
     assert_eq!(store.standing().await.unwrap()[0].uses_left, Some(0));
-    assert!(store.use_standing("s2", NOW).await.unwrap() && store.use_standing("s2", NOW).await.unwrap());
-    assert!(!store.use_standing("s2", later(LEASE)).await.unwrap(), "it has expired");
-    assert!(store.revoke_standing("s2").await.unwrap());
-    assert!(!store.use_standing("s2", NOW).await.unwrap(), "it is revoked");
-    assert!(!store.revoke_standing("s2").await.unwrap());
+}
+
+pub(super) async fn a_write_that_is_refused_uses_no_standing_approval(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    give(&store, &id, epoch, &StandingApproval { uses_left: Some(2), ..standing("s1") }).await;
+    let left = async || store.standing().await.unwrap()[0].uses_left;
+    let refused = |told: Result<(), StoreError>| matches!(told, Err(StoreError::StandingEnded { .. }));
+    let misplaced = store.append(batch(&id, epoch, 4, &[used(5, "s1", NOW)])).await;
+    assert!(matches!(misplaced, Err(StoreError::WrongSeq { .. })), "{misplaced:?}");
+    let thrice = [used(1, "s1", NOW), used(2, "s1", NOW), used(3, "s1", NOW)];
+    assert!(refused(store.append(batch(&id, epoch, 0, &thrice)).await), "two uses are left, not three");
+    assert!(refused(store.append(batch(&id, epoch, 0, &[used(1, "s1", NOW), used(2, "other", NOW)])).await));
+    assert_eq!((left().await, store.log(&id, 1, 9).await.unwrap().len()), (Some(2), 0));
+    assert!(refused(store.append(batch(&id, epoch, 0, &[used(1, "s1", later(LEASE))])).await), "it has expired");
+    store.append(batch(&id, epoch, 0, &thrice[..2])).await.unwrap();
+    assert_eq!(left().await, Some(0));
+    assert!(store.revoke_standing("s1").await.unwrap());
+    assert!(refused(store.append(batch(&id, epoch, 2, &[used(3, "s1", NOW)])).await), "it is revoked");
+    assert!(!store.revoke_standing("s1").await.unwrap());
 }
 
 pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {

@@ -136,9 +136,6 @@ impl<S: Store> Store for Mortal<S> {
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {
         self.ask("standing", None, move || self.store.standing())
     }
-    fn use_standing<'a>(&'a self, id: &'a str, now: Timestamp) -> StoreFuture<'a, bool> {
-        self.ask("use_standing", None, move || self.store.use_standing(id, now))
-    }
     fn revoke_standing<'a>(&'a self, id: &'a str) -> StoreFuture<'a, bool> {
         self.ask("revoke_standing", None, move || self.store.revoke_standing(id))
     }

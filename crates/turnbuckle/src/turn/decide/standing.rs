@@ -1,20 +1,36 @@
 //! Standing approvals as the evidence for a call.
 
-use super::{Approvals, CallReview};
+use super::{Approvals, CallDecision, CallReview};
 use crate::access::AnswerRule;
+use crate::agent::CompiledTool;
 use crate::event::{EventKind, Evidence, Resolved, StandingBasis};
-use crate::store::StandingRequest;
+use crate::message::Text;
+use crate::store::{StandingApproval, StandingRequest};
 use crate::turn::active::Interrupt;
 
+/// A standing approval that covers a call.
+#[derive(Clone)]
+pub(in crate::turn) struct StandingUse {
+    pub(in crate::turn) approval: Text,
+    /// How often it could still be used when it was read; `None`: as often as needed.
+    pub(in crate::turn) uses_left: Option<u32>,
+    /// Says that it was used, and is written before what was decided. The store counts the use in the same write.
+    pub(in crate::turn) event: EventKind,
+    /// What becomes of the call then.
+    pub(in crate::turn) decision: CallDecision,
+}
+
 impl CallReview<'_> {
-    /// Uses a standing approval for the call, if there is one. Who gave it must be someone who may approve the call.
-    pub(super) async fn standing_approval(
-        &mut self,
-        basis: Option<&StandingBasis>,
+    /// The standing approvals that cover the call, the oldest first, and what becomes of it with each. Who gave one must be
+    /// someone who may approve the call. Which of them is used, if any, is decided by the write that says so.
+    pub(super) async fn standing_uses(
+        &self,
+        compiled: &CompiledTool,
+        basis: &StandingBasis,
         rule: Option<&AnswerRule>,
-    ) -> Result<Option<Approvals>, Interrupt> {
+    ) -> Result<Option<Box<Vec<StandingUse>>>, Interrupt> {
         let (ctx, call) = (&self.turn.ctx, &self.open.call);
-        let (Some(basis), Some(requester)) = (basis, ctx.scope.user_id()) else { return Ok(None) };
+        let Some(requester) = ctx.scope.user_id() else { return Ok(None) };
         let request = StandingRequest {
             agent: ctx.agent_name(),
             tool: &call.name,
@@ -28,6 +44,7 @@ impl CallReview<'_> {
             Some(rule) => Some(ctx.completed(rule.clone()).await?),
             None => None,
         };
+        let mut uses = Vec::new();
         for approval in ctx.store().standing().await? {
             if !approval.covers(request) {
                 continue;
@@ -36,19 +53,23 @@ impl CallReview<'_> {
                 Some(rule) => rule.permits(&approval.by),
                 None => ctx.may_answer(&approval.by).await?,
             };
-            if may_approve && ctx.store().use_standing(&approval.id, request.now).await? {
-                let by = approval.by.author();
-                let evidence = Evidence {
-                    digest: Some(self.digest().text().clone()),
-                    standing: Some(approval.id.clone()),
-                    ..Evidence::default()
-                };
-                let (call, decision) = (call.call.clone(), Resolved::Approved);
-                let used = EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence };
-                self.used = Some(Box::new(used));
-                return Ok(Some(Approvals { last: Some(by.clone()), all: vec![by] }));
+            if may_approve {
+                uses.push(self.use_of(compiled, approval));
             }
         }
-        Ok(None)
+        Ok((!uses.is_empty()).then(|| Box::new(uses)))
+    }
+
+    fn use_of(&self, compiled: &CompiledTool, approval: StandingApproval) -> StandingUse {
+        let by = approval.by.author();
+        let evidence = Evidence {
+            digest: Some(self.digest().text().clone()),
+            standing: Some(approval.id.clone()),
+            ..Evidence::default()
+        };
+        let (call, decision) = (self.open.call.call.clone(), Resolved::Approved);
+        let event = EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence };
+        let decision = self.proceed(compiled, Approvals { last: Some(by.clone()), all: vec![by] });
+        StandingUse { approval: approval.id, uses_left: approval.uses_left, event, decision }
     }
 }
