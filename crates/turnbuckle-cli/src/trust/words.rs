@@ -184,7 +184,7 @@ fn pieces<'l>(line: &'l str, signs: &str) -> impl Iterator<Item = (usize, &'l st
 struct Reading {
     /// `#` begins a comment.
     has_comments: bool,
-    /// `$'…'` has escapes, as in bash. Other shells take the dollar as it is.
+    /// `$'…'` has escapes, and `$"…"` is a text to be translated, as in bash. Other shells take the dollar as it is.
     has_escapes: bool,
 }
 
@@ -192,7 +192,7 @@ impl Reading {
     /// Those in which the text may differ.
     fn all(text: &str) -> impl Iterator<Item = Self> {
         let comments = if text.contains('#') { &[true, false][..] } else { &[true] };
-        let escapes = if text.contains("$'") { &[true, false][..] } else { &[false] };
+        let escapes = if text.contains("$'") || text.contains("$\"") { &[true, false][..] } else { &[false] };
         let of = move |has_comments: bool| escapes.iter().map(move |has_escapes| (has_comments, *has_escapes));
         comments
             .iter()
@@ -392,18 +392,14 @@ impl TokenReader<'_> {
             self.at += length;
             self.frame.begun.get_or_insert(from);
             self.frame.word.push_str(&text);
-        } else if !self.frame.is_quoted && self.rest().starts_with('"') {
-            // A text to be translated, in bash; in other shells the dollar is part of the word, which the pieces have.
+        } else if !self.frame.is_quoted && self.rest().starts_with('"') && reading.has_escapes {
+            // A text to be translated.
             self.frame.begun.get_or_insert(from);
         } else {
             let length = self.rest().len() - self.rest().trim_start_matches(is_name).len();
             let special = self.rest().starts_with(['@', '*', '#', '?', '-', '$', '!']);
-            match length {
-                0 if special => self.at += 1,
-                0 => return Ok(self.push('$', from)),
-                _ => self.at += length,
-            }
-            self.push(EXPANDED, from);
+            self.at += if length == 0 { usize::from(special) } else { length };
+            self.push(if length == 0 && !special { '$' } else { EXPANDED }, from);
         }
         Ok(())
     }
@@ -453,9 +449,13 @@ fn ansi_text(rest: &str) -> Result<(String, usize), WordError> {
                 at += digits;
                 text.push(value as u8);
             }
-            other => text.push(other),
+            b'\\' | b'\'' | b'"' | b'?' => text.push(sign),
+            other => text.extend([b'\\', other]),
         }
     }
     let length = (at + 1).min(rest.len());
     Ok((String::from_utf8(text).map_err(|_| WordError::NotText)?, length))
 }
+
+#[cfg(test)]
+mod tests;
