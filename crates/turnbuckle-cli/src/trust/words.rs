@@ -319,7 +319,17 @@ impl TokenReader<'_> {
                 self.frame.is_quoted = !self.frame.is_quoted;
                 self.frame.begun.get_or_insert(from);
             }
-            _ if Some(sign) == self.frame.closed_by && (sign == '`' || !self.frame.is_quoted) => {
+            // What stands between backquotes ends at the next one, whatever is unfinished in it.
+            '`' if self.frames.iter().chain([&self.frame]).any(|frame| frame.closed_by == Some('`')) => {
+                let mut closed = None;
+                while closed != Some('`') {
+                    self.end_word(from);
+                    closed = self.frame.closed_by;
+                    let Some(outer) = self.frames.pop() else { break };
+                    self.frame = outer;
+                }
+            }
+            _ if Some(sign) == self.frame.closed_by && !self.frame.is_quoted => {
                 self.end_word(from);
                 let range = self.frame.opened..from;
                 if sign == '}' {
