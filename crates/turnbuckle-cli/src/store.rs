@@ -251,8 +251,9 @@ pub(crate) const MADE_BY_RUN: &str = "`turnbuckle run \"…\"` makes the databas
 
 /// What to do about a database that cannot be opened.
 pub(crate) fn unopened(path: &Path) -> &'static str {
-    match std::fs::File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+    // Asked, not tried: closing a descriptor of the file would drop the locks of this process on it.
+    match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
+        Err(rustix::io::Errno::ACCESS) => {
             "a database is for the account that made it alone; people who share one work as the same account, each with an \
              XDG_CONFIG_HOME of their own"
         }

@@ -7,6 +7,7 @@
 
 mod client;
 mod identity;
+mod noted;
 mod record;
 mod server;
 
@@ -22,6 +23,11 @@ const NAME: &str = "turnbuckle-watcher";
 /// A variable that each program of a hook is given, with a value of its own: the watcher finds by it a program that was started in
 /// the moment in which this process was killed.
 pub(crate) const VARIABLE: &str = "TURNBUCKLE_PROGRAM";
+
+/// Whether the variable, with its end, is one of the environment.
+fn has_variable(environment: &[u8], variable: &[u8]) -> bool {
+    environment.split_inclusive(|byte| *byte == 0).any(|one| one == variable)
+}
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 

@@ -89,7 +89,7 @@ const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore",
 const RELEASES: &[(&str, Release)] = &[("on_accept", Release::OnAccept)];
 
 /// The most `[[hooks]]` of one file.
-const MOST_HOOKS: usize = 256;
+pub(crate) const MOST_HOOKS: usize = 256;
 
 pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
     few(sections).into_iter().enumerate().filter_map(hook).collect()

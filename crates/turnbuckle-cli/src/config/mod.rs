@@ -14,11 +14,11 @@ mod sections;
 mod settings;
 
 pub(crate) use access::{AccessPart, ApprovePart};
-pub(crate) use hooks::{HookPart, HookSettings, SideStores};
+pub(crate) use hooks::{HookPart, HookSettings, MOST_HOOKS, SideStores};
 pub(crate) use load::{above_of_another, load, load_to_delete, load_without_agent};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
-pub(crate) use sections::{AgentPart, LimitsPart, StorePart, SubAgentPart, ToolsPart};
+pub(crate) use sections::{AgentPart, LimitsPart, MOST_AGENTS, StorePart, SubAgentPart, ToolsPart};
 pub(crate) use settings::Setting;
 
 use std::path::PathBuf;

@@ -1,7 +1,13 @@
 //! The nearest right name, for hints.
 
+/// The longest name that is compared: the time that takes grows with its length, and no right name is that long.
+const LONGEST: usize = 64;
+
 /// The candidate a person most likely meant; `None` if none is near.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > LONGEST {
+        return None;
+    }
     let distance = |candidate: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &candidate.to_lowercase());
     let measured = candidates.into_iter().map(|candidate| (distance(candidate), candidate));
     let (distance, candidate) = measured.min_by_key(|(distance, _)| *distance)?;

@@ -200,7 +200,7 @@ pub(crate) struct SubAgentPart {
 }
 
 /// The most `[[agents]]` of one file.
-const MOST_AGENTS: usize = 64;
+pub(crate) const MOST_AGENTS: usize = 64;
 
 pub(super) fn sub_agents(sections: Vec<Section<'_>>) -> Vec<SubAgentPart> {
     if let Some(first) = sections.get(MOST_AGENTS) {

@@ -12,7 +12,7 @@ use crate::problem::Place;
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) section: String,
-    /// None for an element of a list such as `[[hooks]]`, and for a value at the top.
+    /// None for an element of a list such as `[[hooks]]`, for a value at the top, and for a section or list with nothing in it.
     pub(crate) key: Option<String>,
     /// Which element of the list it is.
     pub(crate) index: Option<usize>,
@@ -48,10 +48,14 @@ pub(super) fn settings(source: &Source, root: &DeTable<'_>) -> Vec<Setting> {
             one(Some(name.to_string()), None, key.span().start, value.get_ref())
         };
         match value.get_ref() {
-            DeValue::Table(table) => all.extend(table.iter().map(keyed)),
-            DeValue::Array(items) if items.iter().all(|item| item.get_ref().is_table()) => all.extend(
-                items.iter().enumerate().map(|(index, item)| one(None, Some(index), item.span().start, item.get_ref())),
-            ),
+            DeValue::Table(table) if !table.is_empty() => all.extend(table.iter().map(keyed)),
+            DeValue::Array(items) if !items.is_empty() && items.iter().all(|item| item.get_ref().is_table()) => all
+                .extend(
+                    items
+                        .iter()
+                        .enumerate()
+                        .map(|(index, item)| one(None, Some(index), item.span().start, item.get_ref())),
+                ),
             other => all.push(one(None, None, section.span().start, other)),
         }
     }

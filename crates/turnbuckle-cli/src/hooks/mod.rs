@@ -136,7 +136,8 @@ impl Line<'_> {
     }
 }
 
-/// The value of an option for display; of a secret only that it is set, and of an address not its password.
+/// The value of an option for display; of a secret only that it is set, and of an address neither its password nor the
+/// values of its query.
 pub(crate) fn disclosed(key: &str, value: &Value) -> Value {
     let secret = ["salt", "secret", "token", "password"].iter().any(|word| key.ends_with(word));
     match value {

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-/// The most bytes of a file that are hashed: hooks' scripts are smaller, and each start of a hook hashes them again.
+/// The most bytes that are hashed, of one file and of all that a configuration names: hooks' scripts are smaller, and each start of
+/// a hook hashes them again.
 pub(super) const LARGEST: u64 = 64 << 20;
 
 pub(super) fn of_bytes(bytes: &[u8]) -> String {
@@ -20,8 +21,8 @@ pub(super) fn of_path(path: &Path) -> String {
     of_bytes(path.as_os_str().as_bytes())
 }
 
-/// Of what a file holds; an error if it is larger than [`LARGEST`].
-pub(super) fn of_file(path: &Path) -> io::Result<String> {
+/// Of what a file holds, and how many bytes that are; an error if it is larger than [`LARGEST`].
+pub(super) fn of_file(path: &Path) -> io::Result<(String, u64)> {
     let mut file = File::open(path)?.take(LARGEST + 1);
     let (mut hash, mut room, mut length) = (Sha256::new(), vec![0; 64 << 10], 0);
     loop {
@@ -31,7 +32,7 @@ pub(super) fn of_file(path: &Path) -> io::Result<String> {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {} MiB", LARGEST >> 20)));
         }
         if count == 0 {
-            return Ok(hex(&hash.finalize()));
+            return Ok((hex(&hash.finalize()), length));
         }
         hash.update(&room[..count]);
     }

@@ -2,13 +2,15 @@
 //!
 //! What those files load in turn is not looked at, and `turnbuckle trust` says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
 use super::digest;
+use super::words::{self, WordError};
 
 /// Where a file of the project leads, and what it holds. A link that is pointed somewhere else is a change, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,162 +23,160 @@ pub(crate) struct FileState {
 /// Files by their path in the project, as a command names them.
 pub(crate) type Files = BTreeMap<PathBuf, FileState>;
 
-/// A file that cannot be accepted because it cannot be read.
+/// Why the files that a command names cannot be told, or not be accepted.
 #[derive(Debug, thiserror::Error)]
-#[error("{} cannot be read: {source}", path.display())]
-pub(crate) struct FileError {
-    pub(crate) path: PathBuf,
-    source: io::Error,
+pub(crate) enum FileError {
+    #[error("{} cannot be read: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{} is a database in use, which changes with every turn", path.display())]
+    Database { path: PathBuf },
+    #[error("the files that its hooks name have more than {} MiB together", digest::LARGEST >> 20)]
+    TooLarge,
+    #[error("the commands of its hooks name too many files: {MOST_LOOKUPS} possible names are the most")]
+    TooMany,
+    #[error(transparent)]
+    Words(#[from] WordError),
 }
 
-/// The files of the project in `folder` that are a word of `command`: a string for the shell, or a list of words.
-pub(super) fn named_by(command: &Value, folder: &Path) -> Result<Files, FileError> {
-    let words: Vec<String> = match command {
-        Value::String(line) => shell_words(line),
-        // One word of a list may be a whole line for a shell: `["sh", "-c", "./lint.sh --fix"]`.
-        Value::Array(words) => words
-            .iter()
-            .filter_map(Value::as_str)
-            .flat_map(|word| std::iter::once(word.to_owned()).chain(shell_words(word)))
-            .collect(),
-        _ => Vec::new(),
-    };
-    let paths: BTreeSet<PathBuf> =
-        words.iter().flat_map(|word| candidates(word)).filter_map(|word| inside(word, folder)).collect();
-    let mut files = Files::new();
-    for path in paths {
-        if let Some(state) = state(&folder.join(&path), folder)? {
-            files.insert(path, state);
-        }
+/// The most names of possible files that are looked for, over all commands of one configuration.
+const MOST_LOOKUPS: usize = 50_000;
+/// The most folders in which the words of one command are looked for: those that the command itself names.
+const MOST_FOLDERS: usize = 16;
+
+/// Looks for files in a project. A file is read once, however many commands name it, and all of it is bounded: whoever reads the
+/// configuration of a stranger does not wait long.
+pub(super) struct FileReader<'a> {
+    /// The project's folder, absolute, links resolved.
+    folder: &'a Path,
+    spent: RefCell<Spent>,
+}
+
+#[derive(Default)]
+struct Spent {
+    lookups: usize,
+    bytes: u64,
+    /// By the path that all links are resolved in.
+    digests: HashMap<PathBuf, String>,
+}
+
+impl<'a> FileReader<'a> {
+    pub(super) fn new(folder: &'a Path) -> Self {
+        Self { folder, spent: RefCell::default() }
     }
-    Ok(files)
-}
 
-/// How the file at `path` is, if there is one. A folder is none.
-pub(super) fn state(path: &Path, folder: &Path) -> Result<Option<FileState>, FileError> {
-    // A name that is too long, or leads through a file, is no file either.
-    let Ok(real) = path.canonicalize() else { return Ok(None) };
-    if !real.is_file() {
-        return Ok(None);
-    }
-    let digest = digest::of_file(&real).map_err(|source| FileError { path: path.to_owned(), source })?;
-    let leads_to = real.strip_prefix(folder).map_or_else(|_| real.clone(), Path::to_path_buf);
-    Ok(Some(FileState { leads_to, digest }))
-}
-
-/// The path in the project that a word spells; `None` if it leads out of it by its spelling.
-fn inside(word: &str, folder: &Path) -> Option<PathBuf> {
-    const VARIABLES: [&str; 2] = ["$CLAUDE_PROJECT_DIR", "${CLAUDE_PROJECT_DIR}"];
-    let rest =
-        VARIABLES.iter().find_map(|variable| word.strip_prefix(variable)).map(|rest| rest.trim_start_matches('/'));
-    let word = rest.unwrap_or(word);
-    let given = Path::new(word);
-    let given = given.strip_prefix(folder).unwrap_or(given);
-    let mut path = PathBuf::new();
-    for part in given.components() {
-        match part {
-            Component::Normal(name) => path.push(name),
-            Component::CurDir => {}
-            Component::ParentDir if path.pop() => {}
-            _ => return None,
-        }
-    }
-    (!path.as_os_str().is_empty()).then_some(path)
-}
-
-/// A word, and what stands behind a `=` in it: `--config=lint.toml`.
-fn candidates(word: &str) -> impl Iterator<Item = &str> {
-    std::iter::once(word).chain(word.split_once('=').map(|(_, value)| value))
-}
-
-/// The words of a line for the shell, without their quotes, and everything between signs that mean something to a shell: inside
-/// `"$(…)"` stand words, too. Variables stay as they are written.
-fn shell_words(line: &str) -> Vec<String> {
-    let (mut words, mut word) = (Vec::new(), String::new());
-    let (mut quote, mut letters) = (None, line.chars());
-    // What is only written to does not run: a log would change with every run.
-    let (mut written, mut is_target) = (Vec::new(), false);
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some('\''), '\'') | (Some('"'), '"') => quote = None,
-            (None, '\'' | '"') => quote = Some(letter),
-            (Some('\''), letter) => word.push(letter),
-            (_, '\\') => word.extend(letters.next()),
-            (None, letter) if letter.is_whitespace() || ";|&()<>`".contains(letter) => {
-                if !word.is_empty() {
-                    if is_target { &mut written } else { &mut words }.push(std::mem::take(&mut word));
-                    is_target = false;
+    /// The files of the project that are a word of `command`: a string for the shell, or a list of words.
+    pub(super) fn named_by(&self, command: &Value) -> Result<Files, FileError> {
+        let names = words::names(command)?.used;
+        let mut files = Files::new();
+        // A command may go to a folder first: `cd scripts && ./lint.sh`.
+        let mut folders = vec![self.folder.to_owned()];
+        let mut next = 0;
+        while let Some(folder) = folders.get(next).cloned() {
+            next += 1;
+            for name in &names {
+                let whole = folder.join(without_variable(name));
+                let Some(real) = self.find(&whole)? else { continue };
+                let is_inside = real.starts_with(self.folder);
+                if real.is_dir() && is_inside && !folders.contains(&real) && folders.len() < MOST_FOLDERS {
+                    folders.push(real);
+                } else if let Some(path) = self.path_of(&whole, &real)
+                    && let Some(state) = self.state_of(&real)?
+                {
+                    files.insert(path, state);
                 }
-                is_target |= letter == '>';
             }
-            (_, letter) => word.push(letter),
+        }
+        Ok(files)
+    }
+
+    /// Those of `files` that the command itself writes to: they are not the same after a run.
+    pub(super) fn written_by(&self, command: &Value, files: &Files) -> Result<BTreeSet<PathBuf>, FileError> {
+        let mut written = BTreeSet::new();
+        for name in words::names(command)?.written {
+            let name = name.rsplit('\0').next().unwrap_or_default().trim_start_matches('/');
+            if let Some(real) = self.find(&self.folder.join(name))? {
+                let same = |(path, _): &(&PathBuf, _)| self.folder.join(path).canonicalize().is_ok_and(|it| it == real);
+                written.extend(files.iter().filter(same).map(|(path, _)| path.clone()));
+            }
+        }
+        Ok(written)
+    }
+
+    /// How the file at `path` is, if there is one. A folder is none.
+    pub(super) fn state(&self, path: &Path) -> Result<Option<FileState>, FileError> {
+        match self.find(path)? {
+            Some(real) => self.state_of(&real),
+            None => Ok(None),
         }
     }
-    if is_target { &mut written } else { &mut words }.push(word);
-    let pieces = line.split(|sign: char| sign.is_whitespace() || ";|&()<>`'\"${},".contains(sign));
-    words.extend(pieces.filter(|piece| !written.iter().any(|word| word == piece)).map(str::to_owned));
-    words.retain(|word| !word.is_empty());
-    words
+
+    /// The path with all links resolved. A name that is too long, or leads through a file, is no file either.
+    fn find(&self, path: &Path) -> Result<Option<PathBuf>, FileError> {
+        let mut spent = self.spent.borrow_mut();
+        spent.lookups += 1;
+        if spent.lookups > MOST_LOOKUPS { Err(FileError::TooMany) } else { Ok(path.canonicalize().ok()) }
+    }
+
+    fn state_of(&self, real: &Path) -> Result<Option<FileState>, FileError> {
+        if !real.is_file() {
+            return Ok(None);
+        }
+        // Closing a descriptor of a database would drop the locks that this process holds on it, if it is its own.
+        if ["-wal", "-shm"].iter().any(|end| with_end(real, end).exists()) {
+            return Err(FileError::Database { path: self.relative(real).unwrap_or_else(|| real.to_owned()) });
+        }
+        let known = self.spent.borrow().digests.get(real).cloned();
+        let digest = match known {
+            Some(digest) => digest,
+            None => self.read(real)?,
+        };
+        Ok(Some(FileState { leads_to: self.relative(real).unwrap_or_else(|| real.to_owned()), digest }))
+    }
+
+    fn read(&self, real: &Path) -> Result<String, FileError> {
+        let (digest, bytes) = digest::of_file(real).map_err(|source| {
+            let path = self.relative(real).unwrap_or_else(|| real.to_owned());
+            FileError::Unreadable { path, source }
+        })?;
+        let mut spent = self.spent.borrow_mut();
+        spent.bytes += bytes;
+        if spent.bytes > digest::LARGEST {
+            return Err(FileError::TooLarge);
+        }
+        spent.digests.insert(real.to_owned(), digest.clone());
+        Ok(digest)
+    }
+
+    fn relative(&self, real: &Path) -> Option<PathBuf> {
+        real.strip_prefix(self.folder).ok().map(Path::to_path_buf)
+    }
+
+    /// The path in the project of the file at `whole`; `None` if it is not in the project. A link that leads out of the project is
+    /// in it. The shell follows a link before it goes up with `..`, so of a path with `..` the folder is resolved as well.
+    fn path_of(&self, whole: &Path, real: &Path) -> Option<PathBuf> {
+        let within = whole.strip_prefix(self.folder).ok();
+        let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        match within.filter(|path| path.components().all(is_plain)) {
+            Some(path) => Some(path.components().filter(|part| *part != Component::CurDir).collect()),
+            None => self.relative(real).or_else(|| {
+                let folder = self.relative(&whole.parent()?.canonicalize().ok()?)?;
+                Some(folder.join(whole.file_name()?))
+            }),
+        }
+    }
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn without_variable(name: &str) -> &str {
+    const VARIABLES: [&str; 2] = ["$CLAUDE_PROJECT_DIR", "${CLAUDE_PROJECT_DIR}"];
+    let rest = VARIABLES.iter().find_map(|variable| name.strip_prefix(variable));
+    rest.map_or(name, |rest| rest.trim_start_matches('/'))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn every_word_that_is_a_file_of_the_project_is_found() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().canonicalize().unwrap();
-        std::fs::create_dir_all(folder.join("scripts/sub")).unwrap();
-        for name in ["scripts/lint.sh", "scripts/two words.sh", "conf.toml", "x"] {
-            std::fs::write(folder.join(name), name).unwrap();
-        }
-        let absolute = folder.join("x").display().to_string();
-        let lint = "scripts/lint.sh";
-        for (command, expected) in [
-            (json!("scripts/lint.sh --fix"), vec![lint]),
-            (json!("sh ./scripts/../scripts//lint.sh;ls"), vec![lint]),
-            (json!("cat <conf.toml|sh scripts/lint.sh&&true"), vec!["conf.toml", lint]),
-            (json!("\"$CLAUDE_PROJECT_DIR\"/scripts/lint.sh"), vec![lint]),
-            (json!("${CLAUDE_PROJECT_DIR}/scripts/'two words.sh'"), vec!["scripts/two words.sh"]),
-            (json!("scripts/two\\ words.sh"), vec!["scripts/two words.sh"]),
-            (json!("sh -c 'exec scripts/lint.sh'"), vec![lint]),
-            (json!("echo \"$(scripts/lint.sh)\" `x`"), vec![lint, "x"]),
-            (json!("scripts/lint.sh >> x 2>conf.toml"), vec![lint]),
-            (json!("echo > x; sh x"), vec!["x"]),
-            (json!("tool --config=conf.toml"), vec!["conf.toml"]),
-            (json!(["sh", "scripts/lint.sh", "scripts", "scripts/sub", "none"]), vec![lint]),
-            (json!([absolute]), vec!["x"]),
-            (json!(["scripts/two words.sh"]), vec!["scripts/two words.sh"]),
-            (json!(["sh", "-c", "./scripts/lint.sh --fix; . conf.toml > x"]), vec!["conf.toml", lint]),
-            (json!("cargo check --quiet || exit 2"), vec![]),
-            (json!("cat /etc/hostname ../x"), vec![]),
-            (json!(7), vec![]),
-        ] {
-            let found: Vec<PathBuf> = named_by(&command, &folder).unwrap().into_keys().collect();
-            assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{command}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_becomes_a_link_or_another_one_is_told_apart() {
-        let (place, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let folder = place.path().canonicalize().unwrap();
-        let script = folder.join("a.sh");
-        let now = || named_by(&json!("sh a.sh"), &folder).unwrap();
-        std::fs::write(&script, "one").unwrap();
-        let first = now();
-        std::fs::write(&script, "two").unwrap();
-        assert_ne!(now(), first);
-        // The same text by a link: what it leads to may change without a change in the project.
-        std::fs::write(elsewhere.path().join("a.sh"), "one").unwrap();
-        std::fs::remove_file(&script).unwrap();
-        std::os::unix::fs::symlink(elsewhere.path().join("a.sh"), &script).unwrap();
-        assert_ne!(now(), first);
-        std::fs::remove_file(&script).unwrap();
-        assert_ne!(now(), first);
-        std::fs::write(&script, "one").unwrap();
-        assert_eq!(now(), first);
-    }
-}
+mod tests;

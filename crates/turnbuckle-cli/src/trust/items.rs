@@ -2,6 +2,7 @@
 //!
 //! The rule names what takes effect unasked; everything else needs acceptance, also sections and keys that a later version adds.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,8 +10,8 @@ use turnbuckle_models::without_password;
 use turnbuckle_tools::{Workspace, resolved_path};
 
 use super::digest;
-use super::files::{self, FileError, Files};
-use crate::config::{Setting, ToolsPart};
+use super::files::{FileError, FileReader, Files};
+use crate::config::{MOST_AGENTS, MOST_HOOKS, Setting, ToolsPart};
 use crate::model_name::ModelName;
 use crate::problem::Place;
 use crate::store::StoreName;
@@ -53,6 +54,8 @@ impl Item {
 
 /// What the rule is judged by beside the file itself.
 pub(super) struct Surroundings<'a> {
+    /// In the project's folder; none if it need not be known what files hold.
+    pub(super) files: Option<FileReader<'a>>,
     /// The project's folder, absolute, links resolved.
     pub(super) folder: &'a Path,
     /// The tools of the user's own file.
@@ -61,8 +64,22 @@ pub(super) struct Surroundings<'a> {
     pub(super) default_store: Option<&'a Path>,
 }
 
+/// Why it cannot be told what needs acceptance.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ItemError {
+    /// Nobody would read them all.
+    #[error("there are {count} {what}, and {most} are the most")]
+    TooMany { count: usize, what: String, most: usize, place: Place },
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// The most settings of one file that need acceptance. A person is shown them all.
+const MOST_ITEMS: usize = 1024;
+
 /// Everything in the file that needs acceptance, in the order of the file.
-pub(super) fn of(settings: &[Setting], around: &Surroundings<'_>) -> Result<Vec<Item>, FileError> {
+pub(super) fn of(settings: &[Setting], around: &Surroundings<'_>) -> Result<Vec<Item>, ItemError> {
+    check_lists(settings)?;
     let mut items = Vec::new();
     for setting in settings {
         if let Some(mut item) = item(setting, settings, around)? {
@@ -70,10 +87,28 @@ pub(super) fn of(settings: &[Setting], around: &Surroundings<'_>) -> Result<Vec<
             item.section = setting.section.clone();
             item.index = setting.index;
             items.push(item);
+            if items.len() > MOST_ITEMS {
+                let (count, what) = (settings.len(), "settings".to_owned());
+                return Err(ItemError::TooMany { count, what, most: MOST_ITEMS, place: setting.place.clone() });
+            }
         }
     }
     items.extend(default_store(around));
     Ok(items)
+}
+
+/// Lists such as `[[hooks]]` that are longer than may be are not looked at any further.
+fn check_lists(settings: &[Setting]) -> Result<(), ItemError> {
+    let Some(over) = settings.iter().find(|one| one.index.is_some_and(|index| index >= most_of(&one.section))) else {
+        return Ok(());
+    };
+    let count = settings.iter().filter(|one| one.index.is_some() && one.section == over.section).count();
+    let (what, place) = (format!("[[{}]]", over.section), over.place.clone());
+    Err(ItemError::TooMany { count, what, most: most_of(&over.section), place })
+}
+
+fn most_of(section: &str) -> usize {
+    if section == "agents" { MOST_AGENTS } else { MOST_HOOKS }
 }
 
 fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result<Option<Item>, FileError> {
@@ -83,6 +118,8 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
         Item { shown, keys, ..Item::new(title, value, Files::new()) }
     };
     Ok(match (section.as_str(), key.as_deref()) {
+        // Without a key such a section says nothing. An empty list does: it takes the place of the user's.
+        ("agent" | "limits" | "context" | "store" | "tools", None) if *value == json!({}) => None,
         ("agent", Some("name" | "default_retry")) => None,
         ("limits", Some(_)) | ("context", Some("reducers" | "summary_timeout")) => None,
         ("store", Some("audit" | "audit_ttl")) => None,
@@ -94,7 +131,7 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
         ("agent", Some("system")) => Some(whole("[agent] system: the system prompt".to_owned(), vec![text_of(value)])),
         ("store", Some("url")) => leaves_project(value, around.folder).map(|why| whole(setting.name(), vec![why])),
         ("tools", Some("builtin" | "approve")) => tools(setting, all, around),
-        ("hooks", None) => Some(hook(setting, around)?),
+        ("hooks", None) if setting.index.is_some() => Some(hook(setting, around)?),
         ("scope", Some(_)) => Some(whole(
             setting.name(),
             vec![super::show::value(value), "not used: a project's file does not say who you are".to_owned()],
@@ -107,21 +144,32 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
 fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
     let (value, text) = (&setting.value, |key: &str| setting.value.get(key).and_then(Value::as_str));
     let command = value.get("run").cloned();
-    let mut files = match &command {
-        Some(command) => files::named_by(command, around.folder)?,
-        None => Files::new(),
-    };
-    for script in scripts(value) {
-        let path = around.folder.join(script);
-        if let Some(state) = files::state(&path, around.folder)? {
-            files.insert(script.into(), state);
+    let (mut files, mut written) = (Files::new(), BTreeSet::new());
+    if let Some(reader) = &around.files {
+        if let Some(command) = &command {
+            files = reader.named_by(command)?;
+            written = reader.written_by(command, &files)?;
+        }
+        for script in scripts(value) {
+            if let Some(state) = reader.state(&around.folder.join(script))? {
+                files.insert(script.into(), state);
+            }
         }
     }
     let name = text("name").or(text("use")).unwrap_or("without a name");
     let mut shown = vec![super::show::value(value)];
-    shown.extend(files.iter().map(|(path, state)| match state.leads_to == *path {
-        true => format!("file {}", path.display()),
-        false => format!("file {}, a link to {}", path.display(), state.leads_to.display()),
+    shown.extend(files.iter().map(|(path, state)| {
+        let link = match state.leads_to == *path {
+            true => String::new(),
+            false => format!(", a link to {}", state.leads_to.display()),
+        };
+        let own = match written.contains(path) {
+            true => {
+                ", which the command writes to as well: once it has changed, the hook blocks until it is accepted again"
+            }
+            false => "",
+        };
+        format!("file {}{link}{own}", path.display())
     }));
     Ok(Item { shown, command, ..Item::new(format!("[[hooks]] {name}"), value, files) })
 }
@@ -140,7 +188,10 @@ fn scripts(value: &Value) -> Vec<&str> {
 fn system_file(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
     let name = setting.value.as_str().unwrap_or_default();
     let path = around.folder.join(name);
-    let state = files::state(&path, around.folder)?;
+    let state = match &around.files {
+        Some(reader) => reader.state(&path)?,
+        None => None,
+    };
     let outside = state.as_ref().is_some_and(|state| state.leads_to.is_absolute());
     let mut shown = vec![format!("file {name}")];
     if outside {

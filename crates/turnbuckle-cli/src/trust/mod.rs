@@ -12,6 +12,7 @@ mod options;
 mod records;
 mod show;
 pub(crate) mod stores;
+mod words;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ use crate::config::{Setting, ToolsPart};
 use crate::confirm;
 use crate::problem::Problem;
 use crate::project::Project;
-use items::Surroundings;
+use files::FileReader;
+use items::{ItemError, Surroundings};
 
 /// How a project's file stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,18 +80,15 @@ pub(crate) struct ProjectFile<'a> {
 /// Says how the file stands, and asks if that is possible and needed.
 pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     let folder = &file.project.folder;
-    let around = Surroundings { folder, tools: file.tools, default_store: file.default_store };
+    let record = accepted(folder);
+    // Where nothing was accepted, those who look need not know what files hold: it takes no effect whatever they hold.
+    let is_unknown = matches!(gate, Gate::LeftOut) && !matches!(record, Ok(Some(_)));
+    let files = (!is_unknown).then(|| FileReader::new(folder));
+    let around = Surroundings { files, folder, tools: file.tools, default_store: file.default_store };
     let trusted = gate.options().trust_hooks;
     let (items, mut problems) = match items::of(file.settings, &around) {
         Ok(items) => (items, Vec::new()),
-        Err(error) => {
-            let what = format!("{} cannot be accepted as it is: {error}", file.path.display());
-            let problem = match gate {
-                Gate::Needed(_) => Problem::error(what),
-                Gate::Judged | Gate::LeftOut => Problem::warning(what),
-            };
-            (Vec::new(), vec![problem.hint("`turnbuckle trust --folder` accepts whatever this folder's files say")])
-        }
+        Err(error) => (Vec::new(), vec![unjudged(&error, file.path, gate)]),
     };
     let done = |standing, items, problems| Judgement { standing, items, problems, checks: HashMap::new() };
     if trusted {
@@ -97,7 +96,6 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
         let problems = problems.into_iter().map(|_| unchecked(file.path)).collect();
         return Judgement { standing: Standing::ForThisRun, items, problems, checks };
     }
-    let record = accepted(folder);
     if let Ok(Some(AcceptedProject { accepted: Extent::Folder, at, .. })) = record {
         return done(Standing::Folder { at }, items, Vec::new());
     }
@@ -126,6 +124,22 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     done(Standing::NotAccepted, items, problems)
 }
 
+/// What is said of a file of which it cannot be told what needs acceptance: nothing of it takes effect.
+fn unjudged(error: &ItemError, path: &Path, gate: Gate) -> Problem {
+    let what = format!("{} cannot be accepted as it is: {error}", path.display());
+    match (error, gate) {
+        // Those who judge read the sections as well, and find the same error there.
+        (ItemError::TooMany { place, .. }, Gate::Judged) => Problem::warning(what).at(place),
+        (ItemError::TooMany { place, .. }, _) => Problem::error(what)
+            .at(place)
+            .hint("take out what is not needed: nobody reads that much before accepting it"),
+        (ItemError::File(_), Gate::Needed(_)) => Problem::error(what).hint(HOW_WHATEVER),
+        (ItemError::File(_), _) => Problem::warning(what).hint(HOW_WHATEVER),
+    }
+}
+
+const HOW_WHATEVER: &str = "`turnbuckle trust --folder` accepts whatever this folder's files say";
+
 /// The checks of a file that counts as accepted. Nobody noted how the files that its hooks name were, so they must stay as they
 /// are now: a tool of the model may write them while hooks run.
 pub(crate) fn checks_from_now(
@@ -133,7 +147,8 @@ pub(crate) fn checks_from_now(
     settings: &[Setting],
     folder: &Path,
 ) -> Result<HashMap<usize, ProgramCheck>, Problem> {
-    let around = Surroundings { folder, tools: &ToolsPart::default(), default_store: None };
+    let files = Some(FileReader::new(folder));
+    let around = Surroundings { files, folder, tools: &ToolsPart::default(), default_store: None };
     match items::of(settings, &around) {
         Ok(items) => Ok(program_checks(&items, folder)),
         Err(_) => Err(unchecked(path)),
@@ -239,9 +254,10 @@ fn program_checks(items: &[Item], folder: &Path) -> HashMap<usize, ProgramCheck>
         let (command, accepted, folder) = (item.command.clone()?, item.files.clone(), folder.to_owned());
         let scripts: Vec<PathBuf> = accepted.keys().cloned().collect();
         let check: ProgramCheck = std::sync::Arc::new(move || {
-            let mut now = files::named_by(&command, &folder)?;
+            let reader = FileReader::new(&folder);
+            let mut now = reader.named_by(&command)?;
             for path in &scripts {
-                if let Some(state) = files::state(&folder.join(path), &folder)? {
+                if let Some(state) = reader.state(&folder.join(path))? {
                     now.insert(path.clone(), state);
                 }
             }

@@ -104,16 +104,14 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Those of this user. Fails if the folder may be written by others; it need not be there.
+    /// Those of this user. Fails if the folder, or one of those in it, may be written by others; they need not be there.
     pub(crate) fn open() -> Result<Self, RecordError> {
         let folder = user_folders::state().ok_or(RecordError::NoFolder)?;
-        let me = rustix::process::geteuid().as_raw();
-        match folder.metadata() {
-            Ok(about) if about.uid() != me || about.mode() & 0o022 != 0 => Err(RecordError::Shared { path: folder }),
-            Ok(_) => Ok(Self { folder }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self { folder }),
-            Err(source) => Err(RecordError::Io { path: folder, source }),
+        check_own(&folder)?;
+        for inner in [PROJECTS, STORES] {
+            check_own(&folder.join(inner))?;
         }
+        Ok(Self { folder })
     }
 
     fn project_file(&self, folder: &Path) -> PathBuf {
@@ -264,8 +262,22 @@ fn folder_of(record: &Result<AcceptedProject, RecordError>) -> Option<&Path> {
     record.as_ref().ok().map(|record| record.folder.as_path())
 }
 
+/// What others may write, or what belongs to somebody else, does not count. A link is judged by what it leads to.
+fn check_own(path: &Path) -> Result<(), RecordError> {
+    let me = rustix::process::geteuid().as_raw();
+    match path.metadata() {
+        Ok(about) if about.uid() != me || about.mode() & 0o022 != 0 => {
+            Err(RecordError::Shared { path: path.to_owned() })
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(RecordError::Io { path: path.to_owned(), source }),
+    }
+}
+
 /// `None` if there is no such file.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {
+    check_own(path)?;
     let unreadable = || RecordError::Unreadable { path: path.to_owned() };
     match read_file(path, CONFIGURATION) {
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|_| unreadable()),

@@ -18,9 +18,12 @@ const LONGEST: usize = 4000;
 pub(super) fn value(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let lines: Vec<String> =
-                fields.iter().map(|(key, value)| format!("{key} = {}", disclosed(key, value))).collect();
-            lines.join("\n")
+            let line = |(key, value): (&String, &Value)| match key.as_str() {
+                // A command is shown as it is: what looks like the query of an address may be run by the shell.
+                "run" | "command" => format!("{key} = {value}"),
+                _ => format!("{key} = {}", disclosed(key, value)),
+            };
+            fields.iter().map(line).collect::<Vec<_>>().join("\n")
         }
         other => disclosed("", other).to_string(),
     }

@@ -152,6 +152,49 @@ fn there_is_one_watcher_it_ends_with_the_program_and_a_killed_one_is_replaced() 
     assert!(until(SECOND, || std::fs::read(format!("/proc/{second}/cmdline")).unwrap_or_default().is_empty()));
 }
 
+/// Kills the watcher first: it has no time to end anything.
+fn kill_with_watcher(child: &mut Child) {
+    let watcher = watcher(child).unwrap();
+    assert!(
+        Command::new("kill").args(["-9", &watcher.to_string(), &child.id().to_string()]).status().unwrap().success()
+    );
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_is_left_when_program_and_watcher_are_killed_ends_before_the_next_program_starts() {
+    let run = "if test -e first; then grep -qs '^State:.[^ZX]' /proc/$(cat first)/status && echo beside > beside; exit 0; fi; \
+               sleep 1000 & echo $$ > first.new; mv first.new first; sleep 1000";
+    for round in 0..5 {
+        let folder = folder(&hook("before_agent", run));
+        let mut child = folder.command(&["run", "-c", "a", "go"]).spawn().unwrap();
+        assert!(until(Duration::from_secs(20), || folder.path().join("first").exists()));
+        kill_with_watcher(&mut child);
+        assert!(working_in(folder.path()).len() > 1, "nobody is left who could end them");
+        if round % 2 == 0 {
+            folder.run(&["run", "-c", "a"]).exits(0).prints("done\n");
+        } else {
+            // Whichever process of the user comes first.
+            self::folder(&hook("before_agent", "true")).run(&["run", "go"]).exits(0);
+        }
+        assert!(!folder.path().join("beside").exists(), "it ran beside the first");
+        assert!(until(SECOND, || working_in(folder.path()).is_empty()), "{:?}", working_in(folder.path()));
+    }
+}
+
+#[test]
+fn what_was_left_in_the_background_lives_on_when_program_and_watcher_are_killed() {
+    let leaves = hook("before_agent", "sleep 60 > /dev/null 2>&1 & echo $! > left; exit 0");
+    let folder = folder(&format!("{leaves}{}", hook("stop", "touch stopping; sleep 1000")));
+    let mut child = folder.command(&["run", "go"]).spawn().unwrap();
+    assert!(until(Duration::from_secs(20), || folder.path().join("stopping").exists()));
+    kill_with_watcher(&mut child);
+    self::folder(&hook("before_agent", "true")).run(&["run", "go"]).exits(0);
+    let left: u32 = folder.read("left").trim().parse().unwrap();
+    assert!(until(SECOND, || working_in(folder.path()) == [left]), "{:?}", working_in(folder.path()));
+    Command::new("kill").args(["-9", &left.to_string()]).status().unwrap();
+}
+
 #[test]
 fn programs_end_with_a_program_that_is_stopped_by_a_signal_twice() {
     let folder = folder(&hook("before_agent", "trap '' TERM INT; touch one; sleep 1000"));

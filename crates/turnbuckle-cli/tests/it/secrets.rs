@@ -74,6 +74,7 @@ impl Planted {
     fn new() -> Self {
         let address = echoing();
         let url = |what: &str, path: &str| format!("http://ann:{MARK}-{what}@{address}{path}");
+        let query = format!("?v=1&token={MARK}-query");
         let mut variables = BTreeMap::from([
             ("OPENAI_BASE_URL", url("base", "/v1")),
             ("ANTHROPIC_BASE_URL", url("anthropic", "")),
@@ -116,8 +117,8 @@ model = "openai@{}:judge"
 brief = "x"
 on_failure = "ignore"
 "#,
-            url("notify", "/hook?x=1"),
-            url("otel", ""),
+            url("notify", &format!("/hook{query}")),
+            url("otel", &query),
             url("critic", "/v1"),
         );
         let call =
@@ -244,6 +245,8 @@ fn no_secret_that_the_program_is_given_comes_out_of_it() {
         &["check", "-vvv", "--model", &at_url],
         &["hooks"],
         &["hooks", "--json"],
+        &["trust"],
+        &["trust", "list", "--json"],
         &["cancel", "r1", "--model", &at_url],
         &["resolve", "w", "none", "--approve", "--model", &at_url],
     ] {
@@ -268,9 +271,35 @@ fn no_secret_that_the_program_is_given_comes_out_of_it() {
 }
 
 #[test]
+fn what_would_be_contacted_is_shown_and_what_would_run_is_shown_whole() {
+    let folder = Folder::foreign();
+    // What looks like the query of an address is run by the shell.
+    let run = format!("curl http://u:p@h/x?a=1;touch${{IFS}}{MARK}");
+    folder.file(
+        "turnbuckle.toml",
+        &format!(
+            "[[hooks]]\nuse = \"notify\"\nurl = \"https://ann:{MARK}@hooks.example.com:8443/in/box?token={MARK}&v=2\"\nsecret_env = \"HOME\"\n\
+             [[hooks]]\nuse = \"command\"\non = \"stop\"\nrun = \"{run}\"\n"
+        ),
+    );
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(shown.contains("https://…@hooks.example.com:8443/in/box?token=…&v=…"), "{shown}");
+    assert!(shown.contains(&run), "{shown}");
+    let listed = folder.run(&["hooks"]).exits(0).out;
+    assert!(listed.contains("https://…@hooks.example.com:8443/in/box?token=…&v=…"), "{listed}");
+    assert!(!listed.contains(MARK), "{listed}");
+}
+
+#[test]
 fn no_secret_is_in_what_is_said_of_a_mistake() {
     let mut planted = Planted::new();
-    let urls = [planted.url("a"), format!("http://ann:{MARK}/x@h"), format!("http://{MARK}@h:x/v1")];
+    let urls = [
+        planted.url("a"),
+        format!("http://ann:{MARK}/x@h"),
+        format!("http://{MARK}@h:x/v1"),
+        format!("http://127.0.0.1:9/v1?token={MARK}"),
+        format!("http://127.0.0.1:9/v1?{MARK}#{MARK}"),
+    ];
     for url in &urls {
         for model in
             [format!("openai@{url}"), format!("nobody@{url}:m"), format!("ollama@{url}:m"), format!("openai@x{url}:m")]
@@ -299,6 +328,12 @@ fn no_secret_is_in_what_is_said_of_a_mistake() {
             planted.folder.file("wrong.toml", &config);
             for command in ["run", "check", "hooks"] {
                 planted.run(&[command, "-vvv", "--config", "wrong.toml"]);
+            }
+            let cloned = Folder::foreign();
+            cloned.file("turnbuckle.toml", &config);
+            for arguments in [&["trust"][..], &["hooks", "--json"], &["doctor", "--json"], &["run", "hi"], &["list"]] {
+                let ran = cloned.run(arguments);
+                planted.hear(arguments, ran);
             }
         }
     }

@@ -54,6 +54,12 @@ fn what_needs_acceptance_does_not_take_effect_without_it() {
         ("somebody's database", format!("[store]\nurl = \"sqlite:{db}\"\n")),
         ("a database above", "[store]\nurl = \"sqlite:x/../../their.db\"\n".to_owned()),
         ("a database elsewhere", "[store]\nurl = \"postgres://ann@127.0.0.1:9/x\"\n".to_owned()),
+        ("no sub-agents instead of the user's", "agents = []\n".to_owned()),
+        ("a list of hooks with nothing in it", "hooks = []\n".to_owned()),
+        ("an empty list where a section belongs", "tools = []\n".to_owned()),
+        ("a section with nothing in it", "[serve]\n".to_owned()),
+        ("a hook by dotted keys", "hooks.use = \"command\"\nhooks.run = \"touch ran\"\n".to_owned()),
+        ("a key with other letters", "\"h\\u043Eoks\" = [{ use = \"command\", run = \"touch ran\" }]\n".to_owned()),
         ("a later version's section", "[plugins]\nrun = \"touch ran\"\n".to_owned()),
         ("a later version's key", "[agent]\nrun_first = \"touch ran\"\n".to_owned()),
     ];

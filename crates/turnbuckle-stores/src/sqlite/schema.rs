@@ -2,9 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -38,13 +37,16 @@ const MIGRATING: &str = "making or migrating its tables";
 /// one. Returns the connection of the writer.
 pub(super) fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Connection, SqliteError> {
     make_folder(path)?;
-    match read_header(path)? {
-        // Root could write to it nevertheless, and the mark would be ignored.
-        Some(about) if about.permissions().readonly() => {
-            return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+    {
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        match read_header(path)? {
+            // Root could write to it nevertheless, and the mark would be ignored.
+            Some(about) if about.permissions().readonly() => {
+                return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
+            }
+            Some(_) => {}
+            None => make_file(path)?,
         }
-        Some(_) => {}
-        None => make_file(path)?,
     }
     let failed = |error| SqliteError::of(path, OPENING, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -76,6 +78,10 @@ pub(super) fn roll_back(path: &Path) -> Result<(), SqliteError> {
 
 /// A connection that reads the file as it is, without locks. What it reads is right only as long as no process writes.
 pub(super) fn immutable(path: &Path) -> Result<Connection, SqliteError> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI, immutable_uri(path).as_ref())
+}
+
+fn immutable_uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {
@@ -84,7 +90,7 @@ pub(super) fn immutable(path: &Path) -> Result<Connection, SqliteError> {
         }
     }
     uri.push_str("?immutable=1");
-    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI, uri.as_ref())
+    uri
 }
 
 /// A connection that changes no table. `name` is the path or a `file:` URI of it.
@@ -125,6 +131,11 @@ pub(super) fn set_up(db: &Connection) -> rusqlite::Result<()> {
          PRAGMA journal_size_limit = 67108864;",
     )
 }
+
+/// Held from the moment in which a file is made until its descriptor is closed, and by everyone who looks whether there is a file.
+/// Otherwise one thread could open the empty file and lock it while another, which made it, still has to close it: that would
+/// drop the lock (see [`read_header`]).
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// Makes the file readable by its owner alone: conversations are private. SQLite gives the `-wal` and `-shm` files the same
 /// mode. An empty file that is there already is closed to others, too.
@@ -173,8 +184,13 @@ fn make_folder(path: &Path) -> Result<(), SqliteError> {
     Ok(())
 }
 
-/// Reads the header of the file without SQLite, which would make `-wal` and `-shm` files next to a database of another
-/// program. `None` if there is no file, or an empty one.
+/// Reads from the header of the file whose it is and which version it has. `None` if there is no file, or an empty one.
+///
+/// The file must not be opened and closed here: a process that closes any descriptor of a file loses all its POSIX locks on that
+/// file, those of other connections in other threads included. Another process would then take itself for the last user of the
+/// database, and remove the write-ahead log under this one. SQLite knows all its connections to a file and keeps such a descriptor
+/// until the last lock is released, so the header is read through SQLite: as immutable, which takes no locks, makes no `-wal` and
+/// `-shm` files next to a database of another program, and does not roll back what somebody left.
 fn read_header(path: &Path) -> Result<Option<fs::Metadata>, SqliteError> {
     let failed = |error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) };
     let about = match fs::metadata(path) {
@@ -188,19 +204,35 @@ fn read_header(path: &Path) -> Result<Option<fs::Metadata>, SqliteError> {
     if about.len() == 0 {
         return Ok(None);
     }
-    let mut header = Vec::with_capacity(100);
-    File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)).map_err(failed)?;
-    let foreign = |found: String| Err(SqliteError::Foreign { path: path.to_owned(), found });
-    let number =
-        |at: usize| header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_be_bytes);
-    if header.len() < 100 || !header.starts_with(b"SQLite format 3\0") {
-        return foreign("it is not a SQLite database".to_owned());
+    let foreign = |found: String| SqliteError::Foreign { path: path.to_owned(), found };
+    let (application, version) = match header_values(path) {
+        Ok(values) => values,
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) => {
+            return Err(foreign("it is not a SQLite database".to_owned()));
+        }
+        // SQLite does not tell a file that may not be read from others that it cannot open.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+            let denied = rustix::fs::access(path, rustix::fs::Access::READ_OK).err();
+            return Err(denied.map_or_else(|| SqliteError::of(path, OPENING, error), |errno| failed(errno.into())));
+        }
+        Err(error) => return Err(SqliteError::of(path, OPENING, error)),
+    };
+    if application != APPLICATION {
+        return Err(foreign(format!("its application id is {application:#x}")));
     }
-    if number(68) != APPLICATION {
-        return foreign(format!("its application id is {:#x}", number(68)));
-    }
-    check_version(path, i64::from(number(60)))?;
+    check_version(path, version)?;
     Ok(Some(about))
+}
+
+/// The application id and the schema version in the file itself, whatever a write-ahead log beside it says.
+fn header_values(path: &Path) -> rusqlite::Result<(i32, i64)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(immutable_uri(path), flags)?;
+    // While another process moves its write-ahead log into the file, the header may already count pages that are not there yet.
+    // With this SQLite does not take that for damage. Nothing can be written through the connection.
+    db.execute_batch("PRAGMA writable_schema = ON;")?;
+    let application = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    Ok((application, version(&db)?))
 }
 
 fn check_version(path: &Path, found: i64) -> Result<(), SqliteError> {

@@ -12,6 +12,7 @@ mod identity;
 mod killing;
 mod kit;
 mod lapsing;
+mod locks;
 mod long_logs;
 mod looking;
 mod migrating;

@@ -22,10 +22,14 @@ const START: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 static ME: LazyLock<Option<Identity>> = LazyLock::new(Identity::this);
 
 /// Held only for a write to the pipe, or while a watcher is started.
-static WATCHER: Mutex<Watcher> = Mutex::new(Watcher { running: None, programs: BTreeMap::new(), count: 0 });
+static WATCHER: Mutex<Watcher> =
+    Mutex::new(Watcher { running: None, notes: None, programs: BTreeMap::new(), count: 0 });
 
 struct Watcher {
     running: Option<(Child, ChildStdin)>,
+    /// The same in a file, for the next process, should this one and its watcher be killed. `None` until a watcher has made the
+    /// file, and where there can be none.
+    notes: Option<record::Notes>,
     /// Those that run or are about to, with their process groups: for a new watcher, should this one be killed.
     programs: BTreeMap<String, Option<u32>>,
     count: u64,
@@ -64,7 +68,9 @@ impl Ticket {
     pub(crate) fn started(&self, leader: u32) -> Result<(), WatchError> {
         let mut watcher = watcher();
         watcher.programs.insert(self.0.clone(), Some(leader));
-        watcher.tell(&format!("group {} {leader}\n", self.0))
+        let line = format!("group {} {leader}\n", self.0);
+        watcher.note(&line);
+        watcher.tell(&line)
     }
 }
 
@@ -73,6 +79,7 @@ impl Drop for Ticket {
         let mut watcher = watcher();
         watcher.programs.remove(&self.0);
         let over = format!("over {}\n", self.0);
+        watcher.note(&over);
         // A watcher that is gone does not know of it, and the next one is not told of it. One that stands still would look at the
         // start of the process before it kills.
         let _ = watcher.running.as_mut().map(|(_, pipe)| pipe.write_all(over.as_bytes()));
@@ -85,12 +92,34 @@ impl Watcher {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let token = format!("{}-{now:x}-{}", std::process::id(), self.count);
         self.programs.insert(token.clone(), None);
-        match self.tell(&format!("start {token}\n")) {
-            Ok(()) => Ok(token),
+        let line = format!("start {token}\n");
+        match self.tell(&line) {
+            // Noted before the program is started, which is when the caller has the token.
+            Ok(()) => {
+                self.note(&line);
+                Ok(token)
+            }
             Err(error) => {
                 self.programs.remove(&token);
                 Err(error)
             }
+        }
+    }
+
+    /// Keeps the notes short: what is over need not be known. Without the notes the watcher still ends programs, so it is no error
+    /// if they cannot be written.
+    fn note(&mut self, line: &str) {
+        if self.notes.is_none() && self.running.is_some() {
+            self.notes = ME.as_ref().and_then(record::Notes::open);
+        }
+        let Some(notes) = &mut self.notes else { return };
+        let written = match self.programs.is_empty() || notes.are_long() {
+            true => notes.replace(&told(&self.programs)),
+            false => notes.add(line),
+        };
+        if let Err(error) = written {
+            tracing::warn!(error = &error as &dyn std::error::Error, "programs cannot be noted for the next process");
+            self.notes = None;
         }
     }
 
@@ -104,11 +133,7 @@ impl Watcher {
             }
         }
         let (child, mut pipe) = start().map_err(WatchError::Start)?;
-        let known = self.programs.iter().map(|(token, leader)| match leader {
-            None => format!("start {token}\n"),
-            Some(leader) => format!("group {token} {leader}\n"),
-        });
-        let told = pipe.write_all(known.collect::<String>().as_bytes());
+        let told = pipe.write_all(told(&self.programs).as_bytes());
         self.running = Some((child, pipe));
         told.map_err(WatchError::Tell)
     }
@@ -120,6 +145,15 @@ impl Watcher {
             let _ = child.wait();
         }
     }
+}
+
+/// All programs, in the lines that a watcher reads.
+fn told(programs: &BTreeMap<String, Option<u32>>) -> String {
+    let line = |(token, leader): (&String, &Option<u32>)| match leader {
+        None => format!("start {token}\n"),
+        Some(leader) => format!("group {token} {leader}\n"),
+    };
+    programs.iter().map(line).collect()
 }
 
 /// Starts a watcher and waits until it watches.

@@ -65,6 +65,14 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// All of them, each with its process group. Those that have ended and are not waited for are left out.
+pub(super) fn processes_with_groups() -> impl Iterator<Item = (u32, u32)> {
+    processes().filter_map(|pid| {
+        let stat = Stat::of(pid).filter(|stat| !stat.is_dead)?;
+        Some((pid, u32::try_from(stat.group).ok()?))
+    })
+}
+
 /// Those that lead a process group.
 pub(super) fn group_leaders() -> impl Iterator<Item = u32> {
     processes().filter(|pid| Stat::of(*pid).is_some_and(|stat| stat.group == u64::from(*pid)))

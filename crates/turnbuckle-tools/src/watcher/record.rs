@@ -1,13 +1,14 @@
-//! Which watchers there are: a file for each, which it keeps locked for as long as it lives.
+//! Which watchers there are: a file for each, which it keeps locked for as long as it lives. The process that is watched notes its
+//! programs in the same file, for the case that both are killed: then the next process that starts programs ends them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::WatchError;
 use super::identity::Identity;
+use super::{WatchError, noted};
 
 /// A watcher ends programs within a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -46,8 +47,45 @@ pub(super) fn hold(file: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Waits until no watcher is left whose process has died: then the programs of that process are gone. The files of watchers that
-/// were killed themselves are removed.
+/// What this process notes about its programs.
+pub(super) struct Notes {
+    file: File,
+    length: u64,
+}
+
+/// How long the notes may become before those of programs that are over are taken out.
+const MOST_NOTED: u64 = 64 << 10;
+/// The most that is read of the notes of another process.
+const MOST_READ: u64 = 1 << 20;
+
+impl Notes {
+    /// In the file that the watcher of `owner` has made.
+    pub(super) fn open(owner: &Identity) -> Option<Self> {
+        let file = OpenOptions::new().append(true).open(file_of(owner)?).ok()?;
+        let length = file.metadata().ok()?.len();
+        Some(Self { file, length })
+    }
+
+    /// One line, in one write.
+    pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
+        self.length += line.len() as u64;
+        self.file.write_all(line.as_bytes())
+    }
+
+    pub(super) fn are_long(&self) -> bool {
+        self.length > MOST_NOTED
+    }
+
+    /// These lines instead of all that were noted. A kill in between loses them, and their programs then have the watcher alone.
+    pub(super) fn replace(&mut self, lines: &str) -> io::Result<()> {
+        self.length = 0;
+        self.file.set_len(0)?;
+        if lines.is_empty() { Ok(()) } else { self.add(lines) }
+    }
+}
+
+/// Waits until no watcher is left whose process has died: then the programs of that process are gone. Of a watcher that was killed
+/// itself the file is left, and the programs that are noted in it are ended here. Other processes wait for that.
 pub(super) fn wait_for_the_dead(me: &Identity) -> Result<(), WatchError> {
     wait_for_the_dead_in(&place(), me)
 }
@@ -64,22 +102,44 @@ fn wait_for_the_dead_in(place: &Path, me: &Identity) -> Result<(), WatchError> {
         if owner == *me || !owner.has_ended() {
             continue;
         }
-        while is_held(&entry.path()) {
-            if Instant::now() > until {
-                return Err(WatchError::Earlier { owner: owner.pid });
+        loop {
+            match lock(&entry.path()) {
+                Locked::Gone => break,
+                Locked::ByAnother if Instant::now() > until => return Err(WatchError::Earlier { owner: owner.pid }),
+                Locked::ByAnother => std::thread::sleep(PAUSE),
+                Locked::Here(file) => {
+                    let mut notes = String::new();
+                    // What cannot be read was not written by a process of this user.
+                    if file.take(MOST_READ).read_to_string(&mut notes).is_ok() && !noted::end(&notes) {
+                        return Err(WatchError::Earlier { owner: owner.pid });
+                    }
+                    // Another process may have removed it in this moment.
+                    let _ = fs::remove_file(entry.path());
+                    break;
+                }
             }
-            std::thread::sleep(PAUSE);
         }
-        // Another process may have removed it in this moment.
-        let _ = fs::remove_file(entry.path());
     }
     Ok(())
 }
 
-/// Whether a watcher lives. A file that cannot be opened is gone.
-fn is_held(path: &Path) -> bool {
-    let Ok(file) = OpenOptions::new().write(true).open(path) else { return false };
-    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+/// How the file of a watcher stands.
+enum Locked {
+    Gone,
+    /// Its watcher lives, or another process is ending what is noted in it.
+    ByAnother,
+    /// Nobody had it locked. This process has, until the file is dropped.
+    Here(File),
+}
+
+fn lock(path: &Path) -> Locked {
+    let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return Locked::Gone };
+    match file.try_lock() {
+        Ok(()) => Locked::Here(file),
+        Err(TryLockError::WouldBlock) => Locked::ByAnother,
+        // Where files cannot be locked no watcher has one locked.
+        Err(TryLockError::Error(_)) => Locked::Gone,
+    }
 }
 
 #[cfg(test)]
@@ -115,10 +175,10 @@ mod tests {
     fn a_file_is_held_until_it_is_dropped() {
         let base = tempfile::TempDir::new().unwrap();
         let path = base.path().join("file");
-        assert!(!is_held(&path));
+        assert!(matches!(lock(&path), Locked::Gone));
         let held = hold(&path).unwrap();
-        assert!(is_held(&path));
+        assert!(matches!(lock(&path), Locked::ByAnother));
         drop(held);
-        assert!(!is_held(&path));
+        assert!(matches!(lock(&path), Locked::Here(_)));
     }
 }

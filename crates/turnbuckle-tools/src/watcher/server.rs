@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group, setsid};
 
 use super::identity::{group_leaders, group_lives, started};
-use super::{VARIABLE, record};
+use super::{VARIABLE, has_variable, record};
 
 /// How long a program is looked for that was started in the moment in which its process was killed.
-const SEARCH: Duration = Duration::from_millis(700);
+pub(super) const SEARCH: Duration = Duration::from_millis(700);
 /// How long to wait until the killed are gone. A process in the middle of a disk access may take longer.
-const GOING: Duration = Duration::from_millis(500);
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const GOING: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// A program that the other process has started or was about to start.
 #[derive(Default)]
@@ -85,7 +85,7 @@ fn end(programs: BTreeMap<String, Program>) {
     while !sought.is_empty() && began.elapsed() < SEARCH {
         for leader in group_leaders() {
             let Ok(environment) = std::fs::read(format!("/proc/{leader}/environ")) else { continue };
-            let at = sought.iter().position(|token| has(&environment, token.as_bytes()));
+            let at = sought.iter().position(|token| has_variable(&environment, token.as_bytes()));
             if let Some(at) = at {
                 sought.swap_remove(at);
                 killed.extend(Group { leader, started: started(leader) }.kill());
@@ -110,11 +110,6 @@ impl Group {
         // It may have ended in this moment.
         kill_process_group(group, Signal::KILL).ok().map(|()| self.leader)
     }
-}
-
-/// Whether the variable, with its end, is one of the environment.
-fn has(environment: &[u8], variable: &[u8]) -> bool {
-    environment.split_inclusive(|byte| *byte == 0).any(|one| one == variable)
 }
 
 #[cfg(test)]
@@ -150,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_variable_is_compared_as_a_whole() {
-        assert!(has(b"A=1\0TURNBUCKLE_PROGRAM=1-2\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
-        assert!(!has(b"TURNBUCKLE_PROGRAM=1-23\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
-        assert!(!has(b"XTURNBUCKLE_PROGRAM=1-2\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
+        assert!(has_variable(b"A=1\0TURNBUCKLE_PROGRAM=1-2\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
+        assert!(!has_variable(b"TURNBUCKLE_PROGRAM=1-23\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
+        assert!(!has_variable(b"XTURNBUCKLE_PROGRAM=1-2\0", b"TURNBUCKLE_PROGRAM=1-2\0"));
     }
 }
