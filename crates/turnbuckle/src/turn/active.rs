@@ -369,8 +369,9 @@ impl ActiveTurn {
     fn update_scratch(&mut self, events: &[Arc<Event>]) {
         let ctx = &*self.turn.ctx;
         let logged = self.state.turn.as_ref().map_or_else(Default::default, |turn| turn.used_after(events));
-        self.scratch.update(ctx.budget.used(), logged);
-        if let Some(sub_agents) = ctx.budget.sub_agents_unlike(&self.scratch.sub_agents) {
+        let (used, sub_agents) = ctx.budget.used_unlike(&self.scratch.sub_agents);
+        self.scratch.update(used, logged);
+        if let Some(sub_agents) = sub_agents {
             self.scratch.edit().sub_agents = sub_agents;
         }
         if self.scratch.touched.len() != ctx.touched_count() {
