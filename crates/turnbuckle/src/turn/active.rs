@@ -297,7 +297,7 @@ impl ActiveTurn {
             }
             _ => None,
         });
-        let hold = match jobs.is_empty() {
+        let job_lease = match jobs.is_empty() {
             false if !ctx.agent.is_stand_in() => ctx.agent.time_for_jobs().saturating_add(LEASE),
             _ => Duration::ZERO,
         };
@@ -317,7 +317,7 @@ impl ActiveTurn {
             standing: standing.as_deref(),
             records: std::mem::take(&mut self.records),
             turn: Some(&ctx.id),
-            hold,
+            job_lease,
             jobs,
             done: &answered,
             totals,

@@ -122,7 +122,7 @@ impl Row {
             self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
         }
         if !batch.jobs.is_empty() {
-            let until = self.written.after(batch.hold);
+            let until = self.written.after(batch.job_lease);
             let held = |job: Job| HeldJob { held: (job.tries > 0).then_some(until), job };
             self.jobs.extend(batch.jobs.into_iter().map(held));
         }
@@ -200,10 +200,10 @@ impl Row {
         self.log[begin..end].to_vec()
     }
 
-    pub(super) fn take_job(&mut self, hooks: &[JobSelector], hold: JobLease<'_>) -> Option<Job> {
-        let fits = |held: &&mut HeldJob| held.is_due(hold.from) && hooks.iter().any(|hook| hook.matches(&held.job));
+    pub(super) fn take_job(&mut self, hooks: &[JobSelector], lease: JobLease<'_>) -> Option<Job> {
+        let fits = |held: &&mut HeldJob| held.is_due(lease.from) && hooks.iter().any(|hook| hook.matches(&held.job));
         let taken = self.jobs.iter_mut().find(fits)?;
-        taken.held = Some(hold.until());
+        taken.held = Some(lease.until());
         taken.job.tries = taken.job.tries.saturating_add(1);
         Some(taken.job.clone())
     }
