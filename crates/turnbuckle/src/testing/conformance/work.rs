@@ -202,12 +202,13 @@ pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(
     assert!(store.standing().await.unwrap().is_empty(), "no answer was written, so nothing begins");
     // What is in an inbox is kept together as well, and begins only with the write that takes it up.
     assert_eq!(store.inbox(&id, InboxFilter::Control).await.unwrap(), [item]);
-    let InboxKind::Answer { standing: Some(stored), .. } = &store.inbox(&id, InboxFilter::All).await.unwrap()[0].kind
-    else {
-        panic!("the standing approval of the stored answer is lost")
+    let stored = match store.inbox(&id, InboxFilter::All).await.unwrap().remove(0).kind {
+        InboxKind::Answer { standing, .. } => standing,
+        _ => None,
     };
+    let stored = stored.expect("the standing approval of the stored answer");
     let taken = ["l1".into()];
-    let write = Batch { standing: Some(stored), take: &taken, ..batch(&id, epoch, 2, &answer) };
+    let write = Batch { standing: Some(&stored), take: &taken, ..batch(&id, epoch, 2, &answer) };
     store.append(write).await.unwrap();
     with_answer(epoch, 3, &[event(4, approved("c2"))]).await.unwrap();
     let begun: Vec<_> = store.standing().await.unwrap().into_iter().map(|approval| approval.id).collect();
