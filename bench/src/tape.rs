@@ -268,9 +268,9 @@ impl<S: Store> Store for Taped<S> {
         &'a self,
         id: &'a ConversationId,
         hooks: &'a [JobSelector],
-        hold: JobLease<'a>,
+        lease: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>> {
-        self.store.take_job(id, hooks, hold)
+        self.store.take_job(id, hooks, lease)
     }
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
         self.store.settle_job(id, job, done)
@@ -310,11 +310,11 @@ impl<S: Store> Store for Taped<S> {
     fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
         self.store.purge(limits)
     }
-    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
-        self.store.hold(id, hold)
+    fn place_hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        self.store.place_hold(id, hold)
     }
-    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
-        self.store.release(id, by, now)
+    fn lift_hold<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.store.lift_hold(id, by, now)
     }
     fn unused_since<'a>(
         &'a self,

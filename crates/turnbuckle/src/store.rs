@@ -142,7 +142,7 @@ pub trait Store: Send + Sync + 'static {
         &'a self,
         id: &'a ConversationId,
         hooks: &'a [JobSelector],
-        hold: JobLease<'a>,
+        lease: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>>;
 
     /// Removes a job that is done, or stores how it failed. One that is gone stays gone.
@@ -193,10 +193,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Puts a conversation on hold: it cannot be deleted until it is released. Leaves an [`Act`]. False if it was on hold
     /// already; that hold stays as it is.
-    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool>;
+    fn place_hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool>;
 
     /// Ends a hold, and leaves an [`Act`]. False if there was none.
-    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool>;
+    fn lift_hold<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool>;
 
     /// Conversations of main agents in which nothing was written since `before`, no turn is open, and that are not on hold: at
     /// most `most`, in the order of their ids, and only those behind `after`.
@@ -262,10 +262,10 @@ pub struct Batch<'a> {
     pub records: Vec<Record>,
     /// The turn that writes; none between turns.
     pub turn: Option<&'a TurnId>,
-    /// Work for later. The writer holds it for `hold`, as by [`Store::take_job`]; its try is counted already.
+    /// Work for later. The writer keeps it to itself for `job_lease`, as by [`Store::take_job`]; its try is counted already.
     pub jobs: Vec<Job>,
     /// See `jobs`.
-    pub hold: Duration,
+    pub job_lease: Duration,
     /// Jobs that are done: they go with this write.
     pub done: &'a [Job],
     /// With the end of a turn.
@@ -290,7 +290,7 @@ impl<'a> Batch<'a> {
             records: Vec::new(),
             turn: None,
             jobs: Vec::new(),
-            hold: Duration::ZERO,
+            job_lease: Duration::ZERO,
             done: &[],
             totals: None,
             status: None,

@@ -13,11 +13,11 @@ pub(crate) async fn hold(args: Hold, common: &Common) -> Result<Exit, Stopped> {
     let WithoutAgent { conversations, scope, .. } = WithoutAgent::existing(common)?;
     let options = common.same_store();
     let said = match args.release {
-        false => match conversations.hold(&id, scope).await.map_err(|error| refused(error, common))? {
+        false => match conversations.place_hold(&id, scope).await.map_err(|error| refused(error, common))? {
             true => format!("conversation {id} is on hold; `turnbuckle hold {id} --release{options}` ends that"),
             false => format!("conversation {id} was on hold already"),
         },
-        true => match conversations.release(&id, scope).await.map_err(|error| refused(error, common))? {
+        true => match conversations.lift_hold(&id, scope).await.map_err(|error| refused(error, common))? {
             true => format!("conversation {id} is not on hold any more"),
             false => format!("conversation {id} was not on hold"),
         },

@@ -211,7 +211,7 @@ impl HoldRow {
 }
 
 /// Ends a hold. False if there was none.
-pub(super) fn release(db: &Connection, id: &ConversationId, act: &ActRow) -> Result<bool, Fault> {
+pub(super) fn lift_hold(db: &Connection, id: &ConversationId, act: &ActRow) -> Result<bool, Fault> {
     let released = db.prepare_cached("DELETE FROM hold WHERE conversation = ?")?.execute([key(db, id)?])?;
     if released == 1 {
         act.add(db)?;

@@ -298,10 +298,10 @@ impl Store for SqliteStore {
         &'a self,
         id: &'a ConversationId,
         hooks: &'a [JobSelector],
-        hold: JobLease<'a>,
+        lease: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>> {
         let (id, hooks, me) = (id.clone(), hooks.to_vec(), self.inner.process.clone());
-        let lease = (sql_integer(hold.from.as_millis()), sql_integer(hold.until().as_millis()));
+        let lease = (sql_integer(lease.from.as_millis()), sql_integer(lease.until().as_millis()));
         let work = move |db: &_| jobs::take(db, &id, &hooks, me.as_deref(), lease);
         StoreFuture::later(self.write("taking a job", work))
     }
@@ -389,18 +389,18 @@ impl Store for SqliteStore {
         })
     }
 
-    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+    fn place_hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
         StoreFuture::later(async move {
             let row = HoldRow::of(id, hold)?;
             self.write("holding a conversation", move |db| row.add(db)).await
         })
     }
 
-    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+    fn lift_hold<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
         StoreFuture::later(async move {
             let act = ActRow::of(&Act::new(ActKind::Released, id.as_str(), by.clone(), now))?;
             let id = id.clone();
-            self.write("releasing a conversation", move |db| deletion::release(db, &id, &act)).await
+            self.write("releasing a conversation", move |db| deletion::lift_hold(db, &id, &act)).await
         })
     }
 

@@ -99,7 +99,7 @@ impl OwnedBatch {
                 None => None,
             },
             jobs: batch.jobs.iter().map(JobRow::of).collect::<Result<_, _>>()?,
-            job_lease: batch.hold,
+            job_lease: batch.job_lease,
             done: batch.done.iter().map(JobKey::of).collect(),
             totals: batch.totals,
             status: batch.status,

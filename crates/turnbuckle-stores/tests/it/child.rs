@@ -146,8 +146,8 @@ async fn work(store: SqliteStore) {
     store.append(Batch { status, ..batch(&turn, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
     let id = ConversationId::from("jobs");
     let epoch = claim(&store, &id, "child", NOW).await.unwrap().epoch;
-    let (jobs, hold, lease) = (vec![job("memory")], LEASE * 100, Lease::Release);
-    store.append(Batch { jobs, hold, lease, ..batch(&id, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
+    let (jobs, job_lease, lease) = (vec![job("memory")], LEASE * 100, Lease::Release);
+    store.append(Batch { jobs, job_lease, lease, ..batch(&id, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
     say("at work");
     let _until_killed = std::io::stdin().lock().lines().next();
 }

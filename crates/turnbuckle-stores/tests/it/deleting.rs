@@ -117,7 +117,11 @@ async fn fill(store: &SqliteStore, conversations: u64, steps: u64) {
         let take: Vec<ItemId> = claim.inbox.into_iter().map(|item| item.id).collect();
         let batch = Batch {
             events: if step % 3 == 0 { &events } else { &[] },
-            scratch: if step % 2 == 0 { ScratchWrite::Put(&Arc::new(scratch.clone())) } else { ScratchWrite::Delete },
+            scratch: if step % 2 == 0 {
+                ScratchWrite::Put(&std::sync::Arc::new(scratch.clone()))
+            } else {
+                ScratchWrite::Delete
+            },
             records: if step % 5 == 0 { vec![record] } else { Vec::new() },
             turn: Some(&turn),
             take: if step % 4 == 0 { &take } else { &[] },

@@ -40,9 +40,9 @@ async fn what_a_dead_process_held_is_due_and_free_at_once() {
     assert_eq!(other.next().unwrap(), "at work");
     let store = place.store();
     let (turn, jobs) = (ConversationId::from("turn"), ConversationId::from("jobs"));
-    let hold = JobLease { writer: &"w".into(), from: NOW, lasts: LEASE };
+    let lease = JobLease { writer: &"w".into(), from: NOW, lasts: LEASE };
     assert!(store.due(NOW, None, 9).await.unwrap().is_empty(), "somebody does it");
-    assert!(store.take_job(&jobs, &hooks("memory"), hold).await.unwrap().is_none());
+    assert!(store.take_job(&jobs, &hooks("memory"), lease).await.unwrap().is_none());
     other.kill();
     while other.next().is_some() {}
     drop(other);
@@ -50,7 +50,7 @@ async fn what_a_dead_process_held_is_due_and_free_at_once() {
     assert_eq!(due.len(), 2, "{due:?}");
     assert!(due.contains(&turn) && due.contains(&jobs));
     assert_eq!(store.due(NOW, None, 1).await.unwrap().len(), 1);
-    let taken = store.take_job(&jobs, &hooks("memory"), hold).await.unwrap();
+    let taken = store.take_job(&jobs, &hooks("memory"), lease).await.unwrap();
     assert_eq!(taken, Some(Job { tries: 2, ..job("memory") }));
     assert_eq!(store.due(NOW, None, 9).await.unwrap(), [turn], "the job is ours now");
 }
@@ -81,8 +81,8 @@ async fn after_a_clock_was_set_back_only_a_living_process_keeps_its_jobs() {
     store.append(Batch { jobs, lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     let (hooks, writer) = (hooks("memory"), "w".into());
     let take = async |from| {
-        let hold = JobLease { writer: &writer, from, lasts: HOUR };
-        store.take_job(&id, &hooks, hold).await.unwrap().is_some()
+        let lease = JobLease { writer: &writer, from, lasts: HOUR };
+        store.take_job(&id, &hooks, lease).await.unwrap().is_some()
     };
     assert!(take(NOW.after(HOUR)).await);
     assert!(!take(NOW).await, "this process lives");

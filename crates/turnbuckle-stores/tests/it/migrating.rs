@@ -53,8 +53,8 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), [message("t2")]);
     assert_eq!(store.records(&id, &"t1".into()).await.unwrap(), [record("first"), record("second")]);
     let take = async |from| {
-        let hold = JobLease { writer: &"w".into(), from, lasts: LEASE };
-        store.take_job(&id, &hooks("memory"), hold).await.unwrap()
+        let lease = JobLease { writer: &"w".into(), from, lasts: LEASE };
+        store.take_job(&id, &hooks("memory"), lease).await.unwrap()
     };
     assert_eq!(take(NOW).await, None, "the lease of the older program counts");
     assert_eq!(take(NOW.after(LEASE)).await.unwrap().tries, 1);

@@ -64,7 +64,7 @@ async fn everything_is_kept() {
         store.claim(&id, &"w".into(), NOW).await.unwrap();
         store.deliver(&id, message.clone()).await.unwrap();
         let all = Batch {
-            scratch: ScratchWrite::Put(&Arc::new(scratch.clone())),
+            scratch: ScratchWrite::Put(&std::sync::Arc::new(scratch.clone())),
             records: vec![record.clone()],
             turn: Some(&turn),
             jobs: vec![job.clone()],
@@ -85,7 +85,7 @@ async fn everything_is_kept() {
     assert!(matches!(store.claim(&id, &"v".into(), NOW).await, Err(StoreError::InUse { .. })), "the lease is kept too");
     let claimed = store.claim(&id, &"w".into(), NOW).await.unwrap();
     assert_eq!((claimed.epoch, claimed.seq, claimed.totals), (2, 2, totals));
-    assert_eq!((claimed.inbox, claimed.scratch), (vec![message], Some(scratch)));
+    assert_eq!((claimed.inbox, claimed.scratch), (vec![message], Some(std::sync::Arc::new(scratch))));
 }
 
 #[tokio::test]

@@ -151,18 +151,18 @@ impl Conversations {
 
     /// Keeps a conversation from being deleted, by people and by retention, until it is released. False if it is on hold
     /// already.
-    pub async fn hold(&self, id: &ConversationId, scope: Scope) -> Result<bool, SendError> {
+    pub async fn place_hold(&self, id: &ConversationId, scope: Scope) -> Result<bool, SendError> {
         self.check_reachable(id)?;
         self.check(id, &scope, Action::Delete).await?;
         let hold = Hold { by: scope.by(), at: self.runtime.services.clock.now() };
-        Ok(self.store().hold(id, &hold).await?)
+        Ok(self.store().place_hold(id, &hold).await?)
     }
 
     /// Ends a hold. False if there is none.
-    pub async fn release(&self, id: &ConversationId, scope: Scope) -> Result<bool, SendError> {
+    pub async fn lift_hold(&self, id: &ConversationId, scope: Scope) -> Result<bool, SendError> {
         self.check_reachable(id)?;
         self.check(id, &scope, Action::Delete).await?;
-        Ok(self.store().release(id, &scope.by(), self.runtime.services.clock.now()).await?)
+        Ok(self.store().lift_hold(id, &scope.by(), self.runtime.services.clock.now()).await?)
     }
 
     /// The whole log of a conversation as its viewers were told it, oldest first, and behind it those of its sub-agents.

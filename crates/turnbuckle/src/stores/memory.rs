@@ -174,9 +174,9 @@ impl Store for MemoryStore {
         &'a self,
         id: &'a ConversationId,
         hooks: &'a [JobSelector],
-        hold: JobLease<'a>,
+        lease: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>> {
-        self.with(id, |row| Ok(row.take_job(hooks, hold)))
+        self.with(id, |row| Ok(row.take_job(hooks, lease)))
     }
 
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
@@ -250,12 +250,12 @@ impl Store for MemoryStore {
         StoreFuture::now(Ok(Purged::Done))
     }
 
-    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
-        StoreFuture::now(self.lock().hold(id, hold))
+    fn place_hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        StoreFuture::now(self.lock().place_hold(id, hold))
     }
 
-    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
-        StoreFuture::now(self.lock().release(id, by, now))
+    fn lift_hold<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        StoreFuture::now(self.lock().lift_hold(id, by, now))
     }
 
     fn unused_since<'a>(

@@ -297,7 +297,7 @@ impl ActiveTurn {
             }
             _ => None,
         });
-        let hold = match jobs.is_empty() {
+        let job_lease = match jobs.is_empty() {
             false if !ctx.agent.is_stand_in() => ctx.agent.time_for_jobs().saturating_add(LEASE),
             _ => Duration::ZERO,
         };
@@ -317,7 +317,7 @@ impl ActiveTurn {
             standing: standing.as_deref(),
             records: std::mem::take(&mut self.records),
             turn: Some(&ctx.id),
-            hold,
+            job_lease,
             jobs,
             done: &answered,
             totals,
@@ -369,8 +369,9 @@ impl ActiveTurn {
     fn update_scratch(&mut self, events: &[Arc<Event>]) {
         let ctx = &*self.turn.ctx;
         let logged = self.state.turn.as_ref().map_or_else(Default::default, |turn| turn.used_after(events));
-        self.scratch.update(ctx.budget.used(), logged);
-        if let Some(sub_agents) = ctx.budget.sub_agents_unlike(&self.scratch.sub_agents) {
+        let (used, sub_agents) = ctx.budget.used_unlike(&self.scratch.sub_agents);
+        self.scratch.update(used, logged);
+        if let Some(sub_agents) = sub_agents {
             self.scratch.edit().sub_agents = sub_agents;
         }
         if self.scratch.touched.len() != ctx.touched_count() {

@@ -117,13 +117,14 @@ impl Budget {
         }
     }
 
-    /// What each sub-agent has used, if that is not what `stored` says.
-    pub(crate) fn sub_agents_unlike(
+    /// What was used so far and, if that is not what `stored` says, what each sub-agent has used of it.
+    pub(crate) fn used_unlike(
         &self,
         stored: &[(ConversationId, UsedBudget)],
-    ) -> Option<Vec<(ConversationId, UsedBudget)>> {
+    ) -> (UsedBudget, Option<Vec<(ConversationId, UsedBudget)>>) {
         let spent = self.lock();
-        (spent.sub_agents != stored).then(|| spent.sub_agents.clone())
+        let used = UsedBudget { calls: self.calls(), usage: spent.usage, cost: spent.cost };
+        (used, (spent.sub_agents != stored).then(|| spent.sub_agents.clone()))
     }
 
     /// Notes which model makes the present attempt, and what the attempt cost once that is known.

@@ -87,7 +87,7 @@ struct CallReview<'a> {
     /// Whether the log says that the call runs, and nothing was answered since.
     logged: bool,
     /// See [`DecidedCall::standing`].
-    standing: Option<Box<Vec<StandingUse>>>,
+    standing: Vec<StandingUse>,
     /// Set if a hook ends the turn here although the call has its result.
     halted: Option<Box<Verdict>>,
     records: Vec<Record>,
@@ -118,7 +118,7 @@ impl<'a> CallReview<'a> {
             answered_by,
             approved_reply,
             logged,
-            standing: None,
+            standing: Vec::new(),
             halted: None,
             records: Vec::new(),
         }

@@ -111,7 +111,7 @@ async fn start(active: &mut ActiveTurn, ready: SmallVec<[OpenCall; 1]>) -> Resul
     if let Some(Interrupt::Abort(cause)) = interrupted {
         return Err(cause.into());
     }
-    let runs = match decided.iter().any(|call| call.standing.is_some()) && interrupted.is_none() {
+    let runs = match decided.iter().any(|call| !call.standing.is_empty()) && interrupted.is_none() {
         // In a box: few calls have a standing approval, and the future of every call would be larger.
         true => Box::pin(write_with_standing(active, decided)).await?,
         false => write_decided(active, decided, interrupted.is_some()).await?,
@@ -143,12 +143,12 @@ async fn write_with_standing(
 fn choose_standing(decided: &[DecidedCall], ended: &[Text]) -> SmallVec<[DecidedCall; 1]> {
     let (mut used, mut chosen) = (Vec::new(), SmallVec::new());
     for DecidedCall { call, standing, decision } in decided {
-        let first = standing.iter().flat_map(|uses| uses.iter()).find(|one| {
+        let first = standing.iter().find(|one| {
             let before = used.iter().filter(|other| **other == &one.approval).count();
             !ended.contains(&one.approval) && one.uses_left.is_none_or(|left| before < left as usize)
         });
         used.extend(first.map(|one| &one.approval));
-        let standing = first.map(|one| Box::new(vec![one.clone()]));
+        let standing = first.cloned().into_iter().collect();
         chosen.push(DecidedCall { call: call.clone(), standing, decision: decision.clone() });
     }
     chosen
@@ -163,7 +163,7 @@ async fn write_decided(
     let (mut runs, mut over) = (SmallVec::new(), Vec::new());
     let mut write = active.new_write();
     for DecidedCall { call, standing, mut decision } in decided {
-        if let (Some(used), false) = (standing.and_then(|uses| uses.into_iter().next()), is_ending) {
+        if let (Some(used), false) = (standing.into_iter().next(), is_ending) {
             write.push(used.event);
             decision = used.decision;
         }

@@ -171,8 +171,8 @@ async fn enter(entry: &str, at: (&str, &str), conversations: &Conversations, sco
             Some((_, error)) => of_send::<()>(Err(error)),
             None => Verdict::NotFound,
         },
-        "hold" => of_send(conversations.hold(id, scope).await),
-        "release" => of_send(conversations.release(id, scope).await),
+        "hold" => of_send(conversations.place_hold(id, scope).await),
+        "release" => of_send(conversations.lift_hold(id, scope).await),
         other => panic!("{other}"),
     }
 }

@@ -150,13 +150,13 @@ async fn an_open_turn_makes_it_busy_and_a_hold_makes_it_held() {
     assert!(matches!(&busy, Err(SendError::Busy { pending, .. }) if pending.len() == 1), "{busy:?}");
     conversations.cancel(&id, ann()).await.unwrap();
     conversations.resume(&id, ann()).await.unwrap();
-    assert!(conversations.hold(&id, user("ada", "admin")).await.unwrap());
-    assert!(!conversations.hold(&id, ann()).await.unwrap());
+    assert!(conversations.place_hold(&id, user("ada", "admin")).await.unwrap());
+    assert!(!conversations.place_hold(&id, ann()).await.unwrap());
     let held = conversations.delete(&id, ann()).await;
     assert!(matches!(&held, Err(SendError::Held { hold, .. }) if hold.by == Author::User("ada".into())), "{held:?}");
     // What is on hold can be talked to.
     conversations.log(&id, ann()).await.unwrap();
-    assert!(conversations.release(&id, ann()).await.unwrap());
+    assert!(conversations.lift_hold(&id, ann()).await.unwrap());
     conversations.delete(&id, ann()).await.unwrap();
     let acts = conversations.acts(Scope::system()).await.unwrap();
     let kinds: Vec<_> = acts.iter().map(|act| (act.kind, act.by.to_string())).collect();
@@ -278,7 +278,7 @@ async fn a_persons_conversations_go_together_and_those_on_hold_are_named() {
     }
     conversations.drain(Duration::from_secs(60)).await;
     notes.lines.lock().unwrap().push(("from before".into(), "ann".to_owned()));
-    conversations.hold(&"a2".into(), user("ada", "admin")).await.unwrap();
+    conversations.place_hold(&"a2".into(), user("ada", "admin")).await.unwrap();
     // Bob may not even know of them.
     let nothing = conversations.delete_user("ann", user("bob", "")).await.unwrap();
     assert!(nothing.forbidden && nothing.deleted.is_empty() && nothing.kept.is_empty());
@@ -338,7 +338,7 @@ async fn retention_deletes_what_was_not_used_for_long_enough_and_nothing_that_is
     for id in ["old", "held"] {
         said(&conversations, id, ann()).await.unwrap();
     }
-    conversations.hold(&"held".into(), ann()).await.unwrap();
+    conversations.place_hold(&"held".into(), ann()).await.unwrap();
     clock.advance(89 * DAY);
     said(&conversations, "new", ann()).await.unwrap();
     assert_eq!(conversations.delete_unused_for(90 * DAY).await.unwrap(), 0);

@@ -170,9 +170,9 @@ impl Store for Meddled {
         &'a self,
         id: &'a Id,
         hooks: &'a [JobSelector],
-        hold: JobLease<'a>,
+        lease: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>> {
-        self.store.take_job(id, hooks, hold)
+        self.store.take_job(id, hooks, lease)
     }
     fn due<'a>(&'a self, now: Timestamp, after: Option<&'a Id>, most: usize) -> StoreFuture<'a, Vec<Id>> {
         self.store.due(now, after, most)
@@ -216,11 +216,11 @@ impl Store for Meddled {
     fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
         self.store.purge(limits)
     }
-    fn hold<'a>(&'a self, id: &'a Id, hold: &'a Hold) -> StoreFuture<'a, bool> {
-        self.store.hold(id, hold)
+    fn place_hold<'a>(&'a self, id: &'a Id, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        self.store.place_hold(id, hold)
     }
-    fn release<'a>(&'a self, id: &'a Id, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
-        self.store.release(id, by, now)
+    fn lift_hold<'a>(&'a self, id: &'a Id, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.store.lift_hold(id, by, now)
     }
     fn unused_since<'a>(&'a self, before: Timestamp, after: Option<&'a Id>, most: usize) -> StoreFuture<'a, Vec<Id>> {
         self.store.unused_since(before, after, most)

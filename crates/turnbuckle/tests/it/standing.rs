@@ -226,11 +226,11 @@ fn a_use_that_a_crash_cut_off_is_not_counted_and_one_that_is_written_is() {
             rig.conversations.turn(&id, "pay", ann()).await.unwrap();
         },
         async |store, clock| {
-            assert_eq!((paid.lock().unwrap().len(), uses_left(store).await), (1, Some(1)));
+            assert_eq!((uses_left(store).await, paid.lock().unwrap().len()), (Some(1), 1));
             let rig = start(store, clock);
             let handle = rig.conversations.resume(&id, ann()).await.unwrap().unwrap();
             assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
-            assert_eq!((paid.lock().unwrap().len(), uses_left(store).await), (2, Some(0)));
+            assert_eq!((uses_left(store).await, paid.lock().unwrap().len()), (Some(0), 2));
             let log = store.log(&id, 1, usize::MAX).await.unwrap();
             assert_eq!(uses(&log), 1);
             assert_valid(&log);
@@ -249,7 +249,7 @@ async fn of_two_calls_in_one_reply_one_has_the_last_use_and_the_other_is_asked_a
     let two = in_project(agent.tool(refund(&paid).standing_by(["/euro"])), &store, "/shop");
     let TurnStatus::Waiting(pending) = two.turn(&"two".into(), "pay", ann()).await.unwrap() else { panic!() };
     assert_eq!(pending.iter().map(|pending| pending.call.as_str()).collect::<Vec<_>>(), ["c2"]);
-    assert_eq!((paid.lock().unwrap().len(), uses_left(&store).await), (2, Some(0)));
+    assert_eq!((uses_left(&store).await, paid.lock().unwrap().len()), (Some(0), 2));
     let handle = two.resolve(&"two".into(), &"c2".into(), Answer::Approve, None, mia()).await.unwrap();
     assert!(matches!(handle.wait().await.unwrap(), TurnStatus::Ended(_)));
     assert_valid(&store.log(&"two".into(), 1, usize::MAX).await.unwrap());

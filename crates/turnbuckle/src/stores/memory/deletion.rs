@@ -56,7 +56,7 @@ impl Contents {
         unfinished
     }
 
-    pub(super) fn hold(&mut self, id: &ConversationId, hold: &Hold) -> Result<bool, StoreError> {
+    pub(super) fn place_hold(&mut self, id: &ConversationId, hold: &Hold) -> Result<bool, StoreError> {
         let row = self.row(id)?;
         if row.hold.is_some() {
             return Ok(false);
@@ -66,7 +66,7 @@ impl Contents {
         Ok(true)
     }
 
-    pub(super) fn release(&mut self, id: &ConversationId, by: &Author, now: Timestamp) -> Result<bool, StoreError> {
+    pub(super) fn lift_hold(&mut self, id: &ConversationId, by: &Author, now: Timestamp) -> Result<bool, StoreError> {
         if self.row(id)?.hold.take().is_none() {
             return Ok(false);
         }

@@ -118,10 +118,14 @@ impl Row {
         if let (Some(turn), false) = (batch.turn, batch.records.is_empty()) {
             self.records.push((turn.clone(), batch.records));
         }
-        self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
-        let until = self.written.after(batch.hold);
-        let held = |job: Job| HeldJob { held: (job.tries > 0).then_some(until), job };
-        self.jobs.extend(batch.jobs.into_iter().map(held));
+        if !batch.done.is_empty() {
+            self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
+        }
+        if !batch.jobs.is_empty() {
+            let until = self.written.after(batch.job_lease);
+            let held = |job: Job| HeldJob { held: (job.tries > 0).then_some(until), job };
+            self.jobs.extend(batch.jobs.into_iter().map(held));
+        }
         self.totals = batch.totals.unwrap_or(self.totals);
         self.status = batch.status.unwrap_or(self.status);
         if batch.lease == Lease::Release {
@@ -132,6 +136,9 @@ impl Row {
 
     /// An answer that another process stored first wins over the one that is written now.
     fn check_answers(&self, batch: &Batch<'_>) -> Result<(), StoreError> {
+        if self.inbox.is_empty() {
+            return Ok(());
+        }
         for event in batch.events {
             if let Some(call) = event.kind.answers()
                 && self.inbox.iter().any(|item| item.answers() == Some(call) && !batch.take.contains(&item.id))
@@ -193,10 +200,10 @@ impl Row {
         self.log[begin..end].to_vec()
     }
 
-    pub(super) fn take_job(&mut self, hooks: &[JobSelector], hold: JobLease<'_>) -> Option<Job> {
-        let fits = |held: &&mut HeldJob| held.is_due(hold.from) && hooks.iter().any(|hook| hook.matches(&held.job));
+    pub(super) fn take_job(&mut self, hooks: &[JobSelector], lease: JobLease<'_>) -> Option<Job> {
+        let fits = |held: &&mut HeldJob| held.is_due(lease.from) && hooks.iter().any(|hook| hook.matches(&held.job));
         let taken = self.jobs.iter_mut().find(fits)?;
-        taken.held = Some(hold.until());
+        taken.held = Some(lease.until());
         taken.job.tries = taken.job.tries.saturating_add(1);
         Some(taken.job.clone())
     }

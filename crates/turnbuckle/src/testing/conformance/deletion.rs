@@ -101,22 +101,22 @@ pub(super) async fn a_writer_that_does_not_know_of_a_deletion_cannot_bring_it_ba
 pub(super) async fn a_conversation_on_hold_cannot_be_deleted_until_it_is_released(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let hold = Hold { by: by_ann(), at: NOW };
-    assert!(store.hold(&id, &hold).await.unwrap());
+    assert!(store.place_hold(&id, &hold).await.unwrap());
     let again = Hold { by: Author::User("bob".into()), at: later(LEASE) };
-    assert!(!store.hold(&id, &again).await.unwrap(), "the first hold stays");
+    assert!(!store.place_hold(&id, &again).await.unwrap(), "the first hold stays");
     assert_eq!(store.list().await.unwrap()[0].hold, Some(hold.clone()));
     let refused = delete(&store, &id, epoch, &[]).await;
     assert!(matches!(&refused, Err(StoreError::Held { hold: of, .. }) if *of == hold), "{refused:?}");
     store.append(batch(&id, epoch, 0, &[said("t1", 1)])).await.unwrap();
-    assert!(store.release(&id, &again.by, again.at).await.unwrap());
-    assert!(!store.release(&id, &again.by, again.at).await.unwrap());
+    assert!(store.lift_hold(&id, &again.by, again.at).await.unwrap());
+    assert!(!store.lift_hold(&id, &again.by, again.at).await.unwrap());
     assert_eq!(store.list().await.unwrap()[0].hold, None);
     delete(&store, &id, epoch, &[]).await.unwrap();
     let kinds: Vec<_> = store.acts(9).await.unwrap().iter().map(|act| act.kind).collect();
     assert_eq!(kinds, [ActKind::Deleted, ActKind::Released, ActKind::Held]);
     let missing = self::id("none");
-    assert!(matches!(store.hold(&missing, &hold).await, Err(StoreError::NotFound { .. })));
-    assert!(is_deleted(store.hold(&id, &hold).await, &id));
+    assert!(matches!(store.place_hold(&missing, &hold).await, Err(StoreError::NotFound { .. })));
+    assert!(is_deleted(store.place_hold(&id, &hold).await, &id));
 }
 
 pub(super) async fn a_conversation_with_a_job_in_hand_is_not_deleted(store: Shelf) {
@@ -126,7 +126,7 @@ pub(super) async fn a_conversation_with_a_job_in_hand_is_not_deleted(store: Shel
     let inner = claim(&store, &inside, "w", NOW).await.unwrap().epoch;
     let events = [said("t1", 1)];
     let (turn, jobs) = (TurnId::from("t1"), vec![job("tell", JobKind::Background)]);
-    let work = Batch { jobs, hold: LEASE, turn: Some(&turn), ..batch(&inside, inner, 0, &events) };
+    let work = Batch { jobs, job_lease: LEASE, turn: Some(&turn), ..batch(&inside, inner, 0, &events) };
     store.append(work).await.unwrap();
     let refused = delete(&store, &id, epoch, &[]).await;
     assert!(matches!(&refused, Err(StoreError::InUse { id: of }) if *of == id), "{refused:?}");
@@ -167,7 +167,7 @@ pub(super) async fn unused_conversations_are_found_in_the_order_of_their_ids(sto
     for (name, at) in [("b", NOW), ("a", NOW), ("a/call_1", NOW), ("new", later(LEASE)), ("held", NOW), ("open", NOW)] {
         store.open(&id(name), &ann(), at).await.unwrap();
     }
-    store.hold(&id("held"), &Hold { by: by_ann(), at: NOW }).await.unwrap();
+    store.place_hold(&id("held"), &Hold { by: by_ann(), at: NOW }).await.unwrap();
     let open = id("open");
     let epoch = claim(&store, &open, "w", NOW).await.unwrap().epoch;
     let events = [said("t1", 1)];

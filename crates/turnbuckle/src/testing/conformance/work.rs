@@ -12,8 +12,8 @@ async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job>
     let hooks = ["now", "soon", "parked", "memory"].map(|hook| {
         [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), used: None, kind })
     });
-    let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE };
-    store.take_job(id, hooks.as_flattened(), hold).await.unwrap()
+    let lease = JobLease { writer: &"w2".into(), from: at, lasts: LEASE };
+    store.take_job(id, hooks.as_flattened(), lease).await.unwrap()
 }
 
 pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: Shelf) {
@@ -202,12 +202,13 @@ pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(
     assert!(store.standing().await.unwrap().is_empty(), "no answer was written, so nothing begins");
     // What is in an inbox is kept together as well, and begins only with the write that takes it up.
     assert_eq!(store.inbox(&id, InboxFilter::Control).await.unwrap(), [item]);
-    let InboxKind::Answer { standing: Some(stored), .. } = &store.inbox(&id, InboxFilter::All).await.unwrap()[0].kind
-    else {
-        panic!("the standing approval of the stored answer is lost")
+    let stored = match store.inbox(&id, InboxFilter::All).await.unwrap().remove(0).kind {
+        InboxKind::Answer { standing, .. } => standing,
+        _ => None,
     };
+    let stored = stored.expect("the standing approval of the stored answer");
     let taken = ["l1".into()];
-    let write = Batch { standing: Some(stored), take: &taken, ..batch(&id, epoch, 2, &answer) };
+    let write = Batch { standing: Some(&stored), take: &taken, ..batch(&id, epoch, 2, &answer) };
     store.append(write).await.unwrap();
     with_answer(epoch, 3, &[event(4, approved("c2"))]).await.unwrap();
     let begun: Vec<_> = store.standing().await.unwrap().into_iter().map(|approval| approval.id).collect();
@@ -288,8 +289,8 @@ pub(super) async fn a_job_is_taken_by_one_until_its_hold_lapses(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let (now, soon) = (job("now", JobKind::Background), Job { due: Some(later(LEASE)), ..job("soon", JobKind::Ended) });
     let parked = Job { due: None, ..job("parked", JobKind::Background) };
-    let (jobs, hold, events) = (vec![now.clone(), soon, parked], LEASE / 3, [said("t1", 1)]);
-    store.append(Batch { jobs, hold, lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    let (jobs, job_lease, events) = (vec![now.clone(), soon, parked], LEASE / 3, [said("t1", 1)]);
+    store.append(Batch { jobs, job_lease, lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     let take = async |at| taken(&store, &id, at).await.map(|job| (job.hook.to_string(), job.tries));
     assert_eq!(take(NOW).await, None, "whoever wrote them holds them");
     assert_eq!(take(later(LEASE / 3)).await, Some(("now".to_owned(), 2)));
@@ -335,7 +336,7 @@ pub(super) async fn inbox_items_and_jobs_are_due(store: Shelf) {
     let epoch = claim(&store, &id, "w", NOW).await.unwrap().epoch;
     let (jobs, take) = (vec![job("memory", JobKind::Background)], ["t2".into(), "l_1".into()]);
     let (status, lease, events) = (Some(ConversationStatus::Idle), Lease::Release, [said("t1", 1)]);
-    let batch = Batch { jobs, take: &take, status, lease, hold: LEASE, ..self::batch(&id, epoch, 0, &events) };
+    let batch = Batch { jobs, take: &take, status, lease, job_lease: LEASE, ..self::batch(&id, epoch, 0, &events) };
     store.append(batch).await.unwrap();
     assert_eq!(due(NOW).await, 0, "whoever wrote the job holds it");
     assert_eq!(due(later(LEASE)).await, 1);
@@ -379,13 +380,13 @@ pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: Shelf) {
     let later_on = Job { due: Some(later(LEASE)), ..free(Some(50)) };
     let jobs = vec![job("now", JobKind::Ended), free(None), later_on.clone()];
     let events = [said("t1", 1)];
-    store.append(Batch { jobs, hold: LEASE / 3, ..batch(&id, epoch, 0, &events) }).await.unwrap();
+    store.append(Batch { jobs, job_lease: LEASE / 3, ..batch(&id, epoch, 0, &events) }).await.unwrap();
     assert_eq!(store.jobs(&id).await.unwrap().len(), 3, "a reminder is another job than the message");
     let hooks = ["now", "memory"]
         .map(|hook| [JobKind::Ended, JobKind::Logged].map(|kind| JobSelector { hook: hook.into(), used: None, kind }));
     let take = async |at| {
-        let hold = JobLease { writer: &"w2".into(), from: at, lasts: LEASE * 9 };
-        store.take_job(&id, hooks.as_flattened(), hold).await.unwrap().map(|job| (job.kind, job.reminder, job.tries))
+        let lease = JobLease { writer: &"w2".into(), from: at, lasts: LEASE * 9 };
+        store.take_job(&id, hooks.as_flattened(), lease).await.unwrap().map(|job| (job.kind, job.reminder, job.tries))
     };
     assert_eq!(take(NOW).await, Some((JobKind::Logged, None, 1)));
     assert_eq!(take(NOW).await, None, "the other is held by its writer, and the reminder is not due");
@@ -401,21 +402,21 @@ pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     let (first, second) = (job("other", JobKind::Background), job("memory", JobKind::Background));
     let events = [said("t1", 1)];
     store.append(Batch { jobs: vec![first.clone(), second], ..batch(&id, epoch, 0, &events) }).await.unwrap();
-    let hold = JobLease { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
+    let lease = JobLease { writer: &"w2".into(), from: later(LEASE), lasts: LEASE };
     let hook = |hook: &str, kind| JobSelector { hook: hook.into(), used: None, kind };
-    assert!(store.take_job(&id, &[], hold).await.unwrap().is_none());
+    assert!(store.take_job(&id, &[], lease).await.unwrap().is_none());
     let wrong_kind = [hook("other", JobKind::Ended), hook("memory", JobKind::Ended)];
-    assert!(store.take_job(&id, &wrong_kind, hold).await.unwrap().is_none());
-    let taken = store.take_job(&id, &[hook("memory", JobKind::Background)], hold).await.unwrap();
+    assert!(store.take_job(&id, &wrong_kind, lease).await.unwrap().is_none());
+    let taken = store.take_job(&id, &[hook("memory", JobKind::Background)], lease).await.unwrap();
     assert_eq!(taken.unwrap().hook, "memory".into());
     assert_eq!(store.jobs(&id).await.unwrap()[0], first, "neither counted nor held");
-    assert!(store.take_job(&id, &[hook("other", JobKind::Background)], hold).await.unwrap().is_some());
+    assert!(store.take_job(&id, &[hook("other", JobKind::Background)], lease).await.unwrap().is_some());
     let named = |used: &str| JobSelector { used: Some(used.into()), ..hook("lint", JobKind::Background) };
     let jobs = vec![Job { used: Some("lint".into()), ..job("lint", JobKind::Background) }];
     store.append(Batch { jobs, ..batch(&id, epoch, 1, &[]) }).await.unwrap();
-    let hold = JobLease { from: later(LEASE * 3), ..hold };
-    assert!(store.take_job(&id, &[named("command")], hold).await.unwrap().is_none(), "another hook of the same name");
-    assert!(store.take_job(&id, &[named("lint")], hold).await.unwrap().is_some());
+    let lease = JobLease { from: later(LEASE * 3), ..lease };
+    assert!(store.take_job(&id, &[named("command")], lease).await.unwrap().is_none(), "another hook of the same name");
+    assert!(store.take_job(&id, &[named("lint")], lease).await.unwrap().is_some());
 }
 
 pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
@@ -442,7 +443,7 @@ pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: Shelf) {
         let jobs =
             if name.contains('/') { vec![Job { due, ..job("memory", JobKind::Background) }] } else { Vec::new() };
         let events = [said("t1", 1)];
-        let batch = Batch { jobs, lease: Lease::Release, hold: LEASE, ..batch(&id, epoch, 0, &events) };
+        let batch = Batch { jobs, lease: Lease::Release, job_lease: LEASE, ..batch(&id, epoch, 0, &events) };
         store.append(batch).await.unwrap();
     }
     let below = async |name| {

@@ -112,9 +112,9 @@ impl<S: Store> Store for Mortal<S> {
         &'a self,
         id: &'a ConversationId,
         hooks: &'a [JobSelector],
-        hold: JobLease<'a>,
+        lease: JobLease<'a>,
     ) -> StoreFuture<'a, Option<Job>> {
-        self.ask("take_job", Some(id), move || self.store.take_job(id, hooks, hold))
+        self.ask("take_job", Some(id), move || self.store.take_job(id, hooks, lease))
     }
     fn settle_job<'a>(&'a self, id: &'a ConversationId, job: Job, done: JobDisposition) -> StoreFuture<'a, ()> {
         self.ask("settle_job", Some(id), move || self.store.settle_job(id, job, done))
@@ -154,11 +154,11 @@ impl<S: Store> Store for Mortal<S> {
     fn purge<'a>(&'a self, limits: PurgeLimits) -> StoreFuture<'a, Purged> {
         self.ask("purge", None, move || self.store.purge(limits))
     }
-    fn hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
-        self.ask("hold", Some(id), move || self.store.hold(id, hold))
+    fn place_hold<'a>(&'a self, id: &'a ConversationId, hold: &'a Hold) -> StoreFuture<'a, bool> {
+        self.ask("place_hold", Some(id), move || self.store.place_hold(id, hold))
     }
-    fn release<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
-        self.ask("release", Some(id), move || self.store.release(id, by, now))
+    fn lift_hold<'a>(&'a self, id: &'a ConversationId, by: &'a Author, now: Timestamp) -> StoreFuture<'a, bool> {
+        self.ask("lift_hold", Some(id), move || self.store.lift_hold(id, by, now))
     }
     fn unused_since<'a>(
         &'a self,

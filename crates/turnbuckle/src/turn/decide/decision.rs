@@ -14,8 +14,8 @@ use crate::turn::view::Turn;
 /// A call of which is decided what becomes of it.
 pub(in crate::turn) struct DecidedCall {
     pub(in crate::turn) call: CallId,
-    /// Standing approvals that could be used instead of asking. In a box: few calls have any, and every call is moved with it.
-    pub(in crate::turn) standing: Option<Box<Vec<StandingUse>>>,
+    /// Standing approvals that could be used instead of asking.
+    pub(in crate::turn) standing: Vec<StandingUse>,
     pub(in crate::turn) decision: CallDecision,
 }
 

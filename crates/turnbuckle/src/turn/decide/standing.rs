@@ -28,9 +28,9 @@ impl CallReview<'_> {
         compiled: &CompiledTool,
         basis: &StandingBasis,
         rule: Option<&AnswerRule>,
-    ) -> Result<Option<Box<Vec<StandingUse>>>, Interrupt> {
+    ) -> Result<Vec<StandingUse>, Interrupt> {
         let (ctx, call) = (&self.turn.ctx, &self.open.call);
-        let Some(requester) = ctx.scope.user_id() else { return Ok(None) };
+        let Some(requester) = ctx.scope.user_id() else { return Ok(Vec::new()) };
         let request = StandingRequest {
             agent: ctx.agent_name(),
             tool: &call.name,
@@ -57,7 +57,7 @@ impl CallReview<'_> {
                 uses.push(self.use_of(compiled, approval));
             }
         }
-        Ok((!uses.is_empty()).then(|| Box::new(uses)))
+        Ok(uses)
     }
 
     fn use_of(&self, compiled: &CompiledTool, approval: StandingApproval) -> StandingUse {
