@@ -94,8 +94,14 @@ fn adviser(name: &str) -> Script {
 /// A hook as configuration builds it.
 fn ready<H: ConfigHook>(folder: &Path, options: Value) -> Result<Option<HookEntry>, BoxError> {
     let open_model = |name: &str| Ok(Arc::new(adviser(name)) as Arc<dyn Model>);
-    let context =
-        HookBuildContext { folder, data: folder, withheld_env: &[], open_model: &open_model, program_check: None };
+    let context = HookBuildContext {
+        folder,
+        data: folder,
+        withheld_env: &[],
+        open_model: &open_model,
+        program_check: None,
+        databases: None,
+    };
     let hook = H::from_options(serde_json::from_value(options)?, &context)?;
     Ok(Some(hook.named(H::NAME)))
 }

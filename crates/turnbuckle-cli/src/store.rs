@@ -15,8 +15,8 @@ use crate::logging::CLI;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::project::{OWN_FOLDER, Project};
-use crate::trust::TrustOptions;
 use crate::trust::stores::{self, StoreStanding};
+use crate::trust::{Standing, TrustOptions};
 
 /// The database of a project, from its folder on.
 pub(crate) const DEFAULT: &str = ".turnbuckle/turnbuckle.db";
@@ -96,6 +96,12 @@ impl StoreName {
     fn parse(url: &str, file: impl FnOnce(&Path) -> (PathBuf, NamedBy), project: &Project) -> Result<Self, Problem> {
         let hint = "use `sqlite:PATH`, or `memory:` to forget conversations when the program ends";
         let refused = |what: String| Err(Problem::error(what).hint(hint));
+        // A URL that was mistyped may still have a password.
+        let server = || match (url.split_once(':'), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => format!("{scheme}:…@{host}"),
+            (None, Some((_, host))) => format!("…@{host}"),
+            (_, None) => url.to_owned(),
+        };
         match (url, url.strip_prefix("sqlite:")) {
             ("memory:", _) => Ok(Self::Memory),
             (_, Some("" | ":memory:")) => refused(format!("store {url:?} names no file")),
@@ -107,9 +113,9 @@ impl StoreName {
                 Ok(Self::Sqlite(StoreFile { path, named_by, project: project.folder.clone() }))
             }
             _ if ["postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme)) => {
-                refused(format!("store {url:?}: this version has no client for PostgreSQL"))
+                refused(format!("store {:?}: this version has no client for PostgreSQL", server()))
             }
-            _ => refused(format!("there is no store {url:?}")),
+            _ => refused(format!("there is no store {:?}", server())),
         }
     }
 
@@ -182,6 +188,10 @@ impl StoreName {
         // An empty file would be made a database.
         let path = &file.path;
         match std::fs::metadata(path) {
+            Ok(about) if !about.is_file() => {
+                let what = format!("{} is not a file", path.display());
+                Err(Stopped::failed(Problem::error(what).hint(ELSEWHERE)))
+            }
             Ok(about) if about.len() > 0 => Ok(file),
             Ok(_) => Err(missing(format!("the file {} is empty", path.display()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -229,10 +239,18 @@ impl StoreName {
     }
 
     /// Lets the store be carried on, asks, or refuses.
-    pub(crate) fn admit(&self, options: TrustOptions, by: &str) -> Result<(), Stopped> {
+    pub(crate) fn admit(&self, standing: &Standing, options: TrustOptions, by: &str) -> Result<(), Stopped> {
         match self {
             Self::Memory => Ok(()),
-            Self::Sqlite(file) => stores::admit(file, options, by),
+            Self::Sqlite(file) => stores::admit(file, standing, options, by),
+        }
+    }
+
+    /// Refuses a database that a link leads to, out of the project, unless the user named it or accepted the link.
+    pub(crate) fn check_place(&self, standing: &Standing) -> Result<(), Stopped> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Sqlite(file) => stores::check_place(file, standing),
         }
     }
 }
@@ -251,6 +269,10 @@ pub(crate) const MADE_BY_RUN: &str = "`turnbuckle run \"…\"` makes the databas
 
 /// What to do about a database that cannot be opened.
 pub(crate) fn unopened(path: &Path) -> &'static str {
+    // Opening a pipe would wait for its other end.
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        return ELSEWHERE;
+    }
     // Asked, not tried: closing a descriptor of the file would drop the locks of this process on it.
     match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
         Err(rustix::io::Errno::ACCESS) => {

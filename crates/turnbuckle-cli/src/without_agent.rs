@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::project::Project;
 use crate::run::who_else;
 use crate::store::{MADE_BY_RUN, StoreName};
-use crate::trust::{Gate, Item};
+use crate::trust::Gate;
 
 /// The chosen store, who is acting, and what they may do.
 pub(crate) struct WithoutAgent {
@@ -91,17 +91,21 @@ struct Chosen {
 
 impl Chosen {
     fn of(loaded: Loaded, common: &Common) -> Result<Self, Stopped> {
-        let Loaded { config, mut problems, project, items, standing, .. } = loaded;
-        problems.retain(Problem::is_error);
-        let is_left_out = |what: &dyn Fn(&Item) -> bool| !standing.is_accepted() && items.iter().any(what);
-        if is_left_out(&Item::is_store_url) && common.store.is_none() {
+        let Loaded { config, mut problems, project, items, standing, store_left_out, .. } = loaded;
+        let is_other_store = store_left_out && common.store.is_none();
+        if !is_other_store {
+            problems.retain(Problem::is_error);
+            output::report(&project.remarks());
+        }
+        if is_other_store {
             let what = format!("{} names a store, and is not accepted", project.file().display());
             let hint = "`turnbuckle trust` shows what it names, and asks; `--store URL` names the store to look at";
             problems.push(Problem::error(what).hint(hint));
         }
         match StoreName::choose(common, &config, &project).map_err(|problem| problems.push(problem)) {
             Ok(name) if problems.is_empty() => {
-                if is_left_out(&|item| item.section == "access") {
+                name.check_place(&standing)?;
+                if !standing.is_accepted() && items.iter().any(|item| item.section == "access") {
                     output::report(&[access_left_out(&project)]);
                 }
                 Ok(Self { name, config, project })

@@ -12,7 +12,9 @@
 //! that cannot be written (no such folder, a full disk, a full queue) is the hook's failure: it is reported, and with
 //! `on_failure = "block"` it ends the turn, and no turn completes before its lines are written. When the file would grow
 //! beyond `max_bytes`, it becomes `FILE.1`, the old `FILE.1` becomes `FILE.2`, and the last is removed. On Unix only the
-//! owner may read the files. When a conversation is deleted, its lines become `{"type":"erased"}`.
+//! owner may read the files; one that is there already and open to others is closed to them. The file is not written through a
+//! link, neither one in its place nor one to a folder of the project on the way. When a conversation is deleted, its lines
+//! become `{"type":"erased"}`.
 //!
 //! # Points
 //!
@@ -52,7 +54,7 @@ use turnbuckle::BoxError;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::Hook;
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
-use turnbuckle::store::SideStore;
+use turnbuckle::store::{PrivateFile, SideStore};
 
 pub use self::erase::AuditFiles;
 use self::rotating::Rotating;
@@ -99,11 +101,12 @@ struct Entry {
 
 impl AuditLog {
     /// Writes to `file`, whatever the options say of it. Nothing is opened before there is something to write.
-    pub fn new(file: impl Into<PathBuf>, options: AuditLogOptions) -> Result<Self, OptionError> {
+    pub fn new(file: impl Into<PrivateFile>, options: AuditLogOptions) -> Result<Self, OptionError> {
         let AuditLogOptions { file: _, max_bytes, keep, content, queue } = options;
         let file = file.into();
-        if file.file_name().is_none() || file.is_dir() {
-            return Err(OptionError::new("file", format!("must name a file, and is {}", file.display())));
+        let path = file.path();
+        if path.file_name().is_none() || path.is_dir() {
+            return Err(OptionError::new("file", format!("must name a file, and is {}", path.display())));
         }
         if max_bytes < 1024 {
             return Err(OptionError::new("max_bytes", format!("must be at least 1024, and is {max_bytes}")));
@@ -115,8 +118,9 @@ impl AuditLog {
             return Err(OptionError::new("queue", format!("must be 1 to 1000000, and is {queue}")));
         }
         let files = AuditFiles::new(file.clone());
-        let work =
-            move |queue: &WorkQueue<Entry>| write_all(queue, &mut Rotating::new(&file, max_bytes, keep), content);
+        let work = move |queue: &WorkQueue<Entry>| {
+            write_all(queue, &mut Rotating::new(file.clone(), max_bytes, keep), content)
+        };
         Ok(Self { worker: Worker::new("audit_log", queue, DRAIN_TIMEOUT, work), files })
     }
 
@@ -173,9 +177,10 @@ impl ConfigHook for AuditLog {
     }
 }
 
-fn file(options: &AuditLogOptions, context: &HookBuildContext<'_>) -> PathBuf {
-    match &options.file {
+fn file(options: &AuditLogOptions, context: &HookBuildContext<'_>) -> PrivateFile {
+    let path = match &options.file {
         Some(file) => context.folder.join(file),
         None => context.data.join("audit.jsonl"),
-    }
+    };
+    PrivateFile::below(context.folder, path)
 }

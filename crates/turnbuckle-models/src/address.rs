@@ -26,6 +26,14 @@ pub fn without_password(text: &str) -> Cow<'_, str> {
         let whole = &text[run.clone()];
         let last_at = whole.rfind('@');
         let (mut from, mut query) = (0, None);
+        if !whole.contains(SCHEME_END) {
+            let Some(address) = mistyped(whole) else { continue };
+            if let Some(last) = last_at.filter(|last| *last > address) {
+                replace(run.start + address..run.start + last, "…");
+                from = last;
+            }
+            query = Some(whole[from..].find(['?', '#']).map_or(whole.len(), |at| from + at));
+        }
         // One address may hold others, in its path for instance. What is in its query is hidden with it.
         while let Some(at) = whole[from..].find(SCHEME_END).filter(|at| query.is_none_or(|query| from + at < query)) {
             from += at + SCHEME_END.len();
@@ -57,12 +65,18 @@ fn runs(text: &str) -> impl Iterator<Item = Range<usize>> {
     let ends = |c: char| c.is_whitespace() || c.is_control() || ['"', '\'', '`', '<', '>'].contains(&c);
     let mut begin = 0;
     let cuts = text.match_indices(ends).map(|(at, cut)| (at, at + cut.len()));
-    let runs = cuts.chain(std::iter::once((text.len(), text.len()))).map(move |(end, next)| {
+    cuts.chain(std::iter::once((text.len(), text.len()))).map(move |(end, next)| {
         let run = begin..end;
         begin = next;
         run
-    });
-    runs.filter(move |run| text[run.clone()].contains(SCHEME_END))
+    })
+}
+
+/// Where the address begins in a model's name whose address was mistyped so that it is none: `openai@htp/ann:secret@localhost`.
+/// A path with an `@` in it begins otherwise.
+fn mistyped(word: &str) -> Option<usize> {
+    let at = word.find('@')?;
+    (at > 0 && word[..at].bytes().all(|byte| byte.is_ascii_lowercase())).then_some(at + 1)
 }
 
 /// A query or fragment with its sign: the names stay, the values do not. What has no name may be a token.
@@ -122,6 +136,13 @@ mod tests {
             ("sqlite:a.db", "sqlite:a.db"),
             ("://", "://"),
             ("a@b", "a@b"),
+            ("model \"openai@htp/ann:pw@h/v1:m\" is", "model \"openai@…@h/v1:m\" is"),
+            ("openai@http:/ann:p@w@h:m and http://u:p@h", "openai@…@h:m and http://…@h"),
+            ("a http://u:p@h then openai@x/u:p@h", "a http://…@h then openai@…@h"),
+            ("openai@htp/h/v1?token=t:m", "openai@htp/h/v1?token=…"),
+            ("openai@htp/u:p?w@h/v1?token=t:m", "openai@…@h/v1?token=…"),
+            ("openai:llama@q4", "openai:llama@q4"),
+            ("sqlite:/home/a@b/c@d/x.db", "sqlite:/home/a@b/c@d/x.db"),
         ] {
             assert_eq!(without_password(text), shown);
         }

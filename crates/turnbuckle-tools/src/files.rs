@@ -25,6 +25,7 @@ pub use closed::resolved_path;
 pub(crate) use folder::Folder;
 use normal::NormalPath;
 use refusal::Refusal;
+use replace::Readers;
 
 /// What a tool did.
 struct Done {
@@ -61,13 +62,14 @@ pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
     Some(Arc::new(FileTool { spec, folder: folder.clone(), run }))
 }
 
-/// Puts `content` into the file at `path`, in one step, beside the async threads. Folders on the way are made.
+/// Puts what was said into the file at `path`, in one step, beside the async threads. Folders on the way are made, and only the
+/// owner may read the file.
 pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>) -> Result<(), BoxError> {
     let folder = folder.clone();
     let replaced = run_blocking(move |cancel| {
         let path = folder.normal(&path)?;
         let _changing = folder.changing();
-        folder.replace(&path, &content, cancel).map(drop)
+        folder.replace_for(Readers::Owner, &path, &content, cancel).map(drop)
     });
     replaced.await?.map_err(|refusal: Refusal| refusal.to_string().into())
 }

@@ -5,7 +5,8 @@
 //! When a turn is about to complete, its result is written to a file of the project, or given to a program on stdin.
 //!
 //! - A file is replaced in one step: a reader sees the old content or the new, and a crash leaves one of the two.
-//!   Folders on the way are made. No path leads out of the project's folder, also not through a link.
+//!   Folders on the way are made. No path leads out of the project's folder, also not through a link. Only the owner may read
+//!   the file, also one that was there before and open to others.
 //! - `{conversation}`, `{turn}`, `{agent}` and `{date}` in `file` are filled in; a `/` in them becomes `_`.
 //! - A program that ends with another exit code than 0 is the hook's failure, as is a file that cannot be written. By
 //!   default that is ignored, and the record has it; with `on_failure = "block"` the turn fails.

@@ -54,7 +54,7 @@ pub(crate) struct Prepared {
 
 /// Reads the files, finds the model, builds the agent.
 pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
-    let Loaded { config, files, mut problems, project, standing, items } = config::load(common, gate);
+    let Loaded { config, files, mut problems, project, standing, items, .. } = config::load(common, gate);
     let store = StoreName::choose(common, &config, &project);
     let store = store.map_err(|problem| problems.push(problem)).unwrap_or_else(|()| StoreName::default_in(&project));
     let chosen = choose_model(common, &config);

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use turnbuckle::hooks::ProgramCheck;
+use turnbuckle::hooks::{KnownDatabases, ProgramCheck};
 
 use crate::problem::{Place, Problem};
+use crate::trust::HookDatabases;
 
 /// A file that is being read.
 pub(super) struct Source {
@@ -21,18 +22,21 @@ pub(super) struct Source {
     project: PathBuf,
     /// What is asked before each start of a hook's program, by the index of the hook.
     checks: OnceCell<HashMap<usize, ProgramCheck>>,
+    /// Which databases of its hooks are the user's own.
+    databases: Arc<dyn KnownDatabases>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl Source {
-    /// The file at `path`, read for the project in the folder `project`.
-    pub(super) fn new(path: &Path, project: &Path, text: String) -> Self {
+    /// The file at `path`, read for the project in the folder `project`. `uses_all`: databases of hooks are used whoever made them.
+    pub(super) fn new(path: &Path, project: &Path, text: String, uses_all: bool) -> Self {
+        let databases = HookDatabases::of(project, uses_all);
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
         let name = path.display().to_string().into();
         let (project, checks) = (project.to_owned(), OnceCell::new());
-        Self { name, text, lines, folder, project, checks, problems: RefCell::default() }
+        Self { name, text, lines, folder, project, checks, databases, problems: RefCell::default() }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -45,6 +49,10 @@ impl Source {
 
     pub(super) fn project(&self) -> &Path {
         &self.project
+    }
+
+    pub(super) fn databases(&self) -> Arc<dyn KnownDatabases> {
+        self.databases.clone()
     }
 
     /// Set once, before the hooks are read.
@@ -77,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_byte_belongs_to_the_line_that_it_stands_on() {
-        let source = Source::new(Path::new("f"), Path::new("/"), "a\n\nbc\n".to_owned());
+        let source = Source::new(Path::new("f"), Path::new("/"), "a\n\nbc\n".to_owned(), false);
         let lines: Vec<usize> = (0..8).map(|offset| source.place(offset).line).collect();
         assert_eq!(lines, [1, 1, 2, 3, 3, 3, 4, 4]);
     }

@@ -156,6 +156,7 @@ fn with_options<T>(
         withheld_env: &withheld_env,
         open_model: &open_model,
         program_check: source.check_of(index),
+        databases: Some(source.databases()),
     };
     section.rest(|options| read(options, &context))
 }

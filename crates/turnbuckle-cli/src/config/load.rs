@@ -1,6 +1,6 @@
 //! Which files are read, and how they come together.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use toml::de::{DeTable, DeValue};
 
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::project::Project;
 use crate::read_file::{CONFIGURATION, ReadError, read_file};
 use crate::show::quoted;
-use crate::store::DEFAULT;
+use crate::store::{DEFAULT, StoreName};
 use crate::trust::{self, Gate, Item, Judgement, ProjectFile, Standing, TrustOptions};
 use crate::user_folders;
 
@@ -51,7 +51,8 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     project.tell();
     problems.extend(project.remarks());
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
-    let mut loaded = Loaded { config, files, problems, project, standing: Standing::NotRead, items };
+    let standing = Standing::NotRead;
+    let mut loaded = Loaded { config, files, problems, project, standing, items, store_left_out: false };
     if let Some(path) = &common.config {
         loaded.read(path, gate, understand, |error| Some(unreadable(path, error)));
         return loaded;
@@ -103,7 +104,7 @@ impl Loaded {
     ) {
         match read_file(path, CONFIGURATION) {
             Ok(text) => {
-                let source = Source::new(path, &self.project.folder, text);
+                let source = Source::new(path, &self.project.folder, text, gate.options().trust_hooks);
                 if let Some(root) = parse(&source) {
                     if matches!(gate, Gate::Needed(_)) {
                         match trust::checks_from_now(path, &settings(&source, &root), &self.project.folder) {
@@ -128,7 +129,7 @@ impl Loaded {
                 return self.problems.push(unreadable(path, &error));
             }
         };
-        let source = Source::new(path, &self.project.folder, text);
+        let source = Source::new(path, &self.project.folder, text, gate.options().trust_hooks);
         match parse(&source) {
             Some(root) => self.add_judged(path, &source, root, (common, gate), understand),
             None => self.standing = Standing::NotAccepted,
@@ -146,19 +147,24 @@ impl Loaded {
     ) {
         let settings = settings(source, &root);
         let chosen_here = settings.iter().any(|one| one.section == "store" && one.key.as_deref() == Some("url"));
-        let is_default = common.store.is_none() && self.config.store.url.is_none() && !chosen_here;
+        let in_project = match &self.config.store.url {
+            None => Some(Path::new(DEFAULT)),
+            // A relative path of the user's own file is another database in every project.
+            Some(found) => StoreName::path_in(&found.value).filter(|path| is_below(path)),
+        };
         let file = ProjectFile {
             project: &self.project,
             path,
             settings: &settings,
             tools: &self.config.tools,
-            default_store: is_default.then_some(Path::new(DEFAULT)),
+            default_store: in_project.filter(|_| common.store.is_none() && !chosen_here),
             by: &self.user(),
         };
         let Judgement { standing, items, problems, checks } = trust::judge(&file, gate);
         self.problems.extend(problems);
         if !standing.is_accepted() && !matches!(gate, Gate::Judged) {
             leave_out(&mut root, &items);
+            self.store_left_out = chosen_here && !has_store_url(&root);
         }
         tracing::info!(target: CLI, file = %path.display(), standing = standing.told(), "project's file judged");
         (self.standing, self.items) = (standing, items);
@@ -218,6 +224,18 @@ fn leave_out(root: &mut DeTable<'_>, items: &[Item]) {
             item.keys.iter().for_each(|key| drop(table.remove(key.as_str())));
         }
     }
+}
+
+fn has_store_url(root: &DeTable<'_>) -> bool {
+    match root.get("store").map(|value| value.get_ref()) {
+        Some(DeValue::Table(table)) => table.contains_key("url"),
+        _ => false,
+    }
+}
+
+/// Whether a path leads nowhere but down, as it is written.
+fn is_below(path: &Path) -> bool {
+    path.components().all(|step| matches!(step, Component::Normal(_) | Component::CurDir))
 }
 
 fn understand_to_delete(source: &Source, root: DeTable<'_>) -> Config {

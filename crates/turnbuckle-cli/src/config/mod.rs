@@ -63,6 +63,9 @@ pub(crate) struct Loaded {
     pub(crate) standing: Standing,
     /// What of the project's file needs acceptance.
     pub(crate) items: Vec<Item>,
+    /// Whether the project's file says where conversations are kept, and that is not used because the file was not accepted or
+    /// could not be judged: then another database than the one it names would be meant.
+    pub(crate) store_left_out: bool,
 }
 
 impl Loaded {

@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::conversation::ConversationsBuilder;
-use turnbuckle::store::SideStore;
+use turnbuckle::store::{PrivateFile, SideStore};
 use turnbuckle_hooks::audit_log::AuditFiles;
-use turnbuckle_hooks::memory::Memories;
 
 pub(crate) use acts::acts;
 pub(crate) use delete::delete;
@@ -23,6 +22,7 @@ pub(crate) use hold::hold;
 
 use crate::config::Config;
 use crate::project::{OWN_FOLDER, Project};
+use crate::trust::default_memories;
 use unreached::Unreached;
 
 /// What the configuration says about deleting conversations.
@@ -36,15 +36,15 @@ impl Erasure {
     /// that wrote them may have been taken out of the configuration since.
     pub(crate) fn of(config: &Config, project: &Project) -> Self {
         let mut side_stores = side_stores(config);
-        let is_file = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|about| about.is_file());
+        // Also what is no file: whoever erases says that it could not be reached.
+        let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
         let own = project.folder.join(OWN_FOLDER);
-        let memories = own.join("memories.db");
-        if is_file(&memories) {
-            side_stores.push(Arc::new(Memories::in_file(memories)));
+        if is_there(&own.join("memories.db")) {
+            side_stores.push(Arc::new(default_memories(&project.folder)));
         }
         let audit = own.join("audit.jsonl");
-        if is_file(&audit) {
-            side_stores.push(Arc::new(AuditFiles::new(audit)));
+        if is_there(&audit) {
+            side_stores.push(Arc::new(AuditFiles::new(PrivateFile::below(&project.folder, audit))));
         }
         Self { side_stores, retain: config.store.retain.as_ref().map(|found| found.value) }
     }

@@ -110,15 +110,25 @@ pub(crate) struct Ready {
 
 impl Ready {
     pub(crate) fn of(prepared: Prepared) -> Result<Self, Stopped> {
-        let Prepared { agent: Some(agent), store, config, model, model_is_default, problems, gate, project, .. } =
-            prepared
+        let Prepared {
+            agent: Some(agent),
+            store,
+            config,
+            model,
+            model_is_default,
+            problems,
+            gate,
+            project,
+            standing,
+            ..
+        } = prepared
         else {
             let problems = prepared.problems.into_iter().filter(Problem::is_error).collect();
             return Err(Stopped { problems, exit: Exit::Usage });
         };
         let (scope, access) = (config.scope.scope(), config.access.rules());
         if let Gate::Needed(options) = gate {
-            store.admit(options, &config.scope.user_name())?;
+            store.admit(&standing, options, &config.scope.user_name())?;
         }
         let mut erasure = Erasure::of(&config, &project);
         if gate.options().ignore_project {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::hook_databases;
 use super::records::{AcceptedProject, Extent, KnownStore, RecordError, Records, StoreOrigin};
 use super::stores::{self, StoreStanding};
 use super::{Gate, Item, Standing, TrustOptions, accept, accepted_items, cannot_note, show};
@@ -52,7 +53,8 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     }
     // Whoever stands below a project of another user must have accepted it, although nothing in it needs that.
     let is_new = loaded.project.is_anothers() && !super::is_known(&folder);
-    if pending.is_empty() && store.is_none() && !is_new {
+    let memories = hook_databases::told(&folder);
+    if pending.is_empty() && store.is_none() && memories.is_none() && !is_new {
         output::say(&format!("{}: {}", folder.display(), loaded.standing.told()));
         return Ok(Exit::Completed);
     }
@@ -65,12 +67,16 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
         text += &show::scope_of(pending, &folder);
     }
     text += &told_store(store.as_ref());
+    text += memories.as_deref().unwrap_or_default();
     confirmed(args, &text, "Accept it?")?;
     if is_new || !pending.is_empty() {
         accept(&folder, &loaded.items, &by).map_err(Stopped::usage)?;
     }
     if let Some((file, _)) = &store {
         stores::accept(file, &by)?;
+    }
+    if memories.is_some() {
+        hook_databases::accept(&folder, &by)?;
     }
     output::say(&format!("accepted for {}", folder.display()));
     Ok(Exit::Completed)
@@ -111,10 +117,12 @@ fn accept_folder(
 ) -> Result<Exit, Stopped> {
     let folder = &loaded.project.folder;
     let now = if loaded.items.is_empty() { String::new() } else { has(loaded, &loaded.items) };
+    let memories = hook_databases::told(folder);
     let text = format!(
-        "{now}{}Whatever the files in {} say, now and later, would run without being asked about: whoever can change them, with a \
+        "{now}{}{}Whatever the files in {} say, now and later, would run without being asked about: whoever can change them, with a \
          commit for instance, decides what runs as you.\n",
         told_store(store.as_ref()),
+        memories.as_deref().unwrap_or_default(),
         folder.display()
     );
     confirmed(args, &text, "Accept the folder?")?;
@@ -122,6 +130,9 @@ fn accept_folder(
     noted.map_err(|error| Stopped::usage(cannot_note(&error)))?;
     if let Some((file, _)) = &store {
         stores::accept(file, by)?;
+    }
+    if memories.is_some() {
+        hook_databases::accept(folder, by)?;
     }
     output::say(&format!("accepted for {}, whatever its files say", folder.display()));
     Ok(Exit::Completed)

@@ -45,11 +45,6 @@ impl Item {
         let (section, keys) = (String::new(), Vec::new());
         Self { title, shown: Vec::new(), place: None, section, keys, index: None, command: None, files, digest }
     }
-
-    /// Whether it says where conversations are kept.
-    pub(crate) fn is_store_url(&self) -> bool {
-        self.section == "store" && (self.keys.is_empty() || self.keys.iter().any(|key| key == "url"))
-    }
 }
 
 /// What the rule is judged by beside the file itself.

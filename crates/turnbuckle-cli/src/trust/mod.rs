@@ -7,6 +7,7 @@
 mod command;
 mod digest;
 mod files;
+mod hook_databases;
 mod items;
 mod options;
 mod records;
@@ -22,6 +23,7 @@ use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::hooks::ProgramCheck;
 
 pub(crate) use command::trust;
+pub(crate) use hook_databases::{HookDatabases, default_memories};
 pub(crate) use items::Item;
 pub(crate) use options::{Gate, IGNORE_PROJECT, TRUST_HOOKS, TrustOptions};
 use records::{AcceptedItem, AcceptedProject, Extent, RecordError, Records};

@@ -5,14 +5,14 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use turnbuckle_stores::{DatabaseId, SqliteError, SqliteStore};
 use turnbuckle_tools::resolved_path;
 
-use super::TrustOptions;
 use super::records::{RecordError, Records, StoreOrigin};
+use super::{Standing, TrustOptions};
 use crate::Stopped;
 use crate::confirm;
 use crate::logging::CLI;
@@ -44,8 +44,7 @@ struct Looked {
 
 fn look(file: &StoreFile) -> Result<Looked, SqliteError> {
     let path = real(&file.path);
-    let there = path.metadata().is_ok_and(|about| about.len() > 0);
-    if !there {
+    if !is_there(&path) {
         return Ok(Looked { standing: StoreStanding::NotThere, id: None, path });
     }
     let records = Records::open();
@@ -95,6 +94,11 @@ pub(crate) fn standing(file: &StoreFile) -> Result<StoreStanding, SqliteError> {
 /// has not changed since this user's Turnbuckle first noted anything. What came later came from elsewhere, since every database
 /// that was made since then has an id. The time of the last change of a file cannot be set by an archive or a checkout.
 fn is_adoptable(file: &StoreFile, path: &Path, records: &Records) -> bool {
+    file.is_default_at(path) && is_left_by_older_version(path, records)
+}
+
+/// Whether a file belongs to this user alone, and has not changed since this user's Turnbuckle first noted anything.
+pub(super) fn is_left_by_older_version(path: &Path, records: &Records) -> bool {
     let Ok(about) = path.symlink_metadata() else { return false };
     let seconds = Duration::from_secs(u64::try_from(about.ctime()).unwrap_or(u64::MAX));
     let nanos = Duration::from_nanos(u64::try_from(about.ctime_nsec()).unwrap_or(0));
@@ -102,21 +106,18 @@ fn is_adoptable(file: &StoreFile, path: &Path, records: &Records) -> bool {
     let is_mine = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0;
     let first_used = records.first_used();
     let is_older = first_used.is_none_or(|first| changed.is_some_and(|changed| changed <= first));
-    is_mine && is_older && file.is_default_at(path)
+    is_mine && is_older
 }
 
 /// Lets the database be carried on, asks, or refuses.
-pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result<(), Stopped> {
+pub(crate) fn admit(file: &StoreFile, standing: &Standing, options: TrustOptions, by: &str) -> Result<(), Stopped> {
+    if !options.trust_hooks {
+        check_place(file, standing)?;
+    }
     let looked = look(file).map_err(|error| unusable(&file.path, &error))?;
     let shown = file.path.display();
-    if options.ignore_project && file.named_by == NamedBy::Default && !looked.path.starts_with(&file.project) {
-        let what = format!("the database {shown} is not in the project: a link leads to {}", looked.path.display());
-        return Err(Stopped::usage(
-            Problem::error(what).hint(format!("`--store sqlite:{}` uses it", looked.path.display())),
-        ));
-    }
     match (&looked.standing, file.is_named_by_user() || options.trust_hooks) {
-        (StoreStanding::Known(_), false) => check_beside(&looked.path),
+        (StoreStanding::Known(_), false) => check_files(&looked.path),
         (StoreStanding::NotThere | StoreStanding::Known(_), _) => Ok(()),
         (StoreStanding::Adoptable, _) => adopt(&looked, StoreOrigin::Adopted, by),
         (StoreStanding::Unknown { .. }, true) => Ok(()),
@@ -133,18 +134,55 @@ pub(crate) fn admit(file: &StoreFile, options: TrustOptions, by: &str) -> Result
     }
 }
 
-/// SQLite replays what it finds in these files, and gives them the mode of the database. One that others may read or write was
-/// put there, by a checkout for instance.
-fn check_beside(path: &Path) -> Result<(), Stopped> {
-    let mode = |path: &Path| path.symlink_metadata().ok().map(|about| about.mode() & 0o777);
+/// Refuses a database that a link leads to, out of the project, unless the user named it or accepted the link; `standing` is that
+/// of the project's file. Whoever made the link chose which conversations are read and written. What a project's file names is
+/// judged with that file.
+pub(crate) fn check_place(file: &StoreFile, standing: &Standing) -> Result<(), Stopped> {
+    let is_asked_about = !file.is_named_by_user() && file.named_by != NamedBy::ProjectsFile;
+    let real = real(&file.path);
+    let leads_out = as_written(&file.path).starts_with(&file.project) && !real.starts_with(&file.project);
+    let how = match standing {
+        Standing::Accepted { .. } | Standing::Folder { .. } | Standing::ForThisRun => return Ok(()),
+        Standing::NotRead => "",
+        Standing::NotNeeded | Standing::NotAccepted => "`turnbuckle trust` shows it, and asks; ",
+    };
+    if !is_asked_about || !leads_out {
+        return Ok(());
+    }
+    let (shown, real) = (file.path.display(), real.display());
+    let what = format!("the database {shown} is not in the project: a link leads to {real}");
+    Err(Stopped::usage(Problem::error(what).hint(format!("{how}`--store sqlite:{real}` uses it for this run"))))
+}
+
+/// A path from the current folder, absolute, without its `..`; links are not looked at.
+fn as_written(path: &Path) -> PathBuf {
+    let mut written = PathBuf::new();
+    for step in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
+        match step {
+            Component::ParentDir => drop(written.pop()),
+            step => written.push(step),
+        }
+    }
+    written
+}
+
+/// The files of a database that is known. SQLite replays what it finds beside a database, and gives such files the mode of the
+/// database, which is closed to others when it is made, accepted or opened. So one that others may read or write was put there, by
+/// a checkout for instance. A database that now belongs to another user is not the one that was noted.
+fn check_files(path: &Path) -> Result<(), Stopped> {
+    let refused = |what: String, hint: &str| Err(Stopped::usage(Problem::error(what).hint(hint)));
+    let me = rustix::process::geteuid().as_raw();
+    if path.symlink_metadata().is_ok_and(|about| about.uid() != me) {
+        let what = format!("the database {} belongs to another user", path.display());
+        return refused(what, "`--store sqlite:PATH` uses it nevertheless, for this run");
+    }
     for end in ["-wal", "-journal"] {
         let beside = beside(path, end);
-        if let (Some(database), Some(found)) = (mode(path), mode(&beside))
-            && found & !database != 0
-        {
+        let is_foreign = |about: std::fs::Metadata| !about.is_file() || about.mode() & 0o077 != 0;
+        if beside.symlink_metadata().is_ok_and(is_foreign) {
             let what = format!("{} was not made by the database beside it: others may use it", beside.display());
             let hint = "if it came with the project, delete it; `--store sqlite:PATH` takes it as it is, for this run";
-            return Err(Stopped::usage(Problem::error(what).hint(hint)));
+            return refused(what, hint);
         }
     }
     Ok(())
@@ -184,7 +222,7 @@ pub(crate) fn before_writing(file: &StoreFile) -> Result<(), Stopped> {
     match looked.standing {
         StoreStanding::Adoptable => adopt(&looked, StoreOrigin::Adopted, ""),
         // Whoever opens the database to write makes SQLite take in what lies beside it.
-        StoreStanding::Known(_) if !file.is_named_by_user() => check_beside(&looked.path),
+        StoreStanding::Known(_) if !file.is_named_by_user() => check_files(&looked.path),
         _ => Ok(()),
     }
 }
@@ -198,7 +236,9 @@ fn adopt(looked: &Looked, origin: StoreOrigin, by: &str) -> Result<(), Stopped> 
     let unusable = |error: SqliteError| unusable(&looked.path, &error);
     let records = Records::open().map_err(not_noted)?;
     if let Some(id) = &looked.id {
-        return records.know(id, &looked.path, origin, by).map_err(not_noted);
+        records.know(id, &looked.path, origin, by).map_err(not_noted)?;
+        // From now on only its owner may use it, and what SQLite keeps beside it is told from what others put there.
+        return SqliteStore::close_to_others(&looked.path).map_err(unusable);
     }
     let id = DatabaseId::random().map_err(unusable)?;
     records.know(&id, &looked.path, origin, by).map_err(not_noted)?;
@@ -209,11 +249,7 @@ fn adopt(looked: &Looked, origin: StoreOrigin, by: &str) -> Result<(), Stopped> 
 /// Opens a database; one that is not there is made, and noted before.
 pub(crate) fn open_or_make(path: &Path) -> Result<SqliteStore, SqliteError> {
     let real = real(path);
-    let is_there = match real.metadata() {
-        Ok(about) => about.len() > 0,
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    };
-    if is_there {
+    if is_there(&real) {
         return SqliteStore::open(path);
     }
     let id = DatabaseId::random()?;
@@ -242,6 +278,15 @@ fn keep_noted(
             records.forget(chosen, path)
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether something is there. An empty file will be made a database; a pipe or a device is no file, and is refused when it is
+/// opened.
+fn is_there(path: &Path) -> bool {
+    match path.metadata() {
+        Ok(about) => !about.is_file() || about.len() > 0,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 

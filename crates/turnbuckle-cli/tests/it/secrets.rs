@@ -301,9 +301,15 @@ fn no_secret_is_in_what_is_said_of_a_mistake() {
         format!("http://127.0.0.1:9/v1?{MARK}#{MARK}"),
     ];
     for url in &urls {
-        for model in
-            [format!("openai@{url}"), format!("nobody@{url}:m"), format!("ollama@{url}:m"), format!("openai@x{url}:m")]
-        {
+        let mistyped = url.replace("http://", "htp/");
+        for model in [
+            format!("openai@{url}"),
+            format!("nobody@{url}:m"),
+            format!("ollama@{url}:m"),
+            format!("openai@x{url}:m"),
+            format!("openai@{mistyped}:m"),
+            format!("openai@{}:m", url.replace("//", "/")),
+        ] {
             for command in ["run", "check", "doctor", "chat"] {
                 planted.run(&[command, "-vvv", "--model", &model]);
             }
@@ -317,6 +323,10 @@ fn no_secret_is_in_what_is_said_of_a_mistake() {
         for config in [
             format!("[agent]\nmodel = \"openai@{url}\"\n"),
             format!("[agent]\nmodel = [\"openai@{url}\"]\n"),
+            format!("[agent]\nmodel = \"openai@{mistyped}:m\"\n"),
+            format!("[[hooks]]\nuse = \"fallback\"\nmodels = [\"openai@{mistyped}:m\"]\n"),
+            format!("[[hooks]]\nuse = \"fallback\"\nmodels = [\"nobody@{url}:m\"]\n"),
+            format!("[store]\nurl = \"postgres{}\"\n", url[4..].replace("//", "/")),
             format!("[store]\nurl = \"mysql{}\"\n", &url[4..]),
             format!("[[hooks]]\nuse = \"critic\"\nbrief = \"x\"\nmodel = \"nobody@{url}:m\"\n"),
             format!("[[hooks]]\nuse = \"notify\"\nurl = \"ftp{}\"\nsecret_env = \"WEBHOOK_SECRET\"\n", &url[4..]),
@@ -339,6 +349,50 @@ fn no_secret_is_in_what_is_said_of_a_mistake() {
     }
     planted.run(&["run", "hi"]);
     planted.search(1);
+}
+
+#[test]
+fn no_password_of_a_model_that_a_hook_asks_comes_out() {
+    let mut planted = Planted::new();
+    planted.folder.file("ok.json", r#"{ "replies": [{ "text": "fine" }], "on_exhausted": "repeat" }"#);
+    let broken = "openai@http://127.0.0.1:1/v1:m";
+    let model = |what: &str| format!("openai@{}:m", planted.url(what));
+    let hooks = [
+        ("fallback", broken, format!("models = [\"{}\", \"{}\"]", model("first"), model("second"))),
+        ("fallback", broken, format!("models = [\"{}\", \"script:ok.json\"]", model("answered"))),
+        ("critic", "script:ok.json", format!("brief = \"x\"\nmodel = \"{}\"", model("critic"))),
+        (
+            "critic",
+            "script:ok.json",
+            format!("critics = [{{ name = \"one\", brief = \"x\", model = \"{}\" }}]", model("panel")),
+        ),
+        ("refine", "script:ok.json", format!("brief = \"x\"\nmodel = \"{}\"", model("refine"))),
+        ("suggest", "script:ok.json", format!("model = \"{}\"", model("suggest"))),
+        ("remember", "script:ok.json", format!("model = \"{}\"", model("remember"))),
+        ("dream", "script:ok.json", format!("model = \"{}\"", model("dream"))),
+        ("monitor", broken, format!("max_error_rate = 0.5\nfallback = \"{}\"", model("monitor"))),
+    ];
+    for (number, (hook, own, options)) in hooks.iter().enumerate() {
+        let audit = "[[hooks]]\nuse = \"audit_log\"\ncontent = true\n";
+        let config = format!(
+            "[agent]\nmodel = \"{own}\"\ndefault_retry = false\n{audit}[[hooks]]\nuse = \"{hook}\"\n{options}\n"
+        );
+        planted.folder.file("h.toml", &config);
+        let id = format!("h{number}");
+        // Every way in which the server can repeat what it was sent; hooks in the background are slow to give up.
+        let rounds = if ["suggest", "remember", "dream"].contains(hook) { 2 } else { 8 };
+        for _ in 0..rounds {
+            let code = planted.run(&["run", "-vvv", "--json", "-c", &id, "--config", "h.toml", "hi"]);
+            assert!([0, 1, 3].contains(&code), "{hook}: {:?}", planted.heard.last());
+        }
+        for command in ["show", "trace", "export"] {
+            planted.run(&[command, &id, "--config", "h.toml"]);
+        }
+        for command in ["check", "hooks", "list"] {
+            assert_eq!(planted.run(&[command, "--config", "h.toml"]), 0, "{hook}: {:?}", planted.heard.last());
+        }
+    }
+    planted.search(4);
 }
 
 /// The variables that a program of each kind of hook is given, of those for providers.

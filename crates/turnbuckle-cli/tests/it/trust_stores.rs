@@ -122,11 +122,12 @@ fn a_link_to_another_projects_database_is_not_followed_unasked() {
         };
         at(&["run", "hi"]).exits(2).says("it has: the database");
         at(&["run", "--ignore-project", "hi"]).exits(2).says("a link leads to").says("--store sqlite:");
-        at(&["list"]).exits(0);
+        at(&["list"]).exits(2).says("a link leads to").says("hint: `turnbuckle trust` shows it, and asks");
         let asked = at(&["trust"]).exits(2).out;
         assert!(asked.contains("a link leads out of the project"), "{asked}");
         at(&["trust", "--yes"]).exits(0);
         at(&["run", "--model", "demo", "hi"]).exits(0);
+        at(&["list"]).exits(0);
     }
     // A link to nothing would make a database somewhere else.
     let place = tempfile::tempdir().unwrap();

@@ -6,12 +6,12 @@
 mod lines;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use turnbuckle::store::SideStore;
+use turnbuckle::store::{PrivateFile, PrivateFileError, SideStore};
 use turnbuckle::{BoxError, BoxFuture, ConversationId};
 
 use self::lines::Mode;
@@ -26,19 +26,24 @@ const HELD: usize = 128;
 /// The files of an audit log: the one that is written, and those that are full.
 #[derive(Clone, Debug)]
 pub struct AuditFiles {
-    path: PathBuf,
+    file: PrivateFile,
 }
 
 impl AuditFiles {
-    /// Those of the log that is written to `path`.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+    /// Those of the log that is written to `file`.
+    pub fn new(file: impl Into<PrivateFile>) -> Self {
+        Self { file: file.into() }
     }
 
-    /// All of them that exist: `FILE`, and `FILE.1`, `FILE.2` and so on.
-    fn existing(&self) -> io::Result<Vec<PathBuf>> {
-        let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return Ok(Vec::new()) };
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    /// The names of all of them that exist: `FILE`, and `FILE.1`, `FILE.2` and so on. A link or a folder of such a name is one of
+    /// them: a line of the conversation may be behind it, and whoever opens it says that it cannot be reached.
+    fn existing(&self) -> Result<Vec<PathBuf>, BoxError> {
+        let path = self.file.path();
+        let Some(name) = path.file_name() else { return Ok(Vec::new()) };
+        if !self.file.has_folder()? {
+            return Ok(Vec::new());
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let entries = match std::fs::read_dir(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
@@ -50,30 +55,39 @@ impl AuditFiles {
             let own = entry.file_name();
             let rest = own.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
             let is_log = rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(b".").is_some_and(is_number));
-            // A link or a folder of this name is not a log.
-            if is_log && entry.file_type()?.is_file() {
-                found.push(entry.path());
+            if is_log {
+                found.push(path.with_file_name(own));
             }
         }
         Ok(found)
     }
 
-    /// The files by name. A link or a folder of such a name is not a log.
-    fn listed(&self) -> io::Result<BTreeMap<PathBuf, (FileId, u64)>> {
+    /// The files by name.
+    fn listed(&self) -> Result<BTreeMap<PathBuf, (FileId, u64)>, BoxError> {
         let mut listed = BTreeMap::new();
         for path in self.existing()? {
             match path.symlink_metadata() {
-                Ok(about) if about.is_file() => drop(listed.insert(path, (FileId::of(&about), about.len()))),
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+                Ok(about) => drop(listed.insert(path, (FileId::of(&about), about.len()))),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                Err(_) => {}
             }
         }
         Ok(listed)
     }
 
+    /// One of the files, opened once for all that is done with it: under its name there may be another one in the next moment.
+    /// `None` if it was removed by rotation.
+    fn open(&self, path: &Path, mode: Mode) -> Result<Option<File>, PrivateFileError> {
+        let file = self.file.beside(path.file_name().unwrap_or_default());
+        match mode {
+            Mode::Count => file.look(),
+            Mode::Erase => file.existing(),
+        }
+    }
+
     /// Looks through the files until nothing was found in them and they were the same before and after: while they are listed
     /// and read, other processes append to them and rotate them, and a file that moves may be missed.
-    fn erase_all(&self, conversation: &ConversationId) -> io::Result<()> {
+    fn erase_all(&self, conversation: &ConversationId) -> Result<(), BoxError> {
         for pass in 0..PASSES {
             if pass > 0 {
                 std::thread::sleep(PAUSE);
@@ -81,7 +95,9 @@ impl AuditFiles {
             let before = self.listed()?;
             let (mut seen, mut found) = (Seen::default(), 0);
             for path in before.keys() {
-                found += seen.erase_in(path, conversation)?;
+                if let Some(file) = self.open(path, Mode::Erase)? {
+                    found += seen.erase_in(file, conversation)?;
+                }
             }
             let after = self.listed()?;
             let names = |listed: &BTreeMap<PathBuf, (FileId, u64)>| {
@@ -91,15 +107,13 @@ impl AuditFiles {
                 return Ok(());
             }
         }
-        Err(io::Error::other(
-            "the files are being written and rotated all the time, and lines of the conversation may be left",
-        ))
+        Err("the files are being written and rotated all the time, and lines of the conversation may be left".into())
     }
 
-    fn count_all(&self, conversation: &ConversationId) -> io::Result<u64> {
+    fn count_all(&self, conversation: &ConversationId) -> Result<u64, BoxError> {
         let mut count = 0;
         for path in self.existing()? {
-            if let Some(file) = open(&path, Mode::Count)? {
+            if let Some(file) = self.open(&path, Mode::Count)? {
                 count += lines::scan(&file, conversation, Mode::Count)?.found;
             }
         }
@@ -135,8 +149,7 @@ struct Seen {
 
 impl Seen {
     /// Erases the lines of the conversation in this file, and returns how many there were.
-    fn erase_in(&mut self, path: &Path, conversation: &ConversationId) -> io::Result<u64> {
-        let Some(file) = open(path, Mode::Erase)? else { return Ok(0) };
+    fn erase_in(&mut self, file: File, conversation: &ConversationId) -> io::Result<u64> {
         let id = FileId::of(&file.metadata()?);
         let scanned = lines::scan(&file, conversation, Mode::Erase)?;
         // While a file is held open, no other file gets its number.
@@ -151,33 +164,13 @@ impl Seen {
     }
 }
 
-/// Opens a file once for all that is done with it: under its name there may be another one in the next moment. `None` if it was
-/// removed by rotation, or is not a regular file.
-fn open(path: &Path, mode: Mode) -> io::Result<Option<File>> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(mode == Mode::Erase);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits().cast_signed());
-    }
-    let is_gone = || path.symlink_metadata().map_or_else(|e| e.kind() == io::ErrorKind::NotFound, |now| !now.is_file());
-    match options.open(path) {
-        Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound || is_gone() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 impl SideStore for AuditFiles {
     fn what(&self) -> &'static str {
         "audit log"
     }
 
     fn name(&self) -> String {
-        let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
+        let path = std::path::absolute(self.file.path()).unwrap_or_else(|_| self.file.path().to_owned());
         format!("{} in {}", self.what(), path.display())
     }
 
@@ -188,11 +181,11 @@ impl SideStore for AuditFiles {
 
     fn count<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<u64, BoxError>> {
         let (files, conversation) = (self.clone(), conversation.clone());
-        Box::pin(async move { Ok(tokio::task::spawn_blocking(move || files.count_all(&conversation)).await??) })
+        Box::pin(async move { tokio::task::spawn_blocking(move || files.count_all(&conversation)).await? })
     }
 
     fn erase<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<(), BoxError>> {
         let (files, conversation) = (self.clone(), conversation.clone());
-        Box::pin(async move { Ok(tokio::task::spawn_blocking(move || files.erase_all(&conversation)).await??) })
+        Box::pin(async move { tokio::task::spawn_blocking(move || files.erase_all(&conversation)).await? })
     }
 }

@@ -51,7 +51,7 @@ use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError
 use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
 
-use super::{Memories, Memory, MergedMemories, auxiliary_model, file, owner, sentence};
+use super::{Memories, Memory, MergedMemories, auxiliary_model, memories, owner, sentence};
 use crate::answer;
 use crate::auxiliary_model::AuxiliaryModel;
 use crate::time;
@@ -180,11 +180,11 @@ impl ConfigHook for Dream {
     type Options = DreamOptions;
 
     fn side_store_of(options: &DreamOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
-        Some(Arc::new(Memories::in_file(file(options.file.as_deref(), context))))
+        Some(Arc::new(memories(options.file.as_deref(), context)))
     }
 
     fn from_options(options: DreamOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
-        let memories = Memories::in_file(file(options.file.as_deref(), context));
+        let memories = memories(options.file.as_deref(), context);
         Self::asking(memories, auxiliary_model(&options.model, context)?, &options)
     }
 }

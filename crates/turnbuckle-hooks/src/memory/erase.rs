@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use turnbuckle::store::SideStore;
 use turnbuckle::{BoxError, BoxFuture, ConversationId};
 
 use super::Memories;
-use super::memories::{BUSY_TIMEOUT, with_siblings};
+use super::connection::{BUSY_TIMEOUT, Whose};
 
 /// How long cleaning the file waits for others who use it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,22 +43,22 @@ impl Memories {
             write.commit()?;
             purge(db)
         };
-        cleaned(self.work(forget).await?)
+        cleaned(self.work_on(Whose::Any, forget).await?)
     }
 
     /// False if there is no file: then nothing is to be erased, and no file is made. Something else than memories is not touched.
     async fn is_there(&self) -> Result<bool, BoxError> {
         let file = self.file.clone();
         let look = move || -> Result<bool, BoxError> {
-            if !file.try_exists()? {
+            if !file.is_there()? {
                 return Ok(false);
             }
-            let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            let db = file.read_only()?;
             db.busy_timeout(PATIENCE)?;
             let query = "SELECT 1 FROM sqlite_schema WHERE name = 'memory' AND type = 'table'";
             match db.query_row(query, [], |_| Ok(())).optional()? {
                 Some(()) => Ok(true),
-                None => Err(format!("{} is no file of memories", file.display()).into()),
+                None => Err(format!("{} is no file of memories", file.path().display()).into()),
             }
         };
         tokio::task::spawn_blocking(look).await?
@@ -91,12 +91,12 @@ impl SideStore for Memories {
     }
 
     fn name(&self) -> String {
-        let file = std::path::absolute(&*self.file).unwrap_or_else(|_| self.file.to_path_buf());
+        let file = std::path::absolute(self.file.path()).unwrap_or_else(|_| self.file.path().to_owned());
         format!("{} in {}", self.what(), file.display())
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        with_siblings(&self.file)
+        self.file.all()
     }
 
     fn count<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<u64, BoxError>> {
@@ -109,7 +109,7 @@ impl SideStore for Memories {
                 let query = format!("SELECT count(DISTINCT memory) FROM made_from WHERE {WITHIN}");
                 db.query_row(&query, [&id], |row| row.get::<_, i64>(0))
             };
-            Ok(self.work(count).await?.unsigned_abs())
+            Ok(self.work_on(Whose::Any, count).await?.unsigned_abs())
         })
     }
 
@@ -149,7 +149,7 @@ impl SideStore for Memories {
                 write.commit()?;
                 purge(db)
             };
-            cleaned(self.work(erase).await?)
+            cleaned(self.work_on(Whose::Any, erase).await?)
         })
     }
 }

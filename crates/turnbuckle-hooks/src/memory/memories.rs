@@ -1,13 +1,16 @@
 //! The file: memories by user, with a full-text index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, params};
+use turnbuckle::hooks::KnownDatabases;
+use turnbuckle::store::{PrivateFile, PrivateFileError};
 use turnbuckle::{ConversationId, Timestamp, TurnId};
+
+use super::connection::{FORMAT, MemoryFile, Opened, Whose};
 
 /// Something worth knowing about a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,14 +45,14 @@ pub enum MemoryError {
         #[source]
         source: rusqlite::Error,
     },
-    /// The folder or the file could not be created, or not be closed to others.
-    #[error("the file for the memories in {} cannot be made", .file.display())]
-    Folder {
-        /// The database file.
+    /// The file cannot be reached or made, or must not be.
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
+    /// The file came from somewhere else: whoever made it would be taken for the user.
+    #[error("{} was not made by your Turnbuckle, or was moved here, so its memories are not used (`turnbuckle trust` asks)", .file.display())]
+    NotKnown {
+        /// The database file, or one beside it.
         file: PathBuf,
-        /// The error of the library or the system.
-        #[source]
-        source: std::io::Error,
     },
     /// The file was written by a later version.
     #[error("the memories in {} have format {found}, and this is version {FORMAT}", .file.display())]
@@ -64,52 +67,24 @@ pub enum MemoryError {
     Gone,
 }
 
-/// How long a connection waits for the lock of another process.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-
-const FORMAT: i64 = 2;
-
-const SCHEMA: &str = "
-    CREATE TABLE IF NOT EXISTS memory (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, user TEXT NOT NULL, text TEXT NOT NULL, at INTEGER NOT NULL,
-        UNIQUE (user, text));
-    CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(
-        text, content = 'memory', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2');
-    CREATE TRIGGER IF NOT EXISTS memory_made AFTER INSERT ON memory BEGIN
-        INSERT INTO found (rowid, text) VALUES (new.id, new.text);
-    END;
-    CREATE TRIGGER IF NOT EXISTS memory_gone AFTER DELETE ON memory BEGIN
-        INSERT INTO found (found, rowid, text) VALUES ('delete', old.id, old.text);
-    END;
-    CREATE TABLE IF NOT EXISTS seen (user TEXT PRIMARY KEY, turn TEXT NOT NULL, at INTEGER NOT NULL, before INTEGER);
-
-    -- Format 2. Which conversations a memory comes from. A memory that was made more than once, in different conversations,
-    -- has several numbers in `made`; one that was made of others has all their conversations under one number. It stays as
-    -- long as all conversations of one number are there.
-    CREATE TABLE made_from (
-        memory INTEGER NOT NULL, made INTEGER NOT NULL, conversation TEXT NOT NULL,
-        PRIMARY KEY (memory, made, conversation)) WITHOUT ROWID;
-    CREATE INDEX made_from_conversation ON made_from (conversation);
-    CREATE TRIGGER memory_forgets_source AFTER DELETE ON memory BEGIN
-        DELETE FROM made_from WHERE memory = old.id;
-    END;
-    -- Words of a memory that goes are removed from the index at once, not when its segments are merged; and what went before
-    -- this was set is removed now.
-    INSERT INTO found (found, rank) VALUES ('secure-delete', 1);
-    INSERT INTO found (found) VALUES ('rebuild');
-    PRAGMA user_version = 2;";
-
 /// A file of memories. Cheap to clone; opened when it is first needed.
 #[derive(Clone, Debug)]
 pub struct Memories {
-    pub(super) file: Arc<Path>,
-    open: Arc<Mutex<Option<Connection>>>,
+    pub(super) file: Arc<MemoryFile>,
+    open: Arc<Mutex<Option<Opened>>>,
 }
 
 impl Memories {
     /// Uses this file, which is created if it does not exist.
-    pub fn in_file(file: impl Into<PathBuf>) -> Self {
-        Self { file: file.into().into(), open: Arc::default() }
+    pub fn in_file(file: impl Into<PrivateFile>) -> Self {
+        Self { file: Arc::new(MemoryFile { file: file.into(), databases: None }), open: Arc::default() }
+    }
+
+    /// Uses the file only if it is one of these; one that is made is noted there.
+    #[must_use]
+    pub fn known_by(self, databases: Arc<dyn KnownDatabases>) -> Self {
+        let file = MemoryFile { file: self.file.file.clone(), databases: Some(databases) };
+        Self { file: Arc::new(file), open: Arc::default() }
     }
 
     /// Stores memories of a user that were made from a conversation, without duplicates, and drops all but the newest `keep`.
@@ -223,19 +198,41 @@ impl Memories {
         .await
     }
 
-    /// Runs on a blocking thread, because SQLite blocks.
+    /// Makes the file, as it is now, the user's own: it is noted where known files are. Blocks.
+    pub fn accept(&self) -> Result<(), MemoryError> {
+        self.file.open(Whose::Accepted).map(drop)
+    }
+
+    /// Whether there is a file that would not be used, because it is not the user's own. Nothing is changed. Blocks.
+    pub fn is_foreign(&self) -> Result<bool, MemoryError> {
+        self.file.is_foreign()
+    }
+
+    /// Runs on a blocking thread, because SQLite blocks. A file that is not the user's own is not used.
     pub(super) async fn work<T: Send + 'static>(
         &self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, MemoryError> {
+        self.work_on(Whose::Known, work).await
+    }
+
+    /// The same with a file that may be another's: what is erased need not be trusted.
+    pub(super) async fn work_on<T: Send + 'static>(
+        &self,
+        whose: Whose,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, MemoryError> {
         let Self { file, open } = self.clone();
         let run = move || {
             let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-            let db = match &mut *open {
-                Some(db) => db,
-                none => none.insert(connect(&file)?),
+            let opened = match &mut *open {
+                Some(opened) => opened,
+                none => none.insert(file.open(whose)?),
             };
-            work(db).map_err(|source| MemoryError::Database { file: file.to_path_buf(), source })
+            if !opened.is_known && whose == Whose::Known {
+                return Err(file.not_known());
+            }
+            work(&mut opened.db).map_err(|source| file.database(source))
         };
         tokio::task::spawn_blocking(run).await.map_err(|_| MemoryError::Gone)?
     }
@@ -273,65 +270,6 @@ fn sources(db: &Connection, ids: &BTreeSet<i64>) -> rusqlite::Result<BTreeSet<St
         }
     }
     Ok(found)
-}
-
-fn connect(file: &Path) -> Result<Connection, MemoryError> {
-    make_file(file).map_err(|source| MemoryError::Folder { file: file.to_owned(), source })?;
-    let refused = |source| MemoryError::Database { file: file.to_owned(), source };
-    let mut db = Connection::open(file).map_err(refused)?;
-    db.busy_timeout(BUSY_TIMEOUT).map_err(refused)?;
-    db.pragma_update(None, "secure_delete", true).map_err(refused)?;
-    let version = |db: &Connection| db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
-    let found = version(&db).map_err(refused)?;
-    if found > FORMAT {
-        return Err(MemoryError::Newer { file: file.to_owned(), found });
-    }
-    if found < FORMAT {
-        db.pragma_update(None, "journal_mode", "wal").map_err(refused)?;
-        let migration = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(refused)?;
-        // Another process may have been first.
-        if version(&migration).map_err(refused)? < FORMAT {
-            migration.execute_batch(SCHEMA).map_err(refused)?;
-        }
-        migration.commit().map_err(refused)?;
-    }
-    Ok(db)
-}
-
-/// Makes the folder and the file if they are missing. What is known about people is for the owner of the file alone; SQLite
-/// gives the files that it keeps beside it the same mode. An older version made files that others could read.
-fn make_file(file: &Path) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let mut options = OpenOptions::new();
-    options.create(true).append(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-        options.mode(0o600);
-        for file in with_siblings(file) {
-            match std::fs::metadata(&file) {
-                Ok(about) if about.permissions().mode() & 0o077 != 0 => {
-                    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    options.open(file).map(drop)
-}
-
-/// The database and the files that SQLite keeps beside it.
-pub(super) fn with_siblings(file: &Path) -> Vec<PathBuf> {
-    let sibling = |end: &str| {
-        let mut name = file.as_os_str().to_owned();
-        name.push(end);
-        PathBuf::from(name)
-    };
-    ["", "-wal", "-shm"].into_iter().map(sibling).collect()
 }
 
 fn memory(row: &rusqlite::Row<'_>) -> rusqlite::Result<Memory> {

@@ -51,7 +51,7 @@ use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 use turnbuckle::message::Part;
 use turnbuckle::store::SideStore;
 
-use super::{Memories, Memory, file, owner};
+use super::{Memories, Memory, memories, owner};
 
 /// The options of [`Recall`].
 #[derive(Clone, Debug, Deserialize)]
@@ -136,10 +136,10 @@ impl ConfigHook for Recall {
     type Options = RecallOptions;
 
     fn side_store_of(options: &RecallOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
-        Some(Arc::new(Memories::in_file(file(options.file.as_deref(), context))))
+        Some(Arc::new(memories(options.file.as_deref(), context)))
     }
 
     fn from_options(options: RecallOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
-        Self::new(Memories::in_file(file(options.file.as_deref(), context)), options)
+        Self::new(memories(options.file.as_deref(), context), options)
     }
 }

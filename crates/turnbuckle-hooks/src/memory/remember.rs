@@ -52,7 +52,7 @@ use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
 use turnbuckle::{BoxError, Message};
 
-use super::{Memories, auxiliary_model, file, owner, sentence};
+use super::{Memories, auxiliary_model, memories, owner, sentence};
 use crate::answer;
 use crate::auxiliary_model::AuxiliaryModel;
 
@@ -147,11 +147,11 @@ impl ConfigHook for Remember {
     type Options = RememberOptions;
 
     fn side_store_of(options: &RememberOptions, context: &HookBuildContext<'_>) -> Option<Arc<dyn SideStore>> {
-        Some(Arc::new(Memories::in_file(file(options.file.as_deref(), context))))
+        Some(Arc::new(memories(options.file.as_deref(), context)))
     }
 
     fn from_options(options: RememberOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
-        let memories = Memories::in_file(file(options.file.as_deref(), context));
+        let memories = memories(options.file.as_deref(), context);
         Self::asking(memories, auxiliary_model(&options.model, context)?, &options)
     }
 }

@@ -170,7 +170,13 @@ pub fn built_in<H: ConfigHook>(folder: &Path, options: Value) -> Result<H, Strin
         "missing" => Err("there is no such model".into()),
         _ => Ok(Arc::new(Script::says(["[]"])) as Arc<dyn Model>),
     };
-    let context =
-        HookBuildContext { folder, data: folder, withheld_env: &[], open_model: &open_model, program_check: None };
+    let context = HookBuildContext {
+        folder,
+        data: folder,
+        withheld_env: &[],
+        open_model: &open_model,
+        program_check: None,
+        databases: None,
+    };
     H::from_options(options, &context).map_err(|error| error.to_string())
 }

@@ -117,6 +117,12 @@ impl SqliteStore {
         schema::roll_back(&absolute(path.as_ref())?)
     }
 
+    /// Takes the rights of others away from the files of a database of this user; [`open`](Self::open) does it by itself. Does
+    /// nothing to those of another user.
+    pub fn close_to_others(path: impl AsRef<Path>) -> Result<(), SqliteError> {
+        schema::close(&absolute(path.as_ref())?)
+    }
+
     fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Self, SqliteError> {
         let path = absolute(path)?;
         let db = schema::prepare(&path, id)?;

@@ -44,7 +44,7 @@ pub(super) fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Connection
             Some(about) if about.permissions().readonly() => {
                 return Err(SqliteError::ReadOnly { path: path.to_owned(), doing: OPENING });
             }
-            Some(_) => {}
+            Some(_) => close(path)?,
             None => make_file(path)?,
         }
     }
@@ -151,15 +151,30 @@ fn make_file(path: &Path) -> Result<(), SqliteError> {
     made.map_err(|error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) })
 }
 
-/// Takes the rights of others away from an empty file that is to become a database. What is in use by another process by now
-/// has been closed by that one.
+/// Takes the rights of others away from a database that is there, and from what SQLite keeps beside it: it may have been copied
+/// or unpacked. One of another user is theirs to close. The files are not opened, which would release the locks that other
+/// connections of this process have on them.
+pub(super) fn close(path: &Path) -> Result<(), SqliteError> {
+    let failed = |error| SqliteError::Unreachable { path: path.to_owned(), doing: OPENING, source: Arc::new(error) };
+    for end in ["", "-wal", "-shm", "-journal"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        match close_to_others(Path::new(&name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn close_to_others(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = fs::metadata(path)?.permissions().mode();
-        if mode & 0o077 != 0 {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+        let about = fs::metadata(path)?;
+        let is_own = about.uid() == rustix::process::geteuid().as_raw();
+        if is_own && about.is_file() && about.mode() & 0o077 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(about.mode() & 0o700))?;
         }
     }
     Ok(())

@@ -25,11 +25,31 @@ const MOST_SWEPT: usize = 1024;
 /// Tells the temporary files of this process apart.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
+/// Who may read a file that is replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readers {
+    /// Those who may read the old one; for a new one the umask decides.
+    AsBefore,
+    /// Its owner alone: it holds text of conversations.
+    Owner,
+}
+
 impl Folder {
     /// Replaces a file, given by its normal form, in one step: a reader sees the old content or the new, never a part; a crash
     /// leaves one of the two. Folders on the way are made. The caller holds [`changing`](Self::changing). Says whether the file
     /// is new.
     pub(super) fn replace(&self, path: &Path, content: &[u8], cancel: &CancelFlag) -> Result<bool, Refusal> {
+        self.replace_for(Readers::AsBefore, path, content, cancel)
+    }
+
+    /// The same with a say in who may read it.
+    pub(super) fn replace_for(
+        &self,
+        readers: Readers,
+        path: &Path,
+        content: &[u8],
+        cancel: &CancelFlag,
+    ) -> Result<bool, Refusal> {
         cancel.check()?;
         let failed = |source| Refusal::of("write", path, source);
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -42,8 +62,10 @@ impl Folder {
             Err(refusal) => return Err(refusal),
         };
         self.sweep(&dir, parent);
-        let (temporary, file) = fresh(&dir, old.as_ref()).map_err(failed)?;
-        let renamed = fill(file, content, old.as_ref())
+        let is_private = old.is_some() || readers == Readers::Owner;
+        let (temporary, file) = fresh(&dir, is_private).map_err(failed)?;
+        let mask = if readers == Readers::Owner { 0o700 } else { 0o777 };
+        let renamed = fill(file, content, old.as_ref(), mask)
             .map_err(failed)
             .and_then(|()| cancel.check())
             .and_then(|()| dir.rename(&temporary, &dir, name).map_err(failed));
@@ -78,9 +100,9 @@ impl Folder {
 }
 
 /// A new file with a name of its own. One that replaces another is private until it has the other's permissions.
-fn fresh(dir: &Dir, old: Option<&Metadata>) -> io::Result<(String, File)> {
+fn fresh(dir: &Dir, is_private: bool) -> io::Result<(String, File)> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(if old.is_some() { 0o600 } else { 0o666 });
+    options.write(true).create_new(true).mode(if is_private { 0o600 } else { 0o666 });
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!(".turnbuckle-{}-{count}.tmp", std::process::id());
@@ -116,12 +138,12 @@ fn is_left_over(entry: &DirEntry) -> bool {
         && test_kill_process(process) == Err(rustix::io::Errno::SRCH)
 }
 
-fn fill(mut file: File, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {
+fn fill(mut file: File, content: &[u8], old: Option<&Metadata>, mask: u32) -> io::Result<()> {
     file.write_all(content)?;
     if let Some(old) = old {
         // Only the superuser may give a file away; for everybody else the new file is theirs, as with any editor.
         let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
-        file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+        file.set_permissions(Permissions::from_mode(old.mode() & mask))?;
     }
     file.sync_all()
 }

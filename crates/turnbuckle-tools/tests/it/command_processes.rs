@@ -129,6 +129,7 @@ async fn a_program_that_may_not_start_is_not_started_and_blocks() {
         withheld_env: &[],
         open_model: &open_model,
         program_check: Some(refused),
+        databases: None,
     };
     let run = CommandLine::Shell("touch ran".into());
     let options = CommandOptions { on: CommandPoint::Stop, run, pass_env: Vec::new() };

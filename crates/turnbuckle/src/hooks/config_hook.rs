@@ -57,6 +57,21 @@ pub struct HookBuildContext<'a> {
     /// Called before each start of a program: an error keeps it from starting, and blocks whatever `on_failure` says. `None`:
     /// programs start unchecked.
     pub program_check: Option<ProgramCheck>,
+    /// Which databases of hooks are the user's own. `None`: every one that is there is used.
+    pub databases: Option<Arc<dyn KnownDatabases>>,
+}
+
+/// Knows the databases that hooks of this user made. What a hook finds in a project's folder may have come with the folder, and
+/// would be taken for what the user once said; so a database has a random id, and id and path are noted where the project cannot
+/// write. Called from threads that may block.
+pub trait KnownDatabases: fmt::Debug + Send + Sync {
+    /// Whether the database at `path`, with its links resolved, may be used. `id` is the one in it; a file of a version without
+    /// ids has none.
+    fn is_known(&self, path: &Path, id: Option<&str>) -> bool;
+
+    /// Notes a database before it is made, or before it gets this id. What cannot be noted is reported by the program itself: the
+    /// database is used now, and not known later.
+    fn note(&self, path: &Path, id: &str);
 }
 
 /// Says whether a hook may start its program now, from a thread that may block.
@@ -74,7 +89,7 @@ impl HookBuildContext<'_> {
 
 impl fmt::Debug for HookBuildContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, data, withheld_env: _, open_model: _, program_check: _ } = self;
+        let Self { folder, data, withheld_env: _, open_model: _, program_check: _, databases: _ } = self;
         f.debug_struct("HookBuildContext").field("folder", folder).field("data", data).finish_non_exhaustive()
     }
 }

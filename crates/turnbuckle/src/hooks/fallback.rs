@@ -4,7 +4,8 @@
 //!
 //! Asks the agent's own model first, then others in order, until one answers. Each failure is announced as a notice. If
 //! none answers, the error holds the error of every model that was asked, and names those that were not
-//! ([`ModelError::ModelsFailed`]). Models are called by the names that the options give them.
+//! ([`ModelError::ModelsFailed`]). Models are called by [`Model::name`], numbered if several have one name: what configuration
+//! calls them may have a password in it.
 //!
 //! - Every failure counts, also one that a retry of the same model would not help: another model may take the request.
 //!   What does not count: the turn was cancelled, or its budget is used up.
@@ -84,10 +85,7 @@ impl Fallback {
             let name = if shared { format!("{} ({})", model.name(), index + 1) } else { model.name().to_owned() };
             (name, model.clone())
         });
-        Self::named(named.collect())
-    }
-
-    fn named(models: Vec<(String, Arc<dyn Model>)>) -> Result<Self, OptionError> {
+        let models: Vec<_> = named.collect();
         if models.is_empty() {
             return Err(OptionError::new("models", "must name at least one model"));
         }
@@ -149,12 +147,9 @@ impl ConfigHook for Fallback {
     type Options = FallbackOptions;
 
     fn from_options(options: FallbackOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
-        let open = |(item, name): (usize, &String)| match context.model("models", name) {
-            Ok(model) => Ok((name.clone(), model)),
-            Err(error) => Err(error.item(item)),
-        };
+        let open = |(item, name): (usize, &String)| context.model("models", name).map_err(|error| error.item(item));
         let models = options.models.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { after_text: options.after_text, ..Self::named(models)? })
+        Ok(Self { after_text: options.after_text, ..Self::to(models)? })
     }
 
     /// The hook posts notices under this name.
