@@ -311,23 +311,3 @@ fn named(what: &str, names: &[Text]) -> String {
         names => format!("{what}s {}", names.join(", ")),
     }
 }
-
-/// Whether one more answer to a question may be stored for the process that has the conversation. The first answer counts;
-/// of a question that needs several approvals, as many approvals of different users as it needs.
-///
-/// `approved` are approvals in the log, `waiting` are answers in the inbox, each with whether it is a plain approval.
-pub fn may_store_answer(
-    rule: Option<&AnswerRule>,
-    approved: &[Author],
-    waiting: &[(Author, bool)],
-    answer: (&Author, bool),
-) -> bool {
-    let (by, is_approval) = answer;
-    let n = rule.map_or(1, |rule| rule.n as usize);
-    if n <= 1 {
-        return waiting.is_empty();
-    }
-    let is_undecided = waiting.iter().all(|(_, is_approval)| *is_approval) && approved.len() + waiting.len() < n;
-    let has_approved = approved.contains(by) || waiting.iter().any(|(other, _)| other == by);
-    is_undecided && !(is_approval && has_approved)
-}

@@ -86,6 +86,8 @@ pub struct RecordedFor {
     pub agent: Text,
     /// Whether a process has the conversation and was left the answer in its inbox. Otherwise the answer is in the log.
     pub is_stored_for_owner: bool,
+    /// Whether others must approve as well, next to everyone whose approval is in the log or in the inbox.
+    pub needs_more: bool,
 }
 
 /// Why a message was not taken.
@@ -285,6 +287,18 @@ fn in_words(action: Action) -> &'static str {
 impl ResolveError {
     pub(crate) fn nothing_asked(call: &CallId) -> Self {
         Self::Stale { call: call.clone(), why: "nothing is asked under this id".into() }
+    }
+
+    /// An answer could not be stored.
+    pub(crate) fn not_stored(error: StoreError) -> Self {
+        match error {
+            StoreError::AlreadyAnswered { call, .. } => Self::Stale { call, why: "it has an answer already".into() },
+            StoreError::ArgumentsChanged { call, .. } => {
+                Self::Stale { call, why: "it was shown with other arguments".into() }
+            }
+            StoreError::NotAsked { call, .. } => Self::nothing_asked(&call),
+            error => error.into(),
+        }
     }
 
     pub(crate) fn of(id: &ConversationId, call: &CallId, error: AnswerError) -> Self {

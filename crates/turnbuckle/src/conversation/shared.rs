@@ -87,8 +87,8 @@ struct Inner {
     shows_log: bool,
     /// Whether the `on_conversation` hooks were called in this process. Written and read by the driver when a turn starts.
     greeted: bool,
-    /// Ids of inbox items that the running turn has acted on. The turn's last write removes them from the inbox; until
-    /// then this keeps the timer from acting on them again.
+    /// Ids of inbox items that the running turn has acted on or that the driver keeps for it. The turn's last write removes
+    /// them from the inbox; until then this keeps them from being taken in again.
     acknowledged: Vec<ItemId>,
     /// Whether nothing is to stay in memory once the conversation is at rest. Set when it is closed, reset by a new message,
     /// read by the runtime when the driver goes.
@@ -367,11 +367,11 @@ impl Conversation {
         runs
     }
 
-    /// The driver has just read the inbox. An answer that a turn before took in from there and did not get to is in it
-    /// again, so the copy here is forgotten: an answer must not count twice.
-    pub(crate) fn inbox_was_read(&self) {
+    /// The driver has just read the inbox, and has the answers with these ids. One that a turn before took in from there and
+    /// did not get to is among them, so the copy here is forgotten: an answer must not count twice.
+    pub(crate) fn inbox_was_read(&self, answers: Vec<ItemId>) {
         let mut inner = self.lock();
-        inner.acknowledged.clear();
+        inner.acknowledged = answers;
         let is_copy = |order: &Order| matches!(order, Order::Answer(answer) if answer.item().is_some());
         inner.orders.retain(|order| !is_copy(order));
     }
