@@ -47,15 +47,15 @@ impl Conversations {
         let given = AnswerRequest { call, answer: answer.into(), digest, scope };
         check_size(call, &given.answer.answer)?;
         let conversation = self.answerable(id, call, &given.scope).await?;
-        match self.write_answer(&conversation, &given, AfterAnswer::CarryOn).await? {
-            Some(handle) => {
-                if handle.left().is_some() {
-                    self.record_stored(&conversation).await?;
-                }
-                Ok(handle)
-            }
-            None => self.store_answer(&conversation, given).await,
+        let handle = match self.write_answer(&conversation, &given, AfterAnswer::CarryOn).await {
+            Ok(None) => self.store_answer(&conversation, given).await,
+            Ok(Some(handle)) => Ok(handle),
+            Err(error) => Err(error),
+        };
+        if !matches!(&handle, Ok(handle) if handle.is_here()) {
+            conversation.driver_gone().await;
         }
+        handle
     }
 
     /// Carries a turn on in which the actor answered this call, if no process does: [`resolve`](Self::resolve) may have handed
@@ -101,14 +101,9 @@ impl Conversations {
         let conversation = self.answerable(id, call, &given.scope).await?;
         let begun = self.store().scratch(id).await?;
         let agent = begun.map_or_else(|| self.agent.shared_name().clone(), |scratch| scratch.agent);
-        let (turn, item) = match self.write_answer(&conversation, &given, AfterAnswer::Leave).await? {
-            Some(handle) => (handle.turn().clone(), None),
-            None => {
-                let (turn, item) = self.deliver_answer(&conversation, &given).await?;
-                (turn, Some(item))
-            }
-        };
-        self.record_stored(&conversation).await?;
+        let recorded = self.record_answer(&conversation, &given).await;
+        conversation.driver_gone().await;
+        let (turn, item) = recorded?;
         let waiting = self.store().inbox(id, InboxFilter::Control).await?;
         let is_stored_for_owner = item.is_some_and(|item| waiting.iter().any(|waits| waits.id == item));
         let pending = pending_of(self.store(), id).await?;
@@ -120,21 +115,20 @@ impl Conversations {
         Ok(RecordedFor { turn, agent, is_stored_for_owner, needs_more })
     }
 
-    /// Writes down answers that wait in the inbox, unless a process has the conversation: then it takes them up. A process
-    /// that only records an answer of its own does this when it has given its claim back: whoever stored one meanwhile
-    /// found the conversation claimed, and relies on it.
-    async fn record_stored(&self, conversation: &Arc<Conversation>) -> Result<(), StoreError> {
-        let waiting = self.store().inbox(&conversation.id, InboxFilter::Control).await?;
-        // A turn that runs here looks into its inbox by itself.
-        if waiting.is_empty() || conversation.current_turn().is_some() {
-            return Ok(());
+    /// Writes an answer into the log or, if another process has the conversation, stores it. Returns the turn, and the inbox
+    /// item if there is one.
+    async fn record_answer(
+        &self,
+        conversation: &Arc<Conversation>,
+        given: &AnswerRequest<'_>,
+    ) -> Result<(TurnId, Option<ItemId>), ResolveError> {
+        if let Some(handle) = self.write_answer(conversation, given, AfterAnswer::Leave).await? {
+            return Ok((handle.turn().clone(), None));
         }
-        let (recorded, on_recorded) = oneshot::channel();
-        conversation.submit_and_spawn(&self.runtime, Order::Record(recorded));
-        if on_recorded.await.is_err() {
-            tracing::debug!(conversation = %conversation.id, "a process has the conversation, and takes up what is stored");
-        }
-        Ok(())
+        let (turn, item) = self.deliver_answer(conversation, given).await?;
+        // The owner may have left meanwhile: then the answer is written here.
+        conversation.submit_and_spawn(&self.runtime, Order::Record);
+        Ok((turn, Some(item)))
     }
 
     /// Writes an answer into the log. `None` if another process has the conversation.

@@ -9,7 +9,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::error::SendError;
@@ -64,8 +63,6 @@ pub(crate) struct Driver {
     record_only: Option<TurnId>,
     /// Whether someone waits for the open turn: then it is carried on, whoever else only wants an answer written down.
     is_waited_for: bool,
-    /// Told when answers that were stored are written.
-    recorded: Vec<oneshot::Sender<()>>,
     /// Keeps the observers at work.
     observers: Option<Arc<Observers>>,
     /// Whether the conversation was deleted here: there is nothing to read or write any more.
@@ -88,7 +85,6 @@ impl Driver {
             cancel: None,
             record_only: None,
             is_waited_for: false,
-            recorded: Vec::new(),
             observers: None,
             deleted: false,
         }
@@ -102,7 +98,6 @@ impl Driver {
                 self.give_up(error);
                 break;
             }
-            self.tell_recorded();
             order = self.next_order().await;
         }
         let Self { guard, conversation, runtime, .. } = self;
@@ -134,10 +129,6 @@ impl Driver {
             if !self.can_run_turn() {
                 break;
             }
-            if self.answers.is_empty() && self.carries_on() {
-                // The turn goes on for someone else, and may take long.
-                self.tell_recorded();
-            }
             if self.epoch.is_none() {
                 // A turn has given the claim back. What other processes stored meanwhile comes before the next turn.
                 self.claim().await?;
@@ -146,14 +137,6 @@ impl Driver {
             self.run_turn().await?;
         }
         self.release().await
-    }
-
-    /// Answers that were stored are written, and the claim is given back unless the turn goes on.
-    fn tell_recorded(&mut self) {
-        for recorded in self.recorded.drain(..) {
-            // The caller may have gone away.
-            let _ = recorded.send(());
-        }
     }
 
     /// The next order of this process or, if there is none, a look at what other processes stored. Without either the
@@ -342,9 +325,8 @@ impl Driver {
                 drop(reply.send(closed));
                 done
             }
-            Order::Record(recorded) => {
+            Order::Record => {
                 self.record_only = self.open_turn();
-                self.recorded.push(recorded);
                 Ok(())
             }
             Order::Delete(order) => self.delete(order).await,
@@ -600,6 +582,7 @@ impl Driver {
                 }
             }
         }
+        self.conversation.carry_turn_on();
         supervise(active, &self.conversation, &self.runtime).await
     }
 

@@ -41,6 +41,11 @@ impl TurnHandle {
         self.status.is_none() && self.left.is_none()
     }
 
+    /// Whether this process carries the turn on.
+    pub(crate) fn is_here(&self) -> bool {
+        self.status.is_some()
+    }
+
     /// Why the turn is left, if it is: what was asked is written, and another agent must carry the turn on.
     pub fn left(&self) -> Option<&LeftTurn> {
         self.left.as_ref()

@@ -25,9 +25,8 @@ pub(crate) enum Order {
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
     /// End the conversation.
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
-    /// Write down answers that are stored; the turn is not carried on for their sake. Told when it is done; dropped without a
-    /// word if the conversation could not be claimed.
-    Record(oneshot::Sender<()>),
+    /// Write down answers that are stored; the turn is not carried on for their sake.
+    Record,
     /// Delete the conversation.
     Delete(DeleteOrder),
     /// Look at what is stored: an inbox item, a turn that a crash left, a question that expired.
@@ -126,7 +125,7 @@ impl Order {
             Self::Cancel(CancelOrder { reply: Some(reply), .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Resume(reply, _) => drop(reply.send(Err(why.to_sender()))),
             Self::Close(_, reply) | Self::Delete(DeleteOrder { reply, .. }) => drop(reply.send(Err(why.to_sender()))),
-            Self::Cancel(_) | Self::JobResults(_) | Self::Record(_) | Self::Wake => {}
+            Self::Cancel(_) | Self::JobResults(_) | Self::Record | Self::Wake => {}
         }
     }
 }

@@ -70,6 +70,9 @@ struct Inner {
     orders: VecDeque<Order>,
     /// The turn that the driver runs. Written by the driver; read by callers who cancel it or ask whether it is there.
     running: Option<TurnSlot>,
+    /// Whether the driver carries the running turn on, which may take long, and does not only write answers to it. Written by
+    /// the driver, read by callers who wait for the driver to go.
+    carries_on: bool,
     /// The turn of a message that was accepted and has not started: its driver is still claiming the conversation, or
     /// finishes another turn first. Written by callers, moved to `running` by the driver.
     starting: Option<TurnSlot>,
@@ -150,7 +153,7 @@ impl Inner {
         static RESTS: AtomicU64 = AtomicU64::new(0);
         self.drive = DriveState::Idle(loaded);
         self.idle_since = RESTS.fetch_add(1, Ordering::Relaxed);
-        (self.running, self.starting) = (None, None);
+        (self.running, self.starting, self.carries_on) = (None, None, false);
         std::mem::take(&mut self.orders)
     }
 }
@@ -168,6 +171,7 @@ impl Conversation {
             drive: DriveState::Idle(None),
             orders: VecDeque::new(),
             running: None,
+            carries_on: false,
             starting: None,
             parent,
             observers: Weak::new(),
@@ -306,7 +310,31 @@ impl Conversation {
 
     /// The turn has ended or waits: there is nothing to stop any more.
     pub(crate) fn stop_turn(&self) {
-        self.lock().running = None;
+        let mut inner = self.lock();
+        (inner.running, inner.carries_on) = (None, false);
+    }
+
+    /// The running turn is carried on.
+    pub(crate) fn carry_turn_on(&self) {
+        self.lock().carries_on = true;
+        self.turn_started.notify_waiters();
+    }
+
+    /// Ready when the driver has gone, or carries a turn on. A driver that goes has given its claim back and has looked into
+    /// the inbox after that; one that carries a turn on looks into it every second. So whatever another process stores
+    /// meanwhile is taken up, even if this process ends as soon as this is ready.
+    pub(crate) async fn driver_gone(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.turn_started.notified());
+            changed.as_mut().enable();
+            {
+                let inner = self.lock();
+                if !inner.is_driving() || inner.carries_on {
+                    return;
+                }
+            }
+            changed.await;
+        }
     }
 
     /// The message of this turn was refused.
