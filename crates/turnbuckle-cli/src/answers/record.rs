@@ -1,10 +1,9 @@
 //! `turnbuckle answer`: records the answer to a call that waits. Nothing runs.
 
 use serde_json::json;
+use turnbuckle::CallId;
 use turnbuckle::conversation::RecordedFor;
-use turnbuckle::event::EventKind;
 use turnbuckle::store::Store as _;
-use turnbuckle::{CallId, ConversationId};
 
 use super::{GivenAnswer, agree_on_standing, refusal_at};
 use crate::Stopped;
@@ -21,7 +20,6 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     let (id, call) = (named(&args.given.id, common)?, CallId::from(args.given.call.as_str()));
     let given = GivenAnswer::read(&args.given)?;
     let (desk, options) = (WithoutAgent::existing(common)?, common.same_store());
-    let begun = desk.store.scratch(&id).await.map_err(failed)?;
     let standing = match &given.always {
         Some(always) => {
             Some(agree_on_standing(&desk.conversations, (&id, &call), always, &desk.scope, ("answer", &options)).await?)
@@ -34,23 +32,24 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
         Ok(recorded) => recorded,
         Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
     };
-    let RecordedFor { turn, agent, is_stored_for_owner, .. } = recorded;
-    let is_open = !is_stored_for_owner && stays_open(&desk, &id, &call).await?;
+    let RecordedFor { turn, agent, is_stored_for_owner, needs_more, .. } = recorded;
     if args.json {
         let line = json!({
             "conversation": id, "call": call, "turn": turn, "agent": agent, "decision": decision, "by": desk.scope.by(),
-            "open": is_open, "handed_over": is_stored_for_owner, "standing": standing,
+            "open": needs_more, "handed_over": is_stored_for_owner, "standing": standing,
         });
         return print_all(&json_line(&line).map_err(unprintable)?);
     }
     let word = format!("{decision:?}").to_lowercase();
+    let begun = desk.store.scratch(&id).await.map_err(failed)?;
     let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
-    let next = if is_stored_for_owner {
-        "another process has the conversation and takes the answer up".to_owned()
-    } else if is_open {
-        "others must approve it as well".to_owned()
-    } else {
-        hints.carried_on_by(&agent)
+    let next = match (is_stored_for_owner, needs_more) {
+        (true, false) => "another process has the conversation and takes the answer up".to_owned(),
+        (true, true) => {
+            "another process has the conversation and takes the answer up; others must approve it as well".to_owned()
+        }
+        (false, true) => "others must approve it as well".to_owned(),
+        (false, false) => hints.carried_on_by(&agent),
     };
     // The tool is not known here.
     let next = match is_edited {
@@ -60,15 +59,4 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     let by = desk.scope.by();
     output::say(&clean(&format!("recorded: call {} is {word} by {by}; {next}", name(call.as_str()))));
     Ok(Exit::Completed)
-}
-
-/// Whether the question needs further approvals.
-async fn stays_open(desk: &WithoutAgent, id: &ConversationId, call: &CallId) -> Result<bool, Stopped> {
-    // The answer was just written: it is near the end of the log.
-    let log = desk.store.tail(id, u64::MAX, 1_000).await.map_err(failed)?;
-    let last = log.iter().rev().find_map(|event| match &event.kind {
-        EventKind::Resolution { call: of, evidence, .. } if of == call => Some(evidence.open),
-        _ => None,
-    });
-    Ok(last.unwrap_or(false))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::conversations::Conversations;
-use super::error::{RecordedFor, ResolveError, SendError, TurnHandle};
+use super::error::{AnswerStatus, RecordedFor, ResolveError, SendError, TurnHandle};
 use super::order::Order;
 use super::pending::{rule_of_last_question, tally_of};
 use super::read_back::pending_of;
@@ -79,6 +79,37 @@ impl Conversations {
             },
             _ => Ok(None),
         }
+    }
+
+    /// What became of the actor's answer to this call, if it was stored for the process that has the conversation.
+    pub async fn answer_status(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        scope: &Scope,
+    ) -> Result<AnswerStatus, ResolveError> {
+        let conversation = self.answerable(id, call, scope).await?;
+        // The inbox before the log: an answer goes from there to here in one write.
+        let waiting = self.store().inbox(id, InboxFilter::Control).await?;
+        if waiting.iter().any(|item| item.answers() == Some(call) && item.from.author() == scope.by()) {
+            return Ok(AnswerStatus::Stored);
+        }
+        conversation.show_log(&self.runtime).await?;
+        let snapshot = conversation.feed.snapshot();
+        let resolutions = snapshot.events.iter().rev().filter_map(|event| match &event.kind {
+            EventKind::Resolution { call: of, decision, by, evidence, .. } if of == call => {
+                Some((*decision, *by == scope.by(), evidence.open))
+            }
+            _ => None,
+        });
+        let resolutions: Vec<_> = resolutions.collect();
+        Ok(match resolutions.iter().find(|(_, is_own, _)| *is_own) {
+            Some((decision, _, open)) => {
+                let needs_more = *open && conversation.feed.is_pending(call);
+                AnswerStatus::Recorded { decision: *decision, needs_more }
+            }
+            None => AnswerStatus::NotTaken { resolved: resolutions.first().map(|(decision, ..)| *decision) },
+        })
     }
 
     /// Only records the answer to a suspended call. It needs neither the agent of the turn nor its tools or keys, so it

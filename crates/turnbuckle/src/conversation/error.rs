@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 
 use crate::access::Action;
 use crate::clock::Timestamp;
+use crate::event::Resolved;
 use crate::feed::projection::Pending;
 use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
@@ -93,6 +94,26 @@ pub struct RecordedFor {
     pub is_stored_for_owner: bool,
     /// Whether others must approve as well, next to everyone whose approval is in the log or in the inbox.
     pub needs_more: bool,
+}
+
+/// What became of an answer that was stored for the process that has the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnswerStatus {
+    /// It waits in the inbox.
+    Stored,
+    /// It is in the log.
+    Recorded {
+        /// What it came to.
+        decision: Resolved,
+        /// Whether others must approve as well.
+        needs_more: bool,
+    },
+    /// It was not taken: the question ended before, or whoever has the conversation refused it.
+    NotTaken {
+        /// How the question was resolved last, if it was.
+        resolved: Option<Resolved>,
+    },
 }
 
 /// Why a message was not taken.
