@@ -40,7 +40,11 @@ pub(super) fn deliver(db: &Connection, id: &ConversationId, row: &InboxRow) -> R
     let column = match item.answers() {
         Some(call) => {
             let Some(mut asked) = open_question(db, key, call)? else {
-                return Err(StoreError::NotAsked { id: id.clone(), call: call.clone() }.into());
+                let refusal = match has_answer_before(db, key, call, None)? {
+                    true => StoreError::AlreadyAnswered { id: id.clone(), call: call.clone() },
+                    false => StoreError::NotAsked { id: id.clone(), call: call.clone() },
+                };
+                return Err(refusal.into());
             };
             asked.count_waiting(&waiting_answers(db, key, call)?);
             asked.count(item).map_err(|stale| StoreError::stale_answer(id, call, stale))?;

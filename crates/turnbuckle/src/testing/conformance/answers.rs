@@ -44,7 +44,7 @@ impl Answering<'_> {
     async fn write(&self, seq: u64, user: &str, wrote: Wrote, from_inbox: bool) -> Result<(), StoreError> {
         let (decision, open, arguments) = match wrote {
             Wrote::Open => (Resolved::Approved, true, None),
-            Wrote::Edit => (Resolved::Approved, true, Some(Arc::default())),
+            Wrote::Edit => (Resolved::Approved, true, Some(Arc::new(serde_json::json!({})))),
             Wrote::Approval => (Resolved::Approved, false, None),
             Wrote::Denial => (Resolved::Denied, false, None),
             Wrote::Expiry => (Resolved::Expired, false, None),
