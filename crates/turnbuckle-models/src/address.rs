@@ -72,11 +72,16 @@ fn runs(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Where the address begins in a model's name whose address was mistyped so that it is none: `openai@htp/ann:secret@localhost`.
-/// A path with an `@` in it begins otherwise.
+/// Where an address begins that was mistyped so that it is none: behind the provider in `openai@htp/ann:secret@localhost`, or
+/// behind the scheme in `postgres:/ann:secret@localhost`. A path with an `@` in it begins otherwise.
 fn mistyped(word: &str) -> Option<usize> {
-    let at = word.find('@')?;
-    (at > 0 && word[..at].bytes().all(|byte| byte.is_ascii_lowercase())).then_some(at + 1)
+    let end = word.find(|c: char| !c.is_ascii_lowercase()).filter(|end| *end > 0)?;
+    let is_scheme = || ["http", "https", "postgres", "postgresql"].contains(&&word[..end]);
+    match &word[end..] {
+        rest if rest.starts_with('@') => Some(end + 1),
+        rest if rest.starts_with(":/") && is_scheme() => Some(end + 1),
+        _ => None,
+    }
 }
 
 /// A query or fragment with its sign: the names stay, the values do not. What has no name may be a token.
@@ -141,6 +146,7 @@ mod tests {
             ("a http://u:p@h then openai@x/u:p@h", "a http://…@h then openai@…@h"),
             ("openai@htp/h/v1?token=t:m", "openai@htp/h/v1?token=…"),
             ("openai@htp/u:p?w@h/v1?token=t:m", "openai@…@h/v1?token=…"),
+            ("postgres:/u:p@h/d?password=p", "postgres:…@h/d?password=…"),
             ("openai:llama@q4", "openai:llama@q4"),
             ("sqlite:/home/a@b/c@d/x.db", "sqlite:/home/a@b/c@d/x.db"),
         ] {

@@ -203,6 +203,62 @@ impl Access for RoleAccess {
     }
 }
 
+/// A rule by which calls of a tool must be approved, as it is recorded with each turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RequiredApproval {
+    /// The tool.
+    pub tool: Text,
+    /// Users with one of these roles may approve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Text>,
+    /// Whether the owner of the conversation may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub owner: bool,
+    /// Whether the user who sent the message may not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_requester: bool,
+    /// How many different users must approve.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub n: u32,
+}
+
+impl RequiredApproval {
+    /// The rule for a tool, if calls of it must be approved whatever the tool, the agent or a hook says.
+    pub(crate) fn of(access: &dyn Access, tool: &Text) -> Option<Self> {
+        let rule = access.answer_rule(Some(tool)).filter(|rule| rule.required)?;
+        let AnswerRule { roles, owner, not_requester, n, .. } = rule;
+        Some(Self { tool: tool.clone(), roles, owner, not_requester, n })
+    }
+
+    /// Whether this rule lets through what the other would not: fewer people must approve, or others may.
+    pub(crate) fn asks_less_than(&self, other: &Self) -> bool {
+        self.n < other.n
+            || (other.not_requester && !self.not_requester)
+            || (self.owner && !other.owner)
+            || self.roles.iter().any(|role| !other.roles.contains(role))
+    }
+
+    /// Who must approve, for people.
+    pub(crate) fn who(&self) -> String {
+        let mut who = Vec::new();
+        if self.owner {
+            who.push("the owner".to_owned());
+        }
+        if !self.roles.is_empty() {
+            who.push(named("role", &self.roles));
+        }
+        let mut text = if who.is_empty() { "nobody".to_owned() } else { who.join(" or ") };
+        if self.not_requester {
+            text += ", but not who asked for it";
+        }
+        if self.n > 1 {
+            text = format!("{} of {text}", self.n);
+        }
+        text
+    }
+}
+
 /// Who may answer a question. It is stored with the question by the agent that asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerRule {
@@ -310,24 +366,4 @@ fn named(what: &str, names: &[Text]) -> String {
         [name] => format!("{what} {name}"),
         names => format!("{what}s {}", names.join(", ")),
     }
-}
-
-/// Whether one more answer to a question may be stored for the process that has the conversation. The first answer counts;
-/// of a question that needs several approvals, as many approvals of different users as it needs.
-///
-/// `approved` are approvals in the log, `waiting` are answers in the inbox, each with whether it is a plain approval.
-pub fn may_store_answer(
-    rule: Option<&AnswerRule>,
-    approved: &[Author],
-    waiting: &[(Author, bool)],
-    answer: (&Author, bool),
-) -> bool {
-    let (by, is_approval) = answer;
-    let n = rule.map_or(1, |rule| rule.n as usize);
-    if n <= 1 {
-        return waiting.is_empty();
-    }
-    let is_undecided = waiting.iter().all(|(_, is_approval)| *is_approval) && approved.len() + waiting.len() < n;
-    let has_approved = approved.contains(by) || waiting.iter().any(|(other, _)| other == by);
-    is_undecided && !(is_approval && has_approved)
 }

@@ -265,6 +265,20 @@ impl Agent {
         self.0.is_stand_in
     }
 
+    /// The same agent under these access rules: what they require of its calls is recorded with its turns.
+    pub(crate) fn under(self, access: &dyn crate::access::Access) -> Self {
+        let approvals = self.parts().rules_of(access);
+        if approvals == self.parts().approvals {
+            return self;
+        }
+        let mut agent = self.remade(self.hooks().to_vec(), self.model().clone(), Arc::clone);
+        if let Some(inner) = Arc::get_mut(&mut agent.0) {
+            inner.digest = crate::digest::of(&serde_json::json!([inner.digest, approvals]));
+            inner.parts = Arc::new(AgentParts { approvals, ..(*inner.parts).clone() });
+        }
+        agent
+    }
+
     /// As a sub-agent: without the hooks that are for the main agent only.
     pub(crate) fn as_sub_agent(&self) -> Self {
         let hooks: Vec<_> = self.hooks().iter().filter(|entry| !entry.settings().main_agent_only).cloned().collect();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::{Access, RequiredApproval};
 use crate::message::Text;
 
 /// What an agent is made of. It is stored with an open turn. Everything in it is as the configuration says it, by stable
@@ -18,6 +19,9 @@ pub struct AgentParts {
     /// Those of them whose calls need a person's approval; `None` if the program that began the turn did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve: Option<Vec<Text>>,
+    /// The rules by which calls of its tools, and of its sub-agents' tools, must be approved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<RequiredApproval>,
     /// Its hooks, in order.
     #[serde(default)]
     pub hooks: Vec<HookPart>,
@@ -72,6 +76,13 @@ pub enum MissingPart {
         /// Its `use`.
         used: Text,
     },
+    /// An approval: calls of the tool ran only with it, and would run without it, or with that of fewer or other people.
+    Approval {
+        /// The tool.
+        tool: Text,
+        /// Whose approval, if a rule says so.
+        by: Option<Text>,
+    },
     /// Something of a sub-agent.
     OfSubAgent {
         /// The sub-agent's name.
@@ -87,6 +98,8 @@ impl fmt::Display for MissingPart {
             Self::Tool(name) => write!(f, "tool {name}"),
             Self::Hook { name, used } if name == used => write!(f, "hook {name}"),
             Self::Hook { name, used } => write!(f, "hook {name} (use = {used:?})"),
+            Self::Approval { tool, by: None } => write!(f, "the approval of tool {tool}"),
+            Self::Approval { tool, by: Some(by) } => write!(f, "the approval of tool {tool} by {by}"),
             Self::OfSubAgent { agent, missing } => write!(f, "{missing} of sub-agent {agent}"),
         }
     }
@@ -107,15 +120,36 @@ impl HookPart {
 impl AgentParts {
     /// What a turn that began with `before` needs and these parts lack.
     pub(crate) fn missing_of(&self, before: &Self) -> Vec<MissingPart> {
+        let mut missing = self.missing_beside_rules(before, &self.approvals);
+        for rule in
+            before.approvals.iter().filter(|rule| self.rule_for(&rule.tool).is_none_or(|own| own.asks_less_than(rule)))
+        {
+            missing.push(MissingPart::Approval { tool: rule.tool.clone(), by: Some(rule.who().into()) });
+        }
+        missing
+    }
+
+    fn rule_for(&self, tool: &Text) -> Option<&RequiredApproval> {
+        self.approvals.iter().find(|rule| rule.tool == *tool)
+    }
+
+    /// What these parts lack, but for rules about approvals. `rules` are those in force now.
+    fn missing_beside_rules(&self, before: &Self, rules: &[RequiredApproval]) -> Vec<MissingPart> {
         let tools = before.tools.iter().filter(|tool| !self.tools.contains(tool));
         let lacks = |hook: &&HookPart| hook.blocks && !self.hooks.iter().any(|own| own.is_same_hook(hook));
         let hooks = before.hooks.iter().filter(lacks);
         let mut missing: Vec<_> = tools.cloned().map(MissingPart::Tool).collect();
         missing.extend(hooks.map(|hook| MissingPart::Hook { name: hook.name.clone(), used: hook.used.clone() }));
+        if let (Some(own), Some(old)) = (&self.approve, &before.approve) {
+            let is_asked = |tool: &Text| own.contains(tool) || rules.iter().any(|rule| rule.tool == *tool);
+            let had_rule = |tool: &Text| before.approvals.iter().any(|rule| rule.tool == *tool);
+            let gone = old.iter().filter(|tool| self.tools.contains(tool) && !is_asked(tool) && !had_rule(tool));
+            missing.extend(gone.map(|tool| MissingPart::Approval { tool: tool.clone(), by: None }));
+        }
         for (agent, parts) in &before.sub_agents {
             let Some(own) = self.sub_agent(agent) else { continue };
             let of = |missing| MissingPart::OfSubAgent { agent: agent.clone(), missing: Box::new(missing) };
-            missing.extend(own.missing_of(parts).into_iter().map(of));
+            missing.extend(own.missing_beside_rules(parts, rules).into_iter().map(of));
         }
         missing
     }
@@ -136,6 +170,9 @@ impl AgentParts {
                 tell("tool", tool, "needs approval now");
             }
         }
+        for rule in self.approvals.iter().filter(|rule| !before.approvals.contains(rule)) {
+            tell("tool", &rule.tool, &format!("must be approved by {} now", rule.who()));
+        }
         for hook in &self.hooks {
             match before.hooks.iter().find(|old| old.is_same_hook(hook)) {
                 None => tell("hook", &hook.name, "was added"),
@@ -148,6 +185,20 @@ impl AgentParts {
             tell("hook", &hook.name, "was removed");
         }
         changes
+    }
+
+    /// The names of its tools and of its sub-agents' tools, each once.
+    fn all_tools(&self) -> Vec<Text> {
+        let mut all = self.tools.clone();
+        all.extend(self.sub_agents.iter().flat_map(|(_, parts)| parts.all_tools()));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The rules by which calls of its tools must be approved.
+    pub(crate) fn rules_of(&self, access: &dyn Access) -> Vec<RequiredApproval> {
+        self.all_tools().iter().filter_map(|tool| RequiredApproval::of(access, tool)).collect()
     }
 
     pub(crate) fn sub_agent(&self, name: &str) -> Option<&Arc<Self>> {

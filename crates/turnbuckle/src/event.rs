@@ -164,14 +164,26 @@ impl EventKind {
         }
     }
 
-    /// The call that a person or a client answers with this event, so that no further answer can be given. What the system resolves by itself, because nobody
-    /// answered in time or the turn is over, is no answer.
+    /// The call that a person or a client answers with this event, so that no further answer can be given. What the system
+    /// resolves by itself, because nobody answered in time or the turn is over, is no answer.
     pub fn answers(&self) -> Option<&CallId> {
         match self {
             Self::Resolution { evidence, .. } if evidence.open || evidence.standing.is_some() => None,
             Self::Resolution { call, decision: Resolved::Approved | Resolved::Denied | Resolved::Answered, .. } => {
                 Some(call)
             }
+            _ => None,
+        }
+    }
+
+    /// The call whose question this event answers, if only in part, or ends because nobody answered in time. Answers that
+    /// were stored before must be in the log first. A standing approval is used in the place of a question, and the end of a
+    /// turn ends its questions whatever waits.
+    pub fn follows_answers_to(&self) -> Option<&CallId> {
+        match self {
+            Self::Resolution { evidence, .. } if evidence.standing.is_some() => None,
+            Self::Resolution { decision: Resolved::Cancelled, .. } => None,
+            Self::Resolution { call, .. } => Some(call),
             _ => None,
         }
     }

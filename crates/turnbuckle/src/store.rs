@@ -5,14 +5,15 @@
 
 mod answer;
 mod deletion;
+mod error;
 mod inbox;
 mod job;
 mod private_file;
 mod scratch;
 mod side;
 mod standing;
+mod tally;
 
-use std::fmt;
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use answer::{Answer, GivenAnswer};
 pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILES, Tombstone};
+pub use error::StoreError;
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
 pub use private_file::{PrivateFile, PrivateFileError};
@@ -28,6 +30,7 @@ pub use scratch::{ApprovedReply, PendingReply, Regeneration, Scratch};
 pub use side::SideStore;
 pub(crate) use standing::StandingRequest;
 pub use standing::{ArgumentMatch, MustBe, NotLikeShown, StandingApproval};
+pub use tally::{AnswerTally, StaleAnswer};
 
 use crate::BoxFuture;
 use crate::clock::Timestamp;
@@ -96,8 +99,10 @@ pub trait Store: Send + Sync + 'static {
     /// Puts an item into the inbox. Once this has returned, it survives. It is refused with [`StoreError::Full`] if
     /// [`MAX_INBOX`] items of its kind, those that open a turn or the others, wait already.
     ///
-    /// An answer is checked in the same step: [`StoreError::NotAsked`] if the log has no open question under its call id, or
-    /// one that had expired when the answer was given; [`StoreError::AlreadyAnswered`] if the inbox has an answer to it. So the first stored answer wins.
+    /// An answer is checked in the same step, by [`AnswerTally`]: [`StoreError::NotAsked`] if the log has no open question under
+    /// its call id, or one that had expired when the answer was given; [`StoreError::AlreadyAnswered`] if the approvals in the
+    /// log and the answers in the inbox settle the question, or the same user has approved it; [`StoreError::ArgumentsChanged`]
+    /// if it is about other arguments than those asked about. So what is stored counts, and the first stored answer wins.
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()>;
 
     /// Inbox items that no write has taken up, oldest first: all of them, or only orders, which a running turn reads again
@@ -110,9 +115,13 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a claim for another [`LEASE`].
     fn renew<'a>(&'a self, id: &'a ConversationId, epoch: u64, now: Timestamp) -> StoreFuture<'a, ()>;
 
-    /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq, and with
-    /// [`StoreError::AlreadyAnswered`] if it resolves a call to which the inbox has an answer that the batch does not
-    /// take up.
+    /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq.
+    ///
+    /// Answers to a call are written in the order in which they were stored, whether or not they leave the question open. A
+    /// batch that answers a call ([`EventKind::follows_answers_to`](crate::event::EventKind::follows_answers_to)) is refused with
+    /// [`StoreError::AlreadyAnswered`] if the inbox has an answer to it that was stored before and that the batch does not
+    /// take up: before [`Batch::answer`] or, for an answer that was never in the inbox, at all. So it is if [`Batch::answer`]
+    /// is not in the inbox any more: each stored answer counts once.
     ///
     /// An event that names a standing approval ([`EventKind::uses_standing`](crate::event::EventKind::uses_standing)) is a use
     /// of it: it is counted in the same step. The batch is refused with [`StoreError::StandingEnded`] if the approval was
@@ -258,6 +267,8 @@ pub struct Batch<'a> {
     pub take: &'a [ItemId],
     /// What becomes of what stands beside the log.
     pub scratch: ScratchWrite<'a>,
+    /// The inbox item that the answer of this write came in, one of `take`; `None` if it was given in the writer's process.
+    pub answer: Option<&'a ItemId>,
     /// The standing approval that begins with an answer of this write.
     pub standing: Option<&'a StandingApproval>,
     /// Hook runs since the last write; `turn` is the one they are of.
@@ -288,6 +299,7 @@ impl<'a> Batch<'a> {
             expected_seq,
             take: &[],
             scratch: ScratchWrite::Keep,
+            answer: None,
             standing: None,
             records: Vec::new(),
             turn: None,
@@ -355,122 +367,4 @@ pub enum Lease {
     Keep,
     /// It gives its claim back in the same step.
     Release,
-}
-
-/// Why a store did not do what it was asked.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// Another writer holds the conversation.
-    InUse {
-        /// The conversation.
-        id: ConversationId,
-    },
-    /// The writer's claim is no longer the newest.
-    Fenced {
-        /// The conversation.
-        id: ConversationId,
-        /// The old claim.
-        epoch: u64,
-    },
-    /// The log is longer or shorter than the writer thinks.
-    WrongSeq {
-        /// The conversation.
-        id: ConversationId,
-        /// Where the writer thinks it ends.
-        expected: u64,
-        /// Where it does.
-        actual: u64,
-    },
-    /// There is no such conversation.
-    NotFound {
-        /// The conversation.
-        id: ConversationId,
-    },
-    /// The conversation was deleted. Its id cannot be used again.
-    Deleted {
-        /// The conversation.
-        id: ConversationId,
-        /// When it was deleted.
-        at: Timestamp,
-    },
-    /// The conversation is on hold: it cannot be deleted.
-    Held {
-        /// The conversation.
-        id: ConversationId,
-        /// Since when, and by whom.
-        hold: Hold,
-    },
-    /// The inbox holds as many items of this kind as it may.
-    Full {
-        /// The conversation.
-        id: ConversationId,
-    },
-    /// An answer to this call is stored already.
-    AlreadyAnswered {
-        /// The conversation.
-        id: ConversationId,
-        /// The call.
-        call: CallId,
-    },
-    /// No question is open under this call id.
-    NotAsked {
-        /// The conversation.
-        id: ConversationId,
-        /// The call.
-        call: CallId,
-    },
-    /// An event uses a standing approval that was revoked, has expired or is used up.
-    StandingEnded {
-        /// The id of the standing approval.
-        approval: Text,
-    },
-    /// The medium failed.
-    Failed {
-        /// What it was doing.
-        doing: String,
-        /// The cause.
-        source: Arc<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-impl StoreError {
-    /// The medium failed while doing this.
-    pub fn failed(doing: impl Into<String>, source: impl Into<crate::BoxError>) -> Self {
-        Self::Failed { doing: doing.into(), source: source.into().into() }
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse { id } => write!(f, "conversation {id} is in use by another writer"),
-            Self::Fenced { id, epoch } => {
-                write!(f, "conversation {id} was taken over: epoch {epoch} is not the newest")
-            }
-            Self::WrongSeq { id, expected, actual } => {
-                write!(f, "the log of conversation {id} ends at {actual}, not at {expected}")
-            }
-            Self::NotFound { id } => write!(f, "there is no conversation {id}"),
-            Self::Deleted { id, at } => write!(f, "conversation {id} was deleted at {at}; its id cannot be used again"),
-            Self::Held { id, hold } => write!(f, "conversation {id} is on hold since {}, by {}", hold.at, hold.by),
-            Self::Full { id } => write!(f, "the inbox of conversation {id} is full: {MAX_INBOX} items wait in it"),
-            Self::AlreadyAnswered { id, call } => {
-                write!(f, "call {call} of conversation {id} has an answer already")
-            }
-            Self::NotAsked { id, call } => write!(f, "nothing is asked under call {call} of conversation {id}"),
-            Self::StandingEnded { approval } => write!(f, "the standing approval {approval} can no longer be used"),
-            Self::Failed { doing, .. } => write!(f, "the store failed while {doing}"),
-        }
-    }
-}
-
-/// Written by hand, because a derived `source` would give the `Arc` instead of the error in it.
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Failed { source, .. } => Some(&**source),
-            _ => None,
-        }
-    }
 }

@@ -20,7 +20,6 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     let (id, call) = (named(&args.given.id, common)?, CallId::from(args.given.call.as_str()));
     let given = GivenAnswer::read(&args.given)?;
     let (desk, options) = (WithoutAgent::existing(common)?, common.same_store());
-    let begun = desk.store.scratch(&id).await.map_err(failed)?;
     let digest = match given.digest_of_shown(&desk.conversations, (&id, &call), &desk.scope).await {
         Ok(digest) => digest,
         Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
@@ -33,24 +32,28 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
         Ok(recorded) => recorded,
         Err(error) => return Err(Stopped::failed(refusal_at(&desk, &error, &id, ("answer", common)).await?)),
     };
-    let RecordedFor { turn, agent, is_stored_for_owner, .. } = recorded;
-    let others = if is_stored_for_owner { None } else { who_else_must(&desk, &id, &call).await? };
-    let is_open = others.is_some();
+    let RecordedFor { turn, agent, is_stored_for_owner, needs_more, .. } = recorded;
     if args.json {
         let line = json!({
             "conversation": id, "call": call, "turn": turn, "agent": agent, "decision": decision, "by": desk.scope.by(),
-            "open": is_open, "handed_over": is_stored_for_owner, "standing": standing,
+            "open": needs_more, "handed_over": is_stored_for_owner, "standing": standing,
         });
         return print_all(&json_line(&line).map_err(unprintable)?);
     }
     let word = format!("{decision:?}").to_lowercase();
+    let begun = desk.store.scratch(&id).await.map_err(failed)?;
     let hints = ResolveHints::for_turn_of(id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
-    let next = if is_stored_for_owner {
-        "another process has the conversation and takes the answer up".to_owned()
-    } else if let Some(others) = others {
-        format!("others must approve it as well: {others}")
-    } else {
-        hints.carried_on_by(&agent)
+    let next = match (is_stored_for_owner, needs_more) {
+        (true, false) => "another process has the conversation and takes the answer up".to_owned(),
+        (is_stored, true) => {
+            let others = match who_else_must(&desk, &id, &call).await? {
+                Some(others) => format!("others must approve it as well: {others}"),
+                None => "others must approve it as well".to_owned(),
+            };
+            let owner = "another process has the conversation and takes the answer up; ";
+            if is_stored { format!("{owner}{others}") } else { others }
+        }
+        (false, false) => hints.carried_on_by(&agent),
     };
     // The tool is not known here.
     let next = match is_edited {

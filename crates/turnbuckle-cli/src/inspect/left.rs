@@ -91,9 +91,12 @@ pub(super) struct LeftTurns<'a> {
 impl<'a> LeftTurns<'a> {
     /// The agent is built and nothing of it runs.
     pub(super) fn new(desk: &'a WithoutAgent, common: &Common) -> Self {
-        let own = prepare(common, Gate::Judged)
-            .agent
-            .map(|agent| Conversations::builder(agent, desk.store.clone()).project(desk.project.clone()).build());
+        let own = prepare(common, Gate::Judged).agent.map(|agent| {
+            Conversations::builder(agent, desk.store.clone())
+                .access(desk.access.clone())
+                .project(desk.project.clone())
+                .build()
+        });
         Self { desk, own }
     }
 

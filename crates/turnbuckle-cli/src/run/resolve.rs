@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use turnbuckle::access::Action;
-use turnbuckle::conversation::{LeftTurn, ResolveError, SendError, TurnHandle};
+use turnbuckle::conversation::{AnswerStatus, LeftTurn, ResolveError, SendError, TurnHandle};
 use turnbuckle::event::{EventKind, Resolved};
 use turnbuckle::store::Store as _;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
@@ -102,6 +102,12 @@ impl Watch {
         let options = &self.hints.options;
         let problem = match taken_up {
             Err(_) => return Ok(self.handed_over(Exit::Completed, NOT_YET).await),
+            Ok(Ok(TakenUp::NeedsMore)) => {
+                let by = self.scope.by();
+                self.output
+                    .err(clean(&format!("recorded: the approval of {by}; others must approve it as well")) + "\n");
+                return Ok(self.finish(Exit::Completed).await);
+            }
             Ok(Ok(TakenUp::There)) => return Ok(self.handed_over(Exit::Completed, "").await),
             Ok(Ok(TakenUp::Here(handle))) => {
                 if let Some(left) = handle.left().cloned() {
@@ -109,6 +115,11 @@ impl Watch {
                 }
                 let rest = self.follow(handle).await;
                 return Ok(self.conclude(rest).await);
+            }
+            Ok(Ok(TakenUp::Refused)) => {
+                let call = name(call.as_str());
+                Problem::error(format!("the process that has conversation {id} did not take the answer to call {call}"))
+                    .hint(format!("`turnbuckle show {id}{options}` has what is asked now"))
             }
             Ok(Ok(TakenUp::Otherwise(found))) => {
                 let before = match found {
@@ -171,6 +182,10 @@ enum TakenUp {
     There,
     /// It only recorded the answer, and the turn is carried on here.
     Here(TurnHandle),
+    /// The answer is recorded, and others must approve as well.
+    NeedsMore,
+    /// The call still waits, and the answer is neither recorded nor stored.
+    Refused,
     /// The call was resolved otherwise; `None` if it ended without a resolution.
     Otherwise(Option<Resolved>),
 }
@@ -182,8 +197,15 @@ async fn taken_up(
     (call, decision): (&CallId, Resolved),
     scope: &Scope,
 ) -> Result<TakenUp, ResolveError> {
-    while conversations.snapshot(id, scope.clone()).await?.pending.contains(call) {
-        tokio::time::sleep(LOOK_EVERY).await;
+    loop {
+        match conversations.answer_status(id, call, scope).await? {
+            AnswerStatus::Recorded { needs_more: true, .. } => return Ok(TakenUp::NeedsMore),
+            AnswerStatus::Stored => tokio::time::sleep(LOOK_EVERY).await,
+            _ if conversations.snapshot(id, scope.clone()).await?.pending.contains(call) => {
+                return Ok(TakenUp::Refused);
+            }
+            _ => break,
+        }
     }
     loop {
         let log = conversations.log(id, scope.clone()).await?;

@@ -38,6 +38,7 @@ mod schemas;
 mod screen;
 mod secrets;
 mod services;
+mod several;
 mod signals;
 mod standing;
 mod sub_agents;

@@ -206,3 +206,83 @@ fn what_a_call_is_named_steers_neither_the_terminal_nor_the_shell() {
         folder.run(&["resolve", "w", "--approve", "--", id]).exits(0).prints("done\n");
     }
 }
+
+/// A conversation `w` that the returned process of ann's keeps: a sub-agent speaks for ten seconds while call c1 waits for two
+/// managers.
+fn kept_by_another() -> (Folder, std::process::Child) {
+    let folder = Folder::new();
+    let calls = r#"{ "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } },
+                   { "id": "c2", "name": "reviewer", "arguments": { "task": "look" } }"#;
+    let slow = format!(r#"{{ "chunks": [{}"fine"], "delay_ms": 100 }}"#, "\"x \",".repeat(100));
+    let script = format!(
+        r#"{{ "replies": [{{ "tool_calls": [{calls}] }}, {{ "text": "both" }}], "agents": {{ "reviewer": [{slow}] }} }}"#
+    );
+    folder.file("script.json", &script);
+    let rule = "[access]\napprove = [ { tool = \"write_file\", by = [\"manager\"], n = 2 } ]\n";
+    let config = format!("[agent]\nmodel = \"script:script.json\"\n{rule}[[agents]]\nname = \"reviewer\"\n");
+    folder.file("turnbuckle.toml", &config);
+    let mut child = folder.command_as(("ann", ""), &["run", "-c", "w", "--json", "go"]).spawn().unwrap();
+    let (mut lines, mut out) = (BufReader::new(child.stdout.as_mut().unwrap()), String::new());
+    while !(out.contains("\"suspension\"") && out.contains("tool_progress")) {
+        assert_ne!(lines.read_line(&mut out).unwrap(), 0, "{out}");
+    }
+    (folder, child)
+}
+
+#[test]
+fn an_approval_that_is_handed_over_and_not_enough_is_reported_when_it_is_recorded() {
+    let (folder, mut owner) = kept_by_another();
+    let began = std::time::Instant::now();
+    let ran = folder.run_as(("mia", "manager"), &["resolve", "w", "c1", "--approve"]).exits(0).prints("");
+    ran.says("recorded: the approval of user mia; others must approve it as well");
+    assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
+    let second = ["answer", "w", "c1", "--approve", "--json"];
+    let line = folder.run_as(("max", "manager"), &second).exits(0).events().remove(0);
+    assert_eq!((&line["handed_over"], &line["open"]), (&true.into(), &false.into()), "{line}");
+    folder.run_as(("kim", "manager"), &["answer", "w", "c1", "--deny"]).exits(1).says("stale");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let first = folder.run_as(("kim", "manager"), &["answer", "w", "c1", "--approve"]).exits(1);
+    first.says("stale");
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_refused_before_they_are_handed_over() {
+    let (folder, mut owner) = kept_by_another();
+    let unfit = ["w", "c1", "--approve", "--arguments", r#"{ "nope": 1 }"#];
+    let began = std::time::Instant::now();
+    let ran = folder.run_as(("mia", "manager"), &[&["resolve"][..], &unfit].concat()).exits(1).prints("");
+    ran.says("error: ").says("path");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    // Without the tool at hand it cannot be told: the answer counts, and the call is asked about again.
+    let line =
+        folder.run_as(("max", "manager"), &[&["answer", "--json"][..], &unfit].concat()).exits(0).events().remove(0);
+    assert_eq!((&line["handed_over"], &line["open"]), (&true.into(), &true.into()), "{line}");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(8);
+    let shown = || folder.run_as(("mia", "manager"), &["show", "w", "--json"]).exits(0).out;
+    while !shown().contains("\"resolution\"") {
+        assert!(std::time::Instant::now() < deadline, "{}", shown());
+    }
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+}
+
+#[test]
+fn strangers_are_told_the_same_of_what_is_there_was_deleted_or_never_was() {
+    let folder = waiting();
+    folder.run(&["run", "-c", "gone", "hello"]);
+    folder.run(&["cancel", "gone"]);
+    folder.run(&["delete", "gone", "--yes"]).exits(0);
+    for how in [&["--approve"][..], &["--deny"], &["--approve", "--always"]] {
+        for command in ["answer", "resolve"] {
+            let told = |id: &str| {
+                let ran = folder.run_as(("zed", ""), &[&[command, id, "c1"], how].concat()).exits(1).prints("");
+                ran.err.replace(&format!("conversation {id}"), "conversation ID")
+            };
+            let there = told("w");
+            assert!(there.contains("there is no conversation ID"), "{there}");
+            assert_eq!(told("gone"), there, "{command} {how:?}");
+            assert_eq!(told("none"), there, "{command} {how:?}");
+        }
+    }
+}

@@ -38,13 +38,19 @@ impl OwnedBatch {
     pub(super) fn write(self, db: &Connection, me: Option<&Process>) -> Result<(), Fault> {
         let (key, written) = self.advance(db)?;
         self.add_events(db, key)?;
+        // Looked up before the items that this write takes up are gone.
+        let place = match &self.answer {
+            Some(item) => inbox::place_of(db, key, item)?,
+            None => None,
+        };
         for item in &self.take {
             db.prepare_cached("DELETE FROM inbox WHERE conversation = ? AND letter = ?")?
                 .execute((key, item.as_str()))?;
         }
         for call in &self.answers {
-            // An answer that another process stored first wins over the one that is written now.
-            if inbox::has_answer(db, key, call)? {
+            let is_gone = self.answer.is_some() && place.is_none();
+            // An answer that another process stored first comes before the one that is written now.
+            if is_gone || inbox::has_answer_before(db, key, call, place)? {
                 let (id, call) = (self.conversation.clone(), call.clone());
                 return Err(StoreError::AlreadyAnswered { id, call }.into());
             }

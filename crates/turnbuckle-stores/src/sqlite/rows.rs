@@ -23,7 +23,9 @@ pub(super) struct OwnedBatch {
     pub(super) events: Vec<EventRow>,
     /// Ids of the inbox items that this write takes up.
     pub(super) take: Vec<ItemId>,
-    /// Calls that people or clients answer with this write.
+    /// The inbox item that the answer of this write came in.
+    pub(super) answer: Option<ItemId>,
+    /// Calls that are answered with this write.
     pub(super) answers: Vec<CallId>,
     pub(super) scratch: ScratchRow,
     /// Standing approvals that events of this write use, and when.
@@ -84,7 +86,8 @@ impl OwnedBatch {
             expected_seq: batch.expected_seq,
             events: batch.events.iter().map(|event| EventRow::of(event)).collect::<Result<_, _>>()?,
             take: batch.take.to_vec(),
-            answers: batch.events.iter().filter_map(|event| event.kind.answers()).cloned().collect(),
+            answer: batch.answer.cloned(),
+            answers: batch.events.iter().filter_map(|event| event.kind.follows_answers_to()).cloned().collect(),
             scratch: match batch.scratch {
                 ScratchWrite::Keep => ScratchRow::Keep,
                 ScratchWrite::Put(scratch) => {

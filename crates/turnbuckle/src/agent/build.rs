@@ -398,7 +398,7 @@ impl AgentBuilder {
         let inside = self.tools.iter().filter_map(|tool| tool.spec().sub_agent.as_ref());
         let sub_agents = inside.map(|agent| (agent.shared_name().clone(), agent.parts().clone())).collect();
         let (approve, hooks) = (Some(self.gated_tools()), hook_parts(&self.hooks));
-        AgentParts { tools, approve, hooks, sub_agents, started_with: self.started_with.clone() }
+        AgentParts { tools, approve, approvals: Vec::new(), hooks, sub_agents, started_with: self.started_with.clone() }
     }
 
     /// The tools whose calls need approval, because they say so or because the agent does.

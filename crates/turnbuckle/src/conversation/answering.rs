@@ -5,18 +5,18 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::conversations::Conversations;
-use super::error::{RecordedFor, ResolveError, SendError, TurnHandle};
+use super::error::{AnswerStatus, RecordedFor, ResolveError, SendError, TurnHandle};
 use super::order::Order;
-use super::pending::rule_of_last_question;
-use super::read_back::open_turn;
+use super::pending::{rule_of_last_question, tally_of};
+use super::read_back::pending_of;
 use super::shared::Conversation;
 use crate::access::{AccessTo, Action, AnswerRule};
 use crate::event::EventKind;
 use crate::feed::projection::Pending;
-use crate::id::{CallId, ConversationId, TurnId};
+use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Scope};
-use crate::store::{Answer, GivenAnswer, InboxKind, StoreError};
+use crate::store::{Answer, GivenAnswer, InboxFilter, InboxKind, StoreError};
 use crate::turn::{AnswerError, AnswerOrder, AnswerOrigin, AnsweredCall, RecordedAnswer, answer};
 
 /// The longest reason of a denial, in bytes: it is shown to people and to the model.
@@ -47,10 +47,17 @@ impl Conversations {
         scope: Scope,
     ) -> Result<TurnHandle, ResolveError> {
         let given = AnswerRequest { call, answer: answer.into(), digest, scope };
-        match self.write_answer(id, &given, AfterAnswer::CarryOn).await? {
-            Some(handle) => Ok(handle),
-            None => self.store_answer(id, given).await,
+        check_size(call, &given.answer.answer)?;
+        let conversation = self.answerable(id, call, &given.scope).await?;
+        let handle = match self.write_answer(&conversation, &given, AfterAnswer::CarryOn).await {
+            Ok(None) => self.store_answer(&conversation, given).await,
+            Ok(Some(handle)) => Ok(handle),
+            Err(error) => Err(error),
+        };
+        if !matches!(&handle, Ok(handle) if handle.is_here()) {
+            conversation.driver_gone().await;
         }
+        handle
     }
 
     /// Carries a turn on in which the actor answered this call, if no process does: [`resolve`](Self::resolve) may have handed
@@ -92,10 +99,42 @@ impl Conversations {
         }
     }
 
+    /// What became of the actor's answer to this call, if it was stored for the process that has the conversation.
+    pub async fn answer_status(
+        &self,
+        id: &ConversationId,
+        call: &CallId,
+        scope: &Scope,
+    ) -> Result<AnswerStatus, ResolveError> {
+        let conversation = self.answerable(id, call, scope).await?;
+        // The inbox before the log: an answer goes from there to here in one write.
+        let waiting = self.store().inbox(id, InboxFilter::Control).await?;
+        if waiting.iter().any(|item| item.answers() == Some(call) && item.from.author() == scope.by()) {
+            return Ok(AnswerStatus::Stored);
+        }
+        conversation.show_log(&self.runtime).await?;
+        let snapshot = conversation.feed.snapshot();
+        let resolutions = snapshot.events.iter().rev().filter_map(|event| match &event.kind {
+            EventKind::Resolution { call: of, decision, by, evidence, .. } if of == call => {
+                Some((*decision, *by == scope.by(), evidence.open))
+            }
+            _ => None,
+        });
+        let resolutions: Vec<_> = resolutions.collect();
+        Ok(match resolutions.iter().find(|(_, is_own, _)| *is_own) {
+            Some((decision, _, open)) => {
+                let needs_more = *open && conversation.feed.is_pending(call);
+                AnswerStatus::Recorded { decision: *decision, needs_more }
+            }
+            None => AnswerStatus::NotTaken { resolved: resolutions.first().map(|(decision, ..)| *decision) },
+        })
+    }
+
     /// Only records the answer to a suspended call. It needs neither the agent of the turn nor its tools or keys, so it
     /// also works on conversations [`without an agent`](Self::without_agent). The turn is left as it is until its agent
     /// takes it up: by [`resume`](Self::resume), or by [`run_maintenance`](Self::run_maintenance). If a process has the
-    /// conversation, the answer is stored for it.
+    /// conversation, the answer is stored for it. An answer that was stored for a process which has left meanwhile is written
+    /// here.
     ///
     /// The same answers are refused as by [`resolve`](Self::resolve).
     pub async fn answer(
@@ -107,17 +146,38 @@ impl Conversations {
         scope: Scope,
     ) -> Result<RecordedFor, ResolveError> {
         let given = AnswerRequest { call, answer: answer.into(), digest, scope };
+        check_size(call, &given.answer.answer)?;
+        let conversation = self.answerable(id, call, &given.scope).await?;
         let begun = self.store().scratch(id).await?;
         let agent = begun.map_or_else(|| self.agent.shared_name().clone(), |scratch| scratch.agent);
-        match self.write_answer(id, &given, AfterAnswer::Leave).await? {
-            Some(handle) => Ok(RecordedFor { turn: handle.turn().clone(), agent, is_stored_for_owner: false }),
-            None => {
-                let turn = self.deliver_answer(id, &given).await?;
-                // The owner may have left meanwhile: then the answer is written here.
-                self.conversation(id).submit_and_spawn(&self.runtime, Order::Record);
-                Ok(RecordedFor { turn, agent, is_stored_for_owner: true })
-            }
+        let recorded = self.record_answer(&conversation, &given).await;
+        conversation.driver_gone().await;
+        let (turn, item) = recorded?;
+        let waiting = self.store().inbox(id, InboxFilter::Control).await?;
+        let is_stored_for_owner = item.is_some_and(|item| waiting.iter().any(|waits| waits.id == item));
+        let pending = pending_of(self.store(), id).await?;
+        let asked = pending.iter().map(|(_, pending)| pending).find(|pending| pending.call == *call);
+        let needs_more = asked.is_some_and(|asked| {
+            let tally = tally_of(asked, &waiting);
+            tally.is_approved_by(&given.scope.by()) && !tally.is_settled()
+        });
+        Ok(RecordedFor { turn, agent, is_stored_for_owner, needs_more })
+    }
+
+    /// Writes an answer into the log or, if another process has the conversation, stores it. Returns the turn, and the inbox
+    /// item if there is one.
+    async fn record_answer(
+        &self,
+        conversation: &Arc<Conversation>,
+        given: &AnswerRequest<'_>,
+    ) -> Result<(TurnId, Option<ItemId>), ResolveError> {
+        if let Some(handle) = self.write_answer(conversation, given, AfterAnswer::Leave).await? {
+            return Ok((handle.turn().clone(), None));
         }
+        let (turn, item) = self.deliver_answer(conversation, given).await?;
+        // The owner may have left meanwhile: then the answer is written here.
+        conversation.submit_and_spawn(&self.runtime, Order::Record);
+        Ok((turn, Some(item)))
     }
 
     /// What a call asks now, for someone who may answer it, to be shown before they do. The same people are refused as by
@@ -132,13 +192,11 @@ impl Conversations {
     /// Writes an answer into the log. `None` if another process has the conversation.
     async fn write_answer(
         &self,
-        id: &ConversationId,
+        conversation: &Arc<Conversation>,
         given: &AnswerRequest<'_>,
         after: AfterAnswer,
     ) -> Result<Option<TurnHandle>, ResolveError> {
         let AnswerRequest { call, answer: GivenAnswer { answer, standing }, digest, scope } = given;
-        check_size(call, answer)?;
-        let conversation = self.answerable(id, call, scope).await?;
         // Found out without a claim where possible: a claim keeps others out, if only for a moment.
         if conversation.shows_what_is_asked() && !conversation.feed.is_pending(call) {
             return Err(ResolveError::nothing_asked(call));
@@ -163,16 +221,20 @@ impl Conversations {
             Ok(Ok(RecordedAnswer { left: Some(left), .. })) => Ok(Some(TurnHandle::left_behind(left))),
             Ok(Ok(RecordedAnswer { turn, left: None })) => Ok(Some(TurnHandle::new(turn, status))),
             Ok(Err(AnswerError::Store(StoreError::InUse { .. }))) => Ok(None),
-            Ok(Err(error)) => Err(ResolveError::of(id, call, error)),
+            Ok(Err(error)) => Err(ResolveError::of(&conversation.id, call, error)),
             Err(_) => Err(ResolveError::Gone),
         }
     }
 
     /// Another process carries the turn on: the answer is stored for it. If that process has left meanwhile, the turn is
     /// carried on here after all.
-    async fn store_answer(&self, id: &ConversationId, given: AnswerRequest<'_>) -> Result<TurnHandle, ResolveError> {
-        let turn = self.deliver_answer(id, &given).await?;
-        match self.resume_turn(&self.conversation(id)).await {
+    async fn store_answer(
+        &self,
+        conversation: &Arc<Conversation>,
+        given: AnswerRequest<'_>,
+    ) -> Result<TurnHandle, ResolveError> {
+        let (turn, _) = self.deliver_answer(conversation, &given).await?;
+        match self.resume_turn(conversation).await {
             Ok(Some(handle)) => Ok(handle),
             Ok(None) | Err(SendError::Store(StoreError::InUse { .. })) => Ok(TurnHandle::remote(turn)),
             Err(SendError::Left { left, .. }) => Ok(TurnHandle::left_behind(left)),
@@ -180,23 +242,29 @@ impl Conversations {
         }
     }
 
-    /// Puts an answer into the inbox of a conversation that another process has. Returns the turn that it is for.
-    async fn deliver_answer(&self, id: &ConversationId, given: &AnswerRequest<'_>) -> Result<TurnId, ResolveError> {
+    /// Puts an answer into the inbox of a conversation that another process has. Returns the turn that it is for, and the item.
+    async fn deliver_answer(
+        &self,
+        conversation: &Arc<Conversation>,
+        given: &AnswerRequest<'_>,
+    ) -> Result<(TurnId, ItemId), ResolveError> {
         let AnswerRequest { call, answer: GivenAnswer { answer, standing }, digest, scope } = given;
-        let conversation = self.conversation(id);
+        let id = &conversation.id;
         conversation.show_log(&self.runtime).await?;
         let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
         if pending.expires <= self.runtime.services.clock.now() {
             return Err(ResolveError::Stale { call: (*call).clone(), why: "it has expired".into() });
         }
-        answer::check(&pending.question, answer, digest.as_ref()).map_err(|error| ResolveError::of(id, call, error))?;
+        let refused = |error| ResolveError::of(id, call, error);
+        answer::check(&pending.question, answer, digest.as_ref()).map_err(refused)?;
+        // Everything that the writer would refuse is refused here, as far as it can be known: what is stored counts.
+        let begun = self.store().scratch(id).await?.ok_or_else(|| ResolveError::nothing_asked(call))?;
+        let of = AnsweredCall { conversation: id, call, question: &pending.question };
+        answer::check_edit(of, answer, &begun, &self.agent).map_err(refused)?;
         if let Some(standing) = standing {
-            let begun = self.store().scratch(id).await?.ok_or_else(|| ResolveError::nothing_asked(call))?;
-            let of = AnsweredCall { conversation: id, call, question: &pending.question };
             let given = (answer, scope.actor(), self.runtime.services.clock.now());
-            answer::check_standing(standing, of, &begun, given).map_err(|error| ResolveError::of(id, call, error))?;
+            answer::check_standing(standing, of, &begun, given).map_err(refused)?;
         }
-        let turn = open_turn(self.store(), id).await?;
         let kind = InboxKind::Answer {
             call: (*call).clone(),
             answer: answer.clone(),
@@ -204,16 +272,8 @@ impl Conversations {
             via: scope.came_via().map(|via| Text::from(&**via)),
             standing: standing.clone(),
         };
-        match self.deliver(id, kind, scope).await {
-            Ok(_) => {}
-            Err(StoreError::AlreadyAnswered { .. }) => {
-                return Err(ResolveError::Stale { call: (*call).clone(), why: "it has an answer already".into() });
-            }
-            Err(StoreError::NotAsked { .. }) => return Err(ResolveError::nothing_asked(call)),
-            Err(error) => return Err(error.into()),
-        }
-        // Without one, the turn ended between the look at the call and the look at the log.
-        turn.ok_or_else(|| ResolveError::nothing_asked(call))
+        let item = self.deliver(id, kind, scope).await.map_err(ResolveError::not_stored)?;
+        Ok((begun.turn, item))
     }
 
     /// The conversation, if the actor may answer this call. The rule that is stored with the question decides alone; without

@@ -138,6 +138,7 @@ impl ConversationsBuilder {
     /// The conversations.
     pub fn build(self) -> Conversations {
         let writer = self.ids.mint("w_").into();
+        let agent = self.agent.under(&*self.access);
         let services = Services {
             store: self.store,
             clock: self.clock,
@@ -163,7 +164,7 @@ impl ConversationsBuilder {
             reads: Mutex::default(),
             tasks: tokio::sync::watch::Sender::new(0),
         };
-        Conversations { runtime: Arc::new(runtime), agent: self.agent, parent: None }
+        Conversations { runtime: Arc::new(runtime), agent, parent: None }
     }
 }
 

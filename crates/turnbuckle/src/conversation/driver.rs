@@ -1,6 +1,7 @@
 //! The driver: claims a conversation, carries out orders, runs its turns until they end or wait, and goes away.
 
 mod deleting;
+mod notes;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,11 +11,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tracing::Instrument;
 
-use super::close::call_close_hooks;
 use super::error::SendError;
 use super::input::WhileBusy;
 use super::observers::Observers;
-use super::order::{CancelOrder, JobResultsOrder, MessageOrder, Order, Refusal};
+use super::order::{CancelOrder, MessageOrder, Order, Refusal};
 use super::outbox;
 use super::read_back::revive;
 use super::runtime::Runtime;
@@ -22,19 +22,19 @@ use super::shared::{Conversation, DriverGuard, Loaded};
 use super::supervise::supervise;
 use crate::agent::Agent;
 use crate::context::layout::{self, ContextCache, Overlay};
-use crate::event::{Event, EventKind, InjectionTarget};
+use crate::event::EventKind;
 use crate::feed::ConversationState;
 use crate::feed::projection::Pending;
-use crate::hook::{Lifecycle, Point};
+use crate::hook::Lifecycle;
 use crate::id::{CallId, ItemId, TurnId};
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
-use crate::scope::{Actor, Scope};
+use crate::scope::Actor;
 use crate::store::{
     Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch, StoreError,
 };
 use crate::turn::{
-    AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, JobResults, LeftTurn, NewTurn, OnChangedAgent,
-    PostTurn, Progress, Stage, State, StoredTurn, Taken, TurnError, answer, next, start,
+    AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, NewTurn, OnChangedAgent, PostTurn,
+    Progress, Stage, State, StoredTurn, Taken, TurnError, answer, next, start,
 };
 
 /// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
@@ -112,6 +112,12 @@ impl Driver {
         if let Err(error) = self.claim().await {
             order.refuse(&Refusal::Store(error.clone()));
             return Err(error);
+        }
+        if matches!(order, Order::Answer(_)) {
+            // Stored answers came before this one.
+            while let Some(stored) = self.stored.pop_front() {
+                self.handle(stored).await?;
+            }
         }
         self.handle(order).await?;
         loop {
@@ -400,66 +406,6 @@ impl Driver {
         drop(reply.map(|reply| reply.send(Ok(is_open))));
     }
 
-    /// Writes what jobs came to: their notes are for the turn that comes next, and the jobs go in the same write.
-    async fn write_job_results(&mut self, order: JobResultsOrder) -> Result<(), StoreError> {
-        let JobResultsOrder { turn, results, item, written } = order;
-        self.write_notes(&turn, results, item).await?;
-        // The task that did the jobs waits for this; for a stored order there is none.
-        if let Some(written) = written {
-            let _ = written.send(());
-        }
-        Ok(())
-    }
-
-    /// Appends notes and records outside a turn.
-    async fn write_notes(
-        &mut self,
-        turn: &TurnId,
-        results: JobResults,
-        item: Option<ItemId>,
-    ) -> Result<(), StoreError> {
-        let JobResults { notes, records, done, failed: _ } = results;
-        self.claim().await?;
-        let (Some(epoch), Some(loaded)) = (self.epoch, &mut self.loaded) else { return Ok(()) };
-        let at = self.runtime.services.clock.now();
-        let stamp = |((hook, content), seq)| {
-            let kind = EventKind::Injection { hook, content, place: InjectionTarget::NextTurn };
-            Arc::new(Event { seq, turn: turn.clone(), at, kind })
-        };
-        let events: Vec<_> = notes.into_iter().zip(loaded.state.seq + 1..).map(stamp).collect();
-        self.done_items.extend(item);
-        let batch = Batch::new(&self.conversation.id, epoch, loaded.state.seq);
-        let batch = Batch { events: &events, take: &self.done_items, records, turn: Some(turn), done: &done, ..batch };
-        self.runtime.services.store.append(batch).await?;
-        self.done_items.clear();
-        for event in &events {
-            loaded.state.apply(event);
-        }
-        self.conversation.feed.publish_log(&events);
-        Ok(())
-    }
-
-    /// Ends the conversation: `on_conversation` hooks are called, under a claim that is kept. A hook that fails and whose
-    /// failure blocks keeps the conversation open.
-    async fn close(&mut self, scope: Scope) -> Result<Result<(), SendError>, StoreError> {
-        if !self.conversation.agent.hooks_at(Point::OnConversation).is_empty() {
-            let ctx = outbox::context_after(&self.conversation, &self.runtime, self.last_turn().await?, scope);
-            let (results, closed) = self.renewing(call_close_hooks(&ctx)).await;
-            self.write_notes(&ctx.id, results, None).await?;
-            if closed.is_err() {
-                return Ok(closed);
-            }
-        }
-        self.conversation.leave();
-        Ok(Ok(()))
-    }
-
-    /// The turn that what hooks do now is recorded with: the last one, or a new id if there was none.
-    async fn last_turn(&self) -> Result<TurnId, StoreError> {
-        let last = self.runtime.services.store.tail(&self.conversation.id, u64::MAX, 1).await?;
-        Ok(last.last().map_or_else(|| self.runtime.services.ids.mint("t_").into(), |event| event.turn.clone()))
-    }
-
     // The claim.
 
     /// Makes this process the writer, and reads what it needs to go on. Does nothing while the claim is held.
@@ -482,13 +428,17 @@ impl Driver {
         (self.epoch, self.scratch) = (Some(claim.epoch), claim.scratch);
         self.inbox.clear();
         self.stored.clear();
+        let mut answers = Vec::new();
         for item in claim.inbox {
             match item.kind {
                 InboxKind::Message { .. } => self.inbox.push(item),
-                _ => self.stored.extend(Order::stored(item)),
+                _ => {
+                    answers.extend(item.answers().map(|_| item.id.clone()));
+                    self.stored.extend(Order::stored(item));
+                }
             }
         }
-        self.conversation.inbox_was_read();
+        self.conversation.inbox_was_read(answers);
         self.tell_of_turns_elsewhere();
         self.look_for_jobs();
         Ok(())
@@ -636,6 +586,7 @@ impl Driver {
                 }
             }
         }
+        self.conversation.carry_turn_on();
         supervise(active, &self.conversation, &self.runtime).await
     }
 

@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 
 use crate::access::Action;
 use crate::clock::Timestamp;
+use crate::event::Resolved;
 use crate::feed::projection::Pending;
 use crate::hook::{HookFailure, Point};
 use crate::id::{CallId, ConversationId, TurnId};
@@ -39,6 +40,11 @@ impl TurnHandle {
     /// Whether another process carries the turn on: it was handed over.
     pub fn is_remote(&self) -> bool {
         self.status.is_none() && self.left.is_none()
+    }
+
+    /// Whether this process carries the turn on.
+    pub(crate) fn is_here(&self) -> bool {
+        self.status.is_some()
     }
 
     /// Why the turn is left, if it is: what was asked is written, and another agent must carry the turn on.
@@ -86,6 +92,28 @@ pub struct RecordedFor {
     pub agent: Text,
     /// Whether a process has the conversation and was left the answer in its inbox. Otherwise the answer is in the log.
     pub is_stored_for_owner: bool,
+    /// Whether others must approve as well, next to everyone whose approval is in the log or in the inbox.
+    pub needs_more: bool,
+}
+
+/// What became of an answer that was stored for the process that has the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnswerStatus {
+    /// It waits in the inbox.
+    Stored,
+    /// It is in the log.
+    Recorded {
+        /// What it came to.
+        decision: Resolved,
+        /// Whether others must approve as well.
+        needs_more: bool,
+    },
+    /// It was not taken: the question ended before, or whoever has the conversation refused it.
+    NotTaken {
+        /// How the question was resolved last, if it was.
+        resolved: Option<Resolved>,
+    },
 }
 
 /// Why a message was not taken.
@@ -285,6 +313,18 @@ fn in_words(action: Action) -> &'static str {
 impl ResolveError {
     pub(crate) fn nothing_asked(call: &CallId) -> Self {
         Self::Stale { call: call.clone(), why: "nothing is asked under this id".into() }
+    }
+
+    /// An answer could not be stored.
+    pub(crate) fn not_stored(error: StoreError) -> Self {
+        match error {
+            StoreError::AlreadyAnswered { call, .. } => Self::Stale { call, why: "it has an answer already".into() },
+            StoreError::ArgumentsChanged { call, .. } => {
+                Self::Stale { call, why: "it was shown with other arguments".into() }
+            }
+            StoreError::NotAsked { call, .. } => Self::nothing_asked(&call),
+            error => error.into(),
+        }
     }
 
     pub(crate) fn of(id: &ConversationId, call: &CallId, error: AnswerError) -> Self {

@@ -33,7 +33,7 @@ mod waiters;
 pub use builder::ConversationsBuilder;
 pub use conversations::Conversations;
 pub use deletion::{Deleted, DeletedUser, Leftover};
-pub use error::{Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
+pub use error::{AnswerStatus, Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 pub use input::{UserInput, WhileBusy};
 pub(crate) use runtime::Runtime;
 pub use runtime::ScopeSource;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::conversations::Conversations;
 use super::error::PendingCall;
 use super::read_back::pending_of;
-use crate::access::{AnswerRule, may_store_answer};
+use crate::access::AnswerRule;
 use crate::event::{Event, EventKind};
 use crate::feed::projection::Pending;
 use crate::id::CallId;
 use crate::scope::{Author, Scope};
-use crate::store::{Answer, ConversationStatus, InboxFilter, InboxItem, InboxKind, StoreError};
+use crate::store::{AnswerTally, ConversationStatus, InboxFilter, InboxItem, StoreError};
 
 impl Conversations {
     /// Calls of any agent in the store that wait for an answer which the actor may still give, the oldest question first.
@@ -32,7 +32,7 @@ impl Conversations {
                 continue;
             }
             let stored = self.store().inbox(&one.id, InboxFilter::Control).await?;
-            open.retain(|(_, pending)| takes_approval(pending, &stored, &scope.by()));
+            open.retain(|(_, pending)| takes_answer(pending, &stored, &scope.by()));
             // Without one, the turn ended meanwhile.
             let Some(scratch) = self.store().scratch(&one.id).await? else { continue };
             for (asked, pending) in open {
@@ -53,15 +53,16 @@ pub(super) fn rule_of_last_question(log: &[Arc<Event>], call: &CallId) -> Option
     })?
 }
 
-/// Whether an approval by this author would still count, next to those that were given and the answers in the inbox.
-fn takes_approval(pending: &Pending, stored: &[InboxItem], by: &Author) -> bool {
-    let answers = stored.iter().filter_map(|item| match &item.kind {
-        InboxKind::Answer { call, answer, .. } if *call == pending.call => {
-            Some((item.from.author(), *answer == Answer::Approve))
-        }
-        _ => None,
-    });
-    let waiting: Vec<_> = answers.collect();
-    let has_approved = pending.approvals.contains(by);
-    !has_approved && may_store_answer(pending.rule.as_deref(), &pending.approvals, &waiting, (by, true))
+/// A question and the answers to it, in the log and in the inbox.
+pub(super) fn tally_of(pending: &Pending, stored: &[InboxItem]) -> AnswerTally {
+    let Pending { call, question, expires, rule, approvals } = pending;
+    let mut tally = AnswerTally::new(rule.as_deref(), question, approvals.clone(), *expires);
+    tally.count_waiting(stored.iter().filter(|item| item.answers() == Some(call)));
+    tally
+}
+
+/// Whether an answer of this author would still count.
+fn takes_answer(pending: &Pending, stored: &[InboxItem], by: &Author) -> bool {
+    let tally = tally_of(pending, stored);
+    !tally.is_settled() && !tally.is_approved_by(by)
 }

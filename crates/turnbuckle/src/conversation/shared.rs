@@ -70,6 +70,9 @@ struct Inner {
     orders: VecDeque<Order>,
     /// The turn that the driver runs. Written by the driver; read by callers who cancel it or ask whether it is there.
     running: Option<TurnSlot>,
+    /// Whether the driver carries the running turn on, which may take long, and does not only write answers to it. Written by
+    /// the driver, read by callers who wait for the driver to go.
+    carries_on: bool,
     /// The turn of a message that was accepted and has not started: its driver is still claiming the conversation, or
     /// finishes another turn first. Written by callers, moved to `running` by the driver.
     starting: Option<TurnSlot>,
@@ -87,8 +90,8 @@ struct Inner {
     shows_log: bool,
     /// Whether the `on_conversation` hooks were called in this process. Written and read by the driver when a turn starts.
     greeted: bool,
-    /// Ids of inbox items that the running turn has acted on. The turn's last write removes them from the inbox; until
-    /// then this keeps the timer from acting on them again.
+    /// Ids of inbox items that the running turn has acted on or that the driver keeps for it. The turn's last write removes
+    /// them from the inbox; until then this keeps them from being taken in again.
     acknowledged: Vec<ItemId>,
     /// Whether nothing is to stay in memory once the conversation is at rest. Set when it is closed, reset by a new message,
     /// read by the runtime when the driver goes.
@@ -150,7 +153,7 @@ impl Inner {
         static RESTS: AtomicU64 = AtomicU64::new(0);
         self.drive = DriveState::Idle(loaded);
         self.idle_since = RESTS.fetch_add(1, Ordering::Relaxed);
-        (self.running, self.starting) = (None, None);
+        (self.running, self.starting, self.carries_on) = (None, None, false);
         std::mem::take(&mut self.orders)
     }
 }
@@ -168,6 +171,7 @@ impl Conversation {
             drive: DriveState::Idle(None),
             orders: VecDeque::new(),
             running: None,
+            carries_on: false,
             starting: None,
             parent,
             observers: Weak::new(),
@@ -306,7 +310,31 @@ impl Conversation {
 
     /// The turn has ended or waits: there is nothing to stop any more.
     pub(crate) fn stop_turn(&self) {
-        self.lock().running = None;
+        let mut inner = self.lock();
+        (inner.running, inner.carries_on) = (None, false);
+    }
+
+    /// The running turn is carried on.
+    pub(crate) fn carry_turn_on(&self) {
+        self.lock().carries_on = true;
+        self.turn_started.notify_waiters();
+    }
+
+    /// Ready when the driver has gone, or carries a turn on. A driver that goes has given its claim back and has looked into
+    /// the inbox after that; one that carries a turn on looks into it every second. So whatever another process stores
+    /// meanwhile is taken up, even if this process ends as soon as this is ready.
+    pub(crate) async fn driver_gone(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.turn_started.notified());
+            changed.as_mut().enable();
+            {
+                let inner = self.lock();
+                if !inner.is_driving() || inner.carries_on {
+                    return;
+                }
+            }
+            changed.await;
+        }
     }
 
     /// The message of this turn was refused.
@@ -367,11 +395,11 @@ impl Conversation {
         runs
     }
 
-    /// The driver has just read the inbox. An answer that a turn before took in from there and did not get to is in it
-    /// again, so the copy here is forgotten: an answer must not count twice.
-    pub(crate) fn inbox_was_read(&self) {
+    /// The driver has just read the inbox, and has the answers with these ids. One that a turn before took in from there and
+    /// did not get to is among them, so the copy here is forgotten: an answer must not count twice.
+    pub(crate) fn inbox_was_read(&self, answers: Vec<ItemId>) {
         let mut inner = self.lock();
-        inner.acknowledged.clear();
+        inner.acknowledged = answers;
         let is_copy = |order: &Order| matches!(order, Order::Answer(answer) if answer.item().is_some());
         inner.orders.retain(|order| !is_copy(order));
     }

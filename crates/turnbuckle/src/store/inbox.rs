@@ -109,17 +109,12 @@ impl InboxItem {
         self
     }
 
-    /// The call that it answers, if it is an answer. At most one item of an inbox answers a call.
+    /// The call that it answers, if it is an answer.
     pub fn answers(&self) -> Option<&CallId> {
         match &self.kind {
             InboxKind::Answer { call, .. } => Some(call),
             _ => None,
         }
-    }
-
-    /// Whether it approves what was asked, as it was asked.
-    pub fn is_plain_approval(&self) -> bool {
-        matches!(&self.kind, InboxKind::Answer { answer: Answer::Approve, .. })
     }
 
     /// The turn that it opens, if it is a message.

@@ -11,6 +11,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken promise ends the test that looked for it")]
 
+mod answers;
 mod claims;
 mod deletion;
 mod log;
@@ -42,6 +43,10 @@ macro_rules! promises {
 }
 
 promises! {
+    answers:
+        approvals_in_the_log_and_in_the_inbox_count_together,
+        answers_are_written_in_the_order_in_which_they_were_stored,
+        changed_arguments_void_approvals_and_nobody_approves_what_they_did_not_see;
     claims:
         a_conversation_belongs_to_whoever_opened_it_first,
         what_was_never_opened_is_not_found,

@@ -123,6 +123,8 @@ pub(crate) struct Write {
     pub(crate) take_message: bool,
     /// Deletes the scratch: the turn is over.
     pub(crate) delete_scratch: bool,
+    /// The inbox item that the answer in it came in.
+    pub(crate) answer: Option<ItemId>,
     /// The standing approval that begins with an answer in it.
     pub(crate) standing: Option<Box<StandingApproval>>,
     /// Work for the outbox.
@@ -252,6 +254,7 @@ impl ActiveTurn {
             last_seq: self.state.seq,
             take_message: false,
             delete_scratch: false,
+            answer: None,
             standing: None,
             jobs: Vec::new(),
             status: None,
@@ -271,7 +274,7 @@ impl ActiveTurn {
 
     /// The only way into the log: store, then apply, then publish. It is never raced against a cancellation.
     pub(crate) async fn append(&mut self, write: Write) -> Result<(), StoreError> {
-        let Write { mut events, take_message, delete_scratch, standing, mut jobs, status, lease, .. } = write;
+        let Write { mut events, take_message, delete_scratch, answer, standing, mut jobs, status, lease, .. } = write;
         if self.scratch.effective.is_some() {
             redaction::redact(self, &mut events);
         }
@@ -314,6 +317,7 @@ impl ActiveTurn {
             expected_seq: self.state.seq,
             take: &self.done_items,
             scratch,
+            answer: answer.as_ref(),
             standing: standing.as_deref(),
             records: std::mem::take(&mut self.records),
             turn: Some(&ctx.id),

@@ -27,6 +27,10 @@ use crate::tool::Output;
 /// The result of a call that nobody answered in time.
 pub(super) const NOBODY_ANSWERED: &str = "[expired] nobody answered in time";
 
+/// How often an answer waits for others that were stored first. They settle the question sooner or later, unless people keep
+/// changing its arguments.
+const MAX_TRIES: usize = 16;
+
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -65,15 +69,18 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         // In a box: few answers change arguments, and the future of every answer would be larger.
         Answer::ApproveWith(arguments) => {
             if let Some(place) = placeholder_in(active, &question, arguments) {
-                let why =
-                    format!("`{place}` is the redacted form that was shown: the call would run with it as it stands");
-                return refuse(active, order, AnswerError::Unfit(why.into()));
+                return refuse(active, order, copied(&place));
             }
             let (asker, arguments) = (asker(active, &question), arguments.clone());
             match Box::pin(edit_of(active.turn.clone(), asker, &question, arguments)).await {
                 Ok(edit) => {
                     order.answer = Answer::ApproveWith(edit.arguments.clone());
                     Some(edit)
+                }
+                // Its sender was told that it counts. It is recorded as it is, like one that is given without the tool at
+                // hand: the call is asked about again, and the question says what is wrong.
+                Err(AnswerError::Unfit(_)) if matches!(order.origin, AnswerOrigin::Inbox(_)) => {
+                    Some(unchecked_edit(active, &question, &order.answer))
                 }
                 Err(error) => return refuse(active, order, error),
             }
@@ -96,12 +103,11 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         scratch.answered_by.retain(|(answered, _)| answered != call);
     }
     scratch.answered_by.push((call.clone(), order.from.clone()));
-    if let AnswerOrigin::Inbox(id) = &order.origin {
-        active.done_items.push(id.clone());
-    }
     // From now on the turn has something to do: after a crash it is due at once, not when the question expires.
     let mut write = active.new_write();
     write.extend(kinds);
+    write.answer = order.item().cloned();
+    active.done_items.extend(write.answer.clone());
     write.standing = order.standing.clone();
     let others = active.state.turn.iter().flat_map(|turn| turn.open_questions());
     let others = others.filter(|other| stays_open || other.call != order.call).map(|other| other.expires).min();
@@ -116,15 +122,16 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     }
     let written = active.append(write).await;
     if let Err(StoreError::AlreadyAnswered { .. }) = &written {
-        // Another process stored an answer first. That one is in the inbox and is taken from there.
+        // Another process stored an answer first. That one is in the inbox and is taken from there. It may leave the question
+        // open, where several must approve, and then this answer counts all the same.
         active.restore(before);
-        // Where several must approve, what is stored may leave the question open, and this answer counts all the same.
-        if order.tries < question.approvals_needed() {
-            order.tries += 1;
-            active.ctx().host.take_after_stored(order).await;
-            return Ok(Taken::NotWritten);
+        active.done_items.retain(|item| order.item() != Some(item));
+        if order.tries >= MAX_TRIES {
+            return refuse(active, order, AnswerError::Stale("others answered it at the same time".into()));
         }
-        return refuse(active, order, AnswerError::Stale("it has an answer already".into()));
+        order.tries += 1;
+        active.ctx().host.take_after_stored(order).await;
+        return Ok(Taken::NotWritten);
     }
     if let (Ok(()), Some(standing)) = (&written, &order.standing) {
         let (conversation, call) = (&active.ctx().conversation, &order.call);
@@ -206,6 +213,17 @@ async fn edit_of(
     Ok(EditedCall { arguments, digest })
 }
 
+/// Edited arguments as they are, with their digest.
+fn unchecked_edit(active: &ActiveTurn, question: &OpenQuestion, answer: &Answer) -> EditedCall {
+    let conversation = asker(active, question).1;
+    let arguments = match answer {
+        Answer::ApproveWith(arguments) => arguments.clone(),
+        _ => Arc::default(),
+    };
+    let digest = digest::of_call(question.question.tool().map_or("", |tool| tool), &arguments, &conversation);
+    EditedCall { arguments, digest }
+}
+
 /// The agent that asks for an approval, and the conversation of the call that it asks about: those of this turn or, if a
 /// sub-agent asks, its own. The digest of what is asked says which. `None` for a sub-agent of a sub-agent, which checks for
 /// itself when the answer is passed on.
@@ -262,7 +280,7 @@ pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<bool, StoreError> 
     let by = Author::System(SystemAuthor::Expiry);
     let Some(turn) = &active.state.turn else { return Ok(false) };
     let expired = turn.open_questions().filter(|question| question.expires <= now);
-    let (mut kinds, mut calls) = (Vec::new(), Vec::new());
+    let (mut kinds, mut calls, mut is_of_reply) = (Vec::new(), Vec::new(), false);
     for question in expired {
         kinds.push(EventKind::Resolution {
             call: question.call.clone(),
@@ -275,19 +293,31 @@ pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<bool, StoreError> 
             let (call, Output { ok, content, .. }) = (question.call.clone(), Output::error(NOBODY_ANSWERED));
             kinds.push(EventKind::ToolResult { call: call.clone(), ok, content });
             calls.push(call);
-        } else if let Question::Approval { tool: None, .. } = &question.question {
-            take_back(active, by.clone(), None);
+        } else {
+            is_of_reply |= matches!(&question.question, Question::Approval { tool: None, .. });
         }
     }
     if kinds.is_empty() {
         return Ok(false);
     }
     let over: Vec<_> = calls.iter().filter_map(|call| active.sub_agent_of(call)).collect();
+    let before = active.restore_point();
     calls.iter().for_each(|call| active.forget_answer(call));
     let mut write = active.new_write();
     write.extend(kinds);
     write.status = Some(ConversationStatus::Running);
-    active.append(write).await?;
+    match active.append(write).await {
+        Ok(()) => {}
+        // Another process stored an answer in time. It is taken up from the inbox; what it leaves open expires then.
+        Err(StoreError::AlreadyAnswered { .. }) => {
+            active.restore(before);
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    }
+    if is_of_reply {
+        take_back(active, by, None);
+    }
     for sub_agent in over {
         active.cancel_sub_agent(sub_agent).await;
     }
@@ -380,10 +410,42 @@ pub(crate) fn check_standing(
     }
 }
 
-/// What a plain approval approves, if whoever gives it does not say so: what is asked at that moment. Another approver may
-/// change the arguments before it is written, and then it is no approval of those.
+/// What an approval is about, if whoever gives it does not say so: what is asked at that moment. Another approver may
+/// change the arguments before it is written, and then it is no approval of those, and no change of those either.
 pub(crate) fn digest_of_approved(question: &Question, answer: &Answer) -> Option<Text> {
-    question.digest().filter(|_| *answer == Answer::Approve).cloned()
+    let is_approval = matches!(answer, Answer::Approve | Answer::ApproveWith(_));
+    question.digest().filter(|_| is_approval).cloned()
+}
+
+/// Whether edited arguments can stand, as far as it can be told without the turn: they repeat no placeholder and, if `agent` is
+/// the one that asks, fit its tool. What the tool makes of them is seen when the turn takes them up.
+pub(crate) fn check_edit(
+    of: AnsweredCall<'_>,
+    answer: &Answer,
+    scratch: &Scratch,
+    agent: &Agent,
+) -> Result<(), AnswerError> {
+    let (Answer::ApproveWith(edited), Question::Approval { tool: Some(tool), arguments: shown, digest, .. }) =
+        (answer, of.question)
+    else {
+        return Ok(());
+    };
+    let effective = redaction::effective(scratch.effective.as_deref(), of.call);
+    if let Some(place) = effective.and_then(|effective| redaction::copied_placeholder(shown, effective, edited)) {
+        return Err(copied(&place));
+    }
+    let runs_with = effective.unwrap_or(shown);
+    let is_own = scratch.agent == *agent.shared_name() && *digest == digest::of_call(tool, runs_with, of.conversation);
+    let compiled = agent.tool(tool).filter(|_| is_own);
+    match compiled.and_then(|compiled| compiled.complaint(edited)) {
+        Some(complaint) => Err(AnswerError::Unfit(complaint.into())),
+        None => Ok(()),
+    }
+}
+
+fn copied(place: &str) -> AnswerError {
+    let why = format!("`{place}` is the redacted form that was shown: the call would run with it as it stands");
+    AnswerError::Unfit(why.into())
 }
 
 /// The other pauses of a stop, once one of them was denied: the turn goes on, so nobody needs to answer them.

@@ -47,7 +47,7 @@ pub(crate) trait TurnHost: Send + Sync {
     /// inbox, from other processes.
     fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder>;
 
-    /// Brings an answer again, behind the answers to the same call that other processes have stored: those came first.
+    /// Brings an answer again, behind the answers to the same call that other processes stored before it.
     fn take_after_stored(&self, order: AnswerOrder) -> BoxFuture<'_, ()>;
 
     /// Adds someone who waits for this turn to end or to wait.

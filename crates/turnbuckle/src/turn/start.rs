@@ -76,7 +76,10 @@ pub(crate) fn start(
     let (earlier_calls, sub_agents) = (state.window.totals().model_calls, scratch.sub_agents.clone());
     let budget = Budget::new(new.conversation.clone(), earlier_calls, used, sub_agents, new.parent.clone());
     let changes = match &left {
-        None if scratch.digest != *new.agent.digest() => Some(changes(&scratch, &new.agent, insisted.as_ref())),
+        // One that stands in for the agent, to end its turn, is no other configuration.
+        None if !new.agent.is_stand_in() && scratch.digest != *new.agent.digest() => {
+            Some(changes(&scratch, &new.agent, insisted.as_ref()))
+        }
         _ => None,
     };
     let ctx = TurnContext::new(new, scratch.limits.clone(), budget, scratch.touched.clone());

@@ -186,7 +186,7 @@ async fn an_answer_that_was_stored_for_a_process_that_left_is_recorded_and_no_mo
     }
     let batch = Batch::new(&rig.id, claim.epoch, claim.seq);
     store.append(Batch { lease: Lease::Release, ..batch }).await.unwrap();
-    assert!(answered.await.unwrap().unwrap().is_stored_for_owner);
+    assert!(!answered.await.unwrap().unwrap().is_stored_for_owner, "the owner left, and it is in the log");
     rig.settle().await;
     assert_eq!(resolutions(&rig).await, [(Resolved::Approved, by("mia"))]);
     assert!(paid.lock().unwrap().is_empty(), "it was to be recorded only");

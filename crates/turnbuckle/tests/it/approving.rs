@@ -106,8 +106,9 @@ async fn processes_without_the_agent_or_its_rules_check_against_what_is_stored_w
     );
     answer(user("mia", "manager")).await.unwrap();
     answer(user("max", "manager")).await.unwrap();
-    // The agent that carries the turn on has lost its rules: what is stored counts.
+    // The agent that carries the turn on has lost its rules, and a person insists: what is stored counts.
     let mut own = process(support(&paid), &store, &clock, turnbuckle::access::OwnerOnly);
+    own.conversations.accept_changes(&id, ann()).await.unwrap();
     let turn = own.conversations.resume(&id, ann()).await.unwrap().unwrap();
     own.follow(turn).await.unwrap();
     assert_eq!(paid.lock().unwrap()[0].1, [by("mia"), by("max")]);

@@ -22,7 +22,7 @@ use crate::kit::{add, assert_valid, sum};
 use crate::meddled::{Meddled, Meddling};
 
 /// An agent whose sub-agent pays.
-fn boss(inside: AgentBuilder) -> AgentBuilder {
+pub fn boss(inside: AgentBuilder) -> AgentBuilder {
     let inside = inside.build().unwrap();
     let call = ScriptReply::calls("s1", inside.name(), json!({"task": "pay"}));
     Agent::builder("boss", Script::of([call, ScriptReply::says("ok")])).tool(SubAgent::new(inside, "Pays."))

@@ -405,7 +405,7 @@ async fn a_turn_of_an_older_program_goes_by_the_name_of_its_agent_alone() {
 }
 
 #[tokio::test]
-async fn a_tool_that_no_longer_needs_approval_is_told_when_the_turn_is_carried_on() {
+async fn a_turn_is_left_if_a_tool_no_longer_needs_approval_unless_a_person_insists() {
     let paid = Paid::default();
     let (store, clock, rig) = answered(&paid).await;
     let free = function_with_schema("refund", "Pays.", json!({"type": "object"}), Effect::Idempotent, |_, _| async {
@@ -413,6 +413,10 @@ async fn a_tool_that_no_longer_needs_approval_is_told_when_the_turn_is_carried_o
     });
     let agent = Agent::builder("support", script()).tool(free).hook(Guard);
     let mut own = process(agent, &store, &clock);
+    let resumed = own.conversations.resume(&rig.id, Scope::local()).await;
+    let Err(SendError::Left { left, .. }) = resumed else { panic!("carried on without its gate: {resumed:?}") };
+    assert!(left.can_insist() && left.to_string().ends_with("it lacks the approval of tool refund"), "{left}");
+    own.conversations.accept_changes(&rig.id, Scope::local()).await.unwrap();
     own.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap().wait().await.unwrap();
     own.settle().await;
     let told: Vec<String> =

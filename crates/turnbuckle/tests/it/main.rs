@@ -57,3 +57,4 @@ mod suspension;
 mod tidy;
 mod tools;
 mod turn;
+mod weaker_approvals;

@@ -67,14 +67,11 @@ async fn a_letter_that_comes_to_nothing_is_read_once() {
     let script = Script::of([ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2})), ScriptReply::says("4")]);
     let mut rig = Rig::on(Agent::builder("a", script).tool(add()).approve(["add"]).build().unwrap(), store.clone());
     rig.run("go").await.unwrap();
-    let kind = InboxKind::Answer {
-        call: "c1".into(),
-        answer: Answer::Approve,
-        digest: Some("other".into()),
-        via: None,
-        standing: None,
-    };
-    store.deliver(&rig.id, item("l1", &rig, kind)).await.unwrap();
+    let kind =
+        InboxKind::Answer { call: "c1".into(), answer: Answer::Approve, digest: None, via: None, standing: None };
+    // Of someone who may not answer: the store does not know, the writer does.
+    let from = Scope::user("zed").actor().clone();
+    store.deliver(&rig.id, InboxItem { from, ..item("l1", &rig, kind) }).await.unwrap();
     let before = count.load(Relaxed);
     rig.conversations.recover_due().await.unwrap();
     rig.settle().await;

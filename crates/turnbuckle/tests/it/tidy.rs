@@ -274,7 +274,8 @@ fn no_doc_comment_is_a_single_word() -> io::Result<()> {
 const LAYERS: &[&[&str]] = &[
     &["id", "clock", "point", "scope", "json_schema"],
     &["message", "call_map"],
-    &["record", "limits", "digest", "output_schema", "agent_parts", "access"],
+    &["access"],
+    &["record", "limits", "digest", "output_schema", "agent_parts"],
     &["event"],
     &["model", "store", "feed"],
     &["context", "report"],

@@ -31,11 +31,17 @@ impl TurnHost for Conversation {
             let Some((conversation, runtime)) = here else { return };
             match runtime.services.store.inbox(&self.id, InboxFilter::Control).await {
                 Ok(items) => {
+                    // One that came from the inbox itself is in it, and so is brought in its turn.
+                    if let Some(item) = order.item() {
+                        self.lock().acknowledged.retain(|id| id != item);
+                    }
                     let stored = items.into_iter().filter(|item| item.answers() == Some(&order.call));
                     for first in stored.filter_map(Order::stored) {
                         conversation.submit_and_spawn(&runtime, first);
                     }
-                    conversation.submit_and_spawn(&runtime, Order::Answer(order));
+                    if order.item().is_none() {
+                        conversation.submit_and_spawn(&runtime, Order::Answer(order));
+                    }
                 }
                 Err(error) => Order::Answer(order).refuse(&Refusal::Store(error)),
             }

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::access::{AnswerRule, may_store_answer};
 use crate::clock::Timestamp;
 use crate::context::tokens;
 use crate::event::{Event, EventKind};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::record::Record;
-use crate::scope::{Actor, Author};
+use crate::scope::Actor;
 use crate::store::{
-    Batch, ConversationStatus, ConversationSummary, Hold, InboxItem, Job, JobDisposition, JobLease, JobSelector, Lease,
-    MAX_INBOX, Scratch, ScratchWrite, StoreError, Totals,
+    AnswerTally, Batch, ConversationStatus, ConversationSummary, Hold, InboxItem, Job, JobDisposition, JobLease,
+    JobSelector, Lease, MAX_INBOX, Scratch, ScratchWrite, StoreError, Totals,
 };
 
 pub(super) struct Row {
@@ -22,7 +21,7 @@ pub(super) struct Row {
     pub(super) totals: Totals,
     pub(super) inbox: Vec<InboxItem>,
     /// Calls that wait for an answer.
-    asked: BTreeMap<CallId, AskedQuestion>,
+    asked: BTreeMap<CallId, AnswerTally>,
     /// Shared with the turn, until the turn changes it.
     pub(super) scratch: Option<Arc<Scratch>>,
     /// By write.
@@ -44,16 +43,6 @@ pub(super) struct Row {
 pub(super) struct HeldJob {
     pub(super) job: Job,
     held: Option<Timestamp>,
-}
-
-/// A question without an answer.
-pub(super) struct AskedQuestion {
-    /// Who may answer, and how many must.
-    rule: Option<Arc<AnswerRule>>,
-    /// Who approved so far.
-    approved: Vec<Author>,
-    /// When it lapses: an answer that is given later is none.
-    expires: Timestamp,
 }
 
 impl HeldJob {
@@ -134,15 +123,18 @@ impl Row {
         Ok(())
     }
 
-    /// An answer that another process stored first wins over the one that is written now.
+    /// Answers to a call are written in the order in which they were stored.
     fn check_answers(&self, batch: &Batch<'_>) -> Result<(), StoreError> {
-        if self.inbox.is_empty() {
+        if self.inbox.is_empty() && batch.answer.is_none() {
             return Ok(());
         }
-        for event in batch.events {
-            if let Some(call) = event.kind.answers()
-                && self.inbox.iter().any(|item| item.answers() == Some(call) && !batch.take.contains(&item.id))
-            {
+        for call in batch.events.iter().filter_map(|event| event.kind.follows_answers_to()) {
+            let end = match batch.answer {
+                Some(answer) => self.inbox.iter().position(|item| item.id == *answer),
+                None => Some(self.inbox.len()),
+            };
+            let comes_first = |item: &InboxItem| item.answers() == Some(call) && !batch.take.contains(&item.id);
+            if end.is_none_or(|end| self.inbox[..end].iter().any(comes_first)) {
                 return Err(StoreError::AlreadyAnswered { id: batch.conversation.clone(), call: call.clone() });
             }
         }
@@ -151,16 +143,12 @@ impl Row {
 
     fn note_question(&mut self, kind: &EventKind) {
         match kind {
-            EventKind::Suspension { call, rule, expires, .. } => {
-                let asked = AskedQuestion { rule: rule.clone(), approved: Vec::new(), expires: *expires };
-                self.asked.insert(call.clone(), asked);
+            EventKind::Suspension { call, .. } => {
+                self.asked.extend(AnswerTally::of_event(kind).map(|tally| (call.clone(), tally)));
             }
-            EventKind::Resolution { call, by, evidence, .. } if evidence.open => {
+            EventKind::Resolution { call, evidence, .. } if evidence.open => {
                 if let Some(asked) = self.asked.get_mut(call) {
-                    if evidence.arguments.is_some() {
-                        asked.approved.clear();
-                    }
-                    asked.approved.push(by.clone());
+                    asked.note(kind);
                 }
             }
             EventKind::Resolution { call, .. } | EventKind::ToolResult { call, .. } => drop(self.asked.remove(call)),
@@ -169,22 +157,17 @@ impl Row {
         }
     }
 
-    /// Adds an item to the inbox, unless it is full, or answers what is not asked or has an answer.
+    /// Adds an item to the inbox, unless it is full, or is an answer that does not count.
     pub(super) fn deliver(&mut self, id: &ConversationId, item: InboxItem) -> Result<(), StoreError> {
         let alike = self.inbox.iter().filter(|other| other.opens().is_some() == item.opens().is_some());
         if alike.count() >= MAX_INBOX {
             return Err(StoreError::Full { id: id.clone() });
         }
         if let Some(call) = item.answers() {
-            let Some(asked) = self.asked.get(call).filter(|asked| item.at < asked.expires) else {
-                return Err(StoreError::NotAsked { id: id.clone(), call: call.clone() });
-            };
-            let waiting = self.inbox.iter().filter(|other| other.answers() == Some(call));
-            let waiting: Vec<_> = waiting.map(|other| (other.from.author(), other.is_plain_approval())).collect();
-            let answer = (&item.from.author(), item.is_plain_approval());
-            if !may_store_answer(asked.rule.as_deref(), &asked.approved, &waiting, answer) {
-                return Err(StoreError::AlreadyAnswered { id: id.clone(), call: call.clone() });
-            }
+            let asked = self.asked.get(call).cloned();
+            let mut asked = asked.ok_or_else(|| StoreError::NotAsked { id: id.clone(), call: call.clone() })?;
+            asked.count_waiting(self.inbox.iter().filter(|other| other.answers() == Some(call)));
+            asked.count(&item).map_err(|stale| StoreError::stale_answer(id, call, stale))?;
         }
         self.inbox.push(item);
         Ok(())
