@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal as _};
 use serde_json::json;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::PendingCall;
-use turnbuckle::store::Store as _;
 use wildmatch::WildMatch;
 
 use crate::Stopped;
@@ -51,9 +50,7 @@ pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stop
         for shown in question::shown(pending).into_iter().skip(1) {
             line("", Tone::Plain, shown.text);
         }
-        let begun = desk.store.scratch(conversation).await.map_err(failed)?;
-        let hints = ResolveHints::for_turn_of(conversation.clone(), common, &desk, begun.as_ref());
-        let hints = hints.await.map_err(failed)?;
+        let hints = ResolveHints::new(conversation.clone(), true, common, &desk.scope);
         line("", Tone::Plain, format!("until {}; {}", pending.expires, hints.record(pending)));
     }
     print_all(&text)

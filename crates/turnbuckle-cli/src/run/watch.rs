@@ -10,7 +10,7 @@ use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEve
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::PermissionMode;
-use turnbuckle::store::Job;
+use turnbuckle::store::{Job, Store as _};
 use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
 
 use super::hints::ResolveHints;
@@ -20,9 +20,11 @@ use super::{Ready, refused};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
+use crate::inspect::failed;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::signals::{Second, Signals};
+use crate::without_agent::WithoutAgent;
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
@@ -130,10 +132,14 @@ impl Watch {
         Ok(())
     }
 
-    /// Reports that the turn waits for an answer.
-    pub(crate) async fn refuse(self, pending: &[Pending]) -> Exit {
+    /// Reports that the turn waits for an answer. Another process may have begun it, with other options and elsewhere.
+    pub(crate) async fn refuse(mut self, pending: &[Pending], common: &Common) -> Result<Exit, Stopped> {
+        let desk = WithoutAgent::read_only(common)?;
+        let begun = desk.store.scratch(&self.id).await.map_err(failed)?;
+        let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref());
+        self.hints = hints.await.map_err(failed)?;
         self.output.problem(&self.busy(pending));
-        self.finish(Exit::Failed).await
+        Ok(self.finish(Exit::Failed).await)
     }
 
     /// Why nothing can be said: the turn waits for an answer.

@@ -125,7 +125,9 @@ fn a_sub_agents_turn_that_a_crash_left_goes_on_with_the_conversation_it_works_fo
     folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n[[agents]]\nname = \"reviewer\"\n");
     let mut child = folder.command(&["run", "-c", "w", "--json", "go"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("tool_progress")), "it did not begin");
+    // Its model answers: the message that opened its turn is in the log.
+    let answers = |line: &str| line.contains("tool_progress") && line.contains("text_delta");
+    assert!(lines.any(|line| answers(&line.unwrap())), "it did not begin");
     child.kill().unwrap();
     child.wait().unwrap();
     let shown = folder.run(&["show", "w/r"]).exits(0).out;
