@@ -9,7 +9,7 @@ mod standing;
 pub(crate) use approvals::approvals;
 pub(crate) use given::GivenAnswer;
 pub(crate) use pending::pending;
-pub(crate) use record::answer;
+pub(crate) use record::{RecordedLine, answer, who_else_must};
 pub(crate) use standing::agree_on_standing;
 
 use std::time::Duration;
