@@ -8,9 +8,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
-use turnbuckle::{Agent, Scope};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::scope::Actor;
+use turnbuckle::{Agent, Scope};
 use turnbuckle_models::without_password;
 use turnbuckle_tools::Workspace;
 use wildmatch::WildMatch;

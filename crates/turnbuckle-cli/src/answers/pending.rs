@@ -103,7 +103,7 @@ fn as_json(call: &PendingCall) -> serde_json::Result<String> {
     let mut line = serde_json::to_value(&pending.question)?;
     let more = json!({
         "conversation": conversation, "call": pending.call, "agent": agent, "requester": requester, "asked": asked,
-        "expires": pending.expires, "rule": pending.rule, "approvals": pending.approvals,
+        "expires": pending.expires, "answer_by": pending.rule, "approvals": pending.approvals,
     });
     if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
         line.extend(more.clone());

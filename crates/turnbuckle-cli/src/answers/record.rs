@@ -91,7 +91,11 @@ pub(crate) struct RecordedLine<'a> {
 }
 
 /// Who must approve besides, if the question is still open.
-pub(crate) async fn who_else_must(desk: &WithoutAgent, id: &ConversationId, call: &CallId) -> Result<Option<String>, Stopped> {
+pub(crate) async fn who_else_must(
+    desk: &WithoutAgent,
+    id: &ConversationId,
+    call: &CallId,
+) -> Result<Option<String>, Stopped> {
     match desk.conversations.question(id, call, &desk.scope).await {
         Ok(pending) => Ok(who_else(&pending, desk.scope.actor())),
         Err(ResolveError::Store(error)) => Err(failed(error)),

@@ -13,7 +13,7 @@ use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
 use super::{Ready, WHO_ACTS, named};
 use crate::Stopped;
-use crate::answers::{GivenAnswer, RecordedLine, agree_on_standing, refusal_at, who_else_must};
+use crate::answers::{GivenAnswer, RecordedLine, agree_on_standing, refusal, refusal_at, who_else_must};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
@@ -47,6 +47,10 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     // Asked before signals are caught: Ctrl-C at the question ends the program.
     let command = ("resolve", &*common.same_store());
     let standing = agree_on_standing(&conversations, (&id, &call), &given, &ready.scope, command).await?;
+    // Refused before anything is read: then nobody has read the conversation of another.
+    if let Err(error @ ResolveError::Forbidden { .. }) = conversations.question(&id, &call, &ready.scope).await {
+        return Err(Stopped::failed(refusal(&error, &id, command)));
+    }
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let expected = match conversations.may(&id, Action::Read, &ready.scope).await {
         // The rule that is stored with the question decides who may answer it, not this configuration.
@@ -56,7 +60,7 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
             }
             Expected::NotReadable
         }
-        _ => Expected::Existing,
+        _ => Expected::ToAnswer,
     };
     let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, expected).await?;
     if let Ok(Some(handle)) = watch.conversations.carry_on_expired(&watch.id, &call, watch.scope.clone()).await {

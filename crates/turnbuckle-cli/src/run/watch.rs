@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
 
+use turnbuckle::access::Action;
 use turnbuckle::conversation::{ConversationsBuilder, SendError, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
@@ -48,8 +49,10 @@ pub(crate) struct DisplayOptions {
 /// Whether the conversation must be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// It must be in the store.
+    /// It must be in the store, and the acting user may carry its turn on.
     Existing,
+    /// It must be in the store, and the acting user may answer a call of it.
+    ToAnswer,
     /// It is created if it is not there.
     MaybeNew,
     /// It is in the store, and the acting user may answer a call of it without reading it: nothing of it is shown.
@@ -90,7 +93,15 @@ impl Watch {
     ) -> Result<Self, Stopped> {
         let conversations = conversations.permission_mode(permission_mode());
         let conversations = if display.bare { conversations.without_background_hooks() } else { conversations }.build();
-        if expected == Expected::Existing {
+        if expected == Expected::Existing || expected == Expected::MaybeNew {
+            // Refused before anything is read: then nobody has read the conversation of another.
+            match conversations.may(&id, Action::Say, &ready.scope).await {
+                // A new one is nobody's yet.
+                Ok(()) | Err(SendError::NotFound { .. }) => {}
+                Err(error) => return Err(refused(error, common)),
+            }
+        }
+        if expected == Expected::Existing || expected == Expected::ToAnswer {
             conversations.snapshot(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?;
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
@@ -106,7 +117,7 @@ impl Watch {
                 output.err(NOT_SHOWN);
                 None
             }
-            Expected::Existing | Expected::MaybeNew => {
+            Expected::Existing | Expected::ToAnswer | Expected::MaybeNew => {
                 let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
                 Some(tail.map_err(|error| refused(error, common))?)
             }

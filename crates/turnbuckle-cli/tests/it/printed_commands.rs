@@ -93,7 +93,11 @@ fn of_an_agent_that_has_changed_what_is_printed_insists_or_only_records() {
     for shown in [&waits, &busy] {
         assert!(shown.command_shown("resolve").contains("--accept-changes"), "{shown:?}");
     }
-    folder.paste(&waits.command_shown("answer")).exits(0).says("give the agent back what it lacks").says("--accept-changes`");
+    folder
+        .paste(&waits.command_shown("answer"))
+        .exits(0)
+        .says("give the agent back what it lacks")
+        .says("--accept-changes`");
     folder.paste(&folder.run(&["show", "c"]).exits(0).command_shown("resolve")).exits(0).prints("done\n");
     for id in ["a", "b"] {
         let left = folder.run(&["show", id]).exits(0).command_shown("run -c");

@@ -58,7 +58,8 @@ fn a_sub_agent_without_replies_of_its_own_does_not_say_its_parents() {
 fn a_tool_that_needs_approval_needs_it_in_a_sub_agent_as_well() {
     let folder = Folder::new();
     folder.file("script.json", SCRIPT);
-    let config = CONFIG.replace("[[agents]]", "[tools]\napprove = [\"read_file\", \"write_file\", \"edit_file\"]\n[[agents]]");
+    let config =
+        CONFIG.replace("[[agents]]", "[tools]\napprove = [\"read_file\", \"write_file\", \"edit_file\"]\n[[agents]]");
     folder.file("turnbuckle.toml", &config);
     folder.file("a.txt", "contents");
     let checked = folder.run(&["check"]).exits(0).out;
