@@ -8,9 +8,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
-use turnbuckle::Scope;
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::scope::Actor;
+use turnbuckle::{Agent, Scope};
 use turnbuckle_models::without_password;
 use turnbuckle_tools::Workspace;
 use wildmatch::WildMatch;
@@ -282,6 +282,14 @@ fn says_nothing(name: &Found<String>) -> Problem {
         .hint(format!("write `\"agents\": {{ \"{}\": [ … ] }}` in the script", name.value))
 }
 
+/// Which of the tools that need approval sub-agents have: it is needed there as well.
+fn also_in_sub_agents(prepared: &Prepared, agent: &Agent) -> String {
+    let sub_agents = &agent.parts().sub_agents;
+    let has = |name: &str| sub_agents.iter().any(|(_, parts)| parts.tools.iter().any(|tool| **tool == *name));
+    let names: Vec<&str> = prepared.gated.iter().map(String::as_str).filter(|name| has(name)).collect();
+    if names.is_empty() { String::new() } else { format!("; in sub-agents, too: {}", names.join(", ")) }
+}
+
 /// What would run, in the order of a turn.
 fn summary(prepared: &Prepared) -> String {
     let mut text = String::new();
@@ -309,7 +317,7 @@ fn summary(prepared: &Prepared) -> String {
         let _ = writeln!(text, "scope     {id}, roles {}", or_none(roles.join(", ")));
     }
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
-    let _ = writeln!(text, "approve   {}", or_none(prepared.gated.join(", ")));
+    let _ = writeln!(text, "approve   {}{}", or_none(prepared.gated.join(", ")), also_in_sub_agents(prepared, agent));
     text += &access::lines(&prepared.config.access.rules());
     for point in Point::ALL {
         let at = agent.hooks().iter().enumerate().filter(|(_, hook)| hook.points().contains(point));

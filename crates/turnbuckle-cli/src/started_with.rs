@@ -40,6 +40,12 @@ impl StartedWith {
         }
     }
 
+    /// As a process has it that is started with these options.
+    pub(crate) fn into_common(self) -> Common {
+        let Self { config, store, model, trust } = self;
+        Common { config: config.map(PathBuf::from), store, model, trust, ..Common::default() }
+    }
+
     /// As words of a command line.
     pub(crate) fn words(&self) -> Vec<String> {
         let pairs = [(CONFIG, &self.config), (STORE, &self.store), (MODEL, &self.model)];

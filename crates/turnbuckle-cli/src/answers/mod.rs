@@ -9,13 +9,13 @@ mod standing;
 pub(crate) use approvals::approvals;
 pub(crate) use given::GivenAnswer;
 pub(crate) use pending::pending;
-pub(crate) use record::answer;
+pub(crate) use record::{RecordedLine, answer, who_else_must};
 pub(crate) use standing::agree_on_standing;
 
 use std::time::Duration;
 
 use turnbuckle::ConversationId;
-use turnbuckle::conversation::ResolveError;
+use turnbuckle::conversation::{LeftReason, ResolveError};
 use turnbuckle::store::{Store as _, StoreError};
 
 use crate::Stopped;
@@ -71,11 +71,23 @@ pub(crate) fn refusal(error: &ResolveError, id: &ConversationId, (command, optio
         }
         ResolveError::NotFound { .. } => how_to_find(options),
         ResolveError::Forbidden { .. } => WHO_ACTS.to_owned(),
-        ResolveError::Changed { call, .. } => format!(
-            "nothing was written: `turnbuckle answer {id} {}{options}` and the same answer records it for an agent that \
-             lacks nothing, and `--accept-changes` carries the turn on here without",
-            quoted(call.as_str())
-        ),
+        ResolveError::Changed { call, left } => {
+            let (for_whom, insist) = match &left.reason {
+                LeftReason::OtherProject { project } => (
+                    format!("its agent, which carries the turn on in {}", quoted(project)),
+                    "`--accept-changes` carries the turn on here: it works in this folder then",
+                ),
+                _ => (
+                    "an agent that lacks nothing".to_owned(),
+                    "`--accept-changes` carries the turn on here without what is missing",
+                ),
+            };
+            let call = quoted(call.as_str());
+            format!(
+                "nothing was written: `turnbuckle answer {id} {call}{options}` and the same answer records it for \
+                 {for_whom}, and {insist}"
+            )
+        }
         ResolveError::TooLong { .. } => "put it into a file, and answer with its path".to_owned(),
         ResolveError::Full { .. } => "nothing was answered: try again in a moment".to_owned(),
         _ => format!("nothing was answered: try again; `turnbuckle show {id}{options}` says where it stands"),

@@ -5,7 +5,9 @@ use std::io::{self, IsTerminal as _};
 use serde_json::json;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::PendingCall;
-use turnbuckle::store::Store as _;
+use turnbuckle::event::EventKind;
+use turnbuckle::message::Text;
+use turnbuckle::store::{Store as _, StoreError};
 use wildmatch::WildMatch;
 
 use crate::Stopped;
@@ -22,12 +24,11 @@ use crate::without_agent::WithoutAgent;
 pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stopped> {
     let (desk, now) = (WithoutAgent::read_only(common)?, SystemClock::default().now());
     let mut calls = desk.conversations.pending(desk.scope.clone()).await.map_err(failed)?;
-    let is_of_tool = |call: &PendingCall, glob: &str| {
-        call.pending.question.tool().is_some_and(|tool| WildMatch::new(glob).matches(tool))
-    };
+    if let Some(glob) = &args.tool {
+        calls = of_tools(&desk, calls, &WildMatch::new(glob)).await.map_err(failed)?;
+    }
     calls.retain(|call| {
-        args.tool.as_deref().is_none_or(|glob| is_of_tool(call, glob))
-            && args.agent.as_deref().is_none_or(|agent| agent == &*call.agent)
+        args.agent.as_deref().is_none_or(|agent| agent == &*call.agent)
             && args.older.is_none_or(|older| now.since(call.asked) >= older)
     });
     if args.json {
@@ -51,12 +52,49 @@ pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stop
         for shown in question::shown(pending).into_iter().skip(1) {
             line("", Tone::Plain, shown.text);
         }
-        let begun = desk.store.scratch(conversation).await.map_err(failed)?;
-        let hints = ResolveHints::for_turn_of(conversation.clone(), common, &desk, begun.as_ref());
-        let hints = hints.await.map_err(failed)?;
+        let hints = ResolveHints::new(conversation.clone(), true, common, &desk.scope);
         line("", Tone::Plain, format!("until {}; {}", pending.expires, hints.record(pending)));
     }
     print_all(&text)
+}
+
+/// Those that are about a tool of such a name.
+async fn of_tools(
+    desk: &WithoutAgent,
+    calls: Vec<PendingCall>,
+    names: &WildMatch,
+) -> Result<Vec<PendingCall>, StoreError> {
+    let mut found = Vec::new();
+    for call in calls {
+        let is_of_tool = match call.pending.question.tool() {
+            Some(tool) => names.matches(tool),
+            None => called_tool(desk, &call).await?.is_some_and(|tool| names.matches(&tool)),
+        };
+        if is_of_tool {
+            found.push(call);
+        }
+    }
+    Ok(found)
+}
+
+/// The tool that asks a person: the question does not name it, and the log does. `None` if a hook asks, or about a reply.
+async fn called_tool(desk: &WithoutAgent, waiting: &PendingCall) -> Result<Option<Text>, StoreError> {
+    let (mut before, mut tokens) = (u64::MAX, 1_024);
+    loop {
+        let events = desk.store.tail(&waiting.conversation, before, tokens).await?;
+        for event in events.iter().rev() {
+            match &event.kind {
+                EventKind::ToolCall { call, name, .. } if *call == waiting.pending.call => {
+                    return Ok(Some(name.clone()));
+                }
+                // What waits is of the turn that is open.
+                EventKind::TurnEnded(_) => return Ok(None),
+                _ => {}
+            }
+        }
+        let Some(first) = events.first() else { return Ok(None) };
+        (before, tokens) = (first.seq, tokens.saturating_mul(4));
+    }
 }
 
 /// The question as its `suspension` has it, and whose it is.
@@ -65,7 +103,7 @@ fn as_json(call: &PendingCall) -> serde_json::Result<String> {
     let mut line = serde_json::to_value(&pending.question)?;
     let more = json!({
         "conversation": conversation, "call": pending.call, "agent": agent, "requester": requester, "asked": asked,
-        "expires": pending.expires, "rule": pending.rule, "approvals": pending.approvals,
+        "expires": pending.expires, "answer_by": pending.rule, "approvals": pending.approvals,
     });
     if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
         line.extend(more.clone());

@@ -1,9 +1,12 @@
 //! `turnbuckle answer`: records the answer to a call that waits. Nothing runs.
 
-use serde_json::json;
+use serde::Serialize;
 use turnbuckle::conversation::{RecordedFor, ResolveError};
-use turnbuckle::store::Store as _;
-use turnbuckle::{CallId, ConversationId};
+use turnbuckle::event::Resolved;
+use turnbuckle::message::Text;
+use turnbuckle::scope::Author;
+use turnbuckle::store::{StandingApproval, Store as _};
+use turnbuckle::{CallId, ConversationId, TurnId};
 
 use super::{GivenAnswer, agree_on_standing, refusal_at};
 use crate::Stopped;
@@ -34,10 +37,17 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     };
     let RecordedFor { turn, agent, is_stored_for_owner, needs_more, .. } = recorded;
     if args.json {
-        let line = json!({
-            "conversation": id, "call": call, "turn": turn, "agent": agent, "decision": decision, "by": desk.scope.by(),
-            "open": needs_more, "handed_over": is_stored_for_owner, "standing": standing,
-        });
+        let line = RecordedLine {
+            conversation: &id,
+            call: &call,
+            turn: Some(&turn),
+            agent: Some(&agent),
+            decision,
+            by: desk.scope.by(),
+            open: needs_more,
+            handed_over: is_stored_for_owner,
+            standing: standing.as_ref(),
+        };
         return print_all(&json_line(&line).map_err(unprintable)?);
     }
     let word = format!("{decision:?}").to_lowercase();
@@ -65,8 +75,30 @@ pub(crate) async fn answer(args: Answer, common: &Common) -> Result<Exit, Stoppe
     Ok(Exit::Completed)
 }
 
+/// What became of an answer that is recorded or handed over, for programs: `answer --json`, and `resolve --json` where nothing
+/// is carried on.
+#[derive(Serialize)]
+pub(crate) struct RecordedLine<'a> {
+    pub(crate) conversation: &'a ConversationId,
+    pub(crate) call: &'a CallId,
+    /// `None` if the turn was over before it was looked at.
+    pub(crate) turn: Option<&'a TurnId>,
+    pub(crate) agent: Option<&'a Text>,
+    pub(crate) decision: Resolved,
+    pub(crate) by: Author,
+    /// Whether others must approve as well.
+    pub(crate) open: bool,
+    /// Whether it is stored for the process that has the conversation.
+    pub(crate) handed_over: bool,
+    pub(crate) standing: Option<&'a StandingApproval>,
+}
+
 /// Who must approve besides, if the question is still open.
-async fn who_else_must(desk: &WithoutAgent, id: &ConversationId, call: &CallId) -> Result<Option<String>, Stopped> {
+pub(crate) async fn who_else_must(
+    desk: &WithoutAgent,
+    id: &ConversationId,
+    call: &CallId,
+) -> Result<Option<String>, Stopped> {
     match desk.conversations.question(id, call, &desk.scope).await {
         Ok(pending) => Ok(who_else(&pending, desk.scope.actor())),
         Err(ResolveError::Store(error)) => Err(failed(error)),

@@ -140,7 +140,7 @@ fn build(
         let described = part.system.as_ref().map_or("", |system| &system.value);
         let name = part.name.value.as_str();
         let mut inner = Agent::builder(name, model.for_sub_agent(name)).limits(config.limits.limits());
-        inner = inner.system(described);
+        inner = inner.system(described).approve(offer.approved_in_sub_agents());
         for tool in &offer.read_only {
             inner = inner.shared_tool(tool.clone());
         }

@@ -23,6 +23,14 @@ pub(super) struct Offer {
     pub(super) approve: Vec<String>,
 }
 
+impl Offer {
+    /// Those that sub-agents have and whose calls need approval: whoever calls a tool, it is asked about.
+    pub(super) fn approved_in_sub_agents(&self) -> Vec<String> {
+        let has = |name: &String| self.read_only.iter().any(|tool| *tool.spec().definition.name == **name);
+        self.approve.iter().filter(|name| has(name)).cloned().collect()
+    }
+}
+
 /// The offer; problems with single names are told, and only a folder that cannot be opened leaves nothing.
 pub(super) fn offer(config: &Config, folder: &Path, store: &StoreName, problems: &mut Vec<Problem>) -> Option<Offer> {
     // In the user's own folders stands what was accepted, and what needs no acceptance.

@@ -18,22 +18,33 @@ pub(super) enum Command {
     /// Send a message; it is queued if a turn runs.
     Send(String),
     /// Answer what a turn asks.
-    Answer { call: CallId, answer: Answer, digest: Option<Text> },
+    Answer(TypedAnswer),
     /// Finish a turn that a crash left open.
     Resume,
     /// Insist that a turn whose agent has changed is carried on, and carry it on.
     AcceptChanges,
+    /// Insist on that with an answer that was refused because of the change.
+    AcceptChangesAndAnswer(TypedAnswer),
     /// Cancel the turn that is open.
     Cancel,
+}
+
+/// An answer to what a turn asks.
+#[derive(Clone)]
+pub(super) struct TypedAnswer {
+    pub(super) call: CallId,
+    pub(super) answer: Answer,
+    /// Of what the person was shown.
+    pub(super) digest: Option<Text>,
 }
 
 impl Command {
     fn name(&self) -> &'static str {
         match self {
             Self::Send(_) => "send",
-            Self::Answer { .. } => "answer",
+            Self::Answer(_) => "answer",
             Self::Resume => "resume",
-            Self::AcceptChanges => "accept changes",
+            Self::AcceptChanges | Self::AcceptChangesAndAnswer(_) => "accept changes",
             Self::Cancel => "cancel",
         }
     }
@@ -45,8 +56,8 @@ pub(super) enum CommandOutcome {
     NotSent(Problem),
     /// The answer to this call was refused.
     NotAnswered(CallId, Problem),
-    /// The answer to this call was refused because the agent has changed; the person can insist and answer again.
-    NotAnsweredNow(CallId, LeftTurn),
+    /// The answer was refused because the agent has changed; the person can insist, and the answer is kept until they say.
+    NotAnsweredNow(TypedAnswer, LeftTurn),
     /// Another process owns the conversation, and carries the command out.
     Remote,
     /// Another process owns the conversation, and takes the stored answer to this call up.
@@ -96,14 +107,15 @@ async fn carry_out(
             Ok(handle) => remote(&handle),
             Err(error) => Some(CommandOutcome::NotSent(problem(error))),
         },
-        Command::Answer { call, answer, digest } => {
-            match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
-                Ok(handle) => match handle.left() {
-                    Some(left) => Some(CommandOutcome::Recorded(left.clone())),
-                    None => handle.is_remote().then_some(CommandOutcome::HandedOver(call)),
-                },
-                Err(ResolveError::Changed { left, .. }) => Some(CommandOutcome::NotAnsweredNow(call, left)),
-                Err(error) => Some(CommandOutcome::NotAnswered(call, Problem::error(error.to_string()))),
+        Command::Answer(typed) => answer(conversations, id, scope, typed).await,
+        Command::AcceptChangesAndAnswer(typed) => {
+            // Only an answer that can be taken carries the turn on, so only then the person insists.
+            if let Err(error) = conversations.question(id, &typed.call, scope).await {
+                return Some(CommandOutcome::NotAnswered(typed.call, Problem::error(error.to_string())));
+            }
+            match conversations.accept_changes(id, scope.clone()).await {
+                Ok(_) => answer(conversations, id, scope, typed).await,
+                Err(error) => Some(CommandOutcome::NotAnswered(typed.call, problem(error))),
             }
         }
         Command::Resume => resume(conversations, id, scope).await,
@@ -117,6 +129,23 @@ async fn carry_out(
             Ok(_) => None,
             Err(error) => Some(CommandOutcome::Failed(problem(error))),
         },
+    }
+}
+
+async fn answer(
+    conversations: &Conversations,
+    id: &ConversationId,
+    scope: &Scope,
+    typed: TypedAnswer,
+) -> Option<CommandOutcome> {
+    let TypedAnswer { call, answer, digest } = typed.clone();
+    match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
+        Ok(handle) => match handle.left() {
+            Some(left) => Some(CommandOutcome::Recorded(left.clone())),
+            None => handle.is_remote().then_some(CommandOutcome::HandedOver(call)),
+        },
+        Err(ResolveError::Changed { left, .. }) => Some(CommandOutcome::NotAnsweredNow(typed, left)),
+        Err(error) => Some(CommandOutcome::NotAnswered(call, Problem::error(error.to_string()))),
     }
 }
 

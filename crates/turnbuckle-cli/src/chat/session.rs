@@ -13,7 +13,7 @@ use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::{CallId, ConversationId, Outcome, Scope, TurnId};
 use turnbuckle_models::without_password;
 
-use super::command_queue::{self, Command, CommandOutcome, CommandQueue};
+use super::command_queue::{self, Command, CommandOutcome, CommandQueue, TypedAnswer};
 use super::keys::Keys;
 use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
 use super::view::View;
@@ -62,6 +62,7 @@ pub(super) async fn chat(
         tail,
         question: None,
         left: None,
+        kept: None,
         shown: Vec::new(),
         answered: Vec::new(),
         handed_over: Vec::new(),
@@ -94,6 +95,8 @@ struct Session {
     question: Option<Pending>,
     /// The open turn, whose agent has changed: the person is asked whether it is carried on.
     left: Option<LeftTurn>,
+    /// The answer that was refused because of that. It is given again if the person insists.
+    kept: Option<TypedAnswer>,
     /// Open questions that others must answer and that were shown.
     shown: Vec<CallId>,
     /// Calls whose answer is on its way.
@@ -305,8 +308,9 @@ impl Session {
                 self.answered.retain(|answered| *answered != call);
                 problem
             }
-            CommandOutcome::NotAnsweredNow(call, left) => {
-                self.answered.retain(|answered| *answered != call);
+            CommandOutcome::NotAnsweredNow(typed, left) => {
+                self.answered.retain(|answered| *answered != typed.call);
+                self.kept = left.can_insist().then_some(typed);
                 return self.ask_to_insist(left);
             }
             CommandOutcome::Left(left) => return self.ask_to_insist(left),
@@ -356,8 +360,14 @@ impl Session {
         let (id, options, palette) = (&self.id, &self.hints.options, LEAVE_PASTES);
         let mut words = palette.to_owned();
         if self.hints.durable && !self.projection.events.is_empty() {
+            // If it cannot be asked, the commands are printed: they say what is wrong.
+            let left = self.conversations.left_turn(&self.id, self.scope.clone()).await.ok().flatten();
             for pending in self.projection.pending.values() {
-                words += &format!("It waits: {}\n", self.hints.what_to_do(pending));
+                let what_to_do = match &left {
+                    Some(left) => format!("{left}; {}", self.hints.after_left(left)),
+                    None => self.hints.what_to_do(pending),
+                };
+                words += &format!("It waits: {what_to_do}\n");
             }
             words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
         }

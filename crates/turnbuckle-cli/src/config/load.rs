@@ -3,6 +3,7 @@
 use std::path::{Component, Path};
 
 use toml::de::{DeTable, DeValue};
+use turnbuckle::Scope;
 
 use super::access::AccessPart;
 use super::file::Source;
@@ -26,7 +27,8 @@ use crate::user_folders;
 type Understand = for<'s> fn(&'s Source, DeTable<'s>) -> Config;
 
 /// Reads the file of `--config` if it is given, else the user's file with the project's on top. What of the project's file was
-/// not accepted takes effect only if `gate` judges it.
+/// not accepted takes effect only if `gate` judges it. Who is acting is said by the user's own file also with `--config`, unless
+/// the file named there has a `[scope]` itself.
 pub(crate) fn load(common: &Common, gate: Gate) -> Loaded {
     load_with(common, gate, understand)
 }
@@ -55,6 +57,7 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let mut loaded = Loaded { config, files, problems, project, standing, items, store_left_out: false };
     if let Some(path) = &common.config {
         loaded.read(path, gate, understand, |error| Some(unreadable(path, error)));
+        loaded.read_own_scope();
         return loaded;
     }
     let users = user_folders::config_file();
@@ -117,6 +120,20 @@ impl Loaded {
                 self.problems.extend(source.into_problems());
             }
             Err(error) => self.problems.extend(missing(&error)),
+        }
+    }
+
+    /// The file of `--config` stands in the place of the user's own, which still says who is acting if the other does not. The
+    /// section counts as a whole: the roles of one user do not go to another.
+    fn read_own_scope(&mut self) {
+        let Some(path) = user_folders::config_file().filter(|_| self.config.scope.place().is_none()) else { return };
+        match scope_in(&path, &self.project.folder) {
+            Ok((scope, problems)) => {
+                self.config.scope = scope;
+                self.problems.extend(problems);
+            }
+            Err(error) if error.is_missing() => {}
+            Err(error) => self.problems.push(unreadable(&path, &error)),
         }
     }
 
@@ -196,6 +213,28 @@ impl Loaded {
         ScopePart::default()
     }
 }
+
+/// `[scope]` of a file, and what is wrong with it. The other sections are not judged.
+fn scope_in(path: &Path, folder: &Path) -> Result<(ScopePart, Vec<Problem>), ReadError> {
+    let source = Source::new(path, folder, read_file(path, CONFIGURATION)?, false);
+    let root = parse(&source).map(|root| Section::root(&source, root));
+    let scope = root.and_then(|mut root| root.section("scope")).map(ScopePart::read).unwrap_or_default();
+    Ok((scope, source.into_problems()))
+}
+
+/// Who would be acting with `--config` and this file, if it says so. An error if it cannot be read or has errors: then that is
+/// not known.
+pub(crate) fn actor_named_in(path: &Path) -> Result<Option<Scope>, CannotTell> {
+    let (scope, problems) = scope_in(path, path.parent().unwrap_or(path)).map_err(|_| CannotTell)?;
+    match problems.iter().any(Problem::is_error) {
+        true => Err(CannotTell),
+        false => Ok(scope.place().map(|_| scope.scope())),
+    }
+}
+
+/// A file does not say who would be acting with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CannotTell;
 
 fn unreadable(path: &Path, error: &ReadError) -> Problem {
     Problem::error(format!("{}: cannot be read: {error}", path.display())).hint(error.hint("is the path right?"))

@@ -15,7 +15,7 @@ mod settings;
 
 pub(crate) use access::{AccessPart, ApprovePart};
 pub(crate) use hooks::{HookPart, HookSettings, MOST_HOOKS, SideStores};
-pub(crate) use load::{above_of_another, load, load_to_delete, load_without_agent};
+pub(crate) use load::{CannotTell, above_of_another, actor_named_in, load, load_to_delete, load_without_agent};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
 pub(crate) use sections::{AgentPart, LimitsPart, MOST_AGENTS, StorePart, SubAgentPart, ToolsPart};

@@ -56,9 +56,15 @@ impl Left {
     }
 }
 
-/// Whether its turn is open and no process holds it.
+/// Whether its turn is open, nobody can be waited for, and no process holds it.
 pub(super) fn is_left(one: &ConversationSummary, now: Timestamp) -> bool {
-    one.status == ConversationStatus::Running && one.claimed_until.is_none_or(|until| until <= now)
+    let waits_for_nobody = one.status == ConversationStatus::Running || has_expired(one, now);
+    waits_for_nobody && one.claimed_until.is_none_or(|until| until <= now)
+}
+
+/// Whether what it asks can no longer be answered, and nobody has noted that in the log.
+fn has_expired(one: &ConversationSummary, now: Timestamp) -> bool {
+    matches!(one.status, ConversationStatus::Waiting { until } if until <= now)
 }
 
 /// How the open turn of a conversation stands that waits for nobody any more.
@@ -125,7 +131,7 @@ fn of_agent(left: LeftTurn) -> Left {
     }
 }
 
-/// What the log ends with. The result of a call that expired stands behind its resolution.
+/// What the log of a turn that is left ends with. A question at the end has expired, otherwise it would be waited for. The result of a call that expired stands behind its resolution.
 async fn last_word(store: &SqliteStore, id: &ConversationId) -> Result<Left, StoreError> {
     let mut log = store.tail(id, u64::MAX, 1).await?;
     if let Some(Event { seq, kind: EventKind::ToolResult { .. }, .. }) = log.last().map(|event| &**event) {
@@ -134,7 +140,7 @@ async fn last_word(store: &SqliteStore, id: &ConversationId) -> Result<Left, Sto
         log.retain(|event| is_expiry(&event.kind));
     }
     Ok(match log.last().map(|event| &event.kind) {
-        Some(EventKind::Resolution { decision: Resolved::Expired, .. }) => Left::Expired,
+        Some(EventKind::Resolution { decision: Resolved::Expired, .. } | EventKind::Suspension { .. }) => Left::Expired,
         Some(EventKind::Resolution { .. }) => Left::Answered,
         _ => Left::Crash,
     })

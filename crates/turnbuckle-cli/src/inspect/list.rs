@@ -8,7 +8,7 @@ use turnbuckle::access::{Access as _, AccessTo, Action};
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::EventKind;
 use turnbuckle::message::Text;
-use turnbuckle::store::{ConversationStatus, ConversationSummary, Hold, Store as _, StoreError};
+use turnbuckle::store::{ConversationStatus, ConversationSummary, Hold, Job, Store as _, StoreError};
 use turnbuckle::{ConversationId, Timestamp};
 use turnbuckle_stores::{FailedJobs, SqliteStore};
 use unicode_width::UnicodeWidthStr as _;
@@ -78,6 +78,8 @@ struct Seen<'a> {
     /// Why the open turn is not carried on, if it is not.
     left: Option<Left>,
     jobs: Option<&'a FailedJobs>,
+    /// Jobs that are due and that no process does: their hook may be gone.
+    undone: u64,
     /// Who keeps it from being deleted.
     hold: Option<Hold>,
 }
@@ -103,7 +105,13 @@ impl<'a> Seen<'a> {
             true => last_message(&desk.store, &one.id).await?,
             false => None,
         };
-        Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs, hold: one.hold.clone() })
+        let is_undone = |job: &&Job| job.error.is_none() && job.due.is_some_and(|due| due <= now);
+        let is_held = one.claimed_until.is_some_and(|until| until > now);
+        let undone = match is_held {
+            true => 0,
+            false => desk.store.jobs(&one.id).await?.iter().filter(is_undone).count() as u64,
+        };
+        Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs, undone, hold: one.hold.clone() })
     }
 
     /// What an operator should know, behind the line of the conversation.
@@ -123,7 +131,7 @@ impl<'a> Seen<'a> {
         let agent = self.agent.as_ref().filter(|agent| &***agent != own && !tells_agent);
         let agent = agent.map(|agent| format!("agent {agent}"));
         let hold = self.hold.as_ref().map(|_| "on hold".to_owned());
-        let jobs = jobs.into_iter().flatten().flatten();
+        let jobs = jobs.into_iter().flatten().flatten().chain(count(self.undone, "not done"));
         let marks: Vec<String> = agent.into_iter().chain(left).chain(hold).chain(jobs).collect();
         if marks.is_empty() { String::new() } else { clean(&format!("  [{}]", marks.join(", "))) }
     }
@@ -145,8 +153,9 @@ impl<'a> Seen<'a> {
         if let Some(hold) = &self.hold {
             line["hold"] = json!(hold);
         }
-        if let Some(jobs) = self.jobs {
-            line["jobs"] = json!({ "parked": jobs.parked, "failing": jobs.failing });
+        if self.jobs.is_some() || self.undone > 0 {
+            let (parked, failing) = self.jobs.map_or((0, 0), |jobs| (jobs.parked, jobs.failing));
+            line["jobs"] = json!({ "parked": parked, "failing": failing, "not_done": self.undone });
         }
         json_line(&line)
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use turnbuckle::access::AccessTo;
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
@@ -147,7 +148,7 @@ impl Reading {
         common: &Common,
     ) -> Result<String, Stopped> {
         // A sub-agent's conversation is judged like the one that it works for.
-        let (mut text, main) = (String::new(), self.hints.id.clone());
+        let (mut text, main, now) = (String::new(), self.hints.id.clone(), SystemClock::default().now());
         let owner = desk.store.owner(&main).await.map_err(failed)?;
         let asked_in_main = match self.id.is_sub_agent() {
             true => OpenQuestions::read(&desk.store, &main).await.map_err(failed)?.pending,
@@ -160,6 +161,10 @@ impl Reading {
                 text += &self.line("", Tone::Plain, &shown.text);
             }
             let what_to_do = match self.answered_as(open, &asked_in_main) {
+                Some(open) if open.expires <= now => match begun {
+                    Some(begun) => format!("nobody answered in time; {}", self.hints.carried_on_by(&begun.agent)),
+                    None => format!("nobody answered in time; {} finishes the turn", self.hints.finish()),
+                },
                 Some(open) => {
                     let who_else = owner.as_ref().and_then(|owner| desk.who_else(AccessTo::new(&main, owner), open));
                     who_else.map_or_else(|| self.hints.command(open), |who| for_others(open, &who))

@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use turnbuckle::access::{Access as _, AccessTo, Action};
-use turnbuckle::conversation::{LeftReason, LeftTurn};
+use turnbuckle::conversation::{LeftReason, LeftTurn, SendError};
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Scratch, Store as _, StoreError};
-use turnbuckle::{Actor, ConversationId, Scope};
+use turnbuckle::{Actor, ConversationId, Conversations, Scope};
 
 use crate::args::Common;
-use crate::assemble::{agent_name, choose_model, holds_a_secret};
+use crate::assemble::{Prepared, agent_name, choose_model, holds_a_secret, prepare};
+use crate::config::{CannotTell, actor_named_in};
 use crate::show::{name, quoted};
 use crate::started_with::{StartedWith, model_anywhere, with_absolute_path};
+use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
 
 /// The longest id of a call, in bytes, that is written into a command for a person to copy.
@@ -28,15 +30,27 @@ pub(crate) struct ResolveHints {
     /// Options that lead to the same agent, too, for commands that carry a turn on.
     carry_on: String,
     /// Whether these options lead to the turn's agent. Otherwise an answer can only be recorded for it.
-    leads_to_agent: bool,
+    reached: Reached,
     /// The folder that the turn works in, if it is not the current one.
     folder: Option<PathBuf>,
-    /// Whether the database must be accepted before anything in it is carried on.
-    accept_first: bool,
+    /// What must be accepted before anything is carried on, as the words before the command.
+    accept_first: &'static str,
     /// Who is acting.
     actor: Actor,
     /// Who may take the turn up, if the one who is acting may not.
     others_say: Option<String>,
+}
+
+/// Whether a command that is printed leads to the agent of the turn.
+enum Reached {
+    /// It does, as far as is known.
+    Yes,
+    /// It does, and this agent carries the turn on only if a person insists.
+    IfInsisted(LeftTurn),
+    /// It leads to an agent of another name, or of an unknown one.
+    OtherAgent,
+    /// It would, and is not for the one who reads this, or would be refused: why.
+    No(String),
 }
 
 impl ResolveHints {
@@ -45,13 +59,14 @@ impl ResolveHints {
         let (options, trust) = (common.same_store(), common.trust.given());
         let carry_on = format!("{options}{}", trust.map_or_else(String::new, |option| format!(" {option}")));
         let actor = scope.actor().clone();
-        let (leads_to_agent, folder, accept_first, others_say) = (true, None, false, None);
-        Self { id, durable, options, carry_on, leads_to_agent, folder, accept_first, actor, others_say }
+        let (reached, folder, accept_first, others_say) = (Reached::Yes, None, "", None);
+        Self { id, durable, options, carry_on, reached, folder, accept_first, actor, others_say }
     }
 
     /// For a turn that any process may have begun, as it is recorded with the turn, and for the one who reads this. A database
     /// that this user's Turnbuckle did not make may have anything recorded, so nothing of that is printed: a person would paste
-    /// it.
+    /// it. The agent that the command would lead to is built, and nothing of it runs: so a command that would be refused is not
+    /// printed.
     pub(crate) async fn for_turn_of(
         id: ConversationId,
         common: &Common,
@@ -62,19 +77,60 @@ impl ResolveHints {
         let owner = desk.store.owner(id.root().as_ref().unwrap_or(&id)).await?;
         let may_say = |owner: &Actor| desk.access.may(desk.scope.actor(), AccessTo::new(&id, owner), Action::Say);
         let others_say = owner.filter(|owner| !may_say(owner)).map(|_| desk.access.who(Action::Say));
-        Ok(Self { others_say, ..Self::as_recorded(id, common, desk, begun) })
+        let (mut hints, started) = Self::as_recorded(id, common, desk, begun);
+        hints.others_say = others_say;
+        if let (Reached::Yes, None, Some(_)) = (&hints.reached, &hints.folder, begun) {
+            let common = started.map_or_else(|| common.clone(), StartedWith::into_common);
+            hints.judge_agent(&common, desk).await?;
+        }
+        Ok(hints)
     }
 
-    fn as_recorded(id: ConversationId, common: &Common, desk: &WithoutAgent, begun: Option<&Scratch>) -> Self {
+    /// Whether the agent that these options lead to, in this folder, carries the turn on.
+    async fn judge_agent(&mut self, common: &Common, desk: &WithoutAgent) -> Result<(), StoreError> {
+        let Prepared { agent, standing, .. } = prepare(common, Gate::Judged);
+        if self.accept_first.is_empty() && !standing.is_accepted() && common.trust.given().is_none() {
+            self.accept_first = ACCEPT_FILE_FIRST;
+        }
+        let Some(agent) = agent else {
+            let check = format!("`turnbuckle check{}` says what is wrong", common.same_store());
+            self.reached = Reached::No(format!("once its configuration has no errors: {check}"));
+            return Ok(());
+        };
+        let own = Conversations::builder(agent, desk.store.clone()).project(desk.project.clone()).build();
+        self.reached = match own.left_turn(&self.id, Scope::system()).await {
+            Ok(Some(left)) if left.can_insist() => Reached::IfInsisted(left),
+            Ok(Some(_)) => Reached::OtherAgent,
+            Err(SendError::Store(error)) => return Err(error),
+            // It may be gone meanwhile.
+            Ok(None) | Err(_) => Reached::Yes,
+        };
+        Ok(())
+    }
+
+    /// What is recorded, and the options that a printed command has of it, if they are not those of this process.
+    fn as_recorded(
+        id: ConversationId,
+        common: &Common,
+        desk: &WithoutAgent,
+        begun: Option<&Scratch>,
+    ) -> (Self, Option<StartedWith>) {
         let hints = Self::new(id, true, common, &desk.scope);
         if !desk.name.is_known() {
-            let leads_to_agent = begun.is_none_or(|begun| *begun.agent == *agent_name(&desk.config));
-            return Self { accept_first: leads_to_agent && desk.name.needs_acceptance(), leads_to_agent, ..hints };
+            let is_here = begun.is_none_or(|begun| *begun.agent == *agent_name(&desk.config));
+            let accept_first = if is_here && desk.name.needs_acceptance() { ACCEPT_FIRST } else { "" };
+            let reached = if is_here { Reached::Yes } else { Reached::OtherAgent };
+            return (Self { accept_first, reached, ..hints }, None);
         }
         // A turn of an older version has recorded nothing.
-        let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else { return hints };
+        let Some((begun, parts)) = begun.and_then(|begun| Some((begun, begun.parts.as_ref()?))) else {
+            return (hints, None);
+        };
         let (recorded, now) = (StartedWith::from_words(&parts.started_with), StartedWith::of(common));
         let recorded = if begun.actor.is_same_user(&hints.actor) { recorded } else { recorded.for_another() };
+        if let Some(why) = recorded.config.as_deref().and_then(|path| not_for(&hints.actor, path)) {
+            return (Self { reached: Reached::No(why), ..hints }, None);
+        }
         let here = &desk.project;
         let folder = (!begun.project.is_empty() && begun.project != *here).then(|| PathBuf::from(&*begun.project));
         // Whether the configuration that was read here is the one that the printed command reads.
@@ -82,7 +138,7 @@ impl ResolveHints {
             && folder.is_none();
         let reads_another = recorded.config.is_some() || recorded.trust.ignore_project || folder.is_some();
         if *begun.agent != *agent_name(&desk.config) && !reads_another {
-            return Self { leads_to_agent: false, ..hints };
+            return (Self { reached: Reached::OtherAgent, ..hints }, None);
         }
         let mut started = recorded;
         let store_in_use = || with_absolute_path(&desk.name.to_string(), "sqlite:");
@@ -93,14 +149,13 @@ impl ResolveHints {
         // Without a folder the command is given where the person stands, who may be below the project's folder.
         let given_in = folder.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
         let carry_on = started.shown_in(&given_in);
-        Self { carry_on, folder, ..hints }
+        (Self { carry_on, folder, ..hints }, Some(started))
     }
 
     /// A command line, to be copied.
     fn line(&self, words: &str) -> String {
         let folder = self.folder.as_ref().map(|folder| format!("cd {} && ", quoted(&folder.display().to_string())));
-        let first = if self.accept_first { ACCEPT_FIRST } else { "" };
-        format!("{first}`{}turnbuckle {words}`", folder.unwrap_or_default())
+        format!("{}`{}turnbuckle {words}`", self.accept_first, folder.unwrap_or_default())
     }
 
     /// The command that finishes the open turn.
@@ -111,12 +166,19 @@ impl ResolveHints {
     /// Which agent carries the turn on, and how it is started, if that is known.
     pub(crate) fn carried_on_by(&self, agent: &str) -> String {
         let agent = name(agent);
-        match (&self.others_say, self.leads_to_agent) {
-            (Some(who), _) => format!("agent {agent} carries the turn on once someone takes it up who may: {who}"),
-            (None, true) => format!("agent {agent} carries the turn on: {}", self.finish()),
-            (None, false) => format!(
+        if let Some(who) = &self.others_say {
+            return format!("agent {agent} carries the turn on once someone takes it up who may: {who}");
+        }
+        match &self.reached {
+            Reached::Yes => format!("agent {agent} carries the turn on: {}", self.finish()),
+            Reached::IfInsisted(left) => {
+                let insist = self.line(&format!("run -c {}{}{ACCEPT_CHANGES}", self.id, self.carry_on));
+                format!("{left}; {}, or insist: {insist}", instead_of_insisting(left))
+            }
+            Reached::OtherAgent => format!(
                 "agent {agent} carries the turn on, in the program that runs it, or here with `name = \"{agent}\"` in [agent]"
             ),
+            Reached::No(why) => format!("agent {agent} carries the turn on {why}"),
         }
     }
 
@@ -127,8 +189,17 @@ impl ResolveHints {
 
     /// One command, with the other answers that are possible.
     pub(crate) fn command(&self, pending: &Pending) -> String {
-        let verb = if self.leads_to_agent { "resolve" } else { "answer" };
-        self.command_with(pending, verb, &self.carry_on, |words| self.line(words))
+        match &self.reached {
+            Reached::Yes => self.command_with(pending, "resolve", &self.carry_on, |words| self.line(words)),
+            Reached::OtherAgent | Reached::No(_) => self.record(pending),
+            // Only who may say something in the conversation may insist.
+            Reached::IfInsisted(left) if self.others_say.is_some() => format!("{left}; {}", self.record(pending)),
+            Reached::IfInsisted(left) => {
+                let with = format!("{}{ACCEPT_CHANGES}", self.carry_on);
+                let insist = self.command_with(pending, "resolve", &with, |words| self.line(words));
+                format!("{left}; {} only records the answer; to insist: {insist}", self.record(pending))
+            }
+        }
     }
 
     fn command_with(&self, pending: &Pending, verb: &str, with: &str, line: impl Fn(&str) -> String) -> String {
@@ -199,6 +270,31 @@ fn shown_of_digest(digest: &str) -> &str {
 
 /// Before a command that carries a turn on in a database that is not accepted.
 const ACCEPT_FIRST: &str = "`turnbuckle trust` accepts the database; then ";
+/// Before a command that carries a turn on in a project whose file is not accepted.
+const ACCEPT_FILE_FIRST: &str = "`turnbuckle trust` shows what the project's file has, and asks; then ";
+/// At the end of a command that insists.
+const ACCEPT_CHANGES: &str = " --accept-changes";
+
+/// Why `--config` with this file is not printed for someone, if it is not: they would act as another person, whom the file
+/// names, or it cannot be read.
+fn not_for(reader: &Actor, path: &str) -> Option<String> {
+    let shown = quoted(path);
+    match actor_named_in(Path::new(path)) {
+        Ok(Some(named)) if !named.actor().is_same_user(reader) => {
+            Some(format!("with `--config {shown}`, which is for {}: [scope] in it says so", named.by()))
+        }
+        Ok(_) => None,
+        Err(CannotTell) => Some(format!("with `--config {shown}`, which cannot be read here")),
+    }
+}
+
+/// What can be done about a turn that is left, besides insisting.
+fn instead_of_insisting(left: &LeftTurn) -> String {
+    match &left.reason {
+        LeftReason::OtherProject { project } => format!("go on in {}", quoted(project)),
+        _ => "give the agent back what it lacks".to_owned(),
+    }
+}
 
 /// Who could answer a question that has a rule, if this actor cannot: it is for others, or they have approved it already.
 pub(crate) fn who_else(pending: &Pending, actor: &Actor) -> Option<String> {

@@ -71,15 +71,15 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
             return Ok(watch.finish(Exit::Completed).await);
         };
         let rest = watch.follow(handle).await;
-        return Ok(match rest {
-            Ok(TurnStatus::Waiting(pending)) if !watch.moved => watch.refuse(&pending).await,
-            rest => watch.conclude(rest).await,
-        });
+        return match rest {
+            Ok(TurnStatus::Waiting(pending)) if !watch.moved => watch.refuse(&pending, common).await,
+            rest => Ok(watch.conclude(rest).await),
+        };
     };
     if let Some(handle) = open {
         match watch.follow(handle).await {
             Ok(TurnStatus::Ended(ended)) if ended.outcome != Outcome::Cancelled => {}
-            Ok(TurnStatus::Waiting(pending)) => return Ok(watch.refuse(&pending).await),
+            Ok(TurnStatus::Waiting(pending)) => return watch.refuse(&pending, common).await,
             rest => return Ok(watch.conclude(rest).await),
         }
     }

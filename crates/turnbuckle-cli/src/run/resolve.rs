@@ -5,20 +5,21 @@ use std::time::Duration;
 use turnbuckle::access::Action;
 use turnbuckle::conversation::{AnswerStatus, LeftTurn, ResolveError, SendError, TurnHandle};
 use turnbuckle::event::{EventKind, Resolved};
-use turnbuckle::store::Store as _;
-use turnbuckle::{CallId, ConversationId, Conversations, Scope};
+use turnbuckle::message::Text;
+use turnbuckle::store::{StandingApproval, Store as _};
+use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnId};
 
 use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
 use super::{Ready, WHO_ACTS, named};
 use crate::Stopped;
-use crate::answers::{GivenAnswer, agree_on_standing, refusal_at};
+use crate::answers::{GivenAnswer, RecordedLine, agree_on_standing, refusal, refusal_at, who_else_must};
 use crate::args::{Common, Resolve};
 use crate::assemble::prepare;
 use crate::exit::Exit;
-use crate::inspect::failed;
+use crate::inspect::{failed, unprintable};
 use crate::problem::{Problem, with_causes};
-use crate::show::{clean, name};
+use crate::show::{clean, json_line, name};
 use crate::store::MADE_BY_RUN;
 use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
@@ -46,6 +47,10 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     // Asked before signals are caught: Ctrl-C at the question ends the program.
     let command = ("resolve", &*common.same_store());
     let standing = agree_on_standing(&conversations, (&id, &call), &given, &ready.scope, command).await?;
+    // Refused before anything is read: then nobody has read the conversation of another.
+    if let Err(error @ ResolveError::Forbidden { .. }) = conversations.question(&id, &call, &ready.scope).await {
+        return Err(Stopped::failed(refusal(&error, &id, command)));
+    }
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let expected = match conversations.may(&id, Action::Read, &ready.scope).await {
         // The rule that is stored with the question decides who may answer it, not this configuration.
@@ -55,24 +60,39 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
             }
             Expected::NotReadable
         }
-        _ => Expected::Existing,
+        _ => Expected::ToAnswer,
     };
     let mut watch = Watch::begin(ready.existing(store), id, display, &ready, common, expected).await?;
-    watch.accept_changes(args.carry_on, common).await?;
     if let Ok(Some(handle)) = watch.conversations.carry_on_expired(&watch.id, &call, watch.scope.clone()).await {
         return Ok(watch.go_on_without(&call, handle).await);
     }
-    let decision = given.decision();
+    let told = Told { call, decision: given.decision(), standing: standing.clone(), json: args.json };
     let answer = given.with_standing(standing);
-    let handle = match watch.conversations.resolve(&watch.id, &call, answer, digest, watch.scope.clone()).await {
+    let resolve = |watch: &Watch| {
+        let (conversations, id, scope) = (watch.conversations.clone(), watch.id.clone(), watch.scope.clone());
+        let (call, answer, digest) = (told.call.clone(), answer.clone(), digest.clone());
+        async move { conversations.resolve(&id, &call, answer, digest, scope).await }
+    };
+    let mut resolved = resolve(&watch).await;
+    if args.carry_on.accept_changes && matches!(resolved, Err(ResolveError::Changed { .. })) {
+        // Nothing was written. Only an answer that is taken carries the turn on, so only then the person insists.
+        resolved = match watch.conversations.question(&watch.id, &told.call, &watch.scope).await {
+            Ok(_) => {
+                watch.accept_changes(args.carry_on, common).await?;
+                resolve(&watch).await
+            }
+            Err(error) => Err(error),
+        };
+    }
+    let handle = match resolved {
         Ok(handle) => handle,
         Err(error) => return watch.refuse_answer(&error, common).await,
     };
     if let Some(left) = handle.left().cloned() {
-        return watch.recorded(&left, common).await;
+        return watch.recorded(&told, &left, common).await;
     }
     if handle.is_remote() {
-        return watch.hand_over(&call, decision, common).await;
+        return watch.hand_over(&told, common).await;
     }
     let rest = watch.follow(handle).await;
     Ok(watch.conclude(rest).await)
@@ -83,35 +103,71 @@ async fn may_answer(conversations: &Conversations, id: &ConversationId, call: &C
     matches!(conversations.question(id, call, scope).await, Ok(_) | Err(ResolveError::Stale { .. }))
 }
 
+/// An answer that was given, as it is told.
+struct Told {
+    call: CallId,
+    decision: Resolved,
+    standing: Option<StandingApproval>,
+    /// Whether programs read what is printed.
+    json: bool,
+}
+
+/// Whether an answer was stored for the process that has the conversation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handed {
+    Over,
+    No,
+}
+
+impl Told {
+    /// The line of `--json` where nothing is carried on.
+    async fn line(
+        &self,
+        desk: &WithoutAgent,
+        conversation: &ConversationId,
+        turn: Option<(&TurnId, &Text)>,
+        handed: Handed,
+    ) -> Result<String, Stopped> {
+        let line = RecordedLine {
+            conversation,
+            call: &self.call,
+            turn: turn.map(|(turn, _)| turn),
+            agent: turn.map(|(_, agent)| agent),
+            decision: self.decision,
+            by: desk.scope.by(),
+            open: who_else_must(desk, conversation, &self.call).await?.is_some(),
+            handed_over: handed == Handed::Over,
+            standing: self.standing.as_ref(),
+        };
+        json_line(&line).map_err(unprintable)
+    }
+}
+
 const MAY_NOT_INSIST: &str = "you may answer this call, and not insist that its turn is carried on";
 
 impl Watch {
     /// The answer is stored for the process that has the conversation. A cancellation may still come before it, so the exit
     /// code goes by what that process writes. If it only records the answer, the turn is carried on here.
-    async fn hand_over(mut self, call: &CallId, decision: Resolved, common: &Common) -> Result<Exit, Stopped> {
+    async fn hand_over(mut self, told: &Told, common: &Common) -> Result<Exit, Stopped> {
+        let (call, decision) = (&told.call, told.decision);
         if !self.is_shown() {
-            return Ok(self.handed_over(Exit::Completed, "").await);
+            return self.handed_over(told, (Exit::Completed, ""), common).await;
         }
         let (conversations, scope, id) = (self.conversations.clone(), self.scope.clone(), self.id.clone());
         let taken_up = taken_up(&conversations, &id, (call, decision), &scope);
         let taken_up = tokio::select! {
             biased;
-            () = self.signals.first() => return Ok(self.handed_over(Exit::Cancelled, NOT_YET).await),
+            () = self.signals.first() => return self.handed_over(told, (Exit::Cancelled, NOT_YET), common).await,
             taken_up = tokio::time::timeout(PATIENCE, taken_up) => taken_up,
         };
         let options = &self.hints.options;
         let problem = match taken_up {
-            Err(_) => return Ok(self.handed_over(Exit::Completed, NOT_YET).await),
-            Ok(Ok(TakenUp::NeedsMore)) => {
-                let by = self.scope.by();
-                self.output
-                    .err(clean(&format!("recorded: the approval of {by}; others must approve it as well")) + "\n");
-                return Ok(self.finish(Exit::Completed).await);
-            }
-            Ok(Ok(TakenUp::There)) => return Ok(self.handed_over(Exit::Completed, "").await),
+            Err(_) => return self.handed_over(told, (Exit::Completed, NOT_YET), common).await,
+            Ok(Ok(TakenUp::NeedsMore)) => return self.approved_with_others(told, common).await,
+            Ok(Ok(TakenUp::There)) => return self.handed_over(told, (Exit::Completed, ""), common).await,
             Ok(Ok(TakenUp::Here(handle))) => {
                 if let Some(left) = handle.left().cloned() {
-                    return self.recorded(&left, common).await;
+                    return self.recorded(told, &left, common).await;
                 }
                 let rest = self.follow(handle).await;
                 return Ok(self.conclude(rest).await);
@@ -140,10 +196,31 @@ impl Watch {
         Ok(self.finish(Exit::Failed).await)
     }
 
-    async fn handed_over(self, exit: Exit, more: &str) -> Exit {
+    async fn handed_over(self, told: &Told, (exit, more): (Exit, &str), common: &Common) -> Result<Exit, Stopped> {
+        self.print_handed_over(told, common).await?;
         let id = &self.id;
         self.output.err(format!("handed over: another process has conversation {id} and carries its turn on{more}\n"));
-        self.finish(exit).await
+        Ok(self.finish(exit).await)
+    }
+
+    /// The approval is in the log, and others must approve as well.
+    async fn approved_with_others(self, told: &Told, common: &Common) -> Result<Exit, Stopped> {
+        self.print_handed_over(told, common).await?;
+        let by = self.scope.by();
+        self.output.err(clean(&format!("recorded: the approval of {by}; others must approve it as well")) + "\n");
+        Ok(self.finish(Exit::Completed).await)
+    }
+
+    /// With `--json`: an answer that another process takes up.
+    async fn print_handed_over(&self, told: &Told, common: &Common) -> Result<(), Stopped> {
+        if told.json {
+            let (desk, id) = (WithoutAgent::read_only(common)?, &self.id);
+            // The turn may be over by now.
+            let begun = desk.store.scratch(id).await.map_err(failed)?;
+            let turn = begun.as_ref().map(|begun| (&begun.turn, &begun.agent));
+            self.output.out(told.line(&desk, id, turn, Handed::Over).await?);
+        }
+        Ok(())
     }
 
     /// The answer was not taken, and nothing runs.
@@ -166,8 +243,11 @@ impl Watch {
     }
 
     /// The answer is recorded, and another agent must carry the turn on.
-    async fn recorded(self, left: &LeftTurn, common: &Common) -> Result<Exit, Stopped> {
+    async fn recorded(self, told: &Told, left: &LeftTurn, common: &Common) -> Result<Exit, Stopped> {
         let desk = WithoutAgent::read_only(common)?;
+        if told.json {
+            self.output.out(told.line(&desk, &self.id, Some((&left.turn, &left.agent)), Handed::No).await?);
+        }
         let begun = desk.store.scratch(&self.id).await.map_err(failed)?;
         let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref()).await.map_err(failed)?;
         let next = hints.carried_on_by(&left.agent);

@@ -4,13 +4,14 @@ use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::Duration;
 
+use turnbuckle::access::Action;
 use turnbuckle::conversation::{ConversationsBuilder, SendError, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::PermissionMode;
-use turnbuckle::store::Job;
+use turnbuckle::store::{Job, Store as _};
 use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
 
 use super::hints::ResolveHints;
@@ -20,9 +21,11 @@ use super::{Ready, refused};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
+use crate::inspect::failed;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::signals::{Second, Signals};
+use crate::without_agent::WithoutAgent;
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
@@ -46,8 +49,10 @@ pub(crate) struct DisplayOptions {
 /// Whether the conversation must be there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// It must be in the store.
+    /// It must be in the store, and the acting user may carry its turn on.
     Existing,
+    /// It must be in the store, and the acting user may answer a call of it.
+    ToAnswer,
     /// It is created if it is not there.
     MaybeNew,
     /// It is in the store, and the acting user may answer a call of it without reading it: nothing of it is shown.
@@ -88,7 +93,15 @@ impl Watch {
     ) -> Result<Self, Stopped> {
         let conversations = conversations.permission_mode(permission_mode());
         let conversations = if display.bare { conversations.without_background_hooks() } else { conversations }.build();
-        if expected == Expected::Existing {
+        if expected == Expected::Existing || expected == Expected::MaybeNew {
+            // Refused before anything is read: then nobody has read the conversation of another.
+            match conversations.may(&id, Action::Say, &ready.scope).await {
+                // A new one is nobody's yet.
+                Ok(()) | Err(SendError::NotFound { .. }) => {}
+                Err(error) => return Err(refused(error, common)),
+            }
+        }
+        if expected == Expected::Existing || expected == Expected::ToAnswer {
             conversations.snapshot(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?;
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
@@ -104,7 +117,7 @@ impl Watch {
                 output.err(NOT_SHOWN);
                 None
             }
-            Expected::Existing | Expected::MaybeNew => {
+            Expected::Existing | Expected::ToAnswer | Expected::MaybeNew => {
                 let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
                 Some(tail.map_err(|error| refused(error, common))?)
             }
@@ -130,10 +143,14 @@ impl Watch {
         Ok(())
     }
 
-    /// Reports that the turn waits for an answer.
-    pub(crate) async fn refuse(self, pending: &[Pending]) -> Exit {
+    /// Reports that the turn waits for an answer. Another process may have begun it, with other options and elsewhere.
+    pub(crate) async fn refuse(mut self, pending: &[Pending], common: &Common) -> Result<Exit, Stopped> {
+        let desk = WithoutAgent::read_only(common)?;
+        let begun = desk.store.scratch(&self.id).await.map_err(failed)?;
+        let hints = ResolveHints::for_turn_of(self.id.clone(), common, &desk, begun.as_ref());
+        self.hints = hints.await.map_err(failed)?;
         self.output.problem(&self.busy(pending));
-        self.finish(Exit::Failed).await
+        Ok(self.finish(Exit::Failed).await)
     }
 
     /// Why nothing can be said: the turn waits for an answer.

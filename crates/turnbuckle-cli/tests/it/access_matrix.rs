@@ -271,3 +271,21 @@ approve = []
     assert_eq!(started["approvals"], json!([{ "user": "max" }, { "user": "mia" }]));
     assert_eq!((folder.read("c1.txt"), folder.read("b.txt")), (String::new(), "pay".to_owned()));
 }
+
+#[test]
+fn a_command_that_is_refused_has_read_nothing_and_is_not_recorded_as_reading() {
+    let write = r#"{ "tool_calls": [ { "id": "c1", "name": "write_file", "arguments": { "path": "a", "content": "x" } } ] },
+                   { "text": "done" }"#;
+    let folder = Folder::with_config(write, "[access]\nread = [\"support\"]\n");
+    let (ann, sue) = (("ann", ""), ("sue", "support"));
+    folder.run_as(ann, &["run", "-c", "w", "write it"]).exits(4);
+    for refused in
+        [&["run", "-c", "w"][..], &["run", "-c", "w", "hi"], &["chat", "-c", "w"], &["resolve", "w", "c1", "--approve"]]
+    {
+        folder.run_as(sue, refused).exits(1).prints("").says("may not");
+    }
+    assert_eq!(folder.run_as(ann, &["list", "--acts"]).exits(0).out, "");
+    folder.run_as(sue, &["show", "w"]).exits(0);
+    let acts = folder.run_as(ann, &["list", "--acts"]).exits(0).out;
+    assert!(acts.contains("read      w by user sue"), "{acts}");
+}

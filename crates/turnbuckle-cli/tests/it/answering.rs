@@ -70,6 +70,17 @@ fn what_was_recorded_is_one_json_object() {
 }
 
 #[test]
+fn the_questions_of_a_tool_are_found_by_its_name() {
+    let ask = r#"{ "tool_calls": [ { "id": "q", "name": "ask_human", "arguments": { "question": "colour?" } } ] }"#;
+    let folder = Folder::with_script(ask);
+    folder.run(&["run", "-c", "w", "ask"]).exits(4);
+    for (glob, count) in [("ask*", 1), ("ask_human", 1), ("write_*", 0)] {
+        let found = folder.run(&["pending", "--tool", glob, "--json"]).exits(0).events();
+        assert_eq!(found.len(), count, "{glob}: {found:?}");
+    }
+}
+
+#[test]
 fn edited_arguments_run_and_stand_in_the_log_as_the_approvers() {
     for command in ["answer", "resolve"] {
         let folder = waiting("");

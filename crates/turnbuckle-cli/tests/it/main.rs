@@ -27,6 +27,7 @@ mod messages;
 mod model_servers;
 mod output;
 mod paths;
+mod printed_commands;
 mod private_files;
 mod program;
 mod programs;

@@ -158,7 +158,12 @@ fn while_another_process_has_the_conversation_the_answer_is_handed_over() {
         assert_ne!(lines.read_line(&mut out).unwrap(), 0, "{out}");
     }
     folder.run(&["resolve", "w", "c9", "--approve"]).exits(1).says("stale");
-    folder.run(&["resolve", "w", "c1", "--approve"]).exits(0).prints("").says("handed over: another process has");
+    let resolved = folder.run(&["resolve", "w", "c1", "--approve", "--json"]).exits(0);
+    let resolved = resolved.says("handed over: another process has").events();
+    let is = |key: &str, value: serde_json::Value| assert_eq!(resolved[0][key], value, "{resolved:?}");
+    is("handed_over", true.into());
+    is("decision", "approved".into());
+    is("by", serde_json::json!({ "user": "local" }));
     lines.read_to_string(&mut out).unwrap();
     let output = child.wait_with_output().unwrap();
     let ran = Ran { code: output.status.code().unwrap_or(-1), out, err: String::new() }.exits(0);

@@ -54,6 +54,29 @@ fn a_sub_agent_without_replies_of_its_own_does_not_say_its_parents() {
     assert!(result["content"][0]["text"].as_str().unwrap().contains("the script has 0 replies"), "{result}");
 }
 
+#[test]
+fn a_tool_that_needs_approval_needs_it_in_a_sub_agent_as_well() {
+    let folder = Folder::new();
+    folder.file("script.json", SCRIPT);
+    let config =
+        CONFIG.replace("[[agents]]", "[tools]\napprove = [\"read_file\", \"write_file\", \"edit_file\"]\n[[agents]]");
+    folder.file("turnbuckle.toml", &config);
+    folder.file("a.txt", "contents");
+    let checked = folder.run(&["check"]).exits(0).out;
+    assert!(
+        checked.contains("approve   read_file, write_file, edit_file; in sub-agents, too: read_file\n"),
+        "{checked}"
+    );
+    let ran = folder.run(&["run", "-c", "w", "review"]).exits(4).says("r (approval of read_file(a.txt))");
+    let started = || folder.run(&["show", "w/r", "--json"]).exits(0).event("tool_started");
+    assert!(started().is_null(), "nothing was read before someone approved");
+    folder.paste(&ran.command_shown("resolve")).exits(0).prints("reviewed\n");
+    assert_eq!(started()["approved_by"]["user"], "local");
+    // Without the name in `approve` the sub-agent reads unasked.
+    folder.file("turnbuckle.toml", CONFIG);
+    folder.run(&["run", "review"]).exits(0).prints("reviewed\n");
+}
+
 const ASKS: &str = "[[hooks]]\nuse = \"approval\"\nrules = [ { tool = \"read_file\" } ]\n\
                     [[agents]]\nname = \"reviewer\"\n";
 
@@ -103,7 +126,9 @@ fn a_sub_agents_turn_that_a_crash_left_goes_on_with_the_conversation_it_works_fo
     folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n[[agents]]\nname = \"reviewer\"\n");
     let mut child = folder.command(&["run", "-c", "w", "--json", "go"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("tool_progress")), "it did not begin");
+    // Its model answers: the message that opened its turn is in the log.
+    let answers = |line: &str| line.contains("tool_progress") && line.contains("text_delta");
+    assert!(lines.any(|line| answers(&line.unwrap())), "it did not begin");
     child.kill().unwrap();
     child.wait().unwrap();
     let shown = folder.run(&["show", "w/r"]).exits(0).out;

@@ -42,3 +42,26 @@ end       completed (2 model calls, ";
         assert!(traced.contains(line), "{line:?} is not in:\n{traced}");
     }
 }
+
+const JOURNAL: &str =
+    "[[hooks]]\nuse = \"command\"\nname = \"journal\"\non = \"ended\"\nrun = \"cat >> turns.jsonl\"\n";
+
+#[test]
+fn what_is_done_after_a_turn_by_another_agent_names_the_agent_of_the_turn() {
+    let write = r#"{ "tool_calls": [ { "id": "c1", "name": "write_file", "arguments": { "path": "a", "content": "x" } } ] },
+                   { "text": "hello" }"#;
+    let folder = Folder::with_config(write, &format!("name = \"till\"\n{JOURNAL}"));
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    folder.run(&["cancel", "w"]).exits(0);
+    // Nobody has done it yet, and an agent without the hook does not.
+    let listed = folder.run(&["list"]).exits(0).out;
+    assert!(listed.contains("[1 job not done]"), "{listed}");
+    let listed = folder.run(&["list", "--json"]).exits(0).events().remove(0);
+    assert_eq!(listed["jobs"], serde_json::json!({ "parked": 0, "failing": 0, "not_done": 1 }));
+    let config = |rest: &str| format!("[agent]\nmodel = \"script:script.json\"\nname = \"shop\"\n{rest}");
+    folder.file("turnbuckle.toml", &config(JOURNAL));
+    folder.run(&["run", "-c", "w"]).exits(0);
+    let told: serde_json::Value = serde_json::from_str(&folder.read("turns.jsonl")).unwrap();
+    assert_eq!((&told["agent"], &told["outcome"]), (&"till".into(), &"cancelled".into()), "{told}");
+    assert!(!folder.run(&["list"]).exits(0).out.contains("job"));
+}

@@ -85,6 +85,30 @@ fn resolving_with_another_agent_records_the_answer_for_the_right_one() {
     assert_eq!(log(&folder).matches("\"tool_started\"").count(), 1, "the approval was used once");
 }
 
+/// A program could not tell an answer that is only recorded from a turn that is over: nothing was printed.
+#[test]
+fn an_answer_that_is_only_recorded_is_one_json_object_and_insisting_changes_nothing_about_it() {
+    for insist in [&[][..], &["--accept-changes"]] {
+        let folder = waiting();
+        let resolve = ["resolve", "w", "c1", "--approve", "--json", "--config", "other.toml"];
+        let ran = folder.run(&[&resolve[..], insist].concat()).exits(0).says("recorded: the answer of user local");
+        let [recorded] = &ran.events()[..] else { panic!("{}", ran.out) };
+        assert_eq!((&recorded["agent"], &recorded["decision"]), (&"coder".into(), &"approved".into()), "{recorded}");
+        assert_eq!((&recorded["handed_over"], &recorded["open"]), (&false.into(), &false.into()), "{recorded}");
+        assert_eq!(recorded["conversation"], "w");
+        assert_eq!(folder.run(&["list", "--acts"]).exits(0).out, "", "nobody insisted on anything");
+    }
+}
+
+#[test]
+fn an_answer_that_is_stale_does_not_insist() {
+    let folder = waiting();
+    folder.run(&["answer", "w", "c1", "--approve"]).exits(0);
+    let resolve = ["resolve", "w", "c1", "--approve", "--accept-changes", "--config", "weak.toml"];
+    folder.run(&resolve).exits(1).prints("").says("stale");
+    assert_eq!(folder.run(&["list", "--acts"]).exits(0).out, "");
+}
+
 #[test]
 fn resolving_with_an_agent_that_lacks_the_tool_or_a_guard_writes_nothing() {
     let folder = waiting();

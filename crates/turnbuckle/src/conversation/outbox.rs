@@ -15,12 +15,13 @@ use super::order::{JobResultsOrder, Order};
 use super::read_back::log_of_job;
 use super::runtime::Runtime;
 use super::shared::Conversation;
+use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::context::layout::{self, Overlay};
 use crate::event::EventKind;
 use crate::hook::BackgroundContext;
 use crate::id::TurnId;
-use crate::message::Message;
+use crate::message::{Message, Text};
 use crate::report::{ReportOf, TurnReport, last_reply};
 use crate::scope::Scope;
 use crate::store::{InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, StoreError};
@@ -350,7 +351,7 @@ async fn read_back(
     let of = ReportOf {
         conversation: conversation.id.clone(),
         turn: job.turn.clone(),
-        agent: agent.shared_name().clone(),
+        agent: agent_of(job, agent).clone(),
         actor: job.actor.clone(),
         permission_mode: runtime.services.permission_mode,
     };
@@ -358,6 +359,11 @@ async fn read_back(
     let messages = layout::messages(state.window.events(), &Overlay::default());
     let background = background_context(&ctx, &report, messages);
     Ok(PostTurn { ctx, report, background })
+}
+
+/// The agent whose turn it was. Another one that has the same hook may do the job. Jobs of older versions do not name it.
+fn agent_of<'a>(job: &'a Job, here: &'a Agent) -> &'a Text {
+    if job.agent.is_empty() { here.shared_name() } else { &job.agent }
 }
 
 /// The context of a turn that is over, for hooks that run after it.

@@ -2,7 +2,7 @@
 
 use turnbuckle::projection::Pending;
 
-use super::super::command_queue::Command;
+use super::super::command_queue::{Command, TypedAnswer};
 use super::super::draft::Typed;
 use super::super::keys::Key;
 use super::super::{HELP, Input, question};
@@ -57,9 +57,17 @@ impl Session {
     fn insist(&mut self, line: &str) {
         if question::is_yes(line) {
             self.left = None;
-            self.submit(Command::AcceptChanges);
+            match self.kept.take() {
+                Some(typed) => {
+                    let call = typed.call.clone();
+                    if self.submit(Command::AcceptChangesAndAnswer(typed)) {
+                        self.answered.push(call);
+                    }
+                }
+                None => drop(self.submit(Command::AcceptChanges)),
+            }
         } else if question::is_no(line) {
-            self.left = None;
+            (self.left, self.kept) = (None, None);
             let text = "the turn stays as it is; `/quit`, give the agent back what it lacks, and go on then";
             self.view.say("", Tone::Dim, text);
         } else {
@@ -71,7 +79,7 @@ impl Session {
         match question::answer(&asked.question, line) {
             Ok(answer) => {
                 let digest = question::digest(&asked.question);
-                if self.submit(Command::Answer { call: asked.call.clone(), answer, digest }) {
+                if self.submit(Command::Answer(TypedAnswer { call: asked.call.clone(), answer, digest })) {
                     self.answered.push(asked.call);
                     self.view.draft.take_up();
                 }
