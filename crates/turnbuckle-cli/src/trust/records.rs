@@ -70,6 +70,9 @@ pub(crate) enum Extent {
 pub(crate) struct AcceptedItem {
     pub(crate) title: String,
     pub(crate) digest: String,
+    /// Of the definition without its files: to tell a change of the one from a change of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) definition: Option<String>,
     /// The digests of the files that are part of it: to name the one that changed.
     pub(crate) files: BTreeMap<PathBuf, String>,
 }

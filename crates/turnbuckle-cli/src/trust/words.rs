@@ -84,6 +84,11 @@ pub(super) fn names(command: &Value) -> Result<Names, WordError> {
     Ok(names)
 }
 
+/// Whether some names in a command are known only when it runs.
+pub(super) fn computes_names(command: &Value) -> bool {
+    names(command).is_ok_and(|names| names.computed)
+}
+
 /// Who reads a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Text {
@@ -235,9 +240,8 @@ fn is_computed(token: &Token) -> bool {
 
 /// Whether a command could make `tee` mean another program, or use the last argument of a command without naming it.
 fn can_rename(line: &str) -> bool {
-    const SIGNS: [&str; 12] = [
-        "()", "function", "alias", "PATH", "hash", "eval", "source", "enable", "autoload", "$_", "${_", "BASH_",
-    ];
+    const SIGNS: [&str; 12] =
+        ["()", "function", "alias", "PATH", "hash", "eval", "source", "enable", "autoload", "$_", "${_", "BASH_"];
     let bare: String = line.chars().filter(|sign| !sign.is_whitespace() && !"\"'\\".contains(*sign)).collect();
     let is_dot = |word: &str| word.trim_matches(['"', '\'', '\\']) == ".";
     let has_dot = || line.split(|sign: char| AT_SIGNS.contains(sign) && !"\"'".contains(sign)).any(is_dot);

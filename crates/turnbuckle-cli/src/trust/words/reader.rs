@@ -52,8 +52,11 @@ pub(super) fn targets(line: &str) -> Result<Vec<Token>, WordError> {
     let mut found = read(false)?;
     found.retain(|token| token.is_target && token.range.end <= document);
     if line.contains("$'") || line.contains("$\"") {
-        let others: BTreeSet<(usize, usize)> =
-            read(true)?.iter().filter(|token| token.is_target).map(|token| (token.range.start, token.range.end)).collect();
+        let others: BTreeSet<(usize, usize)> = read(true)?
+            .iter()
+            .filter(|token| token.is_target)
+            .map(|token| (token.range.start, token.range.end))
+            .collect();
         found.retain(|token| others.contains(&(token.range.start, token.range.end)));
     }
     found.sort_by_key(|token| token.range.end);

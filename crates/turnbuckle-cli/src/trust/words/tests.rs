@@ -66,8 +66,8 @@ fn every_word_that_a_shell_gives_to_a_command_is_among_the_names() {
 
 /// Pieces of words with lists in braces.
 const BRACES: [&str; 20] = [
-    "a", "b", ".", "/", " ", "{", "}", ",", "{a,", ",b}", "{a,b}", "{'a b',", "'{'", "\"}\"", "\\,", "{}", ",}", "{,", "'a,b'",
-    ";p ",
+    "a", "b", ".", "/", " ", "{", "}", ",", "{a,", ",b}", "{a,b}", "{'a b',", "'{'", "\"}\"", "\\,", "{}", ",}", "{,",
+    "'a,b'", ";p ",
 ];
 
 #[test]
