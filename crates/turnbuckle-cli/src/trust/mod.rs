@@ -113,7 +113,8 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
         return Judgement { standing: Standing::Accepted { at: record.at }, items, problems, checks };
     }
     if matches!(gate, Gate::Needed(_)) {
-        match ask(file, &items, known, record.as_ref().err()) {
+        let broken = record.as_ref().err().map(ToString::to_string);
+        match ask(file, &items, known, broken.or_else(|| cannot_accept().map(|error| error.to_string()))) {
             Ok(()) => {
                 let (checks, at) = (program_checks(&items, folder, Since::Accepted), SystemClock::default().now());
                 return Judgement { standing: Standing::Accepted { at }, items, problems, checks };
@@ -163,6 +164,11 @@ fn unchecked(path: &Path) -> Problem {
     Problem::warning(what).hint("a file that one of them names cannot be read; what it says is not known")
 }
 
+/// Why nothing can be accepted for good, if nothing can: there is no folder of the user's that it can be noted in.
+fn cannot_accept() -> Option<RecordError> {
+    Records::open().and_then(|records| records.check_writable()).err()
+}
+
 /// What was accepted of the project in `folder`.
 fn accepted(folder: &Path) -> Result<Option<AcceptedProject>, RecordError> {
     Records::open()?.project(folder)
@@ -203,19 +209,21 @@ fn record_of(items: &[Item]) -> Extent {
 const HOW: &str = "`turnbuckle trust` shows what it would run, and asks; `--trust-hooks` accepts it for this run, \
                    `--ignore-project` leaves it out";
 
+/// Without a file there is nothing to leave out.
+const HOW_LINKED: &str =
+    "`turnbuckle trust` shows where it leads, and asks; `--store sqlite:PATH` names a database for this run";
 const HOW_CHANGED: &str = "`turnbuckle trust` shows what changed, and asks";
 
 /// Asks the person in front of the terminal; without one, or if they refuse, the problem.
-fn ask(
-    file: &ProjectFile<'_>,
-    items: &[Item],
-    known: &[AcceptedItem],
-    broken: Option<&RecordError>,
-) -> Result<(), Problem> {
-    let path = file.path.display();
+fn ask(file: &ProjectFile<'_>, items: &[Item], known: &[AcceptedItem], broken: Option<String>) -> Result<(), Problem> {
     let folder = &file.project.folder;
+    let path = subject(file.path);
     let change = items.iter().find_map(|item| Some((&item.title, *changed_files(known, item, folder).first()?)));
-    let how = if change.is_some() { HOW_CHANGED } else { HOW };
+    let how = match file.settings.is_empty() {
+        true => HOW_LINKED,
+        false if change.is_some() => HOW_CHANGED,
+        false => HOW,
+    };
     let changed = match (known, change) {
         ([], _) => "is not accepted".to_owned(),
         (_, None) => "changed since it was accepted".to_owned(),
@@ -239,6 +247,11 @@ fn ask(
         return Err(refused());
     }
     accept(folder, items, file.by)
+}
+
+/// What is asked about: the project's file, or the folder if there is none.
+fn subject(file: &Path) -> String {
+    if file.exists() { file.display().to_string() } else { "this folder".to_owned() }
 }
 
 fn cannot_note(error: &RecordError) -> Problem {
@@ -323,5 +336,8 @@ impl Standing {
 /// The note of commands that judge or list a file that was not accepted.
 pub(crate) fn not_accepted(path: &Path) -> Problem {
     Problem::warning(format!("{} is not accepted: `run`, `chat`, `resolve` and `hooks test` refuse it", path.display()))
-        .hint("`turnbuckle trust` shows what it would run, and asks")
+        .hint(match cannot_accept() {
+            None => "`turnbuckle trust` shows what it would run, and asks".to_owned(),
+            Some(error) => format!("`--trust-hooks` accepts it for a run; it cannot be accepted for good: {error}"),
+        })
 }
