@@ -44,6 +44,7 @@ mod surviving;
 mod trust;
 mod trust_asking;
 mod trust_discovery;
+mod trust_files;
 mod trust_hostile;
 mod trust_stores;
 mod whose_turn;
