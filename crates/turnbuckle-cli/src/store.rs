@@ -234,7 +234,7 @@ impl StoreName {
         if let Ok(StoreStanding::Unknown { moved_from }) = stores::standing(file) {
             let what = stores::unknown(&file.path, moved_from.as_deref());
             let what = format!("{what}: `run`, `chat` and `resolve` do not go on with it");
-            output::report(&[Problem::warning(what).hint("`turnbuckle trust` accepts it")]);
+            output::report(&[Problem::warning(what).hint(stores::how_to_go_on())]);
         }
     }
 

@@ -41,5 +41,5 @@ pub use command::{
 pub use files::resolved_path;
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
-pub use watcher::{WatchError, watch_programs};
+pub use watcher::{WatchError, foreign_watch_folder, watch_programs};
 pub use workspace::{Workspace, WorkspaceError};

@@ -12,6 +12,7 @@ mod record;
 mod server;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,6 +59,19 @@ pub fn watch_programs() -> Option<ExitCode> {
     }
     ENABLED.store(true, Ordering::Release);
     None
+}
+
+/// The folder in `/tmp` in which processes of this user find each other's programs, if somebody else made it or may write to it. It
+/// is not used then. Programs still end with their process; but where the user has no runtime folder (`/run/user/UID`) either, a turn
+/// that is taken up after a crash does not wait for programs of the process that died.
+///
+/// ```
+/// if let Some(folder) = turnbuckle_tools::foreign_watch_folder() {
+///     eprintln!("warning: {} is not yours alone", folder.display());
+/// }
+/// ```
+pub fn foreign_watch_folder() -> Option<PathBuf> {
+    record::foreign_folder()
 }
 
 /// Why programs cannot be started: nothing would end them with this process, or some of an earlier process may still run.

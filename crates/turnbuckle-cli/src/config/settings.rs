@@ -20,20 +20,6 @@ pub(crate) struct Setting {
     pub(crate) place: Place,
 }
 
-impl Setting {
-    /// As a person would write it: `[store] url`.
-    pub(crate) fn name(&self) -> String {
-        match (&self.key, self.index) {
-            (Some(key), _) => format!("[{}] {key}", self.section),
-            (None, Some(_)) => {
-                let name = self.value.get("name").and_then(Value::as_str).unwrap_or_default();
-                format!("[[{}]] {name}", self.section).trim_end().to_owned()
-            }
-            (None, None) => self.section.clone(),
-        }
-    }
-}
-
 /// All of them, in the order of their lines.
 pub(super) fn settings(source: &Source, root: &DeTable<'_>) -> Vec<Setting> {
     let mut all = Vec::new();

@@ -10,6 +10,8 @@ mod verdict;
 mod view;
 mod watch;
 
+use std::path::Path;
+
 use turnbuckle::access::RoleAccess;
 use turnbuckle::conversation::{ConversationsBuilder, SendError};
 use turnbuckle::id::{Ids, SystemIds};
@@ -130,6 +132,11 @@ impl Ready {
         if let Gate::Needed(options) = gate {
             store.admit(&standing, options, &config.scope.user_name())?;
         }
+        let mut problems = problems;
+        let runs_programs = config.hooks.iter().any(|hook| hook.options.iter().any(|(key, _)| key == "run"));
+        problems.extend(
+            runs_programs.then(turnbuckle_tools::foreign_watch_folder).flatten().map(|folder| foreign(&folder)),
+        );
         let mut erasure = Erasure::of(&config, &project);
         if gate.options().ignore_project {
             // `retain` may delete conversations of which hooks of that file have kept something.
@@ -173,6 +180,15 @@ impl Ready {
         }
         lines
     }
+}
+
+/// Somebody took the name of the folder in which processes of this user find each other's programs.
+fn foreign(folder: &Path) -> Problem {
+    let what = format!("{} was made by another user, or others may write to it: it is not used", folder.display());
+    Problem::warning(what).hint(
+        "after a crash, programs of hooks may be started beside those of the process that died; whoever administers this \
+         machine can remove the folder",
+    )
 }
 
 /// The note about a model that was chosen by default.

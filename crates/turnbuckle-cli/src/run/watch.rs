@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use turnbuckle::access::Action;
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::{ConversationsBuilder, SendError, TurnError, TurnHandle};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
@@ -312,12 +313,21 @@ impl Watch {
     async fn tell_of_jobs(&self) {
         // They stay in the outbox, whether they can be counted or not.
         let jobs = self.conversations.jobs(&self.id, self.scope.clone()).await.unwrap_or_default();
-        let (waiting, parked): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.due.is_some());
+        let now = SystemClock::default().now();
+        // A reminder waits for its time. Whatever process is there then sends it.
+        let is_early = |job: &&Job| job.reminder.is_some() && job.tries == 0 && job.due.is_some_and(|due| due > now);
+        let left = jobs.iter().filter(|job| !is_early(job));
+        let (waiting, parked): (Vec<_>, Vec<_>) = left.partition(|job| job.due.is_some());
         let names = |jobs: &[&Job]| jobs.iter().map(|job| &*job.hook).collect::<Vec<_>>().join(", ");
         let (id, options) = (&self.id, &self.hints.options);
         if !waiting.is_empty() && self.hints.durable {
             let what = format!("hooks that are not done stay in the outbox: {}", names(&waiting));
-            let hint = format!("{} takes them up, and so does `turnbuckle chat`", self.hints.finish());
+            // While a question is open, `run` is refused as busy.
+            let asks = self.conversations.snapshot(&self.id, self.scope.clone()).await;
+            let hint = match asks.is_ok_and(|snapshot| !snapshot.pending.is_empty()) {
+                true => format!("`turnbuckle chat -c {id}{options}` takes them up, and so does an answer"),
+                false => format!("{} takes them up, and so does `turnbuckle chat`", self.hints.finish()),
+            };
             self.output.problem(&Problem::warning(what).hint(hint));
         }
         if !parked.is_empty() && self.hints.durable {

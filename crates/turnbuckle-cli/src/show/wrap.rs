@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthChar as _;
 
 /// How many columns a character takes at most. The second code point of an emoji sequence can widen the first one by a
 /// column, depending on the terminal; counting it wraps such a line early instead of late.
-pub(super) fn columns(ch: char) -> usize {
+pub(crate) fn columns(ch: char) -> usize {
     match ch {
         '\u{fe0f}' => 1,
         ch => ch.width().unwrap_or(0),

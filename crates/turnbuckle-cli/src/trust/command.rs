@@ -85,7 +85,7 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
 /// What the project's file has that needs acceptance.
 fn has(loaded: &Loaded, items: &[Item]) -> String {
     let folder = &loaded.project.folder;
-    format!("{} has:\n{}", loaded.project.file().display(), show::items(items, &accepted_items(folder), folder))
+    format!("{} has:\n{}", super::subject(&loaded.project.file()), show::items(items, &accepted_items(folder), folder))
 }
 
 /// What there is to know about a database that is asked about.

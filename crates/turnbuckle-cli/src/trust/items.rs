@@ -11,6 +11,7 @@ use turnbuckle_tools::{Workspace, resolved_path};
 
 use super::digest;
 use super::files::{FileError, FileReader, Files};
+use super::show::plain_name;
 use crate::config::{MOST_AGENTS, MOST_HOOKS, Setting, ToolsPart};
 use crate::model_name::ModelName;
 use crate::problem::Place;
@@ -21,8 +22,10 @@ use crate::store::StoreName;
 pub(crate) struct Item {
     /// What it is, for people.
     pub(crate) title: String,
-    /// What would run or take effect, as the file says it, in lines. Files that it names are not shown, only named.
+    /// What would run or take effect, as the file says it, in lines.
     pub(crate) shown: Vec<String>,
+    /// What there is to say about it, in lines: what it leads to, and the files whose contents are part of it.
+    pub(crate) notes: Vec<String>,
     pub(crate) place: Option<Place>,
     /// The section, and the keys of it; none: all.
     pub(crate) section: String,
@@ -35,6 +38,8 @@ pub(crate) struct Item {
     pub(crate) files: Files,
     /// Of the definition and the files.
     pub(crate) digest: String,
+    /// Of the definition alone.
+    pub(crate) definition: String,
 }
 
 impl Item {
@@ -42,8 +47,9 @@ impl Item {
         let states = files.iter().map(|(path, state)| json!([path, state.leads_to, state.digest]));
         let whole = json!([title, definition, states.collect::<Vec<_>>()]);
         let digest = digest::of_bytes(whole.to_string().as_bytes());
-        let (section, keys) = (String::new(), Vec::new());
-        Self { title, shown: Vec::new(), place: None, section, keys, index: None, command: None, files, digest }
+        let definition = digest::of_bytes(json!([title, definition]).to_string().as_bytes());
+        let (section, keys, shown, notes) = (String::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { title, shown, notes, place: None, section, keys, index: None, command: None, files, digest, definition }
     }
 }
 
@@ -108,9 +114,9 @@ fn most_of(section: &str) -> usize {
 
 fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result<Option<Item>, FileError> {
     let Setting { section, key, value, .. } = setting;
-    let whole = |title: String, shown: Vec<String>| {
+    let whole = |title: String, shown: Vec<String>, notes: Vec<String>| {
         let keys = key.iter().cloned().collect();
-        Item { shown, keys, ..Item::new(title, value, Files::new()) }
+        Item { shown, notes, keys, ..Item::new(title, value, Files::new()) }
     };
     Ok(match (section.as_str(), key.as_deref()) {
         // Without a key such a section says nothing. An empty list does: it takes the place of the user's.
@@ -119,20 +125,38 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
         ("limits", Some(_)) | ("context", Some("reducers" | "summary_timeout")) => None,
         ("store", Some("audit" | "audit_ttl")) => None,
         ("agent", Some("model")) | ("context", Some("summary_model")) => match has_address(value) {
-            true => Some(whole(setting.name(), vec![format!("requests go to {}", quoted(value))])),
+            true => Some(whole(title(setting), Vec::new(), vec![format!("requests go to {}", quoted(value))])),
             false => None,
         },
         ("agent", Some("system_file")) => Some(system_file(setting, around)?),
-        ("agent", Some("system")) => Some(whole("[agent] system: the system prompt".to_owned(), vec![text_of(value)])),
-        ("store", Some("url")) => leaves_project(value, around.folder).map(|why| whole(setting.name(), vec![why])),
+        ("agent", Some("system")) => {
+            Some(whole("[agent] system: the system prompt".to_owned(), vec![text_of(value)], Vec::new()))
+        }
+        ("store", Some("url")) => {
+            leaves_project(value, around.folder).map(|why| whole(title(setting), Vec::new(), vec![why]))
+        }
         ("tools", Some("builtin" | "approve")) => tools(setting, all, around),
         ("hooks", None) if setting.index.is_some() => Some(hook(setting, around)?),
         ("scope", Some(_)) => Some(whole(
-            setting.name(),
-            vec![super::show::value(value), "not used: a project's file does not say who you are".to_owned()],
+            title(setting),
+            vec![super::show::value(value)],
+            vec!["not used: a project's file does not say who you are".to_owned()],
         )),
-        _ => Some(whole(setting.name(), vec![super::show::value(value)])),
+        _ => Some(whole(title(setting), vec![super::show::value(value)], Vec::new())),
     })
+}
+
+/// What a setting is called in the question: `[store] url`. The names are the file's.
+fn title(setting: &Setting) -> String {
+    let section = setting.section.split('.').map(plain_name).collect::<Vec<_>>().join(".");
+    match (&setting.key, setting.index) {
+        (Some(key), _) => format!("[{section}] {}", plain_name(key)),
+        (None, Some(_)) => match setting.value.get("name").and_then(Value::as_str) {
+            Some(name) => format!("[[{section}]] {}", plain_name(name)),
+            None => format!("[[{section}]]"),
+        },
+        (None, None) => section,
+    }
 }
 
 /// A hook, with every file that its command names.
@@ -152,11 +176,11 @@ fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError>
         }
     }
     let name = text("name").or(text("use")).unwrap_or("without a name");
-    let mut shown = vec![super::show::value(value)];
-    shown.extend(files.iter().map(|(path, state)| {
+    let mut notes: Vec<String> = Vec::new();
+    notes.extend(files.iter().map(|(path, state)| {
         let link = match state.leads_to == *path {
             true => String::new(),
-            false => format!(", a link to {}", state.leads_to.display()),
+            false => format!(", a link to {}", path_name(&state.leads_to)),
         };
         let own = match written.contains(path) {
             true => {
@@ -164,9 +188,15 @@ fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError>
             }
             false => "",
         };
-        format!("file {}{link}{own}", path.display())
+        format!("file {}{link}{own}", path_name(path))
     }));
-    Ok(Item { shown, command, ..Item::new(format!("[[hooks]] {name}"), value, files) })
+    if command.as_ref().is_some_and(super::words::computes_names) {
+        notes.push(
+            "this command computes names (patterns, variables, outputs): what they lead to is not looked at".to_owned(),
+        );
+    }
+    let shown = vec![super::show::value(value)];
+    Ok(Item { shown, notes, command, ..Item::new(format!("[[hooks]] {}", plain_name(name)), value, files) })
 }
 
 /// Scripts that answer in the place of a model of a hook: `script:FILE`, in whatever option.
@@ -188,13 +218,13 @@ fn system_file(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, Fil
         None => None,
     };
     let outside = state.as_ref().is_some_and(|state| state.leads_to.is_absolute());
-    let mut shown = vec![format!("file {name}")];
+    let mut notes = vec![format!("file {}", path_name(Path::new(name)))];
     if outside {
-        shown.push(format!("it is outside the project: {}", resolved_path(&path).display()));
+        notes.push(format!("it is outside the project: {}", path_name(&resolved_path(&path))));
     }
     let files = state.into_iter().map(|state| (name.into(), state)).collect();
     let title = "[agent] system_file: the system prompt".to_owned();
-    Ok(Item { shown, keys: setting.key.iter().cloned().collect(), ..Item::new(title, &setting.value, files) })
+    Ok(Item { notes, keys: setting.key.iter().cloned().collect(), ..Item::new(title, &setting.value, files) })
 }
 
 /// `shell` and `fetch` among the tools, or a tool that would change something without being asked about. The two lists are one
@@ -218,17 +248,17 @@ fn tools(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Optio
     let reaching: Vec<String> = listed(builtin).unwrap_or_default();
     let reaching: Vec<String> =
         reaching.into_iter().filter(|tool| ["shell", "fetch"].contains(&tool.as_str())).collect();
-    let mut shown = Vec::new();
+    let mut notes = Vec::new();
     if !free.is_empty() {
-        shown.push(format!("{} would run without being approved", free.join(" and ")));
+        notes.push(format!("{} would run without being approved", free.join(" and ")));
     }
     if !reaching.is_empty() {
-        shown.push(format!("the model may use {}", reaching.join(" and ")));
+        notes.push(format!("the model may use {}", reaching.join(" and ")));
     }
     let definition = json!({ "builtin": builtin.map(|one| &one.value), "approve": approve.map(|one| &one.value) });
     let keys = [builtin, approve].into_iter().flatten().filter_map(|one| one.key.clone()).collect();
     let title = "[tools] builtin and approve".to_owned();
-    (!shown.is_empty()).then(|| Item { shown, keys, ..Item::new(title, &definition, Files::new()) })
+    (!notes.is_empty()).then(|| Item { notes, keys, ..Item::new(title, &definition, Files::new()) })
 }
 
 /// Tools that change something and need no approval. Without `builtin` all are offered, without `approve` all of those are asked
@@ -250,11 +280,11 @@ fn leaves_project(url: &Value, folder: &Path) -> Option<String> {
     let Some(url) = url.as_str() else { return Some(quoted(url)) };
     match StoreName::path_in(url) {
         None if url == "memory:" => None,
-        None => Some(format!("conversations are kept at {}", without_password(url))),
+        None => Some(format!("conversations are kept at {}", quoted(&json!(url)))),
         Some(path) => {
             let real = resolved_path(&folder.join(path));
             (!real.starts_with(folder))
-                .then(|| format!("conversations are kept outside the project: {}", real.display()))
+                .then(|| format!("conversations are kept outside the project: {}", path_name(&real)))
         }
     }
 }
@@ -265,13 +295,20 @@ fn default_store(around: &Surroundings<'_>) -> Option<Item> {
     if real.starts_with(around.folder) {
         return None;
     }
-    let shown = vec![format!("a link leads out of the project: {}", real.display())];
+    let notes = vec![format!("a link leads out of the project: {}", path_name(&real))];
     let item = Item::new("the database".to_owned(), &json!(real), Files::new());
-    Some(Item { shown, ..item })
+    Some(Item { notes, ..item })
 }
 
 fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A path among words of ours. It is not cut: its end says which file it is.
+fn path_name(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |sign: char| sign.is_alphanumeric() || "_-./".contains(sign);
+    if !text.is_empty() && text.chars().all(is_plain) { text } else { Value::from(text).to_string() }
 }
 
 fn quoted(value: &Value) -> String {

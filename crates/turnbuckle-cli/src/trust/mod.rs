@@ -4,6 +4,7 @@
 //! folder. [`judge`] puts them together for one project's file, `stores` does the same for a database, and `command` is
 //! `turnbuckle trust`.
 
+mod changes;
 mod command;
 mod digest;
 mod files;
@@ -32,6 +33,7 @@ use crate::config::{Setting, ToolsPart};
 use crate::confirm;
 use crate::problem::Problem;
 use crate::project::Project;
+use changes::{FileChange, changed_files};
 use files::FileReader;
 use items::{ItemError, Surroundings};
 
@@ -94,7 +96,7 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     };
     let done = |standing, items, problems| Judgement { standing, items, problems, checks: HashMap::new() };
     if trusted {
-        let checks = program_checks(&items, folder);
+        let checks = program_checks(&items, folder, Since::Started);
         let problems = problems.into_iter().map(|_| unchecked(file.path)).collect();
         return Judgement { standing: Standing::ForThisRun, items, problems, checks };
     }
@@ -109,13 +111,14 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     }
     let known = known_items(&record);
     if let (Ok(Some(record)), true) = (&record, is_same(known, &items)) {
-        let checks = program_checks(&items, folder);
+        let checks = program_checks(&items, folder, Since::Accepted);
         return Judgement { standing: Standing::Accepted { at: record.at }, items, problems, checks };
     }
     if matches!(gate, Gate::Needed(_)) {
-        match ask(file, &items, known, record.as_ref().err()) {
+        let broken = record.as_ref().err().map(ToString::to_string);
+        match ask(file, &items, known, broken.or_else(|| cannot_accept().map(|error| error.to_string()))) {
             Ok(()) => {
-                let (checks, at) = (program_checks(&items, folder), SystemClock::default().now());
+                let (checks, at) = (program_checks(&items, folder, Since::Accepted), SystemClock::default().now());
                 return Judgement { standing: Standing::Accepted { at }, items, problems, checks };
             }
             Err(problem) => problems.push(problem),
@@ -152,7 +155,7 @@ pub(crate) fn checks_from_now(
     let files = Some(FileReader::new(folder));
     let around = Surroundings { files, folder, tools: &ToolsPart::default(), default_store: None };
     match items::of(settings, &around) {
-        Ok(items) => Ok(program_checks(&items, folder)),
+        Ok(items) => Ok(program_checks(&items, folder, Since::Started)),
         Err(_) => Err(unchecked(path)),
     }
 }
@@ -161,6 +164,11 @@ pub(crate) fn checks_from_now(
 fn unchecked(path: &Path) -> Problem {
     let what = format!("{}: programs of its hooks are started unchecked", path.display());
     Problem::warning(what).hint("a file that one of them names cannot be read; what it says is not known")
+}
+
+/// Why nothing can be accepted for good, if nothing can: there is no folder of the user's that it can be noted in.
+fn cannot_accept() -> Option<RecordError> {
+    Records::open().and_then(|records| records.check_writable()).err()
 }
 
 /// What was accepted of the project in `folder`.
@@ -190,22 +198,11 @@ fn is_same(known: &[AcceptedItem], items: &[Item]) -> bool {
     known.iter().map(|item| &item.digest).eq(items.iter().map(|item| &item.digest))
 }
 
-/// The files of an item that was accepted before under the same title, and that are not what they were then. One that the item
-/// did not name then is none of them.
-fn changed_files<'a>(known: &'a [AcceptedItem], item: &'a Item, folder: &Path) -> Vec<&'a Path> {
-    let Some(known) = known.iter().find(|known| known.title == item.title) else { return Vec::new() };
-    let is_changed = |(path, digest): &(&PathBuf, &String)| match item.files.get(*path) {
-        Some(state) => state.digest != **digest,
-        // It is gone, or the item does not name it any more.
-        None => !folder.join(path).exists(),
-    };
-    known.files.iter().filter(is_changed).map(|(path, _)| path.as_path()).collect()
-}
-
 fn record_of(items: &[Item]) -> Extent {
     let one = |item: &Item| AcceptedItem {
         title: item.title.clone(),
         digest: item.digest.clone(),
+        definition: Some(item.definition.clone()),
         files: item.files.iter().map(|(path, state)| (path.clone(), state.digest.clone())).collect(),
     };
     Extent::Items(items.iter().map(one).collect())
@@ -214,21 +211,30 @@ fn record_of(items: &[Item]) -> Extent {
 const HOW: &str = "`turnbuckle trust` shows what it would run, and asks; `--trust-hooks` accepts it for this run, \
                    `--ignore-project` leaves it out";
 
+/// Without a file there is nothing to leave out.
+const HOW_LINKED: &str =
+    "`turnbuckle trust` shows where it leads, and asks; `--store sqlite:PATH` names a database for this run";
+const HOW_CHANGED: &str = "`turnbuckle trust` shows what changed, and asks";
+
 /// Asks the person in front of the terminal; without one, or if they refuse, the problem.
-fn ask(
-    file: &ProjectFile<'_>,
-    items: &[Item],
-    known: &[AcceptedItem],
-    broken: Option<&RecordError>,
-) -> Result<(), Problem> {
-    let path = file.path.display();
+fn ask(file: &ProjectFile<'_>, items: &[Item], known: &[AcceptedItem], broken: Option<String>) -> Result<(), Problem> {
     let folder = &file.project.folder;
-    let changed = match (known, items.iter().find_map(|item| changed_files(known, item, folder).first().copied())) {
+    let path = subject(file.path);
+    let change = items.iter().find_map(|item| Some((&item.title, *changed_files(known, item, folder).first()?)));
+    let how = match file.settings.is_empty() {
+        true => HOW_LINKED,
+        false if change.is_some() => HOW_CHANGED,
+        false => HOW,
+    };
+    let changed = match (known, change) {
         ([], _) => "is not accepted".to_owned(),
         (_, None) => "changed since it was accepted".to_owned(),
-        (_, Some(file)) => format!("names {}, which changed since it was accepted", file.display()),
+        (_, Some((title, FileChange { path, kind }))) => {
+            let name = show::plain_name(&path.display().to_string());
+            format!("has {title}, which names {name}, which {}", kind.told())
+        }
     };
-    let refused = || Problem::error(format!("{path} {changed}; it has: {}", show::titles(items))).hint(HOW);
+    let refused = || Problem::error(format!("{path} {changed}; it has: {}", show::titles(items))).hint(how);
     if let Some(error) = broken {
         let hint =
             "`--trust-hooks` accepts the project's files for this run, `--config FILE` names the only file to read";
@@ -245,13 +251,42 @@ fn ask(
     accept(folder, items, file.by)
 }
 
+/// What is asked about: the project's file, or the folder if there is none.
+fn subject(file: &Path) -> String {
+    if file.exists() { file.display().to_string() } else { "this folder".to_owned() }
+}
+
 fn cannot_note(error: &RecordError) -> Problem {
     Problem::error(format!("the acceptance cannot be noted: {error}"))
         .hint("`--trust-hooks` accepts the project's files for this run")
 }
 
+/// What the files that a hook names are compared with.
+#[derive(Clone, Copy)]
+enum Since {
+    /// What the user accepted.
+    Accepted,
+    /// What they were when this process began: nobody noted how they were before.
+    Started,
+}
+
+impl Since {
+    /// What became of a file, which `was_there` or not.
+    fn told(self, path: &Path, was_there: bool) -> String {
+        let file = show::plain_name(&path.display().to_string());
+        let new = if was_there { "" } else { ": it was not there then" };
+        match self {
+            Self::Accepted => format!("{file} changed since it was accepted{new}"),
+            Self::Started => format!(
+                "{file} changed since Turnbuckle was started{new}; start it again to use the file as it is now. A file that the hook \
+                 itself writes belongs behind `>` or `tee`, or into a script"
+            ),
+        }
+    }
+}
+
 /// For each hook that runs a command: whether the files that the command names are still what was accepted.
-fn program_checks(items: &[Item], folder: &Path) -> HashMap<usize, ProgramCheck> {
+fn program_checks(items: &[Item], folder: &Path, since: Since) -> HashMap<usize, ProgramCheck> {
     let check = |item: &Item| {
         let (command, accepted, folder) = (item.command.clone()?, item.files.clone(), folder.to_owned());
         let scripts: Vec<PathBuf> = accepted.keys().cloned().collect();
@@ -267,7 +302,7 @@ fn program_checks(items: &[Item], folder: &Path) -> HashMap<usize, ProgramCheck>
             let gone = accepted.keys().find(|path| !now.contains_key(*path));
             match changed.map(|(path, _)| path).or(gone) {
                 None => Ok(()),
-                Some(path) => Err(format!("{} changed since it was accepted", path.display()).into()),
+                Some(path) => Err(since.told(path, accepted.contains_key(path)).into()),
             }
         });
         Some((item.index?, check))
@@ -303,5 +338,8 @@ impl Standing {
 /// The note of commands that judge or list a file that was not accepted.
 pub(crate) fn not_accepted(path: &Path) -> Problem {
     Problem::warning(format!("{} is not accepted: `run`, `chat`, `resolve` and `hooks test` refuse it", path.display()))
-        .hint("`turnbuckle trust` shows what it would run, and asks")
+        .hint(match cannot_accept() {
+            None => "`turnbuckle trust` shows what it would run, and asks".to_owned(),
+            Some(error) => format!("`--trust-hooks` accepts it for a run; it cannot be accepted for good: {error}"),
+        })
 }

@@ -33,7 +33,7 @@ const FIRST_USED: &str = "first-used";
 /// Why something could not be noted or looked up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
-    #[error("there is no folder to note it in: neither HOME nor XDG_STATE_HOME names one")]
+    #[error("there is no folder to note it in: neither HOME nor XDG_STATE_HOME leads to one")]
     NoFolder,
     #[error("{} is not only yours to write: what stands in it does not count", path.display())]
     Shared { path: PathBuf },
@@ -70,6 +70,9 @@ pub(crate) enum Extent {
 pub(crate) struct AcceptedItem {
     pub(crate) title: String,
     pub(crate) digest: String,
+    /// Of the definition without its files: to tell a change of the one from a change of the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) definition: Option<String>,
     /// The digests of the files that are part of it: to name the one that changed.
     pub(crate) files: BTreeMap<PathBuf, String>,
 }
@@ -112,6 +115,20 @@ impl Records {
             check_own(&folder.join(inner))?;
         }
         Ok(Self { folder })
+    }
+
+    /// Fails if nothing can be noted: the folder cannot be written to, or not be made. Nothing is made to find out.
+    pub(crate) fn check_writable(&self) -> Result<(), RecordError> {
+        let there = [PROJECTS, STORES].map(|name| self.folder.join(name));
+        for folder in there.iter().filter_map(|folder| folder.ancestors().find(|folder| folder.exists())) {
+            let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+            let failed = |source: io::Error| RecordError::Io { path: folder.to_owned(), source };
+            rustix::fs::access(folder, access).map_err(|error| failed(error.into()))?;
+            if !folder.is_dir() {
+                return Err(failed(io::ErrorKind::NotADirectory.into()));
+            }
+        }
+        Ok(())
     }
 
     fn project_file(&self, folder: &Path) -> PathBuf {

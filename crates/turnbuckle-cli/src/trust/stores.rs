@@ -124,9 +124,10 @@ pub(crate) fn admit(file: &StoreFile, standing: &Standing, options: TrustOptions
         (StoreStanding::Unknown { moved_from }, false) => {
             let what = unknown(&file.path, moved_from.as_deref());
             tracing::warn!(target: CLI, store = %shown, "store is not accepted");
-            let problem = Problem::error(&what).hint(HOW);
+            let unnoted = super::cannot_accept();
+            let problem = Problem::error(&what).hint(how(unnoted.as_ref()));
             let text = format!("{what}.\nOpen turns and approvals in it would be carried on.\n");
-            match confirm::is_possible() && confirm::ask(&text, "Use it?") {
+            match unnoted.is_none() && confirm::is_possible() && confirm::ask(&text, "Use it?") {
                 true => adopt(&looked, StoreOrigin::Accepted, by),
                 false => Err(Stopped::usage(problem)),
             }
@@ -188,8 +189,22 @@ fn check_files(path: &Path) -> Result<(), Stopped> {
     Ok(())
 }
 
-const HOW: &str = "`turnbuckle trust` accepts it; `--store sqlite:PATH` names it for this run, and `turnbuckle list` and `show` \
-                   look at it without that";
+/// What to do about a database that nobody knows. `unnoted`: why it cannot be accepted for good.
+fn how(unnoted: Option<&RecordError>) -> String {
+    let look = "`turnbuckle list` and `show` look at it without that";
+    match unnoted {
+        None => format!("`turnbuckle trust` accepts it; `--store sqlite:PATH` names it for this run, and {look}"),
+        Some(error) => format!("`--store sqlite:PATH` names it for this run; it cannot be accepted for good: {error}"),
+    }
+}
+
+/// The same for those who look at it already.
+pub(crate) fn how_to_go_on() -> String {
+    match super::cannot_accept() {
+        None => "`turnbuckle trust` accepts it".to_owned(),
+        unnoted => how(unnoted.as_ref()),
+    }
+}
 
 /// What is to be said of a database that somebody else made.
 pub(crate) fn unknown(path: &Path, moved_from: Option<&Path>) -> String {

@@ -5,13 +5,17 @@
 //! text is read again from the start of each line (a quote in a here-document must not hide what follows), with and without
 //! comments, and is cut at every sign that means something to some shell. A name that is no file of the project costs nothing.
 //!
-//! Only one thing is left out: a word that a shell does nothing with but write to it. A hook that writes a log would otherwise
-//! change its own acceptance with each run.
+//! Only one thing is left out: a word that a shell, or a command such as `tee`, does nothing with but write to it. A hook that
+//! writes a log would otherwise change its own acceptance with each run.
+
+mod reader;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde_json::Value;
+
+use reader::{Reading, Token, targets, tokens};
 
 /// The most bytes of one command, and the most lines: each line is a place to read from, so this bounds the work.
 const MOST_BYTES: usize = 16 << 10;
@@ -19,6 +23,11 @@ const MOST_LINES: usize = 128;
 /// The most names in one command, and the most bytes of one: no system has longer paths.
 const MOST_NAMES: usize = 4096;
 const LONGEST_NAME: usize = 4096;
+/// The most bytes of texts in a command that are read as commands themselves, as `eval '…'` does, and how deep.
+const MOST_NESTED: usize = 8 * MOST_BYTES;
+const DEEPEST: usize = 8;
+/// The most words that one word with braces stands for. Beyond that they count as computed.
+const MOST_BRACES: usize = 64;
 
 /// Stands in a word for what a variable or another command gives. A command cannot hold it: no argument of a program can.
 const EXPANDED: char = '\0';
@@ -32,6 +41,8 @@ pub(crate) enum WordError {
     ManyLines { lines: usize },
     #[error("a command of a hook has more than {MOST_NAMES} words that may be files: put it into a script")]
     ManyNames,
+    #[error("a command of a hook has too many commands in quotes: put it into a script")]
+    ManyNested,
     #[error("a command of a hook spells a name that is not UTF-8")]
     NotText,
 }
@@ -41,23 +52,30 @@ pub(crate) enum WordError {
 pub(super) struct Names {
     /// What may be a file that the command reads or runs.
     pub(super) used: BTreeSet<String>,
-    /// What the command writes to by a redirection.
+    /// What the command writes to, by a redirection or with a command such as `tee`.
     pub(super) written: BTreeSet<String>,
+    /// Some names are known only when the command runs: a pattern, a variable, the output of a program.
+    pub(super) computed: bool,
+    /// What stood in quotes and was read as a command, too, and how many bytes it had.
+    nested: BTreeSet<String>,
+    nested_bytes: usize,
 }
 
 /// The names in a command: a string for the shell, or a list of words.
 pub(super) fn names(command: &Value) -> Result<Names, WordError> {
     let mut names = Names::default();
     match command {
-        Value::String(line) => names.add_line(line, IsShell::Yes)?,
+        Value::String(line) => names.add_line(line, Text::Shell { may_write: !can_rename(line) }, 0)?,
         Value::Array(words) => {
-            let mut is_shell = IsShell::No;
-            for word in words.iter().filter_map(Value::as_str) {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            let shell = Text::Shell { may_write: !can_rename(&words.join(" ")) };
+            let mut text = Text::Unknown;
+            for word in words {
                 names.add(word, false);
                 // One word of a list may be a whole line for a shell: `["sh", "-c", "./lint.sh --fix"]`.
-                names.add_line(word, is_shell)?;
-                if SHELLS.contains(&word.rsplit('/').next().unwrap_or(word)) {
-                    is_shell = IsShell::Yes;
+                names.add_line(word, text, 0)?;
+                if is_shell(word) {
+                    text = shell;
                 }
             }
         }
@@ -66,17 +84,32 @@ pub(super) fn names(command: &Value) -> Result<Names, WordError> {
     Ok(names)
 }
 
-/// Whether a text is certainly read by a shell. In another language `>` compares, and what follows it may be loaded.
+/// Whether some names in a command are known only when it runs.
+pub(super) fn computes_names(command: &Value) -> bool {
+    names(command).is_ok_and(|names| names.computed)
+}
+
+/// Who reads a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum IsShell {
-    Yes,
-    No,
+enum Text {
+    /// Certainly a shell. `may_write`: its `tee` is the one that everybody knows.
+    Shell { may_write: bool },
+    /// A shell, perhaps after another one has taken the quotes away. It is not known which of its words are written to.
+    Quoted,
+    /// Perhaps another program. In another language `>` compares, and what follows it may be loaded.
+    Unknown,
 }
 
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ash", "ksh", "zsh", "busybox"];
+/// Commands that take names from what other programs print or from the folders that they look through.
+const FINDERS: [&str; 3] = ["xargs", "find", "parallel"];
+
+fn is_shell(word: &str) -> bool {
+    SHELLS.contains(&word.rsplit('/').next().unwrap_or(word))
+}
 
 impl Names {
-    fn add_line(&mut self, line: &str, is_shell: IsShell) -> Result<(), WordError> {
+    fn add_line(&mut self, line: &str, read_by: Text, depth: usize) -> Result<(), WordError> {
         if line.len() > MOST_BYTES {
             return Err(WordError::Long { bytes: line.len() });
         }
@@ -84,29 +117,22 @@ impl Names {
         if starts.len() > MOST_LINES {
             return Err(WordError::ManyLines { lines: starts.len() });
         }
-        let targets = match is_shell {
-            IsShell::Yes => targets(line)?,
-            IsShell::No => Vec::new(),
-        };
-        self.written.extend(targets.iter().map(|token| token.text.clone()));
-        let left_out: Vec<Range<usize>> = match reaches_open_files(line) {
-            true => Vec::new(),
-            false => {
-                targets.into_iter().filter(|token| is_plain(&line[token.range.clone()])).map(|it| it.range).collect()
-            }
-        };
+        let left_out = self.left_out(line, read_by)?;
         let is_left_out = |range: &Range<usize>| {
             let at = left_out.partition_point(|out| out.end < range.end);
             left_out.get(at).is_some_and(|out| out.start <= range.start && range.end <= out.end)
         };
-        for reading in Reading::all(line) {
+        for (number, reading) in Reading::all(line).enumerate() {
             let mut seen = BTreeSet::new();
             for start in &starts {
-                for token in tokens(line, *start, reading, &mut seen)? {
-                    if !is_left_out(&token.range) {
-                        self.add(&token.text, true);
-                    }
+                let mut found = tokens(line, *start, reading, &mut seen)?;
+                // The first reading is the one that most shells have.
+                if number == 0 && *start == 0 {
+                    self.computed |= read_by != Text::Unknown && found.iter().any(is_computed);
                 }
+                found.retain(|token| !is_left_out(&token.range));
+                found.iter().for_each(|token| self.add_token(token, read_by));
+                self.add_nested(&found, read_by, depth)?;
             }
         }
         for cuts in [AT_SIGNS, AT_MORE_SIGNS, AT_QUOTES] {
@@ -117,6 +143,60 @@ impl Names {
             }
         }
         if self.used.len() > MOST_NAMES { Err(WordError::ManyNames) } else { Ok(()) }
+    }
+
+    /// The places in the line that are only written to.
+    fn left_out(&mut self, line: &str, read_by: Text) -> Result<Vec<Range<usize>>, WordError> {
+        let Text::Shell { may_write } = read_by else { return Ok(Vec::new()) };
+        let targets = targets(line)?;
+        self.written.extend(targets.iter().map(|token| token.text.clone()));
+        if reaches_open_files(line) {
+            return Ok(Vec::new());
+        }
+        let counts = |token: &Token| is_plain(&line[token.range.clone()]) && (may_write || token.follows_sign);
+        Ok(targets.into_iter().filter(counts).map(|token| token.range).collect())
+    }
+
+    /// A word, or those that bash makes of it: `{a,b}.sh`.
+    fn add_token(&mut self, token: &Token, read_by: Text) {
+        self.add(&token.text, true);
+        if !token.has_brace {
+            return;
+        }
+        let (words, is_complete) = unfolded(&token.text);
+        words.iter().for_each(|word| self.add(word, true));
+        self.computed |= !is_complete && read_by != Text::Unknown;
+    }
+
+    /// What stands in quotes may be a command itself: `sh -c "sh 'my script'"`, `eval sh 'my\ script'`.
+    fn add_nested(&mut self, found: &[Token], read_by: Text, depth: usize) -> Result<(), WordError> {
+        if depth == DEEPEST {
+            return Ok(());
+        }
+        let runs_text = |token: &Token| token.text == "eval" || is_shell(&token.text);
+        let inner = match read_by {
+            Text::Unknown => Text::Unknown,
+            _ if found.iter().any(runs_text) => Text::Quoted,
+            _ => Text::Unknown,
+        };
+        let mut texts: Vec<String> = found.iter().map(|token| token.text.clone()).collect();
+        // `eval` puts its words together before it reads them.
+        if let Some(at) = texts.iter().position(|text| text == "eval") {
+            texts.push(texts[at + 1..].join(" "));
+        }
+        let can_hold_words = |text: &String| text.contains([' ', '\t', '\n', '\'', '"', '\\', '$', '`']);
+        for text in texts.into_iter().filter(can_hold_words) {
+            if self.nested.contains(&text) {
+                continue;
+            }
+            self.nested_bytes += text.len();
+            if self.nested_bytes > MOST_NESTED {
+                return Err(WordError::ManyNested);
+            }
+            self.nested.insert(text.clone());
+            self.add_line(&text, inner, depth + 1)?;
+        }
+        Ok(())
     }
 
     /// A word and the names in it: behind an option's letter, behind a `=`, behind what a variable gives.
@@ -153,6 +233,68 @@ impl Names {
     }
 }
 
+/// Whether what the word becomes is known only when the command runs. A file that is written to is not looked at anyway.
+fn is_computed(token: &Token) -> bool {
+    (token.is_computed && !token.is_target) || FINDERS.contains(&&*token.text)
+}
+
+/// Whether a command could make `tee` mean another program, or use the last argument of a command without naming it.
+fn can_rename(line: &str) -> bool {
+    const SIGNS: [&str; 12] =
+        ["()", "function", "alias", "PATH", "hash", "eval", "source", "enable", "autoload", "$_", "${_", "BASH_"];
+    let bare: String = line.chars().filter(|sign| !sign.is_whitespace() && !"\"'\\".contains(*sign)).collect();
+    let is_dot = |word: &str| word.trim_matches(['"', '\'', '\\']) == ".";
+    let has_dot = || line.split(|sign: char| AT_SIGNS.contains(sign) && !"\"'".contains(sign)).any(is_dot);
+    SIGNS.iter().any(|sign| bare.contains(sign)) || has_dot()
+}
+
+/// The words that bash makes of one with lists in braces, and whether these are all of them.
+fn unfolded(word: &str) -> (Vec<String>, bool) {
+    let (mut words, mut waiting) = (Vec::new(), vec![word.to_owned()]);
+    while let Some(word) = waiting.pop() {
+        if words.len() + waiting.len() >= MOST_BRACES {
+            return (words, false);
+        }
+        match first_list(&word) {
+            Some((range, parts)) => {
+                let (before, after) = (&word[..range.start], &word[range.end..]);
+                waiting.extend(parts.iter().map(|part| format!("{before}{}{after}", &word[part.clone()])));
+            }
+            None => words.push(word),
+        }
+    }
+    // `{1..9}` counts, and of a brace that is left it is not known whether it was quoted.
+    let is_spelt = |word: &String| !word.contains(['{', '}']) || !(word.contains("..") || word.contains(','));
+    let are_spelt = words.iter().all(is_spelt);
+    (words, are_spelt)
+}
+
+/// The first list in braces: where it is, and its parts.
+fn first_list(word: &str) -> Option<(Range<usize>, Vec<Range<usize>>)> {
+    let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut first: Option<(Range<usize>, Vec<usize>)> = None;
+    for (at, sign) in word.char_indices() {
+        match sign {
+            '{' => open.push((at, Vec::new())),
+            ',' => open.last_mut().into_iter().for_each(|(_, commas)| commas.push(at)),
+            '}' => {
+                if let Some((start, commas)) = open.pop()
+                    && !commas.is_empty()
+                    && first.as_ref().is_none_or(|(range, _)| start < range.start)
+                {
+                    first = Some((start..at + 1, commas));
+                }
+            }
+            _ => {}
+        }
+    }
+    first.map(|(range, commas)| {
+        let starts = std::iter::once(range.start).chain(commas.iter().copied()).map(|at| at + 1);
+        let parts = starts.zip(commas.iter().copied().chain([range.end - 1])).map(|(start, end)| start..end).collect();
+        (range, parts)
+    })
+}
+
 /// Whether a command mentions the places where a process finds the files that it has open: there it can read what it writes to.
 fn reaches_open_files(line: &str) -> bool {
     let bare = line.replace(['"', '\'', '\\'], "");
@@ -177,294 +319,6 @@ const AT_QUOTES: &str = "`'\"";
 fn pieces<'l>(line: &'l str, signs: &str) -> impl Iterator<Item = (usize, &'l str)> {
     let from = line.as_ptr().addr();
     line.split(move |sign: char| signs.contains(sign)).map(move |piece| (piece.as_ptr().addr() - from, piece))
-}
-
-/// How to read a text.
-#[derive(Clone, Copy)]
-struct Reading {
-    /// `#` begins a comment.
-    has_comments: bool,
-    /// `$'…'` has escapes, and `$"…"` is a text to be translated, as in bash. Other shells take the dollar as it is.
-    has_escapes: bool,
-}
-
-impl Reading {
-    /// Those in which the text may differ.
-    fn all(text: &str) -> impl Iterator<Item = Self> {
-        let comments = if text.contains('#') { &[true, false][..] } else { &[true] };
-        let escapes = if text.contains("$'") || text.contains("$\"") { &[true, false][..] } else { &[false] };
-        let of = move |has_comments: bool| escapes.iter().map(move |has_escapes| (has_comments, *has_escapes));
-        comments
-            .iter()
-            .flat_map(move |one| of(*one))
-            .map(|(has_comments, has_escapes)| Self { has_comments, has_escapes })
-    }
-}
-
-/// A word without its quotes.
-#[derive(Debug)]
-struct Token {
-    text: String,
-    /// Where it stands, with its quotes.
-    range: Range<usize>,
-    /// It follows `>`, and nothing else is done with it.
-    is_target: bool,
-}
-
-/// The words that are written to. Behind the line of a here-document it is not known what is text and what is a command.
-fn targets(line: &str) -> Result<Vec<Token>, WordError> {
-    let document = line.find("<<").and_then(|at| line[at..].find('\n').map(|end| at + end)).unwrap_or(line.len());
-    let mut found = tokens(line, 0, Reading { has_comments: true, has_escapes: false }, &mut BTreeSet::new())?;
-    found.retain(|token| token.is_target && token.range.end <= document);
-    found.sort_by_key(|token| token.range.end);
-    Ok(found)
-}
-
-/// A command under way: the whole line, or what stands in `$(…)`, in backquotes or in `${…}`.
-#[derive(Default)]
-struct Frame {
-    /// What ends it; none: the end of the text.
-    closed_by: Option<char>,
-    /// Where it begins.
-    opened: usize,
-    /// Inside double quotes.
-    is_quoted: bool,
-    word: String,
-    /// Where the word begins; none between words.
-    begun: Option<usize>,
-    is_target: bool,
-}
-
-/// The words of `line` from `start` on, up to where an earlier call with the same `seen` stood between two words as well: from
-/// there on both find the same.
-fn tokens(line: &str, start: usize, reading: Reading, seen: &mut BTreeSet<usize>) -> Result<Vec<Token>, WordError> {
-    let mut reader = TokenReader { line, at: start, frames: Vec::new(), frame: Frame::default(), found: Vec::new() };
-    loop {
-        if reader.is_between_commands() && !seen.insert(reader.at) {
-            break;
-        }
-        let Some(sign) = reader.next() else { break };
-        reader.read(sign, reading)?;
-    }
-    reader.end_all();
-    Ok(reader.found)
-}
-
-struct TokenReader<'l> {
-    line: &'l str,
-    at: usize,
-    /// Those around the present one, the outermost first.
-    frames: Vec<Frame>,
-    frame: Frame,
-    found: Vec<Token>,
-}
-
-impl TokenReader<'_> {
-    fn is_between_commands(&self) -> bool {
-        self.frames.is_empty() && !self.frame.is_quoted && self.frame.begun.is_none() && !self.frame.is_target
-    }
-
-    fn rest(&self) -> &str {
-        &self.line[self.at..]
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let sign = self.rest().chars().next()?;
-        self.at += sign.len_utf8();
-        Some(sign)
-    }
-
-    /// Goes past the text if it comes next.
-    fn skip(&mut self, text: &str) -> bool {
-        let comes = self.rest().starts_with(text);
-        self.at += if comes { text.len() } else { 0 };
-        comes
-    }
-
-    fn push(&mut self, sign: char, from: usize) {
-        self.frame.begun.get_or_insert(from);
-        self.frame.word.push(sign);
-    }
-
-    fn end_word(&mut self, end: usize) {
-        if let Some(start) = self.frame.begun.take() {
-            let is_target = std::mem::take(&mut self.frame.is_target);
-            self.found.push(Token { text: std::mem::take(&mut self.frame.word), range: start..end, is_target });
-        }
-    }
-
-    fn open(&mut self, closed_by: char, from: usize) {
-        self.push(EXPANDED, from);
-        let inner = Frame { closed_by: Some(closed_by), opened: self.at, ..Frame::default() };
-        self.frames.push(std::mem::replace(&mut self.frame, inner));
-    }
-
-    /// Ends the words that the text leaves unfinished.
-    fn end_all(&mut self) {
-        loop {
-            self.end_word(self.line.len());
-            match self.frames.pop() {
-                Some(outer) => self.frame = outer,
-                None => return,
-            }
-        }
-    }
-
-    fn read(&mut self, sign: char, reading: Reading) -> Result<(), WordError> {
-        let from = self.at - sign.len_utf8();
-        match sign {
-            '\\' => self.escaped(from),
-            '$' => self.dollar(from, reading)?,
-            '"' => {
-                self.frame.is_quoted = !self.frame.is_quoted;
-                self.frame.begun.get_or_insert(from);
-            }
-            // What stands between backquotes ends at the next one, whatever is unfinished in it.
-            '`' if self.frames.iter().chain([&self.frame]).any(|frame| frame.closed_by == Some('`')) => {
-                let mut closed = None;
-                while closed != Some('`') {
-                    self.end_word(from);
-                    closed = self.frame.closed_by;
-                    let Some(outer) = self.frames.pop() else { break };
-                    self.frame = outer;
-                }
-            }
-            _ if Some(sign) == self.frame.closed_by && !self.frame.is_quoted => {
-                self.end_word(from);
-                let range = self.frame.opened..from;
-                if sign == '}' {
-                    // In quotes, spaces in it divide no words: `"${NAME:-my script}"`.
-                    self.found.push(Token { text: self.line[range.clone()].to_owned(), range, is_target: false });
-                }
-                if let Some(outer) = self.frames.pop() {
-                    self.frame = outer;
-                }
-            }
-            '`' => self.open('`', from),
-            _ if self.frame.is_quoted => self.push(sign, from),
-            '\'' => {
-                self.frame.begun.get_or_insert(from);
-                while let Some(sign) = self.next().filter(|sign| *sign != '\'') {
-                    self.frame.word.push(sign);
-                }
-            }
-            '#' if reading.has_comments && self.frame.begun.is_none() => {
-                self.at += self.rest().find('\n').unwrap_or(self.rest().len());
-            }
-            ' ' | '\t' => self.end_word(from),
-            '\n' | ';' | '|' | '&' | '(' | ')' => {
-                self.end_word(from);
-                self.frame.is_target = false;
-            }
-            '<' => {
-                self.end_word(from);
-                // `<>` opens a file to read it as well.
-                self.skip(">");
-                self.frame.is_target = false;
-            }
-            '>' => {
-                self.end_word(from);
-                let _ = self.skip(">") || self.skip("|") || self.skip("&");
-                // `>(…)` runs a command.
-                self.frame.is_target = !self.rest().starts_with('(');
-            }
-            _ => self.push(sign, from),
-        }
-        Ok(())
-    }
-
-    fn escaped(&mut self, from: usize) {
-        let is_quoted = self.frame.is_quoted;
-        match self.next() {
-            // The line goes on.
-            Some('\n') => {}
-            Some(sign) if is_quoted && !"$`\"\\".contains(sign) => {
-                self.push('\\', from);
-                self.push(sign, from);
-            }
-            Some(sign) => self.push(sign, from),
-            None => self.push('\\', from),
-        }
-    }
-
-    fn dollar(&mut self, from: usize, reading: Reading) -> Result<(), WordError> {
-        let is_name = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
-        if self.skip("(") {
-            self.open(')', from);
-        } else if self.skip("{") {
-            // The name and the operator behind it: `${NAME:-…}`.
-            let name = self.rest().trim_start_matches(['#', '!']).trim_start_matches(is_name);
-            self.at = self.line.len() - name.trim_start_matches([':', '-', '+', '=', '?', '%', '#', '/']).len();
-            self.open('}', from);
-        } else if !self.frame.is_quoted && self.rest().starts_with('\'') && reading.has_escapes {
-            self.at += 1;
-            let (text, length) = ansi_text(self.rest())?;
-            self.at += length;
-            self.frame.begun.get_or_insert(from);
-            self.frame.word.push_str(&text);
-        } else if !self.frame.is_quoted && self.rest().starts_with('"') && reading.has_escapes {
-            // A text to be translated.
-            self.frame.begun.get_or_insert(from);
-        } else {
-            let length = self.rest().len() - self.rest().trim_start_matches(is_name).len();
-            let special = self.rest().starts_with(['@', '*', '#', '?', '-', '$', '!']);
-            self.at += if length == 0 { usize::from(special) } else { length };
-            self.push(if length == 0 && !special { '$' } else { EXPANDED }, from);
-        }
-        Ok(())
-    }
-}
-
-/// What stands in `$'…'`, and how long it is with the closing quote.
-fn ansi_text(rest: &str) -> Result<(String, usize), WordError> {
-    let bytes = rest.as_bytes();
-    let (mut text, mut at) = (Vec::new(), 0);
-    while let Some(byte) = bytes.get(at).copied().filter(|byte| *byte != b'\'') {
-        at += 1;
-        if byte != b'\\' {
-            text.push(byte);
-            continue;
-        }
-        let Some(sign) = bytes.get(at).copied() else { break };
-        at += 1;
-        let mut number = |most: usize, radix: u32| {
-            let digits = bytes[at..].iter().take(most).take_while(|digit| char::from(**digit).is_digit(radix)).count();
-            let value = u32::from_str_radix(&rest[at..at + digits], radix).ok();
-            at += digits;
-            value
-        };
-        match sign {
-            b'a' => text.push(7),
-            b'b' => text.push(8),
-            b'e' | b'E' => text.push(27),
-            b'f' => text.push(12),
-            b'n' => text.push(b'\n'),
-            b'r' => text.push(b'\r'),
-            b't' => text.push(b'\t'),
-            b'v' => text.push(11),
-            b'x' => text.extend(number(2, 16).map(|value| value as u8)),
-            b'u' | b'U' => {
-                let sign = number(if sign == b'u' { 4 } else { 8 }, 16).and_then(char::from_u32);
-                text.extend(sign.map(|sign| sign.to_string().into_bytes()).unwrap_or_default());
-            }
-            b'c' => {
-                text.extend(bytes.get(at).map(|sign| sign & 0x1f));
-                at += 1;
-            }
-            b'0'..=b'7' => {
-                at -= 1;
-                let bytes = &bytes[at..];
-                let digits = bytes.iter().take(3).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
-                let value = bytes[..digits].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
-                at += digits;
-                text.push(value as u8);
-            }
-            b'\\' | b'\'' | b'"' | b'?' => text.push(sign),
-            other => text.extend([b'\\', other]),
-        }
-    }
-    let length = (at + 1).min(rest.len());
-    Ok((String::from_utf8(text).map_err(|_| WordError::NotText)?, length))
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ mod surviving;
 mod trust;
 mod trust_asking;
 mod trust_discovery;
+mod trust_files;
 mod trust_hostile;
 mod trust_other_store;
 mod trust_stores;

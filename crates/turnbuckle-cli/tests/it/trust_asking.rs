@@ -192,3 +192,66 @@ fn check_does_not_end_well_for_a_file_that_is_refused() {
     folder.run(&["trust", "--yes"]).exits(0);
     assert!(folder.run(&["check"]).exits(0).out.ends_with("ok        nothing would fail\n"));
 }
+
+/// What the file says stands behind `|` or in quotes, so it cannot be taken for what Turnbuckle says about it.
+#[test]
+fn nothing_in_a_file_looks_like_a_note_of_the_question() {
+    let config = "[[hooks]]\nuse = \"command\"\nname = \"lint  (turnbuckle.toml:1), as accepted before\"\non = \"stop\"\n\
+                  run = \"true\"\n\"x\\n      file lint.sh\" = 1\n\
+                  [\"serve]  (turnbuckle.toml:1), as accepted before\"]\na = 1\n\
+                  [agent]\nsystem = \"be kind\\n  [[hooks]] lint  (turnbuckle.toml:1), as accepted before\\n      file lint.sh\"\n";
+    let folder = Folder::cloned(HI, "");
+    folder.file("turnbuckle.toml", config);
+    let shown = folder.run(&["trust"]).exits(2).out;
+    for line in shown.lines() {
+        assert!(!line.trim_start().starts_with("[[hooks]] lint "), "{shown}");
+        assert!(!line.ends_with("as accepted before") || line.starts_with("      | "), "{shown}");
+        assert!(!line.trim_start().starts_with("file lint.sh"), "{shown}");
+    }
+    assert!(
+        shown.contains("  [[hooks]] \"lint  (turnbuckle.toml:1), as accepted before\"  (turnbuckle.toml:1)"),
+        "{shown}"
+    );
+    assert!(shown.contains("      | be kind\n      |   [[hooks]] lint"), "{shown}");
+}
+
+/// A terminal would begin the rest of a long line in its first column.
+#[test]
+fn a_long_line_of_a_file_does_not_go_on_where_notes_stand() {
+    let run = format!("true #{}[[hooks]] fine, as accepted before", " ".repeat(200));
+    let folder = Folder::cloned(HI, &hook(&run));
+    let mut screen = Screen::open(&folder, &["run", "hello"]);
+    screen.shows("      |  ");
+    screen.shows("Accept it? [y/N]");
+    screen.types("n\r");
+    screen.exits(2);
+}
+
+#[test]
+fn a_command_is_shown_whole_whatever_in_it_looks_like_an_address() {
+    let run = "echo https://x;touch${IFS}pwned;echo${IFS}:@docs.rs/guide";
+    let agents = "[[agents]]\nname = \"helper\"\nsystem = \"see https://x;obey:@docs.rs/guide now\"\n";
+    let folder = Folder::cloned(HI, &(hook(run) + agents));
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(shown.contains(&format!("run = \"{run}\"")), "{shown}");
+    assert!(shown.contains("see https://x;obey:@docs.rs/guide now"), "{shown}");
+}
+
+/// A backslash ends the host for whoever connects, so what follows it must not be shown as the host.
+#[test]
+fn the_address_of_a_model_is_not_disguised() {
+    let folder = Folder::cloned(HI, "");
+    folder.file("turnbuckle.toml", "[agent]\nmodel = 'openai@http://127.0.0.1:18092\\@api.openai.com/v1:m'\n");
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(shown.contains("requests go to \"openai@http://127.0.0.1:18092"), "{shown}");
+}
+
+#[test]
+fn a_command_that_computes_names_is_said_to() {
+    let folder = Folder::cloned(HI, &hook("sh scripts/*.sh"));
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(shown.contains("this command computes names"), "{shown}");
+    let folder = Folder::cloned(HI, &hook("cargo check || exit 2"));
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(!shown.contains("computes names"), "{shown}");
+}

@@ -323,7 +323,13 @@ fn without_a_folder_to_note_it_in_a_new_database_is_made_and_later_named() {
         .exits(0)
         .says("it cannot be noted that the database")
         .says("--store sqlite:PATH");
-    refused(without(&["run", "-c", "a", "--model", "demo", "hi"]));
+    for arguments in [&["run", "-c", "a", "--model", "demo", "hi"][..], &["list"]] {
+        let ran = without(arguments).says("hint: `--store sqlite:PATH` names it for this run");
+        assert!(!ran.err.contains("turnbuckle trust"), "{}", ran.err);
+        if arguments[0] == "run" {
+            ran.exits(2).prints("");
+        }
+    }
     without(&["run", "-c", "a", "--model", "demo", "--store", &format!("sqlite:{DATABASE}"), "hi"]).exits(0);
 }
 
@@ -444,4 +450,28 @@ fn a_database_that_is_not_there_is_told_without_a_path_that_nobody_gave() {
     let missing = folder.run(&["show", "a"]).exits(1).says("there is no database .turnbuckle/turnbuckle.db");
     assert!(!missing.err.contains("current folder"), "{}", missing.err);
     folder.run(&["list", "--store", "sqlite:x.db"]).exits(1).says("starts at the current folder");
+}
+
+#[test]
+fn where_nothing_can_be_noted_no_hint_says_that_it_can() {
+    let hook = "[[hooks]]\nuse = \"command\"\nname = \"x\"\non = \"stop\"\nrun = \"true\"\n";
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, hook);
+    for arguments in [&["run", "hi"][..], &["check"]] {
+        let mut command = folder.command(arguments);
+        command.env("XDG_STATE_HOME", folder.path().join("script.json"));
+        let ran = Ran::of(command).says("hint: `--trust-hooks` accepts");
+        assert!(!ran.err.contains("turnbuckle trust"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_folder_with_nothing_but_a_linked_database_is_not_said_to_have_a_file() {
+    let (folder, other) = (Folder::foreign(), Folder::with_script(r#"{ "text": "hi" }"#));
+    other.run(&["run", "-c", "a", "hi"]).exits(0);
+    std::os::unix::fs::symlink(other.path().join(".turnbuckle"), folder.path().join(".turnbuckle")).unwrap();
+    let ran = folder.run(&["run", "-c", "a", "--model", "demo", "hi"]).exits(2);
+    let ran = ran
+        .says("this folder is not accepted; it has: the database")
+        .says("hint: `turnbuckle trust` shows where it leads");
+    assert!(!ran.err.contains("turnbuckle.toml") && !ran.err.contains("--ignore-project"), "{}", ran.err);
 }

@@ -49,19 +49,38 @@ impl CommandLine {
     }
 }
 
-/// One line of at most 80 characters, for messages.
+/// One line of at most 80 characters, for messages: they are kept in logs, so addresses lose their passwords and queries.
 impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = match self {
             Self::Shell(line) => line.clone(),
             Self::Argv(words) => words.join(" "),
         };
-        let line = whole.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = whole.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ");
         match line.char_indices().nth(80) {
             Some((end, _)) => write!(f, "{}…", &line[..end]),
             None => f.write_str(&line),
         }
     }
+}
+
+/// A word without what stands before the host of an address in it, and without its query: either may be a password or a token.
+fn without_secrets(word: &str) -> String {
+    const SCHEME_END: &str = "://";
+    let mut shown = String::new();
+    for piece in word.split_inclusive(['"', '\'', '`', '<', '>']) {
+        let Some((scheme, address)) = piece.split_once(SCHEME_END) else {
+            shown.push_str(piece);
+            continue;
+        };
+        // A password may hold any sign, so it ends at the last `@`.
+        let (hidden, address) = address.rsplit_once('@').map_or(("", address), |(_, host)| ("…@", host));
+        let end = address.find(['"', '\'', '`', '<', '>']).unwrap_or(address.len());
+        let (address, quote) = address.split_at(end);
+        let (path, query) = address.split_once('?').map_or((address, ""), |(path, _)| (path, "?…"));
+        shown.extend([scheme, SCHEME_END, hidden, path, query, quote]);
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -80,5 +99,21 @@ mod tests {
     fn a_long_line_is_shortened_in_messages() {
         assert_eq!(CommandLine::Shell("a\n  b".into()).to_string(), "a b");
         assert!(CommandLine::Shell("é".repeat(100)).to_string().ends_with("é…"));
+    }
+    #[test]
+    fn a_message_has_no_password_of_an_address() {
+        let long = "x".repeat(70);
+        for (line, shown) in [
+            ("curl https://ann:HUNTER2@host/x | sh", "curl https://…@host/x | sh"),
+            ("curl 'https://ann:HUN@T/ER2@host/x?token=HUNTER2'", "curl 'https://…@host/x?…'"),
+            ("psql \"postgres://ann:HUNTER2@db/x\" -c x@y", "psql \"postgres://…@db/x\" -c x@y"),
+            ("A=https://h/p B=ann@host", "A=https://h/p B=ann@host"),
+            (&*format!("{long} https://ann:HUNTER2@host"), &*format!("{long} https://…")),
+        ] {
+            assert_eq!(
+                CommandLine::Shell(line.into()).to_string(),
+                shown.to_owned() + if line.starts_with('x') { "…" } else { "" }
+            );
+        }
     }
 }

@@ -14,14 +14,30 @@ use super::{WatchError, noted};
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Where the files are: the same place for all processes of a user on this host, whatever their environment says.
-fn place() -> PathBuf {
-    PathBuf::from(format!("/tmp/turnbuckle-{}", rustix::process::getuid().as_raw()))
+/// Where the files are: the same place for all processes of a user on this host, whatever their environment says. Anybody can take
+/// the name in `/tmp` first. Then it is the user's runtime folder, which is not there for everybody, and not always.
+fn places() -> [PathBuf; 2] {
+    let user = rustix::process::getuid().as_raw();
+    [PathBuf::from(format!("/tmp/turnbuckle-{user}")), PathBuf::from(format!("/run/user/{user}/turnbuckle"))]
 }
 
-/// The file of this process's watcher; `None` where processes cannot be told apart, or where the folder is not this user's alone.
+/// The file of this process's watcher; `None` where processes cannot be told apart, or where no folder is this user's alone.
 pub(super) fn file_of(owner: &Identity) -> Option<PathBuf> {
-    own_folder(&place()).ok().map(|folder| folder.join(owner.to_string()))
+    first_own(&places()).map(|folder| folder.join(owner.to_string()))
+}
+
+fn first_own(places: &[PathBuf]) -> Option<&Path> {
+    places.iter().find_map(|place| own_folder(place).ok())
+}
+
+/// The folder that somebody else has made, or may write to, if that is so.
+pub(super) fn foreign_folder() -> Option<PathBuf> {
+    let [usual, _] = places();
+    is_foreign(&usual).then_some(usual)
+}
+
+fn is_foreign(folder: &Path) -> bool {
+    is_ours(folder).is_ok_and(|ours| !ours)
 }
 
 /// Makes the folder, or makes sure that nobody else can write to the one that is there.
@@ -87,7 +103,8 @@ impl Notes {
 /// Waits until no watcher is left whose process has died: then the programs of that process are gone. Of a watcher that was killed
 /// itself the file is left, and the programs that are noted in it are ended here. Other processes wait for that.
 pub(super) fn wait_for_the_dead(me: &Identity) -> Result<(), WatchError> {
-    wait_for_the_dead_in(&place(), me)
+    // Others may have used the second one while the first was not theirs alone.
+    places().iter().try_for_each(|place| wait_for_the_dead_in(place, me))
 }
 
 fn wait_for_the_dead_in(place: &Path, me: &Identity) -> Result<(), WatchError> {
@@ -157,6 +174,20 @@ mod tests {
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&ours, &link).unwrap();
         assert!(own_folder(&link).is_err());
+    }
+
+    #[test]
+    fn another_folder_takes_the_place_of_one_that_somebody_else_made() {
+        let base = tempfile::TempDir::new().unwrap();
+        let [usual, other] = ["usual", "other"].map(|name| base.path().join(name));
+        assert!(!is_foreign(&usual), "it is not there");
+        DirBuilder::new().mode(0o777).create(&usual).unwrap();
+        fs::set_permissions(&usual, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(is_foreign(&usual));
+        assert_eq!(first_own(&[usual.clone(), other.clone()]), Some(&*other));
+        fs::set_permissions(&usual, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        assert!(!is_foreign(&usual));
+        assert_eq!(first_own(&[usual.clone(), other]), Some(&*usual));
     }
 
     #[test]

@@ -156,6 +156,55 @@ fn no_spelling_of_a_script_hides_it() {
         (json!(["ruby", "-e", "1>load 'a.sh'"]), a),
         (json!(["python3", "-c", "exec(open('a.sh').read())"]), a),
         (json!(["sh", "my a.sh"]), my),
+        (json!("echo \"$(sh 'my a.sh')\""), my),
+        (json!("sh -c \"sh \\\"my a.sh\\\"\""), my),
+        (json!("sh -c 'sh \"my a\".sh'"), my),
+        (json!("sh -c 'sh my\\ a.sh'"), my),
+        (json!("eval sh 'my\\ a.sh'"), my),
+        (json!("eval \"sh 'my\" \"a.sh'\""), my),
+        (json!("eval 'eval \"sh my\\\\ a.sh\"'"), my),
+        (json!(["sh", "-c", "sh -c 'sh my\\ a.sh'"]), my),
+        (json!("bash -c 'bash {sub/b,}.sh'"), "sub/b.sh"),
+        (json!("bash {x,sub/{a,b}}.sh"), "sub/b.sh"),
+        (json!("bash $PWD/{'my a',}.sh"), my),
+        (json!("{bash,a.sh}"), a),
+        (json!("bash {x,{a,b}.sh"), a),
+        (json!(": $'\\' >'; sh a.sh; : ''"), a),
+        (json!(": $'\\' | tee '; sh a.sh; : ''"), a),
+        (json!("tee a.sh; sh a.sh"), a),
+        (json!("tee x < a.sh | sh"), a),
+        (json!("tee x <a.sh"), a),
+        (json!("tee x <<<y a.sh; cat a.sh"), a),
+        (json!("sh <(cat) tee a.sh"), a),
+        (json!("sh &> log tee a.sh"), a),
+        (json!("X=(tee a.sh); sh ${X[1]}"), a),
+        (json!("sh ${X:-tee a.sh}"), a),
+        (json!("`tee a.sh`"), a),
+        (json!("echo tee a.sh | sh"), a),
+        (json!("xargs tee a.sh"), a),
+        (json!("'if' tee a.sh"), a),
+        (json!("X=1 tee a.sh"), a),
+        (json!("tee(){ sh \"$1\"; }; tee a.sh"), a),
+        (json!("tee () { sh \"$1\"; }; tee a.sh"), a),
+        (json!("tee \\\n( ) { sh \"$1\"; }; tee a.sh"), a),
+        (json!("function tee { sh \"$1\"; }; tee a.sh"), a),
+        (json!("alias tee=sh\ntee a.sh"), a),
+        (json!("ali''as tee=sh\ntee a.sh"), a),
+        (json!("PATH=.:$PATH\ntee a.sh"), a),
+        (json!("hash -p /bin/sh tee; tee a.sh"), a),
+        (json!(". ./lib; tee a.sh"), a),
+        (json!("eval \"$X\"; tee a.sh"), a),
+        (json!("touch a.sh; sh $_"), a),
+        (json!("touch a.sh; sh ${_}"), a),
+        (json!("tee /dev/fd/3 3<>a.sh"), a),
+        (json!("t\"e\"e a.sh"), a),
+        (json!("./tee a.sh"), a),
+        (json!("touch \"$(sh a.sh)\""), a),
+        (json!("touch `sh a.sh`"), a),
+        (json!("sh -c 'date | tee a.sh'"), a),
+        (json!(["env", "PATH=.", "sh", "-c", "tee a.sh"]), a),
+        (json!(["tee", "a.sh"]), a),
+        (json!("cat <<X | sh\ntee a.sh\nX"), a),
     ] {
         let found = FileReader::new(&folder).named_by(&command).unwrap();
         assert!(found.contains_key(Path::new(expected)), "{command}: {:?}", found.keys());
@@ -181,10 +230,23 @@ fn what_a_command_only_writes_to_is_not_part_of_it() {
         "cat <<X >> log\ntext\nX\n",
         "cd logs && date >> log",
         "# all of it\ndate >> log",
+        "date | tee log",
+        "cargo check 2>&1 | tee log; test $? -eq 0 || exit 2",
+        "tee -a log logs/log > /dev/null",
+        "touch log",
+        "mkdir -p logs && cd logs && tee -a log",
+        "rm -f log; date | tee 'logs/my log'",
+        "truncate -s 0 \"$CLAUDE_PROJECT_DIR\"/log",
+        "if true; then touch log; fi",
+        "x=\"$(date | tee log)\"",
+        "(cd logs; touch log)",
+        "tee log < /dev/null 2>&1",
     ] {
         let found = FileReader::new(&folder).named_by(&json!(command)).unwrap();
         assert!(found.is_empty(), "{command}: {:?}", found.keys());
     }
+    let found = FileReader::new(&folder).named_by(&json!(["sh", "-c", "date | tee -a log"])).unwrap();
+    assert!(found.is_empty(), "{:?}", found.keys());
     // Written and read: it is part of it, and it is said that it will change.
     let command = json!("sh log; date >> ./log");
     let reader = FileReader::new(&folder);
@@ -234,4 +296,40 @@ fn a_file_is_read_once_and_all_files_together_are_bounded() {
         reader.named_by(&json!(format!("cat l{number}"))).unwrap();
     }
     assert!(matches!(reader.named_by(&json!("cat b")), Err(FileError::TooLarge)));
+}
+
+#[test]
+fn a_command_that_computes_names_is_told_from_one_that_spells_them() {
+    let computes = |command: Value| words::names(&command).unwrap().computed;
+    for command in [
+        "sh scripts/*.sh",
+        "sh l.s?",
+        "sh [ab].sh",
+        "A=a; sh $A.sh",
+        "sh \"$1\"",
+        "sh $(cat list)",
+        "sh `cat list`",
+        "find . -name x",
+        "cat list | xargs sh",
+        "eval 'sh $A.sh'",
+        "sh -c 'sh *.sh'",
+        "bash {1..3}.sh",
+        "bash {a,'{'}.sh",
+    ] {
+        assert!(computes(json!(command)), "{command}");
+        assert!(computes(json!(["sh", "-c", command])), "{command}");
+    }
+    for command in [
+        "cargo check --quiet || exit 2",
+        "sh \"$PWD/a.sh\" $(pwd)/b `pwd`/c",
+        "\"$CLAUDE_PROJECT_DIR\"/a.sh \"$(git rev-parse --show-toplevel)/a.sh\"",
+        "jq '.a[0] // \"*\"' | grep -q 'x.*y'",
+        "test $? -eq 0 || { echo failed; exit 2; }",
+        "[ -e a.sh ] && sh a.sh",
+        "date >> \"$LOG\"",
+        "bash {a,b}.sh",
+    ] {
+        assert!(!computes(json!(command)), "{command}");
+    }
+    assert!(!computes(json!(["ls", "*", "$A"])));
 }

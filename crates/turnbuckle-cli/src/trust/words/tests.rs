@@ -63,3 +63,30 @@ fn every_word_that_a_shell_gives_to_a_command_is_among_the_names() {
     }
     assert!(compared > 200, "only {compared} words were compared");
 }
+
+/// Pieces of words with lists in braces.
+const BRACES: [&str; 20] = [
+    "a", "b", ".", "/", " ", "{", "}", ",", "{a,", ",b}", "{a,b}", "{'a b',", "'{'", "\"}\"", "\\,", "{}", ",}", "{,",
+    "'a,b'", ";p ",
+];
+
+#[test]
+fn every_word_that_bash_makes_of_lists_in_braces_is_a_name_or_said_to_be_computed() {
+    let mut numbers = Numbers(5);
+    let (mut compared, mut spelt) = (0, 0);
+    let rounds = std::env::var("WORD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    for _ in 0..rounds {
+        let length = 2 + numbers.below(8);
+        let pieces: String = (0..length).map(|_| BRACES[numbers.below(BRACES.len())]).collect();
+        let command = format!("p {pieces}");
+        let folder = tempfile::tempdir().unwrap();
+        let names = names(&Value::String(command.clone())).unwrap();
+        for word in given_by("bash", &command, folder.path()) {
+            let is_name = names.used.contains(&word);
+            assert!(is_name || names.computed, "bash reads {word:?} in {command:?}, and here it is {names:?}");
+            compared += 1;
+            spelt += usize::from(is_name);
+        }
+    }
+    assert!(compared > 100 && spelt * 10 > compared * 8, "{spelt} of {compared} words were found");
+}
