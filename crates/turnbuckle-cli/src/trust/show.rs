@@ -28,6 +28,9 @@ pub(super) fn value(value: &Value) -> String {
     }
 }
 
+/// Options that name what is contacted. They are run by nobody, so the secrets in them are left out whatever they look like.
+const ADDRESSES: [&str; 4] = ["url", "endpoint", "model", "models"];
+
 /// What an option says, without the secrets of addresses. A text that is more than an address is shown as it is: what looks like
 /// the password of an address in a command may be run by a shell, and in a prompt it is read by the model.
 fn as_written(key: &str, value: &Value) -> Value {
@@ -37,7 +40,7 @@ fn as_written(key: &str, value: &Value) -> Value {
         Value::Array(items) => items.iter().map(|item| as_written(key, item)).collect(),
         Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), as_written(key, value))).collect(),
         _ if key == "run" || key == "command" => value.clone(),
-        Value::String(text) if !is_address(text) => value.clone(),
+        Value::String(text) if !ADDRESSES.contains(&key) && !is_address(text) => value.clone(),
         other => disclosed(key, other),
     }
 }
