@@ -88,7 +88,7 @@ impl ResolveHints {
 
     /// Whether the agent that these options lead to, in this folder, carries the turn on.
     async fn judge_agent(&mut self, common: &Common, desk: &WithoutAgent) -> Result<(), StoreError> {
-        let Prepared { agent, standing, .. } = prepare(common, Gate::Judged);
+        let Prepared { agent, standing, config, .. } = prepare(common, Gate::Judged);
         if self.accept_first.is_empty() && !standing.is_accepted() && common.trust.given().is_none() {
             self.accept_first = ACCEPT_FILE_FIRST;
         }
@@ -97,7 +97,9 @@ impl ResolveHints {
             self.reached = Reached::No(format!("once its configuration has no errors: {check}"));
             return Ok(());
         };
-        let own = Conversations::builder(agent, desk.store.clone()).project(desk.project.clone()).build();
+        // With its `[access]`: who must approve is among what the turn began with.
+        let own = Conversations::builder(agent, desk.store.clone()).access(config.access.rules());
+        let own = own.project(desk.project.clone()).build();
         self.reached = match own.left_turn(&self.id, Scope::system()).await {
             Ok(Some(left)) if left.can_insist() => Reached::IfInsisted(left),
             Ok(Some(_)) => Reached::OtherAgent,

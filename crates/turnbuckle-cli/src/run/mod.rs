@@ -61,6 +61,13 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let mut watch = Watch::begin(conversations, id, display, &ready, common, expected).await?;
     let open = match kept {
         true => {
+            if args.carry_on.accept_changes {
+                // Until its questions are answered the turn does not go on, so there is nothing to insist on yet.
+                let waits = watch.open_questions().await.map_err(|error| refused(error, common))?;
+                if !waits.is_empty() {
+                    return watch.refuse(&waits, common).await;
+                }
+            }
             watch.accept_changes(args.carry_on, common).await?;
             watch.conversations.resume(&watch.id, ready.scope.clone()).await.map_err(|error| refused(error, common))?
         }

@@ -144,6 +144,17 @@ impl Watch {
         Ok(())
     }
 
+    /// Questions of the open turn that can still be answered.
+    pub(crate) async fn open_questions(&self) -> Result<Vec<Pending>, SendError> {
+        let now = SystemClock::default().now();
+        match self.conversations.snapshot(&self.id, self.scope.clone()).await {
+            Ok(snapshot) => Ok(snapshot.pending.values().filter(|pending| pending.expires > now).cloned().collect()),
+            // A conversation that is not there yet asks nothing.
+            Err(SendError::NotFound { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reports that the turn waits for an answer. Another process may have begun it, with other options and elsewhere.
     pub(crate) async fn refuse(mut self, pending: &[Pending], common: &Common) -> Result<Exit, Stopped> {
         let desk = WithoutAgent::read_only(common)?;

@@ -11,8 +11,12 @@ use super::records::AcceptedItem;
 use crate::hooks::disclosed;
 use crate::show::{clean, columns, log_line, name, terminal_width};
 
-/// The most characters of one item that are shown: a flood must not push the rest off the screen.
+/// The most characters of one item that are shown: a flood must not push the rest off the screen. What runs comes first, so no
+/// other option pushes it out.
 const LONGEST: usize = 4000;
+
+/// The options that decide what runs, and when. They are shown before the others, however those are called.
+const FIRST: [&str; 5] = ["use", "name", "on", "run", "command"];
 
 /// The columns of a terminal that does not say how many it has.
 const USUAL_WIDTH: usize = 80;
@@ -22,7 +26,9 @@ pub(super) fn value(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
             let line = |(key, value): (&String, &Value)| format!("{} = {}", plain_name(key), as_written(key, value));
-            fields.iter().map(line).collect::<Vec<_>>().join("\n")
+            let first = FIRST.iter().filter_map(|key| fields.get_key_value(*key));
+            let rest = fields.iter().filter(|(key, _)| !FIRST.contains(&key.as_str()));
+            first.chain(rest).map(line).collect::<Vec<_>>().join("\n")
         }
         other => as_written("", other).to_string(),
     }
@@ -69,10 +75,11 @@ pub(super) fn items(items: &[Item], known: &[AcceptedItem], folder: &Path) -> St
             (false, false) => format!(", {}", listed(&changes)),
         };
         add(&mut text, ["  ", "    "], &format!("{}{place}{note}", item.title), width);
-        for line in cut(&item.shown.join("\n"), item).lines() {
+        let (shown, left_out) = cut(&item.shown.join("\n"), item);
+        for line in shown.lines() {
             add(&mut text, ["      | ", "      | "], line, width);
         }
-        for note in &item.notes {
+        for note in left_out.iter().chain(&item.notes) {
             add(&mut text, ["      ", "        "], note, width);
         }
     }
@@ -98,15 +105,16 @@ fn add(text: &mut String, [first, next]: [&str; 2], line: &str, width: Option<us
     text.push('\n');
 }
 
-/// Whole up to a bound, and beyond it with a note that says so.
-fn cut(text: &str, item: &Item) -> String {
+/// Whole up to a bound; what is left out beyond it is said in a note of ours, not among the file's words.
+fn cut(text: &str, item: &Item) -> (String, Option<String>) {
     let text = clean(text);
     match text.char_indices().nth(LONGEST) {
-        None => text,
+        None => (text, None),
         Some((end, _)) => {
             let left = text[end..].chars().count();
             let place = item.place.as_ref().map(ToString::to_string).unwrap_or_default();
-            format!("{}\n… and {left} more characters: read {place} before you accept this", &text[..end])
+            let note = format!("… and {left} more characters: read {place} before you accept this");
+            (text[..end].to_owned(), Some(note))
         }
     }
 }

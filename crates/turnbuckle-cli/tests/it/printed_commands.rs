@@ -155,3 +155,27 @@ fn of_a_turn_of_another_project_what_is_printed_goes_there() {
     other.paste(&command).exits(0).prints("done\n");
     assert_eq!((folder.read("a.txt").as_str(), other.read("a.txt").as_str()), ("x", ""));
 }
+
+#[test]
+fn who_must_approve_is_no_change_of_the_agent() {
+    let rules = "answer = [\"manager\"]\napprove = [ { tool = \"write_file\", by = [\"manager\"] } ]\n";
+    let folder = Folder::with_config(WRITE, &format!("[access]\n{rules}"));
+    folder.run_as(ANN, &["run", "-c", "w", "write it"]).exits(4);
+    for person in [ANN, BOB] {
+        let shown = folder.run_as(person, &["show", "w"]).exits(0).out;
+        assert!(!shown.contains("has changed") && !shown.contains("--accept-changes"), "{shown}");
+    }
+    let answered = folder.run_as(BOB, &["answer", "w", "c1", "--approve"]).exits(0);
+    assert!(!answered.err.contains("--accept-changes"), "{}", answered.err);
+    folder.run_as(ANN, &["run", "-c", "w"]).exits(0).prints("done\n");
+}
+
+#[test]
+fn nobody_insists_on_a_turn_that_still_waits() {
+    let folder = Folder::with_config(WRITE, GUARD);
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n");
+    folder.run(&["run", "-c", "w", "--accept-changes"]).exits(1).says("waits");
+    let acts = folder.run(&["list", "--acts"]).exits(0).out;
+    assert!(!acts.contains("insisted"), "{acts}");
+}

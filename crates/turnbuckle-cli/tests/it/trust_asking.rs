@@ -237,6 +237,15 @@ fn a_command_is_shown_whole_whatever_in_it_looks_like_an_address() {
     assert!(shown.contains("see https://x;obey:@docs.rs/guide now"), "{shown}");
 }
 
+#[test]
+fn no_other_option_keeps_a_command_from_being_shown() {
+    let names: Vec<String> = (0..1_200).map(|number| format!("\"NAME{number}\"")).collect();
+    let folder = Folder::cloned(HI, &format!("{}pass_env = [{}]\n", hook("touch pwned"), names.join(", ")));
+    let shown = folder.run(&["trust"]).exits(2).out;
+    assert!(shown.contains("      | run = \"touch pwned\"\n"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("      … and ")), "the note is ours, not the file's: {shown}");
+}
+
 /// A backslash ends the host for whoever connects, so what follows it must not be shown as the host.
 #[test]
 fn the_address_of_a_model_is_not_disguised() {

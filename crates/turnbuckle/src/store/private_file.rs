@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 ///
 /// - The file is never reached through a link: a project's folder may come from a stranger, and git keeps links. Below a folder
 ///   that is given with [`below`](Self::below), no folder on the way may be a link either.
-/// - Only a regular file that belongs to this user is opened. On Unix it is made with mode 0600, and one that others may read or
+/// - Only a regular file that belongs to this user and has no other name (a hard link) is opened. On Unix it is made with mode 0600, and one that others may read or
 ///   write is closed to them.
 ///
 /// ```
@@ -41,6 +41,12 @@ pub enum PrivateFileError {
     /// A folder, a pipe or a device.
     #[error("{} is not a file", .path.display())]
     NotAFile {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// It has another name, a hard link, under which something else may read or run it.
+    #[error("{} has another name as well (a hard link), and files with conversations have one", .path.display())]
+    HardLink {
         /// Where it is.
         path: PathBuf,
     },
@@ -133,6 +139,7 @@ impl PrivateFile {
             Ok(about) if about.is_symlink() => Err(PrivateFileError::Link { path: path() }),
             Ok(about) if !about.is_file() => Err(PrivateFileError::NotAFile { path: path() }),
             Ok(about) if !is_own(&about) => Err(PrivateFileError::AnotherUsers { path: path() }),
+            Ok(about) if has_other_names(&about) => Err(PrivateFileError::HardLink { path: path() }),
             Ok(about) => Ok(Some(about)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(self.failed(source)),
@@ -188,6 +195,11 @@ fn is_own(about: &Metadata) -> bool {
     std::os::unix::fs::MetadataExt::uid(about) == rustix::process::geteuid().as_raw()
 }
 
+#[cfg(unix)]
+fn has_other_names(about: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(about) > 1
+}
+
 /// The permissions without those of others, if others have any.
 #[cfg(unix)]
 fn closed(about: &Metadata) -> Option<Permissions> {
@@ -199,6 +211,11 @@ fn closed(about: &Metadata) -> Option<Permissions> {
 #[cfg(not(unix))]
 fn is_own(_: &Metadata) -> bool {
     true
+}
+
+#[cfg(not(unix))]
+fn has_other_names(_: &Metadata) -> bool {
+    false
 }
 
 #[cfg(not(unix))]
@@ -242,6 +259,9 @@ mod unix {
             }
             if !is_own(&about) {
                 return Err(PrivateFileError::AnotherUsers { path: self.path.clone() });
+            }
+            if has_other_names(&about) {
+                return Err(PrivateFileError::HardLink { path: self.path.clone() });
             }
             if let Some(closed) = closed(&about).filter(|_| purpose != Purpose::Look) {
                 file.set_permissions(closed).map_err(|source| self.failed(source))?;
@@ -370,6 +390,18 @@ mod tests {
             open(&file);
             assert_eq!(mode(file.path()), 0o600);
         }
+    }
+
+    #[test]
+    fn a_file_with_another_name_is_neither_written_nor_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (other, file) = (folder.path().join("bashrc"), PrivateFile::from(folder.path().join("audit.jsonl")));
+        std::fs::write(&other, "own").unwrap();
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::hard_link(&other, file.path()).unwrap();
+        let refused = [file.append().err(), file.existing().err(), file.close_to_others().err()];
+        assert!(refused.iter().all(|error| matches!(error, Some(PrivateFileError::HardLink { .. }))), "{refused:?}");
+        assert_eq!((std::fs::read_to_string(&other).unwrap().as_str(), mode(&other)), ("own", 0o644));
     }
 
     #[test]
