@@ -32,6 +32,7 @@ pub mod command;
 mod files;
 pub mod lint;
 pub mod persist;
+mod shell;
 mod watcher;
 mod workspace;
 
@@ -40,6 +41,7 @@ pub use command::{
 };
 pub use files::resolved_path;
 pub use lint::{Lint, LintOptions};
+pub use shell::rules;
 pub use persist::{Persist, PersistOptions, Persisted};
 pub use watcher::{WatchError, foreign_watch_folder, watch_programs};
 pub use workspace::{Workspace, WorkspaceError};
