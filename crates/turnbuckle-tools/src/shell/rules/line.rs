@@ -37,8 +37,30 @@ const MOST: usize = 16 * 1024;
 
 /// Words that begin a construct of some shell, if they stand where a command begins.
 const RESERVED: [&str; 24] = [
-    "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "end", "esac", "fi", "for", "foreach", "function",
-    "if", "in", "namespace", "repeat", "select", "then", "time", "until", "while",
+    "!",
+    "[[",
+    "]]",
+    "case",
+    "coproc",
+    "do",
+    "done",
+    "elif",
+    "else",
+    "end",
+    "esac",
+    "fi",
+    "for",
+    "foreach",
+    "function",
+    "if",
+    "in",
+    "namespace",
+    "repeat",
+    "select",
+    "then",
+    "time",
+    "until",
+    "while",
 ];
 
 /// The simple commands of a line, as the words that each program would get. Words are as the shell makes them: without quotes.

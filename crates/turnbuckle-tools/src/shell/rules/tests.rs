@@ -229,7 +229,8 @@ fn a_rule_for_all_commands_allows_only_what_can_be_parsed() {
 fn arguments_that_no_rule_is_about_are_not_allowed_by_one() {
     let rules = rules(&["shell"]);
     assert!(Rule::allow(&rules, "shell", &json!({ "command": "ls", "timeout": 5 })));
-    for arguments in [json!({ "command": "ls", "outside": true }), json!({}), json!({ "command": ["ls"] }), json!("ls")] {
+    for arguments in [json!({ "command": "ls", "outside": true }), json!({}), json!({ "command": ["ls"] }), json!("ls")]
+    {
         assert!(!Rule::allow(&rules, "shell", &arguments), "{arguments}");
     }
 }
