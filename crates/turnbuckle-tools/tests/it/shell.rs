@@ -69,7 +69,7 @@ async fn a_command_that_fails_says_how() {
 }
 
 /// Everybody in the group holds the pipe; its end is heard when the last of them is gone.
-const FAMILY: &str = "exec 3>pipe; (sleep 1000; true) & echo ready >&3; echo begun; wait";
+const FAMILY: &str = "exec 3>pipe; (sleep 1000; true) & echo begun; echo ready >&3; wait";
 
 #[tokio::test]
 async fn when_the_time_is_up_the_whole_group_is_killed_and_the_output_is_kept() {

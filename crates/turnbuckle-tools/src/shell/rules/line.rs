@@ -108,7 +108,7 @@ enum Stars {
 enum End {
     Input,
     Line,
-    /// `;`
+    /// `;`: another command may follow.
     Semicolon,
     /// `&&`, `||` or `|`: another command must follow.
     Joined,
