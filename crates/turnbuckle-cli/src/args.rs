@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use turnbuckle_models::without_password;
+use turnbuckle_tools::rules::Rule;
 
 pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
 pub(crate) use erasure::{Delete, Export, Hold};
@@ -193,6 +194,9 @@ pub(crate) struct Run {
     /// Start no background hooks
     #[arg(long)]
     pub(crate) bare: bool,
+    /// Allow calls without asking, for this run: `shell(cargo test *)`, `write_file(src/**)`. Repeatable
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow: Vec<Rule>,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
     #[command(flatten)]
@@ -312,7 +316,12 @@ of the project's turnbuckle.toml start once you accepted them: in a terminal you
 are asked, else `run` ends with exit code 2. `turnbuckle trust` accepts them.
 
 A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
-later, from any process. `approve = []` in [tools] asks for none.
+later, from any process. `--allow RULE` allows calls for this run:
+
+  turnbuckle run --allow 'shell(cargo test *)' --allow 'write_file(src/**)' \"…\"
+
+A command is parsed: each part of `a && b | c` must be allowed by a rule, and a command with variables, substitutions or
+redirections to files is asked about whatever the rules say. `*` at the end stands for any further arguments.
 
 With -c, a turn that a crash left open, or whose question was answered meanwhile, is finished first. A conversation
 whose turn waits, or that another process carries on, is busy: exit code 1, and the hint says what to do. A turn is

@@ -12,11 +12,10 @@ use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::scope::Actor;
 use turnbuckle::{Agent, Scope};
 use turnbuckle_models::without_password;
-use turnbuckle_tools::Workspace;
 use wildmatch::WildMatch;
 
 use crate::args::Common;
-use crate::assemble::{Prepared, prepare};
+use crate::assemble::{Prepared, is_changing, prepare};
 use crate::config::{Found, HookPart, nearest};
 use crate::erasure::retention;
 use crate::exit::Exit;
@@ -252,7 +251,7 @@ fn stops_nothing((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
 /// A model that may write files without approval can write `turnbuckle.toml`, and so configure programs that run as hooks.
 fn unguarded(prepared: &Prepared) -> Option<Problem> {
     let agent = prepared.agent.as_ref()?;
-    let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| Workspace::CHANGING.contains(name));
+    let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| is_changing(name));
     let free: Vec<&str> = offered.filter(|name| !prepared.gated.iter().any(|gated| gated == name)).collect();
     let free: Vec<&str> =
         free.into_iter().filter(|name| !prepared.hooks.iter().any(|hook| judges(hook, name))).collect();

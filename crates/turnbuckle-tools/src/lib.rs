@@ -1,7 +1,8 @@
-//! What touches the machine: files confined to a folder, and hooks that are programs.
+//! What touches the machine: files confined to a folder, commands, and hooks that are programs.
 //!
-//! [`Workspace`] gives an agent the file tools of one folder, and no path leads out of it. [`CommandHook`] makes any
-//! program a hook: JSON on its stdin, its decision in the exit code or as JSON on stdout.
+//! [`Workspace`] gives an agent the file tools of one folder, and no path leads out of it. [`Shell`] runs commands there, and
+//! [`rules`] say which of them run without being asked about. [`CommandHook`] makes any program a hook: JSON on its stdin, its
+//! decision in the exit code or as JSON on stdout.
 //!
 //! ```
 //! # fn main() -> Result<(), turnbuckle::BoxError> {
@@ -32,6 +33,7 @@ pub mod command;
 mod files;
 pub mod lint;
 pub mod persist;
+mod shell;
 mod watcher;
 mod workspace;
 
@@ -41,5 +43,6 @@ pub use command::{
 pub use files::resolved_path;
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
+pub use shell::{SandboxMode, Shell, ShellOptions, ShellOutputs, rules};
 pub use watcher::{WatchError, foreign_watch_folder, watch_programs};
 pub use workspace::{Workspace, WorkspaceError};

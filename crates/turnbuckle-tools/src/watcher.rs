@@ -16,7 +16,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use client::{Ticket, begin};
+pub(crate) use client::{Ticket, begin, executable};
+
+use crate::shell::launcher;
 
 /// What the watching process is called in a list of processes, and how it knows what it is.
 const NAME: &str = "turnbuckle-watcher";
@@ -32,10 +34,17 @@ fn has_variable(environment: &[u8], variable: &[u8]) -> bool {
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
+/// Whether this executable may be started again under another name.
+pub(crate) fn is_enabled() -> bool {
+    ENABLED.load(Ordering::Acquire)
+}
+
 /// Makes the programs of hooks end with this process, also if it is killed with SIGKILL.
 ///
 /// Call it first in `main`, before arguments are read. The watching process is this executable, started again under the name
 /// `turnbuckle-watcher`: in that process the function returns a code to exit with. It is started with the first program, not before.
+/// Commands of the [shell tool](crate::Shell) are started by the same executable under the name `turnbuckle-shell`, which gives them
+/// a session of their own.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -54,8 +63,12 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 #[must_use = "in the watching process, `main` must return this code"]
 pub fn watch_programs() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
-    if arguments.next().is_some_and(|name| name == NAME) {
+    let name = arguments.next();
+    if name.as_ref().is_some_and(|name| name == NAME) {
         return Some(server::run(arguments.next().as_deref().map(AsRef::as_ref)));
+    }
+    if name.is_some_and(|name| name == launcher::NAME) {
+        return Some(launcher::run(arguments));
     }
     ENABLED.store(true, Ordering::Release);
     None

@@ -20,7 +20,7 @@ use crate::message::{Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::output_schema::OutputSchema;
 use crate::store::{JobKind, JobSelector, SideStore};
-use crate::tool::{Approval, Definition, Spec, Tool};
+use crate::tool::{AllowCalls, Approval, Definition, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
 ///
@@ -48,6 +48,8 @@ struct Inner {
     hooks: Vec<HookEntry>,
     chains: Chains,
     limits: Limits,
+    /// Rules that allow calls without asking.
+    allow: Option<Arc<dyn AllowCalls>>,
     /// What every answer must look like.
     schema: Option<OutputSchema>,
     /// Of everything that shapes a turn: says whether a revived turn meets the configuration it began under.
@@ -248,6 +250,7 @@ impl Agent {
             hooks: Vec::new(),
             chains: Chains::of(&[]),
             limits: Limits::default(),
+            allow: None,
             schema: None,
             digest: "".into(),
             parts,
@@ -258,6 +261,11 @@ impl Agent {
     /// No agent at all, for those who only look and answer. No turn has this name.
     pub(crate) fn nobody() -> Self {
         Self::stand_in("".into(), Arc::default())
+    }
+
+    /// Whether a rule allows a call that would need approval.
+    pub(crate) fn allows(&self, tool: &str, arguments: &Value) -> bool {
+        self.0.allow.as_ref().is_some_and(|rules| rules.allows(tool, arguments))
     }
 
     /// See [`stand_in`](Self::stand_in).
@@ -315,6 +323,7 @@ impl Agent {
             chains: Chains::of(&hooks),
             hooks,
             limits: inner.limits.clone(),
+            allow: inner.allow.clone(),
             schema: inner.schema.clone(),
             digest: inner.digest.clone(),
             parts,

@@ -54,6 +54,11 @@ pub struct Spec {
     /// The parts of the arguments by which a standing approval knows a call again, as JSON pointers: `/path` of a file
     /// tool, so that an approval of one file covers whatever is written into it. Empty: all arguments must be the same.
     pub standing_by: Vec<Text>,
+    /// Whether a standing approval covers only calls with the very same arguments: of a command, a pattern of its text would
+    /// cover whatever is written behind it.
+    pub standing_exact: bool,
+    /// What everybody should know who is asked about a call: what it could reach, say. It stands in each question.
+    pub approval_note: Option<Text>,
 }
 
 impl Spec {
@@ -74,6 +79,8 @@ impl Spec {
             needs_user: false,
             sub_agent: None,
             standing_by: Vec::new(),
+            standing_exact: false,
+            approval_note: None,
         }
     }
 }
@@ -167,6 +174,20 @@ pub trait Normalize: Send + Sync {
 impl fmt::Debug for dyn Normalize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Normalize")
+    }
+}
+
+/// Allows calls that would need approval: rules that the acting user gave for this run.
+///
+/// It answers the approval that a tool or the agent asks for. It never answers what a hook asks, nor a rule of the access rules.
+pub trait AllowCalls: Send + Sync {
+    /// Whether a call may run without being asked about. The arguments are in their normal form.
+    fn allows(&self, tool: &str, arguments: &Value) -> bool;
+}
+
+impl fmt::Debug for dyn AllowCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AllowCalls")
     }
 }
 

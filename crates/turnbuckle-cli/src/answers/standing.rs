@@ -5,6 +5,7 @@ use turnbuckle::conversation::ResolveError;
 use turnbuckle::event::Question;
 use turnbuckle::store::{ArgumentMatch, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
+use turnbuckle_tools::Shell;
 
 use super::{GivenAnswer, refusal};
 use crate::Stopped;
@@ -41,6 +42,11 @@ pub(crate) async fn agree_on_standing(
 /// What arguments must be like, if the call that is asked about is like that itself.
 fn like_shown(question: &Question, like: &Value, call: &CallId) -> Result<Vec<ArgumentMatch>, ResolveError> {
     let parts = match question {
+        // Behind a pattern of its text, a command could have anything: `git *` is also `git status; rm -rf .`.
+        Question::Approval { tool: Some(tool), .. } if **tool == *Shell::NAME => {
+            let why = "`--like` is not for commands: `--always` alone approves this very command, and `run --allow` takes rules";
+            return Err(ResolveError::Unfit { call: call.clone(), why: why.into() });
+        }
         Question::Approval { tool: Some(_), arguments, .. } => ArgumentMatch::like_shown(arguments, like),
         // What else is wrong with it is said where the approval is made.
         _ => return Ok(Vec::new()),

@@ -11,6 +11,7 @@ use turnbuckle::hook::HookEntry;
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder};
 use turnbuckle_models::without_password;
+use turnbuckle_tools::rules::Rule;
 
 use crate::args::Common;
 use crate::config::{self, Config, Found, Loaded};
@@ -21,6 +22,7 @@ use crate::project::Project;
 use crate::started_with::{StartedWith, model_in};
 use crate::store::StoreName;
 use crate::trust::{Gate, Item, Standing};
+pub(crate) use tools::{is_changing, unapproved};
 
 /// The default name of the agent.
 const NAME: &str = "turnbuckle";
@@ -54,7 +56,13 @@ pub(crate) struct Prepared {
 
 /// Reads the files, finds the model, builds the agent.
 pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
-    let Loaded { config, files, mut problems, project, standing, items, .. } = config::load(common, gate);
+    prepare_allowing(common, gate, Vec::new())
+}
+
+/// The same, with rules that allow calls for this run.
+pub(crate) fn prepare_allowing(common: &Common, gate: Gate, allow: Vec<Rule>) -> Prepared {
+    let Loaded { mut config, files, mut problems, project, standing, items, .. } = config::load(common, gate);
+    config.tools.allow = allow;
     let store = StoreName::choose(common, &config, &project);
     let store = store.map_err(|problem| problems.push(problem)).unwrap_or_else(|()| StoreName::default_in(&project));
     let chosen = choose_model(common, &config);
@@ -127,6 +135,9 @@ fn build(
     let mut builder =
         Agent::builder(agent_name(config), model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     builder = builder.started_with(started_with.words());
+    if !config.tools.allow.is_empty() {
+        builder = builder.allow(tools::allowed(config));
+    }
     if !holds_a_secret(chosen) {
         builder = builder.model_choice(chosen);
     }
@@ -141,6 +152,9 @@ fn build(
         let name = part.name.value.as_str();
         let mut inner = Agent::builder(name, model.for_sub_agent(name)).limits(config.limits.limits());
         inner = inner.system(described).approve(offer.approved_in_sub_agents());
+        if !config.tools.allow.is_empty() {
+            inner = inner.allow(tools::allowed(config));
+        }
         for tool in &offer.read_only {
             inner = inner.shared_tool(tool.clone());
         }
@@ -150,6 +164,7 @@ fn build(
     }
     let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
     problems.extend(access::problems(&config.access, &agent));
+    problems.extend(tools::rules_for_nothing(config, &agent));
     let mut gated = offer.approve;
     for tool in access::gated(&config.access, &agent) {
         if !gated.contains(&tool) {

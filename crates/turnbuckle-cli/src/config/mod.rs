@@ -12,6 +12,7 @@ mod reader;
 mod scope;
 mod sections;
 mod settings;
+mod shell;
 
 pub(crate) use access::{AccessPart, ApprovePart};
 pub(crate) use hooks::{HookPart, HookSettings, MOST_HOOKS, SideStores};

@@ -165,7 +165,10 @@ impl<'s> Section<'s> {
     pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'s>> {
         let source = self.source;
         let found = self.typed(key, TABLE, |value| value.as_table().cloned())?;
-        let title = format!("[{key}]");
+        let title = match self.title.trim_matches(['[', ']']) {
+            "" => format!("[{key}]"),
+            above => format!("[{above}.{key}]"),
+        };
         Some(Section {
             source,
             title,
@@ -247,6 +250,7 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 fn belongs_in(key: &str) -> Option<&'static str> {
     Some(match key {
         "approve" | "builtin" => "[tools]",
+        "sandbox" => "[tools.shell]",
         "user" | "roles" => "[scope]",
         "url" | "retain" => "[store]",
         "context_tokens" | "max_model_calls" | "max_cost" | "turn_timeout" | "approval_timeout" => "[limits]",

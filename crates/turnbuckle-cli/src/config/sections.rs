@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use turnbuckle::Limits;
+use turnbuckle_tools::rules::Rule;
 
 use super::reader::Section;
+use super::shell::ShellPart;
 use super::{Found, Over};
 use crate::problem::{Place, Problem};
 use crate::read_file::{CONFIGURATION, read_file};
@@ -172,11 +174,16 @@ impl Over for StorePart {
 pub(crate) struct ToolsPart {
     pub(crate) builtin: Option<Found<Vec<Found<String>>>>,
     pub(crate) approve: Option<Found<Vec<Found<String>>>>,
+    pub(crate) shell: ShellPart,
+    /// Rules of `run --allow`; a file has none.
+    pub(crate) allow: Vec<Rule>,
 }
 
 impl ToolsPart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let part = Self { builtin: section.strings("builtin"), approve: section.strings("approve") };
+        let (builtin, approve) = (section.strings("builtin"), section.strings("approve"));
+        let shell = section.section("shell").map(ShellPart::read).unwrap_or_default();
+        let part = Self { builtin, approve, shell, allow: Vec::new() };
         for server in section.sections("mcp").unwrap_or_default() {
             let problem = Problem::error("`[[tools.mcp]]`: this version has no MCP client").at(server.place());
             server.source().tell(problem.hint("take the section out"));
@@ -188,7 +195,12 @@ impl ToolsPart {
 
 impl Over for ToolsPart {
     fn over(self, base: Self) -> Self {
-        Self { builtin: self.builtin.over(base.builtin), approve: self.approve.over(base.approve) }
+        Self {
+            builtin: self.builtin.over(base.builtin),
+            approve: self.approve.over(base.approve),
+            shell: self.shell.over(base.shell),
+            allow: Vec::new(),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::store::{PrivateFile, SideStore};
 use turnbuckle_hooks::audit_log::AuditFiles;
+use turnbuckle_tools::ShellOutputs;
 
 pub(crate) use acts::acts;
 pub(crate) use delete::delete;
@@ -46,6 +47,7 @@ impl Erasure {
         if is_there(&audit) {
             side_stores.push(Arc::new(AuditFiles::new(PrivateFile::below(&project.folder, audit))));
         }
+        side_stores.push(Arc::new(ShellOutputs::below(&project.folder, OWN_FOLDER)));
         Self { side_stores, retain: config.store.retain.as_ref().map(|found| found.value) }
     }
 

@@ -22,7 +22,7 @@ use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
 use crate::args::{Common, Run};
-use crate::assemble::{Prepared, prepare};
+use crate::assemble::{Prepared, prepare_allowing};
 use crate::config;
 use crate::erasure::Erasure;
 use crate::exit::Exit;
@@ -39,7 +39,7 @@ pub(crate) use watch::{DisplayOptions, Expected, Watch};
 pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let id = conversation(args.conversation.as_deref())?;
     let common = &args.trust.noted_in(common);
-    let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
+    let ready = Ready::of(prepare_allowing(common, Gate::Needed(args.trust), args.allow))?;
     let common = &ready.with_store(common);
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();

@@ -7,11 +7,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use turnbuckle_models::without_password;
-use turnbuckle_tools::{Workspace, resolved_path};
+use turnbuckle_tools::resolved_path;
 
 use super::digest;
 use super::files::{FileError, FileReader, Files};
 use super::show::plain_name;
+use crate::assemble::unapproved;
 use crate::config::{MOST_AGENTS, MOST_HOOKS, Setting, ToolsPart};
 use crate::model_name::ModelName;
 use crate::problem::Place;
@@ -259,16 +260,6 @@ fn tools(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Optio
     let keys = [builtin, approve].into_iter().flatten().filter_map(|one| one.key.clone()).collect();
     let title = "[tools] builtin and approve".to_owned();
     (!notes.is_empty()).then(|| Item { notes, keys, ..Item::new(title, &definition, Files::new()) })
-}
-
-/// Tools that change something and need no approval. Without `builtin` all are offered, without `approve` all of those are asked
-/// about.
-fn unapproved(builtin: Option<&[String]>, approve: Option<&[String]>) -> Vec<&'static str> {
-    let named = |names: &[String], tool: &str| names.iter().any(|name| name == tool);
-    let is_free = |tool: &&str| {
-        builtin.is_none_or(|names| named(names, tool)) && approve.is_some_and(|names| !named(names, tool))
-    };
-    Workspace::CHANGING.into_iter().filter(is_free).collect()
 }
 
 fn strings(value: &Value) -> Vec<String> {

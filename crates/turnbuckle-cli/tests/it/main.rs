@@ -40,6 +40,7 @@ mod screen;
 mod secrets;
 mod services;
 mod several;
+mod shell;
 mod signals;
 mod standing;
 mod sub_agents;

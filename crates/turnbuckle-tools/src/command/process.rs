@@ -20,7 +20,7 @@ const MOST_STDOUT: usize = 1024 * 1024;
 const MOST_STDERR: usize = 64 * 1024;
 /// How long to go on reading when the program has ended and another process still holds its output. What the program itself
 /// wrote is in the pipe by then.
-const GRACE: Duration = Duration::from_millis(100);
+pub(crate) const GRACE: Duration = Duration::from_millis(100);
 
 /// What a run left.
 pub(crate) struct Ran {
@@ -104,7 +104,7 @@ fn live() -> MutexGuard<'static, BTreeSet<i32>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kills every command hook of this process that runs now, with its children.
+/// Kills every command hook and shell command of this process that runs now, with its children.
 ///
 /// For a process that is about to exit: then no future is dropped, and what hooks started would live on. Their runs
 /// fail. A program that starts later is not touched. [`watch_programs`](crate::watch_programs) ends them also in a process
@@ -117,14 +117,14 @@ pub fn kill_all_groups() {
 }
 
 /// The process group of a child that has not been reaped.
-struct Group {
+pub(crate) struct Group {
     id: Option<Pid>,
     ticket: Option<Ticket>,
 }
 
 impl Group {
     /// An error drops the group, which kills it: no program runs that nothing would end.
-    fn of(child: &Child, ticket: Option<Ticket>) -> Result<Self, WatchError> {
+    pub(crate) fn of(child: &Child, ticket: Option<Ticket>) -> Result<Self, WatchError> {
         let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         live().extend(id.map(|id| id.as_raw_nonzero().get()));
         let group = Self { id, ticket };
@@ -135,7 +135,7 @@ impl Group {
     }
 
     /// Its leader is reaped: the number may soon be another's.
-    fn ended(&mut self) {
+    pub(crate) fn ended(&mut self) {
         if let Some(id) = self.id.take() {
             live().remove(&id.as_raw_nonzero().get());
         }

@@ -187,7 +187,7 @@ fn start() -> io::Result<(Child, ChildStdin)> {
 }
 
 /// This executable, also if its file was replaced or removed in the meantime.
-fn executable() -> io::Result<PathBuf> {
+pub(crate) fn executable() -> io::Result<PathBuf> {
     let this = PathBuf::from("/proc/self/exe");
     if this.exists() { Ok(this) } else { std::env::current_exe() }
 }

@@ -13,4 +13,5 @@ mod listing;
 mod paths;
 mod reading;
 mod searching;
+mod shell;
 mod writing;

@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::message::Text;
 use crate::model::Model;
 use crate::output_schema::OutputSchema;
-use crate::tool::{Approval, Definition, Spec, Tool};
+use crate::tool::{AllowCalls, Approval, Definition, Spec, Tool};
 
 /// A definition under way.
 #[must_use = "a definition does nothing until it is built"]
@@ -27,6 +27,7 @@ pub struct AgentBuilder {
     tools: Vec<Arc<dyn Tool>>,
     hooks: Vec<HookEntry>,
     approve: Vec<String>,
+    allow: Option<Arc<dyn AllowCalls>>,
     limits: Limits,
     schema: Option<Value>,
     model_choice: Option<Text>,
@@ -175,6 +176,7 @@ impl AgentBuilder {
             tools: Vec::new(),
             hooks: Vec::new(),
             approve: Vec::new(),
+            allow: None,
             limits: Limits::default(),
             schema: None,
             model_choice: None,
@@ -249,6 +251,13 @@ impl AgentBuilder {
         self
     }
 
+    /// Calls that need approval and that these rules allow run without being asked about. The log names the acting user as the
+    /// one who approved them. Calls that the system makes are asked about all the same.
+    pub fn allow(mut self, rules: Arc<dyn AllowCalls>) -> Self {
+        self.allow = Some(rules);
+        self
+    }
+
     /// Limits of a turn.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -279,6 +288,7 @@ impl AgentBuilder {
             tools,
             hooks: self.hooks,
             limits: self.limits,
+            allow: self.allow,
             schema,
         })))
     }

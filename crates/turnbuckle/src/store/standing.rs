@@ -224,6 +224,12 @@ pub(crate) struct StandingRequest<'a> {
 }
 
 impl StandingApproval {
+    /// Whether it covers only calls whose arguments are all the same as those of the call that it was made from.
+    pub fn is_exact(&self) -> bool {
+        let is_open = |part: &ArgumentMatch| matches!(part.must, MustBe::Like(_) | MustBe::Anything);
+        self.arguments.iter().any(ArgumentMatch::closes_arguments) && !self.arguments.iter().any(is_open)
+    }
+
     /// Whether it covers this call.
     pub(crate) fn covers(&self, request: StandingRequest<'_>) -> bool {
         *self.agent == *request.agent

@@ -187,7 +187,7 @@ impl<'a> CallReview<'a> {
         if spec.needs_user && *self.turn.ctx.scope.actor() == Actor::System {
             return Ok(CallDecision::Finish(Output::error("this tool needs a user, and the system called it")));
         }
-        let questions = match self.before_tool(compiled).await? {
+        let mut questions = match self.before_tool(compiled).await? {
             HookAnswer::Finish(output) => return Ok(CallDecision::Finish(output)),
             HookAnswer::Answer(output) => return self.finish(output).await,
             HookAnswer::Proceed { questions } => questions,
@@ -197,7 +197,10 @@ impl<'a> CallReview<'a> {
         // model's host does is not gated, also if the rule is for all tools.
         let can_be_gated = matches!(spec.executor, Executor::Server | Executor::Client);
         let is_required = can_be_gated && rule.as_ref().is_some_and(|rule| rule.required);
-        let approved = self.approved_with_reply();
+        let mut approved = self.approved_with_reply();
+        if compiled.approval == Approval::Required && approved.last.is_none() {
+            approved = self.allowed_by_rule();
+        }
         let gated = is_required || (compiled.approval == Approval::Required && approved.last.is_none());
         if gated || !questions.is_empty() {
             let is_limited = rule.as_ref().is_some_and(|rule| rule.n > 1 || rule.not_requester);
@@ -205,6 +208,7 @@ impl<'a> CallReview<'a> {
             if let Some(basis) = &basis {
                 self.standing = self.standing_uses(compiled, basis, rule.as_ref()).await?;
             }
+            questions.extend(spec.approval_note.clone());
             let why = (!questions.is_empty()).then(|| questions.join("; ").into());
             return Ok(CallDecision::suspend(self.approval(why, basis), rule));
         }
@@ -216,6 +220,17 @@ impl<'a> CallReview<'a> {
         let approved = self.approved_reply.filter(|reply| reply.covers(&self.open.call.call, &self.digest()));
         let all = approved.map(|reply| reply.approvals.clone()).unwrap_or_default();
         Approvals { last: all.last().cloned(), all }
+    }
+
+    /// The acting user, if a rule that they gave for this run allows the call: nobody else is asked.
+    fn allowed_by_rule(&self) -> Approvals {
+        let ToolCall { call, name, arguments } = &self.open.call;
+        let by = self.turn.ctx.scope.user_id().filter(|_| self.turn.ctx.agent.allows(name, arguments));
+        let by = by.map(|user| Author::User(user.clone()));
+        if by.is_some() {
+            tracing::info!(conversation = %self.turn.ctx.conversation, %call, tool = %name, "allowed by a rule");
+        }
+        Approvals { all: by.iter().cloned().collect(), last: by }
     }
 
     /// Nothing stands in the way of the call: run it, or ask the person or client that runs it for its result.

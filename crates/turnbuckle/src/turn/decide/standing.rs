@@ -46,7 +46,8 @@ impl CallReview<'_> {
         };
         let mut uses = Vec::new();
         for approval in ctx.store().standing().await? {
-            if !approval.covers(request) {
+            let is_too_open = compiled.tool.spec().standing_exact && !approval.is_exact();
+            if is_too_open || !approval.covers(request) {
                 continue;
             }
             let may_approve = match &rule {

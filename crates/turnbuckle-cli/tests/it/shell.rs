@@ -1,0 +1,130 @@
+//! The shell tool in the program: it asks, rules allow, and commands end with the program.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::program::Folder;
+
+fn calls(command: &str) -> String {
+    let arguments = serde_json::json!({ "command": command });
+    format!(
+        r#"{{ "tool_calls": [{{ "id": "c1", "name": "shell", "arguments": {arguments} }}] }}, {{ "text": "done" }}"#
+    )
+}
+
+#[test]
+fn the_shell_is_offered_and_asks_and_each_question_says_what_is_not_enforced() {
+    let folder = Folder::with_script(&calls("echo hello"));
+    let ran = folder.run(&["run", "--json", "go"]).exits(4);
+    let prompt = &ran.event("suspension")["prompt"];
+    assert_eq!(prompt["tool"], "shell");
+    assert!(prompt["why"].as_str().unwrap().contains("sandbox"), "{prompt}");
+}
+
+#[test]
+fn a_list_that_does_not_know_the_shell_does_not_free_it() {
+    for tools in ["approve = []", "approve = [\"write_file\"]"] {
+        Folder::with_config(&calls("touch ran"), &format!("[tools]\n{tools}\n")).run(&["run", "go"]).exits(4);
+    }
+    let free = "[tools]\nbuiltin = [\"shell\"]\napprove = []\n";
+    let folder = Folder::with_config(&calls("touch ran"), free);
+    folder.run(&["run", "go"]).exits(0).prints("done\n");
+    assert!(folder.path().join("ran").exists());
+}
+
+#[test]
+fn a_cloned_project_gets_no_shell_by_naming_it() {
+    let config = "[tools]\nbuiltin = [\"shell\"]\napprove = []\n";
+    let folder = Folder::cloned(&calls("touch ran"), config);
+    folder.run(&["run", "go"]).exits(2).says("[tools] builtin and approve");
+    assert!(!folder.path().join("ran").exists());
+    let folder = Folder::cloned(&calls("touch ran"), "[tools.shell]\nsandbox = \"off\"\n");
+    folder.run(&["run", "go"]).exits(2).says("[tools] shell");
+}
+
+#[test]
+fn a_rule_allows_a_command_for_this_run_and_the_log_says_who() {
+    let folder = Folder::with_script(&calls("echo one && echo two | cat"));
+    let ran = folder.run(&["run", "--json", "--allow", "shell(echo *)", "--allow", "shell(cat)", "go"]).exits(0);
+    assert_eq!(ran.event("tool_started")["approved_by"]["user"], "local");
+    assert_eq!(ran.event("tool_result")["content"][0]["text"], "one\ntwo\n");
+    folder.run(&["run", "--allow", "shell(echo *)", "go"]).exits(4);
+    let tricky = Folder::with_script(&calls("echo $(touch ran)"));
+    tricky.run(&["run", "--allow", "shell", "go"]).exits(4);
+    assert!(!tricky.path().join("ran").exists());
+}
+
+#[test]
+fn rules_are_for_files_too_and_a_wrong_rule_is_refused() {
+    let write = r#"{ "tool_calls": [{ "id": "c1", "name": "write_file", "arguments": { "path": "./src/../src/a", "content": "x" } }] }, { "text": "done" }"#;
+    let folder = Folder::with_script(write);
+    std::fs::create_dir(folder.path().join("src")).unwrap();
+    folder.run(&["run", "--allow", "write_file(docs/**)", "go"]).exits(4);
+    folder.run(&["run", "--allow", "write_file(src/**)", "go"]).exits(0);
+    assert_eq!(folder.read("src/a"), "x");
+    for (rule, says) in [("shell(ls; rm)", "not one simple command"), ("shel", "did you mean `shell`?")] {
+        Folder::with_script(write).run(&["run", "--allow", rule, "go"]).exits(2).says(says);
+    }
+}
+
+#[test]
+fn a_rule_never_answers_what_access_asks_for() {
+    let config = "[access]\napprove = [{ tool = \"shell\", by = [\"manager\"] }]\n";
+    Folder::with_config(&calls("echo hi"), config).run(&["run", "--allow", "shell", "go"]).exits(4);
+}
+
+#[test]
+fn a_command_has_a_session_of_its_own_no_terminal_and_no_keys() {
+    let line = "ps -o sid= -p $$ | tr -d ' '; echo $$; echo key=$ANTHROPIC_API_KEY token=$MY_TOKEN plain=$PLAIN; cat </dev/tty";
+    let free = "[tools]\nbuiltin = [\"shell\"]\napprove = []\n[tools.shell]\npass_env = [\"OTHER_TOKEN\"]\n";
+    let folder = Folder::with_config(&calls(&format!("{line}; echo other=$OTHER_TOKEN")), free);
+    let mut command = folder.command(&["run", "--json", "go"]);
+    command
+        .env("MY_TOKEN", "HUNTER2")
+        .env("PLAIN", "seen")
+        .env("ANTHROPIC_API_KEY", "HUNTER2")
+        .env("OTHER_TOKEN", "passed");
+    let ran = crate::program::Ran::of(command).exits(0);
+    let text = ran.event("tool_result")["content"][0]["text"].as_str().unwrap().to_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], lines[1], "its session is not its own: {text}");
+    assert!(text.contains("key= token= plain=seen\n") && text.contains("other=passed"), "{text}");
+    assert!(text.contains("/dev/tty"), "it opened a terminal: {text}");
+}
+
+#[test]
+fn killed_with_sigkill_the_program_takes_the_whole_group_of_a_command_along() {
+    let free = "[tools]\nbuiltin = [\"shell\"]\napprove = []\n";
+    let folder = Folder::with_config(&calls("sleep 1000 & touch begun; sleep 1000"), free);
+    for _ in 0..5 {
+        let mut child = folder.command(&["run", "go"]).spawn().unwrap();
+        let began = Instant::now();
+        while !folder.path().join("begun").exists() {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let killed = Instant::now();
+        let left = || {
+            let found = Command::new("sh").args(["-c", "ls -l /proc/[0-9]*/cwd 2>/dev/null"]).output().unwrap();
+            String::from_utf8_lossy(&found.stdout).contains(&*folder.path().to_string_lossy())
+        };
+        while left() {
+            assert!(killed.elapsed() < Duration::from_secs(1), "something is left");
+        }
+        std::fs::remove_file(folder.path().join("begun")).unwrap();
+    }
+}
+
+#[test]
+fn a_standing_approval_covers_this_very_command_and_no_pattern() {
+    let folder = Folder::with_script(&format!("{}, {}", calls("echo hi"), calls("echo hi")));
+    folder.run(&["run", "-c", "a", "go"]).exits(4);
+    folder
+        .run(&["resolve", "a", "c1", "--approve", "--always", "--like", r#"{"command": "echo *"}"#])
+        .exits(1)
+        .says("not for commands");
+    folder.run(&["resolve", "a", "c1", "--approve", "--always"]).exits(0);
+    folder.run(&["run", "-c", "a", "again"]).exits(0);
+}
