@@ -2,6 +2,7 @@
 
 mod blocking;
 mod closed;
+mod diff;
 mod edit;
 mod folder;
 mod list;
@@ -13,6 +14,7 @@ mod search;
 mod walk;
 mod write;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -30,13 +32,13 @@ use replace::Readers;
 /// What a tool did.
 struct Done {
     output: Output,
-    /// The file it changed, below the folder.
-    touched: Option<String>,
+    /// The files it changed, below the folder.
+    touched: Vec<PathBuf>,
 }
 
 impl From<Output> for Done {
     fn from(output: Output) -> Self {
-        Self { output, touched: None }
+        Self { output, touched: Vec::new() }
     }
 }
 
@@ -85,9 +87,7 @@ impl Tool for FileTool {
             let done = run_blocking(move |cancel| run(&folder, arguments, cancel)).await?;
             Ok(match done {
                 Ok(done) => {
-                    if let Some(path) = done.touched {
-                        turn.touch(path);
-                    }
+                    done.touched.iter().for_each(|path| turn.touch(path.to_string_lossy()));
                     done.output
                 }
                 // A refusal is what the model should read, not a failure of the tool.

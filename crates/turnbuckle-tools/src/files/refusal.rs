@@ -34,22 +34,30 @@ pub(super) enum Refusal {
     NotFolder { path: String },
     #[error("{path} is not a regular file but a pipe, a socket or a device; it cannot be used")]
     Special { path: String },
-    #[error("{path} ends at byte {size}; give a smaller offset")]
+    #[error("{path} ends at byte {size}; give a smaller byte_offset")]
     BeyondTheEnd { path: String, size: u64 },
-    #[error("{path} has {size} bytes; files up to {limit} can be edited")]
+    #[error("{path} has {lines} lines; give a smaller offset")]
+    BeyondTheLastLine { path: String, lines: u64 },
+    #[error("`offset` counts lines and `byte_offset` counts bytes: give one of them")]
+    TwoOffsets,
+    #[error("{path} has {size} bytes, or would have them; files up to {limit} can be edited")]
     TooLarge { path: String, size: u64, limit: u64 },
     #[error("{path} is not UTF-8 text; edit_file edits text only")]
     NotText { path: String },
+    #[error("give `old` and `new`, or `edits` with a list of them")]
+    OneEditOrSeveral,
+    #[error("edit {number} of {of} cannot be made, so none was: {refusal}")]
+    Edit { number: usize, of: usize, refusal: Box<Refusal> },
     #[error("`old` is empty: give the text to replace")]
     NothingToReplace,
-    #[error("`old` and `new` are the same: there is nothing to change")]
+    #[error("the text would be the same: there is nothing to change")]
     NoChange,
     #[error(
         "`old` does not occur in {path}; read the file and copy the text exactly, blanks and line ends included{hint}"
     )]
     NotFound { path: String, hint: &'static str },
     #[error(
-        "`old` occurs more than once in {path}, first at line {first} and last at line {last}; add lines around it until it occurs once"
+        "`old` occurs more than once in {path}, first at line {first} and last at line {last}; add lines around it until it occurs once, or give `all`"
     )]
     NotUnique { path: String, first: usize, last: usize },
     #[error("the pattern is not a regular expression: {0}")]
