@@ -5,6 +5,7 @@ mod closed;
 mod diff;
 mod edit;
 mod folder;
+mod ignored;
 mod list;
 mod normal;
 mod read;

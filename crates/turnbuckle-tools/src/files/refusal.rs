@@ -61,7 +61,9 @@ pub(super) enum Refusal {
     )]
     NotUnique { path: String, first: usize, last: usize },
     #[error("the pattern is not a regular expression: {0}")]
-    Pattern(Box<regex::Error>),
+    Pattern(Box<grep_regex::Error>),
+    #[error("`glob` cannot be used: {0}")]
+    Glob(Box<ignore::Error>),
     #[error("the arguments do not fit: {0}")]
     Arguments(#[from] serde_json::Error),
     #[error("could not {doing} {path}: {source}")]
