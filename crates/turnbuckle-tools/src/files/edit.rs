@@ -1,6 +1,5 @@
 //! `edit_file`, and how to find out after a crash whether an edit happened.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,13 +10,11 @@ use turnbuckle::tool::{Effect, Output, Reconcile, Spec};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use super::Done;
-use super::blocking::{CancelFlag, run_blocking};
-use super::diff::shown_diff;
+use super::blocking::run_blocking;
+use super::change::{Before, Change, MOST, Plan, text};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
-/// The whole file is held in memory, a few times.
-pub(super) const MOST: u64 = 8 * 1024 * 1024;
 /// Of one call.
 const MOST_EDITS: usize = 100;
 
@@ -93,20 +90,17 @@ pub(super) fn spec(folder: &Arc<Folder>) -> Spec {
     Spec::server("edit_file", description, parameters, Effect::Reconcile(Arc::new(Edits(folder.clone()))))
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
+pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
     let (path, edits) = serde_json::from_value::<Arguments>(arguments)?.into_edits()?;
     let path = folder.still_normal(&path)?;
-    let _changing = folder.changing();
     let text = text(folder, &path)?;
     let Edited { text: edited, line, places } = edited(&text, &edits, &path)?;
-    folder.replace(&path, edited.as_bytes(), cancel)?;
-    let name = shown(&path);
-    let diff = shown_diff(&name, Some(&text), Some(&edited));
     let said = match places {
-        1 => format!("edited {name} at line {line}\n{diff}"),
-        places => format!("edited {name} in {places} places\n{diff}"),
+        1 => format!("edited {} at line {line}", shown(&path)),
+        places => format!("edited {} in {places} places", shown(&path)),
     };
-    Ok(Done { output: Output::ok(said), touched: vec![path] })
+    let change = Change { path, before: Before::Text(text), after: Some(edited), to: None };
+    Ok(Plan { changes: vec![change], said })
 }
 
 /// What the edits made of a text.
@@ -166,20 +160,6 @@ pub(super) fn is_crlf(text: &str) -> bool {
     ends.peek().is_some() && ends.all(|(at, _)| text[..at].ends_with('\r'))
 }
 
-pub(super) fn text(folder: &Folder, path: &Path) -> Result<String, Refusal> {
-    let (file, metadata) = folder.read(path)?;
-    let too_large = |size| Refusal::TooLarge { path: shown(path), size, limit: MOST };
-    if metadata.len() > MOST {
-        return Err(too_large(metadata.len()));
-    }
-    let mut bytes = Vec::new();
-    file.take(MOST + 1).read_to_end(&mut bytes).map_err(|source| Refusal::of("read", path, source))?;
-    if bytes.len() as u64 > MOST {
-        return Err(too_large(bytes.len() as u64));
-    }
-    String::from_utf8(bytes).map_err(|_| Refusal::NotText { path: shown(path) })
-}
-
 /// Where `old` is, if it is there exactly once; occurrences that overlap count, too.
 fn only(text: &str, old: &str, path: &Path) -> Result<usize, Refusal> {
     match (text.find(old), text.rfind(old)) {
@@ -209,7 +189,7 @@ impl Reconcile for Edits {
         Box::pin(async move {
             let (folder, arguments) = (self.0.clone(), (*call.arguments).clone());
             let Some(done) = run_blocking(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
-            done.touched.iter().for_each(|path| turn.touch(path.to_string_lossy()));
+            done.touch(turn);
             Ok(Some(done.output))
         })
     }

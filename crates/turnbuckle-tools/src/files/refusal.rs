@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use super::patch::{HunkError, PatchError};
+
 /// Becomes an error result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
@@ -64,6 +66,20 @@ pub(super) enum Refusal {
     Pattern(Box<grep_regex::Error>),
     #[error("`glob` cannot be used: {0}")]
     Glob(Box<ignore::Error>),
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    #[error("the patch does not fit {path}, so nothing was changed: {source}")]
+    Hunk { path: String, source: HunkError },
+    #[error("{path} is named twice in the patch; put all its hunks together")]
+    Twice { path: String },
+    #[error("{path} is there already")]
+    Exists { path: String },
+    #[error("{path} has more lines than the patch deletes; read the file")]
+    NotAll { path: String },
+    #[error("{path} is a name that cannot stand in a patch; use edit_file or write_file")]
+    NotInPatch { path: String },
+    #[error("{refusal}; what was changed before that could not be taken back everywhere: look at {stuck}")]
+    HalfDone { refusal: Box<Refusal>, stuck: String },
     #[error("the arguments do not fit: {0}")]
     Arguments(#[from] serde_json::Error),
     #[error("could not {doing} {path}: {source}")]

@@ -1,15 +1,10 @@
 //! `write_file`.
 
-use std::path::Path;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnbuckle::tool::{Effect, Output, Spec};
+use turnbuckle::tool::{Effect, Spec};
 
-use super::Done;
-use super::blocking::CancelFlag;
-use super::diff::shown_diff;
-use super::edit::text;
+use super::change::{Before, Change, Plan};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
@@ -35,23 +30,11 @@ pub(super) fn spec() -> Spec {
     Spec::server("write_file", description, parameters, Effect::Idempotent)
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
+pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
     let Arguments { path, content } = serde_json::from_value(arguments)?;
     let path = folder.still_normal(&path)?;
-    let _changing = folder.changing();
-    let old = before(folder, &path);
-    let created = folder.replace(&path, content.as_bytes(), cancel)?;
-    let word = if created { "created" } else { "replaced" };
+    let before = Before::of(folder, &path)?;
+    let word = if matches!(before, Before::Missing) { "created" } else { "replaced" };
     let said = format!("{word} {} ({} bytes)", shown(&path), content.len());
-    let output = Output::ok(match old {
-        Some(old) if !created => format!("{said}\n{}", shown_diff(&shown(&path), Some(&old), Some(&content))),
-        // The model has just written all of it.
-        _ => said,
-    });
-    Ok(Done { output, touched: vec![path] })
-}
-
-/// What the file holds, if it is text of a size that can be compared.
-fn before(folder: &Folder, path: &Path) -> Option<String> {
-    text(folder, path).ok()
+    Ok(Plan { changes: vec![Change { path, before, after: Some(content), to: None }], said })
 }
