@@ -1,11 +1,16 @@
 //! The file tools, one file each, over one [`Folder`].
 
+mod apply_patch;
 mod blocking;
+mod change;
 mod closed;
+mod diff;
 mod edit;
 mod folder;
+mod ignored;
 mod list;
 mod normal;
+mod patch;
 mod read;
 mod refusal;
 mod replace;
@@ -13,6 +18,7 @@ mod search;
 mod walk;
 mod write;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -20,7 +26,9 @@ use turnbuckle::message::ToolCall;
 use turnbuckle::tool::{Output, Spec, Tool};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
+use apply_patch::NormalPatch;
 use blocking::{CancelFlag, run_blocking};
+use change::Plan;
 pub use closed::resolved_path;
 pub(crate) use folder::Folder;
 use normal::NormalPath;
@@ -30,36 +38,68 @@ use replace::Readers;
 /// What a tool did.
 struct Done {
     output: Output,
-    /// The file it changed, below the folder.
-    touched: Option<String>,
+    /// The files it changed, below the folder.
+    touched: Vec<PathBuf>,
 }
 
 impl From<Output> for Done {
     fn from(output: Output) -> Self {
-        Self { output, touched: None }
+        Self { output, touched: Vec::new() }
     }
 }
 
-type Run = fn(&Folder, Value, &CancelFlag) -> Result<Done, Refusal>;
+impl Done {
+    /// Tells the turn what was changed.
+    fn touch(&self, turn: &Turn) {
+        self.touched.iter().for_each(|path| turn.touch(path.to_string_lossy()));
+    }
+}
+
+/// What a file tool does with its arguments.
+#[derive(Clone, Copy)]
+enum Work {
+    /// It only looks.
+    Look(fn(&Folder, Value, &CancelFlag) -> Result<Done, Refusal>),
+    /// It changes files. What it will do is known before it does anything.
+    Change(fn(&Folder, Value) -> Result<Plan, Refusal>),
+}
+
+impl Work {
+    fn run(self, folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
+        match self {
+            Self::Look(look) => look(folder, arguments, cancel),
+            Self::Change(plan) => {
+                let _changing = folder.changing();
+                let plan = plan(folder, arguments)?;
+                plan.carry_out(folder, cancel)?;
+                Ok(Done { output: Output::ok(plan.result()), touched: plan.touched() })
+            }
+        }
+    }
+}
 
 /// A file tool: blocking work that runs beside the async threads.
 struct FileTool {
     spec: Spec,
     folder: Arc<Folder>,
-    run: Run,
+    work: Work,
 }
 
 pub(crate) fn tool(name: &str, folder: &Arc<Folder>) -> Option<Arc<dyn Tool>> {
-    let (mut spec, run): (Spec, Run) = match name {
-        "read_file" => (read::spec(), read::run),
-        "write_file" => (write::spec(), write::run),
-        "edit_file" => (edit::spec(folder), edit::run),
-        "list_files" => (list::spec(), list::run),
-        "search_files" => (search::spec(), search::run),
+    let (mut spec, work) = match name {
+        "read_file" => (read::spec(), Work::Look(read::run)),
+        "write_file" => (write::spec(), Work::Change(write::plan)),
+        "edit_file" => (edit::spec(folder), Work::Change(edit::plan)),
+        "apply_patch" => (apply_patch::spec(folder), Work::Change(apply_patch::plan)),
+        "list_files" => (list::spec(), Work::Look(list::run)),
+        "search_files" => (search::spec(), Work::Look(search::run)),
         _ => return None,
     };
-    spec.normalize = Some(Arc::new(NormalPath(folder.clone())));
-    Some(Arc::new(FileTool { spec, folder: folder.clone(), run }))
+    spec.normalize = Some(match name {
+        "apply_patch" => Arc::new(NormalPatch(folder.clone())),
+        _ => Arc::new(NormalPath(folder.clone())),
+    });
+    Some(Arc::new(FileTool { spec, folder: folder.clone(), work }))
 }
 
 /// Puts what was said into the file at `path`, in one step, beside the async threads. Folders on the way are made, and only the
@@ -81,13 +121,11 @@ impl Tool for FileTool {
 
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async move {
-            let (folder, arguments, run) = (self.folder.clone(), (*call.arguments).clone(), self.run);
-            let done = run_blocking(move |cancel| run(&folder, arguments, cancel)).await?;
+            let (folder, arguments, work) = (self.folder.clone(), (*call.arguments).clone(), self.work);
+            let done = run_blocking(move |cancel| work.run(&folder, arguments, cancel)).await?;
             Ok(match done {
                 Ok(done) => {
-                    if let Some(path) = done.touched {
-                        turn.touch(path);
-                    }
+                    done.touch(turn);
                     done.output
                 }
                 // A refusal is what the model should read, not a failure of the tool.

@@ -21,7 +21,7 @@
 //!     agent = agent.shared_tool(tool);
 //! }
 //! let agent = agent.build()?;
-//! # assert_eq!(agent.tools().len(), 5);
+//! # assert_eq!(agent.tools().len(), 6);
 //! # Ok(())
 //! # }
 //! ```

@@ -43,10 +43,11 @@ pub enum WorkspaceError {
 
 impl Workspace {
     /// The tools, by name.
-    pub const NAMES: [&'static str; 5] = ["read_file", "write_file", "edit_file", "list_files", "search_files"];
+    pub const NAMES: [&'static str; 6] =
+        ["read_file", "write_file", "edit_file", "apply_patch", "list_files", "search_files"];
 
     /// The tools that change files.
-    pub const CHANGING: [&'static str; 2] = ["write_file", "edit_file"];
+    pub const CHANGING: [&'static str; 3] = ["write_file", "edit_file", "apply_patch"];
 
     /// Opens a folder. It is held open: moved or replaced later, the tools stay with the one that was opened.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, WorkspaceError> {

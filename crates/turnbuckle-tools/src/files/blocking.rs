@@ -11,6 +11,11 @@ use super::refusal::Refusal;
 pub(super) struct CancelFlag(Arc<AtomicBool>);
 
 impl CancelFlag {
+    /// For work that must come to its end: taking back what was half done.
+    pub(super) fn never() -> Self {
+        Self(Arc::default())
+    }
+
     /// An error if the call was cancelled. Checked between files, and last before a change becomes visible: a cancelled call
     /// that has not changed anything yet changes nothing any more.
     pub(super) fn check(&self) -> Result<(), Refusal> {

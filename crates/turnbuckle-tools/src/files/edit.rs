@@ -1,6 +1,5 @@
 //! `edit_file`, and how to find out after a crash whether an edit happened.
 
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,71 +10,154 @@ use turnbuckle::tool::{Effect, Output, Reconcile, Spec};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use super::Done;
-use super::blocking::{CancelFlag, run_blocking};
+use super::blocking::run_blocking;
+use super::change::{Before, Change, MOST, Plan, text};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
-/// The whole file is held in memory, twice.
-const MOST: u64 = 8 * 1024 * 1024;
+/// Of one call.
+const MOST_EDITS: usize = 100;
 
+/// One edit stands beside `path`, several in `edits`.
 #[derive(Deserialize)]
 struct Arguments {
     path: String,
+    old: Option<String>,
+    new: Option<String>,
+    #[serde(default)]
+    all: bool,
+    edits: Option<Vec<Edit>>,
+}
+
+#[derive(Deserialize)]
+struct Edit {
     old: String,
     new: String,
+    #[serde(default)]
+    all: bool,
+}
+
+impl Arguments {
+    fn into_edits(self) -> Result<(String, Vec<Edit>), Refusal> {
+        let edits = match (self.old, self.new, self.edits) {
+            (Some(old), Some(new), None) => vec![Edit { old, new, all: self.all }],
+            (None, None, Some(edits)) if !self.all => edits,
+            _ => return Err(Refusal::OneEditOrSeveral),
+        };
+        for edit in &edits {
+            if edit.old.is_empty() {
+                return Err(Refusal::NothingToReplace);
+            }
+            if edit.old == edit.new {
+                return Err(Refusal::NoChange);
+            }
+        }
+        Ok((self.path, edits))
+    }
 }
 
 pub(super) fn spec(folder: &Arc<Folder>) -> Spec {
+    let old = json!({
+        "type": "string", "minLength": 1,
+        "description": "The text to replace, exactly as the file has it. It must occur exactly once unless `all` is true: \
+                        give enough lines around the place.",
+    });
+    let new = json!({ "type": "string", "description": "What stands there afterwards; empty to remove `old`." });
+    let all = json!({ "type": "boolean", "description": "Replace every occurrence. Default: false." });
     let parameters = json!({
         "type": "object",
         "properties": {
             "path": { "type": "string", "minLength": 1, "description": "The file, relative to the project's folder." },
-            "old": {
-                "type": "string", "minLength": 1,
-                "description": "The text to replace, exactly as the file has it. It must occur exactly once: give enough \
-                                lines around the place.",
+            "old": old, "new": new, "all": all,
+            "edits": {
+                "type": "array", "minItems": 1, "maxItems": MOST_EDITS,
+                "description": "Several edits of this file, instead of `old` and `new`. Each one is made in the text that \
+                                those before it left. All are made, or none.",
+                "items": {
+                    "type": "object",
+                    "properties": { "old": old, "new": new, "all": all },
+                    "required": ["old", "new"],
+                    "additionalProperties": false,
+                },
             },
-            "new": { "type": "string", "description": "What stands there afterwards; empty to remove `old`." },
         },
-        "required": ["path", "old", "new"],
+        "required": ["path"],
         "additionalProperties": false,
     });
-    let description = "Replaces one piece of a text file. `old` must occur exactly once; nothing is changed otherwise.";
+    let description = "Replaces pieces of a text file: give `old` and `new`, or several of them in `edits`. Each `old` must \
+                       occur exactly once, unless `all` is true; nothing is changed otherwise. The result has the diff.";
     // Not idempotent: where `new` holds `old`, a second run would edit again.
     Spec::server("edit_file", description, parameters, Effect::Reconcile(Arc::new(Edits(folder.clone()))))
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
-    let Arguments { path, old, new } = serde_json::from_value(arguments)?;
+pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
+    let (path, edits) = serde_json::from_value::<Arguments>(arguments)?.into_edits()?;
     let path = folder.still_normal(&path)?;
-    if old.is_empty() {
-        return Err(Refusal::NothingToReplace);
-    }
-    if old == new {
-        return Err(Refusal::NoChange);
-    }
-    let _changing = folder.changing();
     let text = text(folder, &path)?;
-    let at = only(&text, &old, &path)?;
-    let edited = [&text[..at], &new, &text[at + old.len()..]].concat();
-    folder.replace(&path, edited.as_bytes(), cancel)?;
-    let line = line(&text, at);
-    let output = Output::ok(format!("edited {} at line {line}", shown(&path)));
-    Ok(Done { output, touched: Some(path.to_string_lossy().into_owned()) })
+    let Edited { text: edited, line, places } = edited(&text, &edits, &path)?;
+    let said = match places {
+        1 => format!("edited {} at line {line}", shown(&path)),
+        places => format!("edited {} in {places} places", shown(&path)),
+    };
+    let change = Change { path, before: Before::Text(text), after: Some(edited), to: None };
+    Ok(Plan { changes: vec![change], said })
 }
 
-fn text(folder: &Folder, path: &Path) -> Result<String, Refusal> {
-    let (file, metadata) = folder.read(path)?;
-    let too_large = |size| Refusal::TooLarge { path: shown(path), size, limit: MOST };
-    if metadata.len() > MOST {
-        return Err(too_large(metadata.len()));
+/// What the edits made of a text.
+struct Edited {
+    text: String,
+    /// Where the first change is.
+    line: usize,
+    /// How many pieces were replaced.
+    places: usize,
+}
+
+fn edited(text: &str, edits: &[Edit], path: &Path) -> Result<Edited, Refusal> {
+    let crlf = is_crlf(text);
+    let mut now = Edited { text: text.to_owned(), line: 0, places: 0 };
+    for (index, edit) in edits.iter().enumerate() {
+        let made = replaced(&now.text, edit, crlf, path);
+        let (made, at, count) = made.map_err(|refusal| match edits.len() {
+            1 => refusal,
+            of => Refusal::Edit { number: index + 1, of, refusal: Box::new(refusal) },
+        })?;
+        if index == 0 {
+            now.line = line(&now.text, at);
+        }
+        (now.text, now.places) = (made, now.places + count);
     }
-    let mut bytes = Vec::new();
-    file.take(MOST + 1).read_to_end(&mut bytes).map_err(|source| Refusal::of("read", path, source))?;
-    if bytes.len() as u64 > MOST {
-        return Err(too_large(bytes.len() as u64));
+    if now.text == text {
+        return Err(Refusal::NoChange);
     }
-    String::from_utf8(bytes).map_err(|_| Refusal::NotText { path: shown(path) })
+    Ok(now)
+}
+
+/// One edit: the new text, where the first change is, and how many there are. In a file whose lines all end in `\r\n`, an edit
+/// that is written with `\n` is made with `\r\n`, so that the file's line ends stay as they are.
+fn replaced(text: &str, edit: &Edit, crlf: bool, path: &Path) -> Result<(String, usize, usize), Refusal> {
+    let (old, new) = (with_line_ends(&edit.old, crlf), with_line_ends(&edit.new, crlf));
+    let (at, count) = match edit.all {
+        true => (text.find(&old).ok_or_else(|| not_found(text, &old, path))?, text.matches(&old).count()),
+        false => (only(text, &old, path)?, 1),
+    };
+    // Before it is made: a long text in a million places would not fit in memory.
+    let size = (text.len() - count * old.len()) as u64 + (count as u64).saturating_mul(new.len() as u64);
+    if size > MOST {
+        return Err(Refusal::TooLarge { path: shown(path), size, limit: MOST });
+    }
+    let made = if edit.all { text.replace(&old, &new) } else { text.replacen(&old, &new, 1) };
+    Ok((made, at, count))
+}
+
+/// An edit written with `\n`, with the line ends of a file whose lines all end in `\r\n`.
+fn with_line_ends(part: &str, crlf: bool) -> String {
+    if crlf && !part.contains('\r') { part.replace('\n', "\r\n") } else { part.to_owned() }
+}
+
+/// Whether every line ends in `\r\n`.
+pub(super) fn is_crlf(text: &str) -> bool {
+    let mut ends = text.match_indices('\n').peekable();
+    ends.peek().is_some() && ends.all(|(at, _)| text[..at].ends_with('\r'))
 }
 
 /// Where `old` is, if it is there exactly once; occurrences that overlap count, too.
@@ -85,12 +167,14 @@ fn only(text: &str, old: &str, path: &Path) -> Result<usize, Refusal> {
         (Some(first), Some(last)) => {
             Err(Refusal::NotUnique { path: shown(path), first: line(text, first), last: line(text, last) })
         }
-        _ => {
-            let line_ends = text.contains("\r\n") && !old.contains("\r\n") && old.contains('\n');
-            let hint = if line_ends { "; the lines of this file end in \\r\\n" } else { "" };
-            Err(Refusal::NotFound { path: shown(path), hint })
-        }
+        _ => Err(not_found(text, old, path)),
     }
+}
+
+fn not_found(text: &str, old: &str, path: &Path) -> Refusal {
+    let line_ends = text.contains("\r\n") && !old.contains("\r\n") && old.contains('\n');
+    let hint = if line_ends { "; some lines of this file end in \\r\\n" } else { "" };
+    Refusal::NotFound { path: shown(path), hint }
 }
 
 fn line(text: &str, at: usize) -> usize {
@@ -105,9 +189,7 @@ impl Reconcile for Edits {
         Box::pin(async move {
             let (folder, arguments) = (self.0.clone(), (*call.arguments).clone());
             let Some(done) = run_blocking(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
-            if let Some(path) = done.touched {
-                turn.touch(path);
-            }
+            done.touch(turn);
             Ok(Some(done.output))
         })
     }
@@ -115,12 +197,39 @@ impl Reconcile for Edits {
 
 /// `None`: it did not, or the file is no longer what it was; then the edit runs, and says what is wrong.
 fn happened(folder: &Folder, arguments: Value) -> Option<Done> {
-    let Arguments { path, old, new } = serde_json::from_value(arguments).ok()?;
+    let (path, edits) = serde_json::from_value::<Arguments>(arguments).ok()?.into_edits().ok()?;
     let path = folder.still_normal(&path).ok()?;
     let text = text(folder, &path).ok()?;
-    let evidence = evidence(&text, &old, &new)?;
-    let output = Output::ok(format!("edited {} before an interruption: {evidence}", shown(&path)));
-    Some(Done { output, touched: Some(path.to_string_lossy().into_owned()) })
+    let name = shown(&path);
+    if let Some(evidence) = evidence_of_all(&text, &edits) {
+        let output = Output::ok(format!("edited {name} before an interruption: {evidence}"));
+        return Some(Done { output, touched: vec![path] });
+    }
+    // The edits can be made, and they can be taken back: they exchange texts, for instance.
+    is_ambiguous(&text, &edits, &path).then(|| {
+        let text = format!("it is not known whether {name} was edited before an interruption; read the file");
+        Done { output: Output::error(text), touched: vec![path] }
+    })
+}
+
+/// What in the text says that the edits happened. A file is replaced in one step, so all of them happened or none.
+fn evidence_of_all(text: &str, edits: &[Edit]) -> Option<&'static str> {
+    let (crlf, mut found) = (is_crlf(text), None);
+    for edit in edits {
+        let said = evidence(text, &with_line_ends(&edit.old, crlf), &with_line_ends(&edit.new, crlf))?;
+        found = found.or(Some(said));
+    }
+    found
+}
+
+fn is_ambiguous(text: &str, edits: &[Edit], path: &Path) -> bool {
+    let inverse = |edit: &Edit| Edit { old: edit.new.clone(), new: edit.old.clone(), all: edit.all };
+    let back: Vec<Edit> = edits.iter().rev().map(inverse).collect();
+    let can_be_made = edited(text, edits, path).is_ok();
+    can_be_made
+        && back.iter().all(|edit| !edit.old.is_empty())
+        && edited(text, &back, path)
+            .is_ok_and(|before| edited(&before.text, edits, path).is_ok_and(|after| after.text == text))
 }
 
 /// What in the text says that the edit happened.
@@ -161,5 +270,17 @@ mod tests {
     fn occurrences_that_overlap_are_not_one() {
         assert!(matches!(only("aaa", "aa", Path::new("f")), Err(Refusal::NotUnique { .. })));
         assert_eq!(only("baa", "aa", Path::new("f")).ok(), Some(1));
+    }
+
+    fn edit(old: &str, new: &str) -> Edit {
+        Edit { old: old.to_owned(), new: new.to_owned(), all: false }
+    }
+
+    #[test]
+    fn edits_that_could_be_made_twice_are_not() {
+        let swap = [edit("a", "x"), edit("b", "a"), edit("x", "b")];
+        assert!(is_ambiguous("b a", &swap, Path::new("f")));
+        assert!(!is_ambiguous("a c", &[edit("a", "x")], Path::new("f")));
+        assert!(!is_ambiguous("a b", &[edit("a", "x"), edit("b", "y")], Path::new("f")));
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use super::patch::{HunkError, PatchError};
+
 /// Becomes an error result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
@@ -34,26 +36,50 @@ pub(super) enum Refusal {
     NotFolder { path: String },
     #[error("{path} is not a regular file but a pipe, a socket or a device; it cannot be used")]
     Special { path: String },
-    #[error("{path} ends at byte {size}; give a smaller offset")]
+    #[error("{path} ends at byte {size}; give a smaller byte_offset")]
     BeyondTheEnd { path: String, size: u64 },
-    #[error("{path} has {size} bytes; files up to {limit} can be edited")]
+    #[error("{path} has {lines} lines; give a smaller offset")]
+    BeyondTheLastLine { path: String, lines: u64 },
+    #[error("`offset` counts lines and `byte_offset` counts bytes: give one of them")]
+    TwoOffsets,
+    #[error("{path} has {size} bytes, or would have them; files up to {limit} can be edited")]
     TooLarge { path: String, size: u64, limit: u64 },
     #[error("{path} is not UTF-8 text; edit_file edits text only")]
     NotText { path: String },
+    #[error("give `old` and `new`, or `edits` with a list of them")]
+    OneEditOrSeveral,
+    #[error("edit {number} of {of} cannot be made, so none was: {refusal}")]
+    Edit { number: usize, of: usize, refusal: Box<Refusal> },
     #[error("`old` is empty: give the text to replace")]
     NothingToReplace,
-    #[error("`old` and `new` are the same: there is nothing to change")]
+    #[error("the text would be the same: there is nothing to change")]
     NoChange,
     #[error(
         "`old` does not occur in {path}; read the file and copy the text exactly, blanks and line ends included{hint}"
     )]
     NotFound { path: String, hint: &'static str },
     #[error(
-        "`old` occurs more than once in {path}, first at line {first} and last at line {last}; add lines around it until it occurs once"
+        "`old` occurs more than once in {path}, first at line {first} and last at line {last}; add lines around it until it occurs once, or give `all`"
     )]
     NotUnique { path: String, first: usize, last: usize },
     #[error("the pattern is not a regular expression: {0}")]
-    Pattern(Box<regex::Error>),
+    Pattern(Box<grep_regex::Error>),
+    #[error("`glob` cannot be used: {0}")]
+    Glob(Box<ignore::Error>),
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    #[error("the patch does not fit {path}, so nothing was changed: {source}")]
+    Hunk { path: String, source: HunkError },
+    #[error("{path} is named twice in the patch; put all its hunks together")]
+    Twice { path: String },
+    #[error("{path} is there already")]
+    Exists { path: String },
+    #[error("{path} has more lines than the patch deletes; read the file")]
+    NotAll { path: String },
+    #[error("{path} is a name that cannot stand in a patch; use edit_file or write_file")]
+    NotInPatch { path: String },
+    #[error("{refusal}; what was changed before that could not be taken back everywhere: look at {stuck}")]
+    HalfDone { refusal: Box<Refusal>, stuck: String },
     #[error("the arguments do not fit: {0}")]
     Arguments(#[from] serde_json::Error),
     #[error("could not {doing} {path}: {source}")]

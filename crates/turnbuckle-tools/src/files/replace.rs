@@ -104,14 +104,19 @@ fn fresh(dir: &Dir, is_private: bool) -> io::Result<(String, File)> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(if is_private { 0o600 } else { 0o666 });
     loop {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!(".turnbuckle-{}-{count}.tmp", std::process::id());
+        let name = temporary_name();
         match dir.open_with(&name, &options) {
             // Left behind by a process that had this id and was killed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => return opened.map(|file| (name, file)),
         }
     }
+}
+
+/// A name that no other file of this process gets.
+pub(super) fn temporary_name() -> String {
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!(".turnbuckle-{}-{count}.tmp", std::process::id())
 }
 
 /// Whether a file has the name of one that [`fresh`] makes: it is about to become another, or its process was killed.

@@ -1,7 +1,9 @@
-//! A walk through the folder: nearest to the top first, in order of name, never through a symbolic link.
+//! A walk through the folder: nearest to the top first, in order of name, never through a symbolic link, without what
+//! `.gitignore` names.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::vec;
 
 use cap_std::fs::Dir;
@@ -9,6 +11,7 @@ use cap_std::fs::Dir;
 use super::blocking::CancelFlag;
 use super::closed::Closed;
 use super::folder::{Folder, is_own};
+use super::ignored::{Chosen, Rules, is_ignored};
 use super::refusal::Refusal;
 use super::replace::is_temporary;
 
@@ -38,41 +41,84 @@ pub(super) struct Walk<'a> {
     cancel: &'a CancelFlag,
     /// What tools do not touch, when the walk began.
     closed_files: Closed,
-    queue: VecDeque<PathBuf>,
+    chosen: &'a Chosen,
+    /// Folders to enter, with the rules that hold around them.
+    queue: VecDeque<(PathBuf, Option<Arc<Rules>>)>,
     entries: vec::IntoIter<Entry>,
+    /// The rules that hold for `entries`.
+    rules: Option<Arc<Rules>>,
     /// Folders that were not walked into, and that can be given as a path.
     pub(super) closed: Vec<PathBuf>,
     /// Turnbuckle's own folder, if the walk met it.
     pub(super) own: Option<PathBuf>,
     /// Folders that could not be read.
     pub(super) unread: usize,
+    /// What `.gitignore` names: the first, and how many.
+    pub(super) ignored: Option<(Entry, usize)>,
 }
 
 impl<'a> Walk<'a> {
-    /// From a folder that must be there.
-    pub(super) fn from(folder: &'a Folder, start: &Path, cancel: &'a CancelFlag) -> Result<Self, Refusal> {
+    /// From a folder that must be there, to the files that were chosen.
+    pub(super) fn from(
+        folder: &'a Folder,
+        start: &Path,
+        chosen: &'a Chosen,
+        cancel: &'a CancelFlag,
+    ) -> Result<Self, Refusal> {
         let dir = folder.subfolder(start)?;
-        let entries = entries(&dir, start, cancel)?.into_iter();
-        let (queue, closed_files) = (VecDeque::new(), folder.closed_now());
-        Ok(Self { folder, cancel, closed_files, queue, entries, closed: Vec::new(), own: None, unread: 0 })
+        let closed_files = folder.closed_now();
+        let rules = Rules::at(folder, &closed_files, start);
+        let mut walk = Self {
+            folder,
+            cancel,
+            closed_files,
+            chosen,
+            queue: VecDeque::new(),
+            entries: Vec::new().into_iter(),
+            rules: None,
+            closed: Vec::new(),
+            own: None,
+            unread: 0,
+            ignored: None,
+        };
+        let entries = entries(&dir, start, cancel)?;
+        walk.take(start, entries, rules);
+        Ok(walk)
     }
 
-    /// The next entry; an error only if the call was cancelled.
+    /// The next entry that was chosen; an error only if the call was cancelled.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Refusal> {
         loop {
             self.cancel.check()?;
-            if let Some(entry) = self.entries.next() {
-                if entry.kind == Kind::Folder {
-                    self.queue.push_back(entry.path.clone());
+            let Some(entry) = self.entries.next() else {
+                let Some((path, rules)) = self.queue.pop_front() else { return Ok(None) };
+                self.enter(path, rules)?;
+                continue;
+            };
+            let is_folder = entry.kind == Kind::Folder;
+            if is_ignored(self.rules.as_deref(), &entry.path, is_folder) {
+                match &mut self.ignored {
+                    Some((_, count)) => *count += 1,
+                    none => *none = Some((entry, 1)),
                 }
+                continue;
+            }
+            if is_folder && self.chosen.may_be_below(&entry.path) {
+                self.queue.push_back((entry.path.clone(), self.rules.clone()));
+            }
+            if self.chosen.has(&entry.path, is_folder) {
                 return Ok(Some(entry));
             }
-            let Some(path) = self.queue.pop_front() else { return Ok(None) };
-            self.enter(path)?;
         }
     }
 
-    fn enter(&mut self, path: PathBuf) -> Result<(), Refusal> {
+    /// Goes on with the entries of a folder, with the rules above it.
+    fn take(&mut self, path: &Path, entries: Vec<Entry>, rules: Option<Arc<Rules>>) {
+        self.rules = Rules::below(rules, self.folder, &self.closed_files, path);
+        self.entries = entries.into_iter();
+    }
+
+    fn enter(&mut self, path: PathBuf, rules: Option<Arc<Rules>>) -> Result<(), Refusal> {
         if path.file_name().is_some_and(is_own) || self.closed_files.has(&path) {
             self.own.get_or_insert(path);
             return Ok(());
@@ -87,7 +133,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         match entries(&dir, &path, self.cancel) {
-            Ok(entries) => self.entries = entries.into_iter(),
+            Ok(entries) => self.take(&path, entries, rules),
             Err(Refusal::Cancelled) => return Err(Refusal::Cancelled),
             Err(_) => self.unread += 1,
         }

@@ -2,10 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnbuckle::tool::{Effect, Output, Spec};
+use turnbuckle::tool::{Effect, Spec};
 
-use super::Done;
-use super::blocking::CancelFlag;
+use super::change::{Before, Change, Plan};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 
@@ -31,12 +30,11 @@ pub(super) fn spec() -> Spec {
     Spec::server("write_file", description, parameters, Effect::Idempotent)
 }
 
-pub(super) fn run(folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
+pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
     let Arguments { path, content } = serde_json::from_value(arguments)?;
     let path = folder.still_normal(&path)?;
-    let _changing = folder.changing();
-    let created = folder.replace(&path, content.as_bytes(), cancel)?;
-    let word = if created { "created" } else { "replaced" };
-    let output = Output::ok(format!("{word} {} ({} bytes)", shown(&path), content.len()));
-    Ok(Done { output, touched: Some(path.to_string_lossy().into_owned()) })
+    let before = Before::of(folder, &path)?;
+    let word = if matches!(before, Before::Missing) { "created" } else { "replaced" };
+    let said = format!("{word} {} ({} bytes)", shown(&path), content.len());
+    Ok(Plan { changes: vec![Change { path, before, after: Some(content), to: None }], said })
 }

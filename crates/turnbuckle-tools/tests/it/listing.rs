@@ -78,3 +78,65 @@ async fn a_write_under_way_beside_it_is_not_seen() {
     assert_eq!(desk.ok("list_files", json!({"path": "a"})).await, rest);
     assert!(!desk.ok("search_files", json!({"pattern": "half"})).await.contains("12-0"));
 }
+
+#[tokio::test]
+async fn what_gitignore_names_is_left_out_unless_asked_for() {
+    let desk = Desk::new().await;
+    desk.put(".gitignore", "# built\n/out/\n*.log\n!keep.log\n");
+    desk.put("sub/.gitignore", "!b.log\nprivate\n");
+    desk.put(".git/info/exclude", "notes.txt\n");
+    for path in ["out/a", "out/deep/b", "a.log", "keep.log", "sub/b.log", "sub/private/x", "sub/out/c", "notes.txt"] {
+        desk.put(path, "needle");
+    }
+    let all = desk.ok("list_files", json!({})).await;
+    let shown = ".git/\n.gitignore\nkeep.log\nsub/\nsub/.gitignore\nsub/b.log\nsub/out/\nsub/out/c\n";
+    assert!(all.starts_with(shown), "{all}");
+    assert!(all.ends_with("[left out by .gitignore: a.log and 3 more; give it as `path` to look inside]"), "{all}");
+    let found = desk.ok("search_files", json!({"pattern": "needle"})).await;
+    let files: Vec<&str> = found.lines().filter_map(|line| line.strip_suffix(":1: needle")).collect();
+    assert_eq!(files, ["keep.log", "sub/b.log", "sub/out/c"]);
+    assert_eq!(desk.ok("list_files", json!({"path": "out"})).await, "out/a\nout/deep/\nout/deep/b");
+    assert_eq!(desk.ok("search_files", json!({"pattern": "needle", "path": "a.log"})).await, "a.log:1: needle");
+    // Rules from above hold in a folder that is not ignored itself.
+    desk.put("sub/c.log", "");
+    assert!(!desk.ok("list_files", json!({"path": "sub"})).await.starts_with("sub/c.log"));
+}
+
+#[tokio::test]
+async fn a_glob_chooses_files() {
+    let desk = Desk::new().await;
+    for path in ["a.rs", "src/b.rs", "src/deep/c.rs", "src/d.md", "docs/e.md"] {
+        desk.put(path, "needle");
+    }
+    for (glob, chosen) in [
+        ("*.rs", "a.rs\nsrc/b.rs\nsrc/deep/c.rs"),
+        ("src/*.rs", "src/b.rs"),
+        ("src/**/*.rs", "src/b.rs\nsrc/deep/c.rs"),
+        ("*.{md,txt}", "docs/e.md\nsrc/d.md"),
+        ("!src/", "a.rs\ndocs/\ndocs/e.md"),
+        ("*.py", "[no file matches]"),
+    ] {
+        assert_eq!(desk.ok("list_files", json!({"glob": glob})).await, chosen, "{glob}");
+    }
+    let found = desk.ok("search_files", json!({"pattern": "needle", "path": "src", "glob": "*.md"})).await;
+    assert_eq!(found, "src/d.md:1: needle");
+    let said = desk.refused("list_files", json!({"glob": "a{"})).await;
+    assert!(said.contains("`glob` cannot be used"), "{said}");
+}
+
+#[tokio::test]
+async fn a_gitignore_that_leads_out_is_not_read() {
+    let desk = Desk::new().await;
+    std::fs::write(desk.outside("rules"), "a\n").unwrap();
+    symlink(desk.outside("rules"), desk.inside(".gitignore")).unwrap();
+    desk.put("a", "");
+    assert_eq!(desk.ok("list_files", json!({})).await, ".gitignore (symbolic link)\na");
+}
+
+#[tokio::test]
+async fn a_deep_tree_is_walked_to_its_end() {
+    let desk = Desk::new().await;
+    let path = vec!["d"; 400].join("/") + "/end";
+    desk.put(&path, "needle");
+    assert_eq!(desk.ok("search_files", json!({"pattern": "needle"})).await, format!("{path}:1: needle"));
+}

@@ -10,6 +10,7 @@ mod desk;
 mod editing;
 mod lint;
 mod listing;
+mod patching;
 mod paths;
 mod reading;
 mod searching;

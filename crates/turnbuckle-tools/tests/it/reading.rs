@@ -18,20 +18,65 @@ async fn a_long_file_is_read_piece_by_piece_and_nothing_is_lost() {
     let desk = Desk::new().await;
     let whole: String = (0..20_000).map(|line| format!("line {line} é\n")).collect();
     desk.put("long", &whole);
-    let (mut read, mut offset) = (String::new(), 0);
+    assert_eq!(pieces(&desk, "long", "offset", "\n[lines ", 1).await, whole);
+    assert_eq!(pieces(&desk, "long", "byte_offset", "\n[bytes ", 0).await, whole);
+    let beyond = desk.refused("read_file", json!({"path": "long", "offset": 9_999_999})).await;
+    assert_eq!(beyond, "long has 20000 lines; give a smaller offset");
+    let behind = desk.refused("read_file", json!({"path": "long", "offset": 20_001})).await;
+    assert_eq!(behind, "long has 20000 lines; give a smaller offset");
+    let beyond = desk.refused("read_file", json!({"path": "long", "byte_offset": 9_999_999})).await;
+    assert!(beyond.contains("smaller byte_offset"), "{beyond}");
+    let both = desk.refused("read_file", json!({"path": "long", "offset": 1, "byte_offset": 1})).await;
+    assert!(both.contains("give one of them"), "{both}");
+}
+
+/// Reads a file as the notes at the end of each piece say.
+async fn pieces(desk: &Desk, path: &str, unit: &str, note: &str, first: u64) -> String {
+    let (mut read, mut offset) = (String::new(), first);
     loop {
-        let piece = desk.ok("read_file", json!({"path": "long", "offset": offset})).await;
+        let piece = desk.ok("read_file", json!({"path": path, unit: offset})).await;
         assert!(piece.len() <= 65 * 1024);
-        let Some((text, note)) = piece.rsplit_once("\n[bytes ") else {
+        let Some((text, note)) = piece.rsplit_once(note) else {
             read += &piece;
-            break;
+            return read;
         };
         read += text;
         offset = note.trim_end_matches(']').rsplit(' ').next().unwrap().parse::<u64>().unwrap();
     }
-    assert_eq!(read, whole);
-    let beyond = desk.refused("read_file", json!({"path": "long", "offset": 9_999_999})).await;
-    assert!(beyond.contains("smaller offset"), "{beyond}");
+}
+
+#[tokio::test]
+async fn lines_are_counted_from_one() {
+    let desk = Desk::new().await;
+    desk.put("a", "one\r\ntwo\nthree");
+    assert_eq!(desk.ok("read_file", json!({"path": "a", "offset": 2})).await, "two\nthree");
+    let middle = desk.ok("read_file", json!({"path": "a", "offset": 2, "limit": 1})).await;
+    assert_eq!(middle, "two\n\n[lines 2 to 2, 4 of 14 bytes; to go on: offset 3]");
+    assert_eq!(desk.ok("read_file", json!({"path": "a", "offset": 3, "limit": 9})).await, "three");
+    let behind = desk.refused("read_file", json!({"path": "a", "offset": 4})).await;
+    assert_eq!(behind, "a has 3 lines; give a smaller offset");
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_read_by_bytes() {
+    let desk = Desk::new().await;
+    let line = "é".repeat(50_000);
+    desk.put("long", format!("first\n{line}\nlast"));
+    let piece = desk.ok("read_file", json!({"path": "long", "offset": 2})).await;
+    let (text, note) = piece.rsplit_once("\n[bytes 6 to ").unwrap();
+    let next: u64 = note.trim_end_matches(']').rsplit(' ').next().unwrap().parse().unwrap();
+    let rest = desk.ok("read_file", json!({"path": "long", "byte_offset": next})).await;
+    assert_eq!(format!("{text}{rest}"), format!("{line}\nlast"));
+}
+
+#[tokio::test]
+async fn a_line_behind_a_huge_one_is_found() {
+    let desk = Desk::new().await;
+    // Sparse: a line of zero bytes that takes no room.
+    let file = std::fs::File::create(desk.inside("huge")).unwrap();
+    file.set_len(256 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"\nneedle\n", (256 << 20) - 8).unwrap();
+    assert_eq!(desk.ok("read_file", json!({"path": "huge", "offset": 2})).await, "needle\n");
 }
 
 #[tokio::test]

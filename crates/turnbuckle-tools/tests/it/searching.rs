@@ -62,3 +62,14 @@ async fn links_and_pipes_are_not_searched() {
         desk.refused("search_files", json!({"pattern": "needle", "path": path})).await;
     }
 }
+
+#[tokio::test]
+async fn a_file_larger_than_memory_for_it_is_searched_to_its_end() {
+    let desk = Desk::new().await;
+    desk.put("large", "x".repeat(99).replace("xxx", "xy\n").repeat(400_000) + "needle\n");
+    let found = desk.ok("search_files", json!({"pattern": "needle"})).await;
+    assert_eq!(found, "large:13200001: needle");
+    desk.put("wide", "x".repeat(20 << 20));
+    let found = desk.ok("search_files", json!({"pattern": "needle"})).await;
+    assert!(found.ends_with("[1 files could not be read, or have lines that are too long]"), "{found}");
+}
