@@ -10,7 +10,7 @@ use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 use turnbuckle::store::{
-    Act, Batch, Claim, ConversationStatus, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job,
+    Act, Batch, Claim, ConversationStatus, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job,
     JobDisposition, JobLease, JobSelector, Lease, PurgeLimits, Purged, Scratch, ScratchWrite, StandingApproval, Store,
     StoreFuture, Tombstone,
 };
@@ -260,6 +260,9 @@ impl<S: Store> Store for Taped<S> {
     }
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.store.records(id, turn)
+    }
+    fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
+        self.store.cuts(id)
     }
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.store.jobs(id)

@@ -10,7 +10,7 @@ use turnbuckle::Actor;
 use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Author;
-use turnbuckle::store::{Act, Hold, InboxItem, Job, Scratch, StandingApproval};
+use turnbuckle::store::{Act, Cut, Hold, InboxItem, Job, Scratch, StandingApproval};
 
 use crate::json::parsed;
 
@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     InboxItem,
     Scratch,
     Records,
+    Cut,
     Job,
     Standing,
     Author,
@@ -70,6 +71,9 @@ impl Stored for Scratch {
 }
 impl Stored for Vec<Record> {
     const KIND: Kind = Kind::Records;
+}
+impl Stored for Cut {
+    const KIND: Kind = Kind::Cut;
 }
 impl Stored for StandingApproval {
     const KIND: Kind = Kind::Standing;

@@ -11,6 +11,10 @@ use serde_json::Value;
 pub use crate::agent_parts::{AgentParts, HookPart, MissingPart};
 pub use build::{AgentBuilder, BuildError, NamedBy};
 
+use crate::context::plan::{Retention, ToolFacts};
+use crate::context::reducer::Reducer;
+use crate::context::reducers;
+use crate::cut::Recovery;
 use crate::event::StandingBasis;
 use crate::hook::{HookEntry, OnFailure, Point};
 use crate::id::NameMap;
@@ -20,7 +24,7 @@ use crate::message::{Reply, Text};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::output_schema::OutputSchema;
 use crate::store::{JobKind, JobSelector, SideStore};
-use crate::tool::{AllowCalls, Approval, Definition, Spec, Tool};
+use crate::tool::{AllowCalls, Approval, Definition, Effect, Executor, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
 ///
@@ -47,6 +51,8 @@ struct Inner {
     tools: NameMap<Text, CompiledTool>,
     hooks: Vec<HookEntry>,
     chains: Chains,
+    /// What makes contexts smaller, in order.
+    reducers: Arc<[Arc<dyn Reducer>]>,
     limits: Limits,
     /// Rules that allow calls without asking.
     allow: Option<Arc<dyn AllowCalls>>,
@@ -219,6 +225,36 @@ impl Agent {
         limits.without_reserve().saturating_sub(self.fixed_tokens()).max(1)
     }
 
+    /// Tokens that history and open turn are reduced to once they are beyond [`history_capacity`](Self::history_capacity), so
+    /// that the whole context is down to 60 % of what it may hold. Something is left even if system prompt and tools take more.
+    pub(crate) fn history_target(&self, limits: &Limits) -> u64 {
+        let whole = limits.without_reserve() / 5 * 3;
+        whole.saturating_sub(self.fixed_tokens()).max(self.history_capacity(limits) / 4)
+    }
+
+    /// Tokens of ended turns that are kept in memory while no cut is recorded: more than a context may show, so that reducers
+    /// see what they decide about.
+    pub(crate) fn window_capacity(&self) -> u64 {
+        self.history_capacity(self.limits()).saturating_mul(2)
+    }
+
+    /// What makes its contexts smaller, in order.
+    pub fn reducers(&self) -> impl Iterator<Item = &dyn Reducer> + Clone {
+        self.0.reducers.iter().map(|reducer| &**reducer)
+    }
+
+    /// What reducers must know about a tool. Results of one that the agent does not have any more are like those of any other
+    /// that cannot be called again.
+    pub(crate) fn tool_facts(&self, tool: &str) -> ToolFacts {
+        let Some(spec) = self.spec(tool) else {
+            return ToolFacts { retention: Retention::default(), recovery: Recovery::AskUser };
+        };
+        let may_repeat =
+            spec.executor == Executor::Server && matches!(spec.effect, Effect::Pure) && spec.sub_agent.is_none();
+        let recovery = if may_repeat { Recovery::CallAgain } else { Recovery::AskUser };
+        ToolFacts { retention: spec.retention, recovery }
+    }
+
     pub(crate) fn output_schema(&self) -> Option<&OutputSchema> {
         self.0.schema.as_ref()
     }
@@ -249,6 +285,7 @@ impl Agent {
             tools: NameMap::default(),
             hooks: Vec::new(),
             chains: Chains::of(&[]),
+            reducers: reducers::standard(),
             limits: Limits::default(),
             allow: None,
             schema: None,
@@ -321,6 +358,7 @@ impl Agent {
             fixed_tokens: inner.fixed_tokens,
             tools: inner.tools.iter().map(|(name, compiled)| (name.clone(), equip(compiled))).collect(),
             chains: Chains::of(&hooks),
+            reducers: inner.reducers.clone(),
             hooks,
             limits: inner.limits.clone(),
             allow: inner.allow.clone(),

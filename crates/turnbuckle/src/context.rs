@@ -1,6 +1,12 @@
-//! The context of a model call: which part of the log it shows, how that is laid out, what hooks may add.
+//! The context of a model call: which part of the log it shows, how that is laid out, what hooks may add, and what is done
+//! when it becomes too large.
 
 pub(crate) mod layout;
+pub mod plan;
+pub mod reducer;
+pub mod reducers;
 pub(crate) mod reserve;
 pub mod tokens;
 pub(crate) mod window;
+
+pub use crate::cut::{Cut, Recovery, Stub};

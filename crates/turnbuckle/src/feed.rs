@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 use crate::clock::Timestamp;
+use crate::cut::Cut;
 use crate::event::Event;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
@@ -107,6 +108,19 @@ pub enum LiveEvent {
     BackgroundFinished { hook: Text, error: Option<Text> },
     /// A next prompt, proposed.
     Suggestion { text: Text },
+    /// The context became too large, and older parts of it are not shown to the model any more. See
+    /// [`Cut`](crate::context::Cut) for the fields.
+    Compacted {
+        made_at: u64,
+        first: u64,
+        turns: u32,
+        results: u32,
+        before: u64,
+        after: u64,
+        /// Messages that are left.
+        messages: u64,
+        reducers: Vec<Text>,
+    },
     /// Something a person should know.
     Notice { level: Level, text: Text, hook: Option<Text> },
     /// A lossy viewer missed so many events: take a new snapshot.
@@ -114,6 +128,12 @@ pub enum LiveEvent {
 }
 
 impl LiveEvent {
+    pub(crate) fn compacted(cut: &Cut, messages: usize) -> Self {
+        let Cut { made_at, first, turns, results, before, after, .. } = *cut;
+        let (messages, reducers) = (messages as u64, cut.reducers.clone());
+        Self::Compacted { made_at, first, turns, results, before, after, messages, reducers }
+    }
+
     pub(crate) fn hook_finished(record: &Record) -> Self {
         Self::HookFinished {
             hook: record.hook.clone(),

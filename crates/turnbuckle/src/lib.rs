@@ -52,6 +52,7 @@ pub mod access;
 mod agent_parts;
 pub mod call_map;
 pub mod clock;
+mod cut;
 pub mod event;
 pub mod id;
 pub mod json_schema;

@@ -34,6 +34,7 @@ pub use tally::{AnswerTally, StaleAnswer};
 
 use crate::BoxFuture;
 use crate::clock::Timestamp;
+pub use crate::cut::{Cut, Recovery, Stub};
 use crate::event::Event;
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
@@ -144,6 +145,9 @@ pub trait Store: Send + Sync + 'static {
     /// What hooks did in a turn, in the order in which they finished.
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>>;
 
+    /// Where contexts were cut, oldest first.
+    fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>>;
+
     /// Work that turns left to be done, oldest first; parked jobs too.
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>>;
 
@@ -237,6 +241,8 @@ pub struct Claim {
     pub seq: u64,
     /// Of the log.
     pub totals: Totals,
+    /// The last one.
+    pub cut: Option<Arc<Cut>>,
     /// Not yet taken up, oldest first.
     pub inbox: Vec<InboxItem>,
     /// Of the turn that is open.
@@ -283,6 +289,8 @@ pub struct Batch<'a> {
     pub done: &'a [Job],
     /// With the end of a turn.
     pub totals: Option<Totals>,
+    /// If a context was cut since the last write.
+    pub cut: Option<&'a Arc<Cut>>,
     /// Where the conversation stands after this write; `None`: where it stood.
     pub status: Option<ConversationStatus>,
     /// Whether the writer goes on.
@@ -307,6 +315,7 @@ impl<'a> Batch<'a> {
             job_lease: Duration::ZERO,
             done: &[],
             totals: None,
+            cut: None,
             status: None,
             lease: Lease::Keep,
         }

@@ -12,6 +12,7 @@ use crate::BoxError;
 use crate::BoxFuture;
 use crate::access::AnswerRule;
 use crate::agent::Agent;
+pub use crate::context::plan::Retention;
 pub use crate::event::Executor;
 use crate::event::Question;
 use crate::message::{Content, Part, Text, ToolCall};
@@ -40,7 +41,7 @@ pub struct Spec {
     pub approval: Approval,
     /// What a crash between start and result means.
     pub effect: Effect,
-    /// How long compaction keeps its results.
+    /// Which of its results may be shortened when a context becomes too large.
     pub retention: Retention,
     /// Brings arguments to their normal form before anything looks at them. `None`: they are used as they are.
     pub normalize: Option<Arc<dyn Normalize>>,
@@ -73,7 +74,7 @@ impl Spec {
             executor: Executor::Server,
             approval: Approval::NotRequired,
             effect,
-            retention: Retention::Keep,
+            retention: Retention::default(),
             normalize: None,
             timeout: Duration::from_secs(120),
             needs_user: false,
@@ -189,17 +190,6 @@ impl fmt::Debug for dyn AllowCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AllowCalls")
     }
-}
-
-/// How long compaction keeps a tool's results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
-    /// For this many turns.
-    Turns(u32),
-    /// The last so many.
-    Last(u32),
-    /// As long as there is room.
-    Keep,
 }
 
 /// What a tool gives back.

@@ -1,6 +1,6 @@
 //! A conversation as text: what each stage did, one line each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::context::layout::{ContextCache, Overlay};
-use crate::event::{Event, EventKind, Evidence, Question, TurnEnded};
+use crate::cut::Cut;
+use crate::event::{Event, EventKind, Evidence, InjectionTarget, Question, TurnEnded};
 use crate::feed::{FeedEvent, FeedItem, LiveEvent};
-use crate::id::CallId;
+use crate::id::{CallId, TurnId};
 use crate::message::Text;
 
 /// What was told, as lines. With the log alone it lacks only what was never history: discarded attempts and notices.
@@ -37,17 +38,28 @@ pub fn trace<'a>(told: impl IntoIterator<Item = &'a FeedItem>, tools: usize) -> 
     tracer.lines
 }
 
-/// [`trace`] of a log, with the time that each stage took where it took any: from the event before it to its own. How many
-/// tools the agent had is not in the log.
+/// [`trace`] of a log and its cuts, with the time that each stage took where it took any: from the event before it to its own.
+/// How many tools the agent had is not in the log.
 ///
 /// ```text
+/// compact   2 turns left out: 29120 tokens became 14020 (window)
 /// call      "4" (1.2 s)
 /// ```
-pub fn trace_with_times(log: &[Arc<Event>]) -> String {
-    let mut tracer = Tracer { times: true, ..Tracer::default() };
+pub fn trace_with_times(log: &[Arc<Event>], cuts: &[Cut]) -> String {
+    let mut tracer = Tracer { times: true, cuts: cuts.to_vec().into(), ..Tracer::default() };
     log.iter().for_each(|event| tracer.event(event));
     tracer.finish_reply();
     tracer.lines
+}
+
+/// The place in the log of the event behind the line that [`trace_with_times`] has for a cut: the reply that it made room for,
+/// or the end of the turn.
+pub fn place_of_cut(log: &[Arc<Event>], cut: &Cut) -> Option<usize> {
+    log.iter().position(|event| event.seq > cut.made_at && follows_cut(&event.kind))
+}
+
+fn follows_cut(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::AssistantMessage { .. } | EventKind::TurnEnded(_))
 }
 
 /// [`trace`] of feed events.
@@ -63,6 +75,8 @@ struct Tracer {
     log: Vec<Arc<Event>>,
     /// Where the last turn begins in `log`.
     turn: usize,
+    /// Cuts that have no line yet, oldest first.
+    cuts: VecDeque<Cut>,
     /// The messages of `log`. Those of ended turns are kept from one model call to the next.
     cache: ContextCache,
     discarded: usize,
@@ -99,6 +113,23 @@ impl Tracer {
         self.line("build", messages + &tools);
     }
 
+    /// Lines for the cuts that were made before this event.
+    fn cuts_before(&mut self, event: &Event) {
+        while self.cuts.front().is_some_and(|cut| cut.made_at < event.seq) {
+            let Some(cut) = self.cuts.pop_front() else { return };
+            let took = std::mem::take(&mut self.took);
+            self.cut(&cut.summary(), cut.first);
+            self.took = took;
+        }
+    }
+
+    fn cut(&mut self, summary: &str, first: u64) {
+        self.line("compact", summary);
+        let gone = self.log.partition_point(|event| event.seq < first);
+        self.log.drain(..gone);
+        self.turn = self.turn.saturating_sub(gone);
+    }
+
     fn finish_reply(&mut self) {
         if let Some((reply, took)) = self.reply.take() {
             self.took = took;
@@ -111,6 +142,9 @@ impl Tracer {
             self.finish_reply();
         }
         self.took = self.before.replace(event.at).map_or(Duration::ZERO, |before| event.at.since(before));
+        if follows_cut(&event.kind) {
+            self.cuts_before(event);
+        }
         match &event.kind {
             EventKind::UserMessage { content, .. } => {
                 // The time between two turns belongs to neither.
@@ -159,6 +193,19 @@ impl Tracer {
             EventKind::TurnEnded(ended) => self.ended(ended),
         }
         self.log.push(event.clone());
+        match &event.kind {
+            EventKind::TurnEnded(ended) if !ended.outcome.joins_history() => self.forget_turn(),
+            _ => {}
+        }
+    }
+
+    /// A halted or rejected turn adds nothing to later contexts but what it left for the next turn.
+    fn forget_turn(&mut self) {
+        let rest = self.log.split_off(self.turn.min(self.log.len()));
+        let stays =
+            |event: &Arc<Event>| matches!(&event.kind, EventKind::Injection { place: InjectionTarget::NextTurn, .. });
+        self.log.extend(rest.into_iter().filter(stays));
+        self.cache = ContextCache::default();
     }
 
     /// A hook may have rewritten the arguments.
@@ -185,6 +232,20 @@ impl Tracer {
     }
 
     fn live(&mut self, live: &LiveEvent) {
+        if let LiveEvent::Compacted { first, turns, results, before, after, reducers, .. } = live {
+            let cut = Cut {
+                turn: TurnId::from(""),
+                made_at: 0,
+                first: *first,
+                stubs: Vec::new(),
+                turns: *turns,
+                results: *results,
+                before: *before,
+                after: *after,
+                reducers: reducers.clone(),
+            };
+            return self.cut(&cut.summary(), *first);
+        }
         if let LiveEvent::AttemptDiscarded { attempt, by, reason, replaced } = live {
             let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
             if *replaced {
@@ -283,6 +344,6 @@ mod tests {
         };
         let log = [event(1, 0, user("2+2?")), event(2, 1240, reply), event(3, 9000, user("thanks"))];
         let lines = "accept    \"2+2?\"\nbuild     1 message\ncall      \"4\" (1.2 s)\naccept    \"thanks\"\n";
-        assert_eq!(trace_with_times(&log), lines);
+        assert_eq!(trace_with_times(&log, &[]), lines);
     }
 }

@@ -1,5 +1,6 @@
 //! `turnbuckle show`: one conversation as a person reads it, or its events.
 
+use std::collections::VecDeque;
 use std::io;
 
 use turnbuckle::access::AccessTo;
@@ -7,7 +8,7 @@ use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::projection::Pending;
-use turnbuckle::store::{Job, Scratch, Store as _, StoreError};
+use turnbuckle::store::{Cut, Job, Scratch, Store as _, StoreError};
 use turnbuckle::{CallId, ConversationId};
 use turnbuckle_stores::SqliteStore;
 
@@ -35,6 +36,7 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let begun = store.scratch(&main).await.map_err(failed)?;
     let hints = ResolveHints::for_turn_of(main, common, &desk, begun.as_ref()).await.map_err(failed)?;
     let mut reading = Reading::new(id.clone(), hints);
+    let mut cuts: VecDeque<Cut> = store.cuts(&id).await.map_err(failed)?.into();
     let mut from = 1;
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
@@ -43,7 +45,7 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
         let told = page.iter().map(|event| FeedEvent::read_back(&id, event.clone()));
         let text: String = match args.json {
             true => told.map(|told| as_json(&told)).collect::<Result<_, _>>()?,
-            false => told.map(|told| reading.told(&told)).collect(),
+            false => told.map(|told| reading.cuts_before(&told, &mut cuts) + &reading.told(&told)).collect(),
         };
         if !print(&text)? {
             return Ok(Exit::Completed);
@@ -132,6 +134,17 @@ impl Reading {
         let mut text: String = lines.collect();
         if matches!(event.kind, EventKind::TurnEnded(_)) {
             text.push('\n');
+        }
+        text
+    }
+
+    /// A note for each cut of the context that was made before this event.
+    fn cuts_before(&mut self, told: &FeedEvent, cuts: &mut VecDeque<Cut>) -> String {
+        let FeedItem::Log(event) = &told.item else { return String::new() };
+        let mut text = String::new();
+        while let Some(cut) = cuts.pop_front_if(|cut| cut.made_at < event.seq) {
+            let note = format!("from here on the model does not see all of the above: {}", cut.summary());
+            text += &self.line("compact", Tone::Dim, &note);
         }
         text
     }

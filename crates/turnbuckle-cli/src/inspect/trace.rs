@@ -9,7 +9,7 @@ use turnbuckle::event::{Event, EventKind};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::store::Store as _;
-use turnbuckle::trace::trace_with_times;
+use turnbuckle::trace::{place_of_cut, trace_with_times};
 
 use super::{check_readable, failed, parse_id, print_all, told_job};
 use crate::Stopped;
@@ -29,14 +29,17 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
     let log = store.log(&id, 1, usize::MAX).await.map_err(failed)?;
     let jobs = store.jobs(&id).await.map_err(failed)?;
     // How many messages a model call had depends on all turns before; how many lines a turn has does not.
-    let whole = trace_with_times(&log);
+    let cuts = store.cuts(&id).await.map_err(failed)?;
+    let whole = trace_with_times(&log, &cuts);
+    let places: Vec<usize> = cuts.iter().filter_map(|cut| place_of_cut(&log, cut)).collect();
     let mut lines = whole.lines();
     // What was left for the next turn may stand apart from its own.
     let ends: HashMap<&TurnId, u64> = log.iter().map(|event| (&event.turn, event.seq)).collect();
     let (mut text, mut at, mut found) = (String::new(), 0, false);
     for events in log.chunk_by(|one, other| one.turn == other.turn) {
         let Some(first) = events.first() else { continue };
-        let own = trace_with_times(&log[at..at + events.len()]).lines().count();
+        let cut_here = places.iter().filter(|place| (at..at + events.len()).contains(*place)).count();
+        let own = trace_with_times(events, &[]).lines().count() + cut_here;
         at += events.len();
         let stages: Vec<&str> = lines.by_ref().take(own).collect();
         if args.turn.as_deref().is_some_and(|turn| turn != first.turn.as_str()) {

@@ -142,6 +142,16 @@ impl Fold {
                 let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
                 one("build", Tone::Dim, text)
             }
+            LiveEvent::Compacted { turns, results, before, after, messages, .. } => {
+                self.messages = usize::try_from(*messages).unwrap_or(usize::MAX);
+                let text = format!(
+                    "the context was too large: {} left out, {} shortened, {before} tokens became {after}; {} are left",
+                    count(*turns as usize, "turn"),
+                    count(*results as usize, "result"),
+                    count(self.messages, "message"),
+                );
+                one("compact", Tone::Hook, text)
+            }
             LiveEvent::TextDelta { text, .. } => vec![Shown::Text(text.to_string())],
             LiveEvent::ThinkingDelta { text, .. } => vec![Shown::Thinking(text.to_string())],
             LiveEvent::AttemptDiscarded { attempt, by, reason, replaced } => {

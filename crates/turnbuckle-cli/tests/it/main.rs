@@ -8,6 +8,7 @@ mod chatting;
 mod checking;
 mod command_hooks;
 mod configuration;
+mod context;
 mod damaged;
 mod demo;
 mod docs;

@@ -13,6 +13,7 @@ pub(super) fn is_decision(what: &FeedItem) -> bool {
             LiveEvent::HookFinished { .. }
                 | LiveEvent::AttemptDiscarded { .. }
                 | LiveEvent::Notice { .. }
+                | LiveEvent::Compacted { .. }
                 | LiveEvent::BackgroundFinished { .. }
         ),
     }

@@ -85,6 +85,16 @@ impl Spans {
                 let reason = reason.as_ref().map(|reason| KeyValue::new("turnbuckle.reason", reason.to_string()));
                 self.mark(told, "attempt_discarded", at, [attempt].into_iter().chain(reason).collect());
             }
+            LiveEvent::Compacted { turns, results, before, after, .. } => {
+                let number = |name, value: u64| KeyValue::new(name, i64::try_from(value).unwrap_or(i64::MAX));
+                let attributes = vec![
+                    number("turnbuckle.turns", u64::from(*turns)),
+                    number("turnbuckle.results", u64::from(*results)),
+                    number("turnbuckle.tokens_before", *before),
+                    number("turnbuckle.tokens_after", *after),
+                ];
+                self.mark(told, "compacted", at, attributes);
+            }
             LiveEvent::Notice { text, .. } => {
                 self.mark(told, "notice", at, vec![KeyValue::new("turnbuckle.text", text.to_string())]);
             }

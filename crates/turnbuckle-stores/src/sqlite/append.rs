@@ -67,6 +67,10 @@ impl OwnedBatch {
             db.prepare_cached("INSERT INTO record (conversation, turn, format, body) VALUES (?, ?, ?, ?)")?
                 .execute((key, turn.as_str(), FORMAT, body))?;
         }
+        if let Some(body) = &self.cut {
+            db.prepare_cached("INSERT INTO cut (conversation, format, body) VALUES (?, ?, ?)")?
+                .execute((key, FORMAT, body))?;
+        }
         for job in &self.done {
             job.remove(db, key)?;
         }

@@ -12,7 +12,7 @@ use super::error::Fault;
 use super::inbox::inbox;
 use super::lease::LeaseRow;
 use super::process::Process;
-use super::read::{body, key};
+use super::read::{body, key, last_cut};
 use super::sql_integer;
 
 /// Makes `writer` in this process the only writer: if the conversation is free, if its lease has expired, or if the same
@@ -40,7 +40,7 @@ pub(super) fn claim(
         let scratch =
             if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(Arc::new(body(row)?)) };
         let totals = Totals { model_calls: read(5)?, tokens: read(6)? };
-        let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, inbox: Vec::new(), scratch };
+        let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, cut: None, inbox: Vec::new(), scratch };
         Ok(Some((row.get(2)?, claim)))
     };
     let granted = match try_to_claim(None)? {
@@ -51,7 +51,7 @@ pub(super) fn claim(
         granted => granted,
     };
     let Some((key, claim)) = granted else { return Err(StoreError::InUse { id: id.clone() }.into()) };
-    Ok(Claim { inbox: inbox(db, key, InboxFilter::All)?, ..claim })
+    Ok(Claim { cut: last_cut(db, key)?.map(Arc::new), inbox: inbox(db, key, InboxFilter::All)?, ..claim })
 }
 
 /// The epoch of the present claim, if others may replace it before its lease ends: its process is dead, or its end cannot be

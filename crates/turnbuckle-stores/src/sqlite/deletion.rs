@@ -67,7 +67,7 @@ impl DeletionRow {
             }
         }
         for key in keys {
-            for table in ["event", "inbox", "record", "job", "hold"] {
+            for table in ["event", "inbox", "record", "cut", "job", "hold"] {
                 db.prepare_cached(&format!("DELETE FROM {table} WHERE conversation = ?"))?.execute([key])?;
             }
             db.prepare_cached("DELETE FROM conversation WHERE made = ?")?.execute([key])?;

@@ -48,7 +48,7 @@ use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 use turnbuckle::store::{
-    Act, ActKind, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition,
+    Act, ActKind, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition,
     JobLease, JobSelector, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
@@ -294,6 +294,10 @@ impl Store for SqliteStore {
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         let turn = turn.clone();
         self.read("reading hook records", id, move |db, id| read::records(db, id, &turn))
+    }
+
+    fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
+        self.read("reading cuts", id, read::cuts)
     }
 
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use turnbuckle::hook::Record;
-use turnbuckle::store::Scratch;
+use turnbuckle::store::{Cut, Scratch};
 use turnbuckle::{Actor, ConversationId, TurnId};
 
 use super::deletion::missing;
@@ -46,6 +46,21 @@ pub(super) fn owner(db: &Connection, id: &ConversationId) -> Result<Option<Actor
 pub(super) fn scratch(db: &Connection, id: &ConversationId) -> Result<Option<Scratch>, Fault> {
     let query = "SELECT beside_format, beside FROM conversation WHERE made = ? AND beside IS NOT NULL";
     Ok(bodies(db, query, [key(db, id)?])?.pop())
+}
+
+/// The last cut of the conversation with this key.
+pub(super) fn last_cut(db: &Connection, key: i64) -> Result<Option<Cut>, Fault> {
+    let query = "SELECT format, body FROM cut WHERE conversation = ? ORDER BY place DESC LIMIT 1";
+    Ok(bodies(db, query, [key])?.pop())
+}
+
+pub(super) fn cuts(db: &Connection, id: &ConversationId) -> Result<Vec<Cut>, Fault> {
+    let key = key(db, id)?;
+    // A database that an older program made, opened to be read, has no such table.
+    if !db.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = 'cut'")?.exists([])? {
+        return Ok(Vec::new());
+    }
+    bodies(db, "SELECT format, body FROM cut WHERE conversation = ? ORDER BY place", [key])
 }
 
 pub(super) fn records(db: &Connection, id: &ConversationId, turn: &TurnId) -> Result<Vec<Record>, Fault> {

@@ -34,6 +34,8 @@ pub(super) struct OwnedBatch {
     pub(super) standing: Option<StandingRow>,
     /// Hook records of a turn, as one body.
     pub(super) records: Option<(TurnId, String)>,
+    /// A cut of the context, as a body.
+    pub(super) cut: Option<String>,
     pub(super) jobs: Vec<JobRow>,
     /// How long this process keeps the new jobs to itself.
     pub(super) job_lease: Duration,
@@ -101,6 +103,7 @@ impl OwnedBatch {
                 Some(turn) => Some((turn.clone(), json(&batch.records, "writing hook records as JSON")?)),
                 None => None,
             },
+            cut: batch.cut.map(|cut| json(cut, "writing a cut as JSON")).transpose()?,
             jobs: batch.jobs.iter().map(JobRow::of).collect::<Result<_, _>>()?,
             job_lease: batch.job_lease,
             done: batch.done.iter().map(JobKey::of).collect(),

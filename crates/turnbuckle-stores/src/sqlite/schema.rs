@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v4.sql"),
     include_str!("v5.sql"),
     include_str!("v6.sql"),
+    include_str!("v7.sql"),
 ];
 /// The version that [`prepare`] brings every file to.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;

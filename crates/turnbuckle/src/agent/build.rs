@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Agent, AgentParts, Chains, CompiledTool, Inner, hook_parts};
-use crate::context::tokens;
+use crate::context::reducer::Reducer;
+use crate::context::{reducers, tokens};
 use crate::event::{Executor, StandingBasis};
 use crate::hook::{HookEntry, Point, Release};
 use crate::id::NameMap;
@@ -28,6 +29,7 @@ pub struct AgentBuilder {
     hooks: Vec<HookEntry>,
     approve: Vec<String>,
     allow: Option<Arc<dyn AllowCalls>>,
+    reducers: Vec<Arc<dyn Reducer>>,
     limits: Limits,
     schema: Option<Value>,
     model_choice: Option<Text>,
@@ -177,6 +179,7 @@ impl AgentBuilder {
             hooks: Vec::new(),
             approve: Vec::new(),
             allow: None,
+            reducers: Vec::new(),
             limits: Limits::default(),
             schema: None,
             model_choice: None,
@@ -258,6 +261,13 @@ impl AgentBuilder {
         self
     }
 
+    /// What makes contexts smaller that have become too large, behind those that were given before. An agent that is given none
+    /// has [`ToolResults`](reducers::ToolResults) and [`Window`](reducers::Window); one that is given any has only those.
+    pub fn reducer(mut self, reducer: impl Reducer) -> Self {
+        self.reducers.push(Arc::new(reducer));
+        self
+    }
+
     /// Limits of a turn.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -280,6 +290,7 @@ impl AgentBuilder {
             is_stand_in: false,
             fixed_tokens: tokens::of_text(&self.system) + offered,
             chains: Chains::of(&self.hooks),
+            reducers: if self.reducers.is_empty() { reducers::standard() } else { self.reducers.into() },
             name: self.name,
             model_choice: self.model_choice.unwrap_or_else(|| self.model.name().into()),
             model: self.model,

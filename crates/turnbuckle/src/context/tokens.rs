@@ -87,7 +87,10 @@ pub fn of_event(event: &Event) -> u64 {
             of_content(content) + FRAME
         }
         EventKind::ToolCall { name, arguments, .. } => of_text(name) + of_json(arguments) + FRAME,
-        EventKind::StopFeedback { refusals } => refusals.iter().map(|refusal| of_text(&refusal.feedback) + FRAME).sum(),
+        EventKind::StopFeedback { refusals } => {
+            // With the words that say who refused.
+            refusals.iter().map(|refusal| of_text(&refusal.feedback) + of_text(&refusal.hook) + 2 * FRAME).sum()
+        }
         _ => 0,
     }
 }

@@ -27,7 +27,7 @@ use crate::id::{ConversationId, ItemId, TurnId};
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
-use crate::store::{Act, ActKind, ConversationSummary, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
+use crate::store::{Act, ActKind, ConversationSummary, Cut, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
 use crate::stores::MemoryStore;
 use crate::turn::{AbortCause, LeftTurn, OnChangedAgent, TurnContext, TurnError};
 
@@ -395,6 +395,12 @@ impl Conversations {
     pub async fn records(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<Vec<Record>, SendError> {
         self.begin_reading(id, &scope).await?;
         Ok(self.store().records(id, turn).await?)
+    }
+
+    /// Where contexts of a conversation were cut because they had become too large, oldest first.
+    pub async fn cuts(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Cut>, SendError> {
+        self.begin_reading(id, &scope).await?;
+        Ok(self.store().cuts(id).await?)
     }
 
     /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.

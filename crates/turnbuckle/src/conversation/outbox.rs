@@ -24,7 +24,9 @@ use crate::id::TurnId;
 use crate::message::{Message, Text};
 use crate::report::{ReportOf, TurnReport, last_reply};
 use crate::scope::Scope;
-use crate::store::{InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, StoreError};
+use crate::store::{
+    InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, StoreError, Totals,
+};
 use crate::turn::{
     AbortToken, Budget, JobResults, NewTurn, NoteBuffer, PostTurn, State, TurnContext, after_failure, given_up,
 };
@@ -336,7 +338,10 @@ async fn read_back(
     job: &Job,
 ) -> Result<PostTurn, StoreError> {
     let agent = &conversation.agent;
-    let log = log_of_job(&*runtime.services.store, &conversation.id, agent, job).await?;
+    let store = &*runtime.services.store;
+    let cuts = store.cuts(&conversation.id).await?;
+    let cut = cuts.into_iter().rfind(|cut| cut.made_at <= job.seq).map(Arc::new);
+    let log = log_of_job(store, &conversation.id, agent, job, cut.as_ref()).await?;
     let ended = log.last().and_then(|event| match &event.kind {
         EventKind::TurnEnded(ended) if event.turn == job.turn => Some(ended.clone()),
         _ => None,
@@ -345,8 +350,13 @@ async fn read_back(
         let doing = format!("reading back turn {} of conversation {}", job.turn, conversation.id);
         return Err(StoreError::failed(doing, "its end is not where the job says"));
     };
-    let mut state = State::new(agent.history_capacity(agent.limits()));
-    log.iter().for_each(|event| state.apply(event));
+    let capacity = agent.window_capacity();
+    let from_cut = cut.and_then(|cut| State::revive(capacity, Totals::default(), Some(&cut), &log));
+    let state = from_cut.unwrap_or_else(|| {
+        let mut state = Box::new(State::new(capacity));
+        log.iter().for_each(|event| state.apply(event));
+        state
+    });
     let ctx = context_after(conversation, runtime, job.turn.clone(), (runtime.scope_source)(&job.actor));
     let of = ReportOf {
         conversation: conversation.id.clone(),

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::event::{Event, EventKind, InjectionTarget};
 use crate::feed::projection::{Pending, Projection};
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::store::{Claim, InboxFilter, InboxItem, Job, Store, StoreError};
+use crate::store::{Claim, Cut, InboxFilter, InboxItem, Job, Store, StoreError};
 use crate::turn::State;
 
 /// Reads the end of a log before `before`, more of it each time, until `enough` is satisfied or there is no more. The
@@ -43,9 +43,12 @@ pub(super) async fn revive(
     agent: &Agent,
     claim: &Claim,
 ) -> Result<(Box<State>, Vec<Arc<Event>>), StoreError> {
-    let capacity = agent.history_capacity(agent.limits());
-    let state = |log: &[Arc<Event>]| State::revive(capacity, claim.totals, log).filter(|state| state.seq == claim.seq);
-    let (state, log) = read_until(store, id, claim.seq.saturating_add(1), capacity, state).await?;
+    let capacity = agent.window_capacity();
+    let state = |log: &[Arc<Event>]| {
+        State::revive(capacity, claim.totals, claim.cut.as_ref(), log).filter(|state| state.seq == claim.seq)
+    };
+    let (state, log) =
+        read_until(store, id, claim.seq.saturating_add(1), agent.history_capacity(agent.limits()), state).await?;
     let Some(state) = state else {
         let before = log.first().map_or(claim.seq, |first| first.seq);
         let doing = format!("reading the log of conversation {id} back from {before}");
@@ -57,16 +60,25 @@ pub(super) async fn revive(
     Ok((state, log))
 }
 
-/// The log up to the end of a job's turn: as much as a window holds, and all of the turn. The turn begins after the end
+/// The log up to the end of a job's turn: as much as a window holds, and all of the turn. The last cut before that end tells
+/// where the window begins. Without one, the turn begins after the end
 /// of the one before it. Its message does not tell where, because an erased turn has none in the log.
 pub(super) async fn log_of_job(
     store: &dyn Store,
     id: &ConversationId,
     agent: &Agent,
     job: &Job,
+    cut: Option<&Arc<Cut>>,
 ) -> Result<Vec<Arc<Event>>, StoreError> {
     let ends_before = |event: &Arc<Event>| event.seq < job.seq && matches!(event.kind, EventKind::TurnEnded(_));
-    let has_turn = |log: &[Arc<Event>]| log.iter().any(ends_before).then_some(());
+    let reaches = |seq: u64, log: &[Arc<Event>]| log.first().is_some_and(|first| first.seq <= seq);
+    let has_turn = |log: &[Arc<Event>]| {
+        let enough = match cut {
+            Some(cut) => reaches(cut.first, log),
+            None => log.iter().any(ends_before),
+        };
+        enough.then_some(())
+    };
     let tokens = agent.history_capacity(agent.limits());
     let (_, log) = read_until(store, id, job.seq.saturating_add(1), tokens, has_turn).await?;
     Ok(log)

@@ -207,7 +207,10 @@ impl Projection {
             LiveEvent::TurnStarted { .. }
             | LiveEvent::BackgroundStarted { .. }
             | LiveEvent::BackgroundFinished { .. } => {}
-            LiveEvent::Suggestion { .. } | LiveEvent::Notice { .. } | LiveEvent::Lagged { .. } => {}
+            LiveEvent::Suggestion { .. }
+            | LiveEvent::Compacted { .. }
+            | LiveEvent::Notice { .. }
+            | LiveEvent::Lagged { .. } => {}
         }
     }
 

@@ -14,7 +14,7 @@ use crate::message::Text;
 use crate::record::Record;
 use crate::scope::{Actor, Author};
 use crate::store::{
-    Act, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    Act, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
     JobSelector, LEASE, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
 };
 
@@ -123,6 +123,7 @@ impl Store for MemoryStore {
                 epoch: row.epoch,
                 seq: row.last_seq(),
                 totals: row.totals,
+                cut: row.cuts.last().cloned(),
                 inbox: row.inbox.clone(),
                 scratch: row.scratch.clone(),
             })
@@ -164,6 +165,10 @@ impl Store for MemoryStore {
         self.with(id, |row| {
             Ok(row.records.iter().filter(|(of, _)| of == turn).flat_map(|(_, records)| records).cloned().collect())
         })
+    }
+
+    fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
+        self.with(id, |row| Ok(row.cuts.iter().map(|cut| (**cut).clone()).collect()))
     }
 
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {

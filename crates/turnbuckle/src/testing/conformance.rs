@@ -24,9 +24,9 @@ use crate::event::{Event, EventKind};
 use crate::hook::{Decision, Point, Record};
 use crate::scope::Author;
 use crate::store::{
-    Act, ActKind, ApprovedReply, Batch, Claim, ConversationStatus, Deletion, Hold, InboxFilter, InboxItem, InboxKind,
-    Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, MAX_INBOX, PurgeLimits, Purged, RENEW_EVERY,
-    STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Tombstone, Totals,
+    Act, ActKind, ApprovedReply, Batch, Claim, ConversationStatus, Cut, Deletion, Hold, InboxFilter, InboxItem,
+    InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, MAX_INBOX, PurgeLimits, Purged,
+    RENEW_EVERY, Recovery, STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Stub, Tombstone, Totals,
 };
 use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -78,6 +78,7 @@ promises! {
         call_ids_are_found_wherever_they_stand,
         what_stands_beside_the_log_is_put_kept_and_deleted,
         totals_come_back_with_the_claim,
+        cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_claim,
         records_are_kept_by_turn_in_order,
         a_refused_batch_leaves_no_trace;
     work:
@@ -135,6 +136,22 @@ fn said(turn: &str, seq: u64) -> Arc<Event> {
 
 fn message(turn: &str) -> InboxItem {
     InboxItem::message(&turn.into(), "hi".into(), ann(), NOW)
+}
+
+/// A cut at the second event.
+fn cut(turn: &str, results: u32) -> Cut {
+    let stub = |seq| Stub { seq, bytes: 9_000, attachments: 1, head: 400, tail: 100, recovery: Recovery::CallAgain };
+    Cut {
+        turn: turn.into(),
+        made_at: 9,
+        first: 2,
+        stubs: (3..3 + u64::from(results)).map(stub).collect(),
+        turns: 1,
+        results,
+        before: 40_000,
+        after: 16_000,
+        reducers: vec!["tool_results".into(), "window".into()],
+    }
 }
 
 fn record(hook: &str) -> Record {

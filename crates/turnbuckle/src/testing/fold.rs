@@ -18,14 +18,16 @@ use crate::turn::{Progress, State, next};
 pub struct Fold(Box<State>);
 
 impl Fold {
-    /// The fold of an empty log. Ended turns may hold `capacity` tokens together.
+    /// The fold of an empty log. Ended turns may hold `capacity` tokens together, as long as no
+    /// context was too large.
     pub fn new(capacity: u64) -> Self {
         Self(Box::new(State::new(capacity)))
     }
 
-    /// The fold of a log of which `log` is the end and `totals` are the sums; `None` if older events are needed.
+    /// The fold of a log of which `log` is the end and `totals` are the sums, if no
+    /// context was ever too large; `None` if older events are needed.
     pub fn revive(capacity: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Self> {
-        State::revive(capacity, totals, log).map(Self)
+        State::revive(capacity, totals, None, log).map(Self)
     }
 
     /// Folds one event in.

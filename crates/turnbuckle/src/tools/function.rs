@@ -98,7 +98,8 @@ impl FunctionTool {
         self
     }
 
-    /// How long compaction keeps its results.
+    /// Which of its results may be shortened when a context becomes too large. By default those that are older than the turn
+    /// before the present one.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.spec.retention = retention;
         self
@@ -137,7 +138,9 @@ pub fn human(name: impl Into<Text>, description: impl Into<Text>) -> Ask {
         "required": ["question"],
         "additionalProperties": false,
     });
-    Ask { spec: Spec { executor: Executor::Human, ..Spec::server(name, description, schema, Effect::Pure) } }
+    // What a person said cannot be had by asking again.
+    let (executor, retention) = (Executor::Human, Retention::Keep);
+    Ask { spec: Spec { executor, retention, ..Spec::server(name, description, schema, Effect::Pure) } }
 }
 
 /// Work for a browser or an editor. Its result is not trusted, and the log says who ran it.

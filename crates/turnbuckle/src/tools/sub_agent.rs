@@ -15,7 +15,7 @@ use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall};
 use crate::scope::{Actor, Scope};
 use crate::store::Answer;
-use crate::tool::{Effect, Output, OwnQuestion, Spec, Tool};
+use crate::tool::{Effect, Output, OwnQuestion, Retention, Spec, Tool};
 use crate::turn::{OwnAnswer, Turn};
 use crate::{BoxError, BoxFuture};
 
@@ -39,6 +39,8 @@ impl SubAgent {
         // The call id is the key: called again, the tool finds its conversation and goes on.
         let mut spec = Spec::server(agent.name(), description, schema, Effect::Idempotent);
         spec.timeout = std::time::Duration::from_secs(30 * 60);
+        // Its answer took many model calls, and calling it again starts anew.
+        spec.retention = Retention::Keep;
         spec.sub_agent = Some(agent.clone());
         Self { spec, agent }
     }

@@ -22,6 +22,7 @@ use crate::clock::Timestamp;
 use crate::context::layout::ContextCache;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
+use crate::cut::Cut;
 use crate::event::{Cause, Event, EventKind, InjectionTarget, TurnEnded, Warning};
 use crate::feed::{Level, LiveEvent};
 use crate::hook::Lifecycle;
@@ -95,6 +96,8 @@ pub(crate) struct ActiveTurn {
     pub(crate) released: bool,
     /// Set by `end`, for those who wait.
     pub(crate) ended: Option<TurnEnded>,
+    /// A cut of the context that is not stored yet. Made by `build`; the next write stores it.
+    pub(crate) cut: Option<Arc<Cut>>,
     /// What the turn left to be done. Set by `end`, done by the driver.
     pub(crate) jobs: Vec<Job>,
     /// Ids of inbox items that were acted on. The next write removes them.
@@ -188,6 +191,7 @@ impl ActiveTurn {
             epoch,
             released: false,
             ended: None,
+            cut: None,
             jobs: Vec::new(),
             done_items: SmallVec::new(),
             stopping: Vec::new(),
@@ -325,11 +329,13 @@ impl ActiveTurn {
             jobs,
             done: &answered,
             totals,
+            cut: self.cut.as_ref(),
             status,
             lease,
         };
         ctx.store().append(batch).await?;
         self.done_items.clear();
+        self.cut = None;
         self.scratch.mark_stored();
         self.released |= lease == Lease::Release;
         self.progress.request_ready = false;

@@ -1,4 +1,5 @@
-//! build: the context of the next model call is assembled, shown to the `before_model` hooks, and counted once.
+//! build: the context of the next model call is reduced if it is too large, assembled, shown to the `before_model` hooks, and
+//! counted once.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,10 +7,13 @@ use std::sync::Arc;
 use super::active::{ActiveTurn, Interrupt};
 use super::inject::{admit, cost_of, run_group};
 use super::state::Verdict;
-use crate::context::layout::{self, Overlay};
+use crate::context::layout::{self, ContextCache, Overlay};
+use crate::context::reducer;
 use crate::context::reserve::{Candidate, Overflow, total};
 use crate::context::tokens;
+use crate::cut::Cut;
 use crate::event::{Cause, Event, EventKind, Outcome};
+use crate::feed::{Level, LiveEvent};
 use crate::hook::call::HookCaller;
 use crate::hook::erased::DynHook;
 use crate::hook::{BeforeModel, BeforeModelContext, Code, HookEntry, Point};
@@ -17,12 +21,19 @@ use crate::message::{Content, Message, Part, Text};
 use crate::model::{Request, Segments};
 use crate::output_schema::OutputSchema;
 
+/// What the words around a discarded reply cost: more than they take.
+const REGENERATION_FRAME: u64 = 32;
+
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     active.ctx().abort.check()?;
     if let Some(verdict) = active.ctx().budget.verdict(&active.ctx().limits) {
         return Err(verdict.into());
     }
+    let cut = make_room(active);
     let (messages, segments) = assemble(active);
+    if let Some(cut) = cut {
+        active.ctx().publish(LiveEvent::compacted(&cut, messages.len()));
+    }
     let mut request = request(active, messages);
     request.segments = segments;
     let stop_active = active.state.turn.as_ref().is_some_and(|turn| turn.stop_active);
@@ -40,6 +51,52 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     count(active)?;
     active.progress.request_ready = true;
     Ok(())
+}
+
+/// Lets the agent's reducers make history and open turn smaller if they have become too large. What they decided is stored with
+/// the next write; a process that dies before decides the same again.
+fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
+    let ctx = active.ctx().clone();
+    let again = active.scratch.regeneration.as_ref().map_or(0, |again| {
+        // The discarded reply and what was wrong with it stand behind the turn.
+        tokens::of_content(&again.discarded) + tokens::of_text(&again.feedback) + REGENERATION_FRAME
+    });
+    let (window, agent) = (&active.state.window, &ctx.agent);
+    let limit = agent.history_capacity(&ctx.limits).saturating_sub(again);
+    let dropped = window.dropped();
+    if window.tokens() <= limit && dropped == 0 {
+        return None;
+    }
+    let target = agent.history_target(&ctx.limits).min(limit);
+    let mut plan = window.plan(&|tool| agent.tool_facts(tool), limit, target);
+    let reduced = match window.tokens() > limit {
+        true => reducer::reduce(agent.reducers(), &mut plan),
+        false => reducer::Reduced::default(),
+    };
+    for reducer in &reduced.panicked {
+        let text = format!("the reducer {reducer} panicked; what it had done before counts");
+        ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
+    }
+    if plan.tokens() == window.tokens() && dropped == 0 {
+        return None;
+    }
+    let first = window.events().get(plan.events_left_out()).map_or(active.state.seq + 1, |event| event.seq);
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let cut = Arc::new(Cut {
+        turn: ctx.id.clone(),
+        made_at: active.state.seq,
+        first,
+        stubs: plan.stubs(),
+        turns: count(plan.turns_left_out()),
+        results: count(plan.changed().count()),
+        before: window.tokens() + dropped,
+        after: plan.tokens(),
+        reducers: reduced.by,
+    });
+    active.state.cut(&plan, cut.clone());
+    active.cache = ContextCache::default();
+    active.cut = Some(cut.clone());
+    Some(cut)
 }
 
 fn request(active: &ActiveTurn, messages: Arc<Vec<Message>>) -> Request {
@@ -70,11 +127,10 @@ fn assemble(active: &mut ActiveTurn) -> (Arc<Vec<Message>>, Segments) {
     active.turn.edit().context = None;
     let ActiveTurn { turn, state, cache, injected, scratch, .. } = active;
     let ctx = &*turn.ctx;
-    let left_out = state.window.left_out(ctx.agent.history_capacity(&ctx.limits));
     let open = state.turn.as_ref().map_or(state.window.len(), |turn| turn.first);
     let parts = transient_parts(injected);
     let overlay = Overlay { turn: Some((&ctx.id, &parts)), regeneration: scratch.regeneration.as_deref() };
-    cache.show(&state.window.events()[left_out..], open - left_out, &overlay)
+    cache.show(state.window.events(), open, &overlay)
 }
 
 /// Durable injections are in the log already.

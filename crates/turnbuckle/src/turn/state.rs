@@ -6,7 +6,9 @@ mod open_turn;
 use std::sync::Arc;
 
 pub(crate) use self::open_turn::{OpenCall, OpenQuestion, OpenTurn};
+use crate::context::plan::Plan;
 use crate::context::window::Window;
+use crate::cut::Cut;
 use crate::event::{Cause, Event, EventKind, Outcome};
 use crate::feed::ConversationState;
 use crate::id::{CallId, TurnId};
@@ -126,14 +128,26 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// An empty log. Ended turns may hold `capacity` tokens together.
+    /// An empty log. Ended turns may hold `capacity` tokens together, as long as there is no cut.
     pub(crate) fn new(capacity: u64) -> Self {
         Self { seq: 0, turn: None, window: Window::new(capacity) }
     }
 
-    /// The state of a log of which `log` is the end and `totals` are the sums; `None` if older events are needed. It is
-    /// the very state that a fold over the whole log has.
-    pub(crate) fn revive(capacity: u64, totals: Totals, log: &[Arc<Event>]) -> Option<Box<Self>> {
+    /// The state of a log of which `log` is the end, `totals` are the sums and `cut` is the last cut; `None` if older events
+    /// are needed. It is the very state that a fold over the whole log has, with every cut made when it was made.
+    pub(crate) fn revive(
+        capacity: u64,
+        totals: Totals,
+        cut: Option<&Arc<Cut>>,
+        log: &[Arc<Event>],
+    ) -> Option<Box<Self>> {
+        if let Some(cut) = cut {
+            let begin = log.iter().position(|event| event.seq == cut.first)?;
+            let mut state = Box::new(Self::new(u64::MAX));
+            log[begin..].iter().for_each(|event| state.apply(event));
+            state.window.complete_from(capacity, totals, cut.clone());
+            return Some(state);
+        }
         let is_whole = log.first().is_none_or(|first| first.seq == 1);
         let end_of_a_turn = || log.iter().position(|event| matches!(event.kind, EventKind::TurnEnded(_)));
         let begin = if is_whole { 0 } else { end_of_a_turn()? + 1 };
@@ -146,6 +160,14 @@ impl State {
             turn.first -= before - state.window.len();
         }
         complete.then_some(state)
+    }
+
+    /// Makes a cut: contexts show what reducers left of a plan of the window.
+    pub(crate) fn cut(&mut self, plan: &Plan, cut: Arc<Cut>) {
+        let gone = self.window.follow(plan, cut);
+        if let Some(turn) = &mut self.turn {
+            turn.first -= gone;
+        }
     }
 
     /// Takes up an inbox message: the turn exists from now on, before its first event. This is the one thing that a fold of

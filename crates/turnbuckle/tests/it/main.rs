@@ -12,6 +12,7 @@ mod bad_input;
 mod build_errors;
 mod cancel;
 mod closing;
+mod context;
 mod crash_kit;
 mod crash_walk;
 mod deleting;

@@ -8,7 +8,7 @@ use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
 use turnbuckle::scope::{Actor, Author};
 use turnbuckle::store::{
-    Act, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    Act, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
     JobSelector, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
 };
 use turnbuckle::stores::MemoryStore;
@@ -182,6 +182,9 @@ impl Store for Meddled {
     }
     fn records<'a>(&'a self, id: &'a Id, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.store.records(id, turn)
+    }
+    fn cuts<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Cut>> {
+        self.store.cuts(id)
     }
     fn jobs<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Job>> {
         self.store.jobs(id)

@@ -277,6 +277,7 @@ const LAYERS: &[&[&str]] = &[
     &["access"],
     &["record", "limits", "digest", "output_schema", "agent_parts"],
     &["event"],
+    &["cut"],
     &["model", "store", "feed"],
     &["context", "report"],
     &["stores", "models", "trace"],

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::context::tokens;
+use crate::cut::Cut;
 use crate::event::{Event, EventKind};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
@@ -26,6 +27,8 @@ pub(super) struct Row {
     pub(super) scratch: Option<Arc<Scratch>>,
     /// By write.
     pub(super) records: Vec<(TurnId, Vec<Record>)>,
+    /// Oldest first.
+    pub(super) cuts: Vec<Arc<Cut>>,
     pub(super) jobs: Vec<HeldJob>,
     pub(super) epoch: u64,
     /// Who writes, and until when nobody else may.
@@ -61,6 +64,7 @@ impl Row {
             asked: BTreeMap::new(),
             scratch: None,
             records: Vec::new(),
+            cuts: Vec::new(),
             jobs: Vec::new(),
             epoch: 0,
             writer: None,
@@ -107,6 +111,7 @@ impl Row {
         if let (Some(turn), false) = (batch.turn, batch.records.is_empty()) {
             self.records.push((turn.clone(), batch.records));
         }
+        self.cuts.extend(batch.cut.cloned());
         if !batch.done.is_empty() {
             self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
         }

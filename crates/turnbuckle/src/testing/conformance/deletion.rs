@@ -17,7 +17,7 @@ fn is_deleted<T>(result: Result<T, StoreError>, id: &ConversationId) -> bool {
     matches!(result, Err(StoreError::Deleted { id: of, at: NOW }) if of == *id)
 }
 
-/// A conversation `c` with a log, an inbox item, scratch, records and a job that nobody works on.
+/// A conversation `c` with a log, an inbox item, scratch, records, a cut and a job that nobody works on.
 async fn filled(store: &Shelf) -> (ConversationId, u64) {
     let (id, epoch) = opened(store).await;
     store.deliver(&id, message("t2")).await.unwrap();
@@ -26,6 +26,7 @@ async fn filled(store: &Shelf) -> (ConversationId, u64) {
         scratch: ScratchWrite::Put(&Arc::new(scratch)),
         records: vec![record("lint")],
         turn: Some(&turn),
+        cut: Some(&Arc::new(cut("t1", 1))),
         jobs: vec![Job { tries: 0, ..job("tell", JobKind::Ended) }],
         ..batch(&id, epoch, 0, &events)
     };
@@ -47,6 +48,7 @@ pub(super) async fn a_deleted_conversation_is_gone_with_its_sub_agents(store: Sh
         assert!(is_deleted(store.inbox(gone, InboxFilter::All).await, gone));
         assert!(is_deleted(store.scratch(gone).await, gone));
         assert!(is_deleted(store.records(gone, &"t1".into()).await, gone));
+        assert!(is_deleted(store.cuts(gone).await, gone));
         assert!(is_deleted(store.jobs(gone).await, gone));
     }
     assert!(store.due(later(LEASE), None, 99).await.unwrap().is_empty());

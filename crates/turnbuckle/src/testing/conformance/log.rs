@@ -100,6 +100,21 @@ pub(super) async fn totals_come_back_with_the_claim(store: Shelf) {
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().totals, totals);
 }
 
+pub(super) async fn cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_claim(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().cut, None);
+    let epoch = epoch + 1;
+    let cuts = [cut("t1", 1), cut("t1", 5), cut("t2", 3)];
+    for each in &cuts {
+        store.append(Batch { cut: Some(&Arc::new(each.clone())), ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+        store.append(batch(&id, epoch, 0, &[])).await.unwrap();
+    }
+    assert_eq!(store.cuts(&id).await.unwrap(), cuts);
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().cut.as_deref(), Some(&cuts[2]));
+    store.open(&self::id("other"), &ann(), NOW).await.unwrap();
+    assert!(store.cuts(&self::id("other")).await.unwrap().is_empty());
+}
+
 pub(super) async fn records_are_kept_by_turn_in_order(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     for (turn, hooks) in [("t1", vec!["a", "c"]), ("t2", vec!["b"]), ("t1", vec!["a"])] {
@@ -123,6 +138,7 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
             scratch: ScratchWrite::Put(&put),
             records: vec![record("a")],
             turn: Some(&turn),
+            cut: Some(&Arc::new(cut("t1", 1))),
             jobs: vec![job("memory", JobKind::Ended)],
             lease: Lease::Release,
             ..batch(&id, epoch, expected_seq, &events)
@@ -132,6 +148,7 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     assert!(matches!(claim(&store, &id, "other", NOW).await, Err(StoreError::InUse { .. })), "the claim was released");
     assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
     assert!(store.records(&id, &turn).await.unwrap().is_empty());
+    assert!(store.cuts(&id).await.unwrap().is_empty());
     assert!(store.jobs(&id).await.unwrap().is_empty());
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
     assert_eq!((claim.seq, claim.inbox.len(), claim.scratch), (0, 1, None));

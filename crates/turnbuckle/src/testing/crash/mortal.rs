@@ -10,7 +10,7 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Author};
 use crate::store::{
-    Act, Batch, Claim, ConversationSummary, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
+    Act, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
     JobSelector, Lease, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreFuture, Tombstone,
 };
 
@@ -104,6 +104,9 @@ impl<S: Store> Store for Mortal<S> {
     }
     fn records<'a>(&'a self, id: &'a ConversationId, turn: &'a TurnId) -> StoreFuture<'a, Vec<Record>> {
         self.ask("records", Some(id), move || self.store.records(id, turn))
+    }
+    fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
+        self.ask("cuts", Some(id), move || self.store.cuts(id))
     }
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.ask("jobs", Some(id), move || self.store.jobs(id))

@@ -1,0 +1,178 @@
+//! What is recorded when a context had to be made smaller.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, EventKind};
+use crate::id::TurnId;
+use crate::message::{Content, Part, Text};
+
+/// How much of a result's first line a stub quotes, in characters.
+const QUOTED: usize = 80;
+
+/// What contexts show of a log from now on. It is stored beside the log, which stays as it is: whoever has the log and the last
+/// cut sends the same context, in this process or in another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// The turn whose model call needed room.
+    pub turn: TurnId,
+    /// The seq of the last event when the cut was made: it holds for every model call behind that event.
+    pub made_at: u64,
+    /// The seq of the first event that contexts show. Turns before it are left out whole.
+    pub first: u64,
+    /// The results behind `first` that contexts show shortened, in the order of the log: those of earlier cuts, too.
+    pub stubs: Vec<Stub>,
+    /// How many turns this cut left out, beyond earlier ones.
+    pub turns: u32,
+    /// How many results this cut shortened, or shortened further.
+    pub results: u32,
+    /// Estimated tokens of history and open turn before the cut.
+    pub before: u64,
+    /// Estimated tokens of them after it.
+    pub after: u64,
+    /// The reducers that did something, in order.
+    pub reducers: Vec<Text>,
+}
+
+impl Cut {
+    /// What it did, for people: `4 turns left out, 2 results shortened: 31200 tokens became 15800 (tool_results, window)`.
+    pub fn summary(&self) -> String {
+        let count = |number: u32, what: &str, done: &str| {
+            (number > 0).then(|| format!("{number} {what}{} {done}", if number == 1 { "" } else { "s" }))
+        };
+        let parts = [count(self.turns, "turn", "left out"), count(self.results, "result", "shortened")];
+        let mut what = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if what.is_empty() {
+            what = format!("everything before event {} left out", self.first);
+        }
+        let by = if self.reducers.is_empty() { String::new() } else { format!(" ({})", self.reducers.join(", ")) };
+        format!("{what}: {} tokens became {}{by}", self.before, self.after)
+    }
+}
+
+/// A result that contexts show shortened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stub {
+    /// The seq of the result's event.
+    pub seq: u64,
+    /// Bytes of text that it has in the log.
+    pub bytes: u64,
+    /// Pictures and files that it has in the log. A stub shows none of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attachments: u32,
+    /// Bytes of text that are shown from its beginning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub head: u32,
+    /// Bytes of text that are shown from its end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tail: u32,
+    /// How the model can get at what is missing.
+    pub recovery: Recovery,
+}
+
+/// How a model gets a result back that was shortened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// The tool can be called again without harm.
+    CallAgain,
+    /// The tool changes something, so calling it again is no way to read its result.
+    AskUser,
+}
+
+fn is_zero(bytes: &u32) -> bool {
+    *bytes == 0
+}
+
+impl Stub {
+    /// The smallest `head` that is not 0. The quote of a stub lies within it, so that a result that is shortened in two steps
+    /// reads like one that is shortened at once.
+    pub(crate) const MIN_HEAD: u32 = 4 * QUOTED as u32;
+
+    /// A stub of a result that shows nothing of it.
+    pub(crate) fn of(seq: u64, content: &Content, recovery: Recovery) -> Self {
+        let bytes = content.parts().iter().filter_map(Part::as_text).map(|text| text.len() as u64).sum();
+        let attachments = content.parts().iter().filter(|part| part.as_text().is_none()).count();
+        let attachments = u32::try_from(attachments).unwrap_or(u32::MAX);
+        Self { seq, bytes, attachments, head: 0, tail: 0, recovery }
+    }
+
+    /// What stands in the place of `content`, the result of `tool`, or what an earlier stub with a larger head and tail made of
+    /// it.
+    pub(crate) fn content(&self, tool: &str, content: &Content) -> Content {
+        let text = content.text();
+        let attached = match self.attachments {
+            0 => String::new(),
+            1 => " and an attachment".to_owned(),
+            more => format!(" and {more} attachments"),
+        };
+        let back = match self.recovery {
+            Recovery::CallAgain => format!("Call {tool} again with the same arguments to get it back."),
+            Recovery::AskUser => format!("{tool} may change something, so ask the user before you call it again."),
+        };
+        let size = self.bytes;
+        if self.head == 0 && self.tail == 0 {
+            let line: String = text.lines().next().unwrap_or_default().chars().take(QUOTED).collect();
+            let line = line.trim();
+            let quoted = if line.is_empty() { String::new() } else { format!(", which began {line:?}") };
+            let text = format!("[left out to save room: a result of {size} bytes{attached}{quoted}. {back}]");
+            return Part::text(text).into();
+        }
+        let head = &text[..text.floor_char_boundary((self.head as usize).min(text.len()))];
+        let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(self.tail as usize)).max(head.len())..];
+        let missing = size.saturating_sub((head.len() + tail.len()) as u64);
+        let text = format!(
+            "{head}\n[left out to save room: {missing} of {size} bytes{attached}. {}]\n{tail}",
+            match self.recovery {
+                Recovery::CallAgain => format!("Ask {tool} for a smaller part to read them."),
+                Recovery::AskUser => back,
+            }
+        );
+        Part::text(text).into()
+    }
+
+    /// The event with the stub in the place of its content.
+    pub(crate) fn shorten(&self, event: &Event, tool: &str) -> Option<Arc<Event>> {
+        let EventKind::ToolResult { call, ok, content } = &event.kind else { return None };
+        let kind = EventKind::ToolResult { call: call.clone(), ok: *ok, content: self.content(tool, content) };
+        Some(Arc::new(Event { seq: event.seq, turn: event.turn.clone(), at: event.at, kind }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_says_what_was_there_how_big_it_was_and_how_to_get_it_back() {
+        let content = Content::from(format!("fn main() {{\n{}", "x".repeat(988)));
+        let stub = Stub::of(1, &content, Recovery::CallAgain);
+        assert_eq!(
+            stub.content("read_file", &content).text(),
+            "[left out to save room: a result of 1000 bytes, which began \"fn main() {\". Call read_file again with the \
+             same arguments to get it back.]"
+        );
+    }
+
+    #[test]
+    fn both_ends_stay_and_no_character_is_cut_in_two() {
+        let content = Content::from("ééééééé");
+        let stub = Stub { head: 5, tail: 5, ..Stub::of(1, &content, Recovery::AskUser) };
+        let text = stub.content("shell", &content).text();
+        assert!(text.starts_with("éé\n[") && text.ends_with("]\néé"), "{text}");
+        assert!(text.contains("6 of 14 bytes") && text.contains("ask the user"), "{text}");
+    }
+
+    #[test]
+    fn a_result_that_is_shortened_in_steps_reads_like_one_that_is_shortened_at_once() {
+        let content = Content::from(format!("  {}\nend", "é".repeat(5_000)));
+        let whole = Stub::of(1, &content, Recovery::CallAgain);
+        let large = Stub { head: 2_000, tail: 900, ..whole };
+        let small = Stub { head: Stub::MIN_HEAD, tail: 100, ..whole };
+        let shortened = large.content("t", &content);
+        for stub in [small, whole] {
+            assert_eq!(stub.content("t", &shortened), stub.content("t", &content));
+        }
+    }
+}
