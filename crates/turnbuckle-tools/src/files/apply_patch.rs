@@ -51,7 +51,7 @@ pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
     if let Some(twice) = paths.into_iter().find(|path| !seen.insert(*path)) {
         return Err(Refusal::Twice { path: shown(twice) });
     }
-    let names: Vec<String> = changes.iter().map(|change| said(change)).collect();
+    let names: Vec<String> = changes.iter().map(said).collect();
     Ok(Plan { said: names.join("\n"), changes })
 }
 

@@ -155,12 +155,12 @@ impl Hunk {
     }
 
     /// The lines that the hunk looks for.
-    fn old(&self) -> impl Iterator<Item = &Line> {
+    fn old_lines(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(|line| line.mark != Mark::Added)
     }
 
     /// The lines that stand there afterwards.
-    fn new(&self) -> impl Iterator<Item = &Line> {
+    fn new_lines(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(|line| line.mark != Mark::Removed)
     }
 }

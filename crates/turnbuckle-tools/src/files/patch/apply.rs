@@ -58,8 +58,8 @@ pub(in crate::files) fn applied(text: &str, hunks: &[Hunk]) -> Result<String, Hu
 /// it as it was, unless lines were added behind the last one.
 fn ends_with_newline(hunk: &Hunk, before: bool, was_empty: bool) -> bool {
     let says_so = hunk.lines.iter().any(|line| !line.newline);
-    let removes_last = hunk.old().last().is_some_and(|line| line.mark == Mark::Removed);
-    match hunk.new().last() {
+    let removes_last = hunk.old_lines().last().is_some_and(|line| line.mark == Mark::Removed);
+    match hunk.new_lines().last() {
         Some(last) if last.mark == Mark::Added && (says_so || was_empty || !removes_last) => last.newline,
         // The last line went, and one that had a newline is the last now.
         Some(last) if last.mark == Mark::Context && removes_last => last.newline,
@@ -83,7 +83,7 @@ impl Place<'_> {
             let no_section = || HunkError::NoSection { hunk: self.number, section: section.clone() };
             self.cursor += found.ok_or_else(no_section)? + 1;
         }
-        let old: Vec<&str> = hunk.old().map(|line| line.text.as_str()).collect();
+        let old: Vec<&str> = hunk.old_lines().map(|line| line.text.as_str()).collect();
         let Some(first) = old.first() else { return Ok(self.insertion(hunk)) };
         let last = self.lines.len().checked_sub(old.len());
         let stated = hunk.at.and_then(|(line, _)| line.checked_sub(1));

@@ -209,7 +209,9 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, file: &FilePatch) -> fmt::Result
     }
     for hunk in hunks {
         match hunk.at {
-            Some((old, new)) => writeln!(f, "@@ -{old},{} +{new},{} @@", hunk.old().count(), hunk.new().count())?,
+            Some((old, new)) => {
+                writeln!(f, "@@ -{old},{} +{new},{} @@", hunk.old_lines().count(), hunk.new_lines().count())?
+            }
             None => writeln!(f, "@@")?,
         }
         for line in &hunk.lines {
