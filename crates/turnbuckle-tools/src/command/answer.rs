@@ -53,9 +53,15 @@ fn read<A: DeserializeOwned>(stdout: &Kept) -> Result<Said<A>, Why> {
     if object.is_empty() {
         return Ok(Said::Nothing);
     }
+    if object.contains_key("hookSpecificOutput") || object.get("decision").is_some_and(|said| said == "block") {
+        return Err(OTHER_VOCABULARY.to_owned());
+    }
     // From the text again, since a map has forgotten keys that were given twice.
     serde_json::from_slice(text).map(Said::Answer).map_err(|error| error.to_string())
 }
+
+const OTHER_VOCABULARY: &str = "`hookSpecificOutput` and \"decision\": \"block\" are words of Claude-style hooks; a hook with \
+                                `use = \"claude\"` runs those of .claude/settings.json";
 
 /// All of stderr that was kept, for the model or a person.
 fn reason(stderr: &Kept) -> String {
