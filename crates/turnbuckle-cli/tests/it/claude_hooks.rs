@@ -68,7 +68,8 @@ fn handlers_are_listed_with_their_files_and_what_does_not_run_is_said() {
     let folder = filled(Folder::with_config(WRITE, USE), DENY);
     let listed = folder.run(&["hooks"]).exits(0);
     assert!(listed.out.contains("PreToolUse \"Write|Edit\"") && listed.out.contains("settings.json"), "{}", listed.out);
-    let line: Value = folder.run(&["hooks", "--json"]).exits(0).events().remove(0);
+    let lines: Vec<Value> = folder.run(&["hooks", "--json"]).exits(0).events();
+    let line = lines.iter().find(|line| line["hook"] == "claude" && line["point"] == "before_tool").unwrap();
     assert_eq!(line["handlers"][0]["on_failure"], "ignore");
     let never = r#"{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "x"}]}],
         "PreToolUse": [{"hooks": [{"type": "command", "command": "no-such-program-here"}]}]}}"#;
@@ -94,5 +95,6 @@ fn a_command_hook_that_answers_in_the_other_vocabulary_fails_with_the_hint() {
     let hook = "[[hooks]]\nuse = \"command\"\non = \"before_tool\"\nrun = '''echo '{\"decision\":\"block\"}' '''\n";
     let folder = Folder::with_config(WRITE, hook);
     let ran = folder.run(&["run", "--json", "write"]).exits(0);
-    assert!(ran.event("tool_result")["content"].to_string().contains("use = \\\\\\\"claude"), "{}", ran.out);
+    let said = ran.event("tool_result")["content"][0]["text"].as_str().unwrap().to_owned();
+    assert!(said.contains("use = \"claude\""), "{said}");
 }
