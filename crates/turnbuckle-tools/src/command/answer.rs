@@ -53,11 +53,12 @@ fn read<A: DeserializeOwned>(stdout: &Kept) -> Result<Said<A>, Why> {
     if object.is_empty() {
         return Ok(Said::Nothing);
     }
-    if object.contains_key("hookSpecificOutput") || object.get("decision").is_some_and(|said| said == "block") {
-        return Err(OTHER_VOCABULARY.to_owned());
-    }
     // From the text again, since a map has forgotten keys that were given twice.
-    serde_json::from_slice(text).map(Said::Answer).map_err(|error| error.to_string())
+    serde_json::from_slice(text).map(Said::Answer).map_err(|error| {
+        let is_other =
+            object.contains_key("hookSpecificOutput") || object.get("decision").is_some_and(|it| it == "block");
+        if is_other { format!("{error}; {OTHER_VOCABULARY}") } else { error.to_string() }
+    })
 }
 
 const OTHER_VOCABULARY: &str = "`hookSpecificOutput` and \"decision\": \"block\" are words of Claude-style hooks; a hook with \
