@@ -1,6 +1,7 @@
 //! `turnbuckle check`: judges the configuration. Nothing of it is run.
 
 mod access;
+mod claude;
 mod shell;
 
 use std::fmt::Write as _;
@@ -57,6 +58,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
     found.extend(prepared.config.hooks.iter().flat_map(passes_nothing));
     found.extend(prepared.config.hooks.iter().filter_map(leaves_replies));
+    found.extend(prepared.config.hooks.iter().flat_map(|part| claude::suspicions(part, folder)));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
     found.extend(prepared.without_replies.iter().map(says_nothing));

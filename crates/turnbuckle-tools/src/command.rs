@@ -279,6 +279,14 @@ pub enum CommandError {
         /// The system's error.
         source: io::Error,
     },
+    /// It took longer than it may, and was ended.
+    #[error("`{command}` took longer than {limit:?}, and was ended")]
+    TimedOut {
+        /// The command that ran.
+        command: String,
+        /// What it had.
+        limit: std::time::Duration,
+    },
     /// Another exit code than 0 and 2, or a signal.
     #[error("`{command}` ended with {status}{}", after_colon(stderr))]
     Status {

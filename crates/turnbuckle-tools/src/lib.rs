@@ -29,6 +29,7 @@
 //! For Unix: process groups and file modes are taken for granted. Both need a tokio runtime; command hooks need its I/O
 //! and time drivers.
 
+pub mod claude;
 pub mod command;
 mod files;
 pub mod lint;
@@ -37,6 +38,7 @@ mod shell;
 mod watcher;
 mod workspace;
 
+pub use claude::{ClaudeHooks, ClaudeOptions};
 pub use command::{
     CommandError, CommandHook, CommandLine, CommandOptions, CommandPoint, UnknownPoint, kill_all_groups,
 };

@@ -130,6 +130,12 @@ impl Agent {
         self.tool(tool).map(|compiled| compiled.tool.spec())
     }
 
+    /// Whether a call of this tool waits for an approval, unless a hook or a standing approval gives it. Rules of
+    /// `[access] approve` are not looked at.
+    pub fn needs_approval(&self, tool: &str) -> bool {
+        self.tool(tool).is_some_and(|compiled| compiled.approval == crate::tool::Approval::Required)
+    }
+
     pub(crate) fn tool(&self, name: &str) -> Option<&CompiledTool> {
         self.0.tools.get(name)
     }

@@ -37,12 +37,16 @@ pub struct Record {
     /// it; what the model reads of it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
+    /// How a program that the hook ran ended, by a name that the hook documents: `ok`, `timeout`. Only records that a hook adds
+    /// itself have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Text>,
 }
 
 impl Record {
     /// A record with nothing but a decision; the other fields can be set.
     pub fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
-        Self { point, hook, decision, took, tokens: 0, shed: 0, call: None, failure: None, reason: None }
+        Self { point, hook, decision, took, tokens: 0, shed: 0, call: None, failure: None, reason: None, outcome: None }
     }
 
     /// A text for a record, cut to a length that a log and a viewer can take for every run of a hook.

@@ -1,6 +1,6 @@
 //! One file's text: offsets become lines, and problems are collected.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(super) struct Source {
     checks: OnceCell<HashMap<usize, ProgramCheck>>,
     /// Which databases of its hooks are the user's own.
     databases: Arc<dyn KnownDatabases>,
+    /// Whether files of the project that its hooks run were judged with it, or count as accepted.
+    covers_project: Cell<bool>,
     problems: RefCell<Vec<Problem>>,
 }
 
@@ -36,7 +38,8 @@ impl Source {
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
         let name = path.display().to_string().into();
         let (project, checks) = (project.to_owned(), OnceCell::new());
-        Self { name, text, lines, folder, project, checks, databases, problems: RefCell::default() }
+        let (covers_project, problems) = (Cell::new(uses_all), RefCell::default());
+        Self { name, text, lines, folder, project, checks, databases, covers_project, problems }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -59,6 +62,15 @@ impl Source {
     pub(super) fn set_checks(&self, checks: HashMap<usize, ProgramCheck>) {
         // There is one reading of a file, so nothing was set before.
         let _already_set = self.checks.set(checks);
+    }
+
+    /// Says that what the file's hooks run of the project was judged with the file.
+    pub(super) fn judged_with_project(&self) {
+        self.covers_project.set(true);
+    }
+
+    pub(super) fn covers_project(&self) -> bool {
+        self.covers_project.get()
     }
 
     pub(super) fn check_of(&self, hook: usize) -> Option<ProgramCheck> {

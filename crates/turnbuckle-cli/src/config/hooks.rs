@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 use turnbuckle::BoxError;
 use turnbuckle::hook::{OnFailure, Release};
-use turnbuckle::hooks::HookBuildContext;
+use turnbuckle::hooks::{ConfigHook as _, HookBuildContext};
 use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
+use turnbuckle_tools::ClaudeHooks;
 
 use super::Found;
 use super::options::Options;
@@ -128,6 +129,12 @@ fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
             .tell(Problem::error(what).at(&given.place).hint("it stands in lines of a trace: keep it short"));
     }
     let used = used(&mut section)?;
+    if used.name == ClaudeHooks::NAME && !section.source().covers_project() {
+        let what = "`use = \"claude\"` runs programs of the project's .claude folder, which are accepted with the project's own file";
+        let hint = "write it into the project's turnbuckle.toml; `--trust-hooks` accepts it here, for this run";
+        section.source().tell(Problem::error(what).at(&place).hint(hint));
+        return None;
+    }
     let (options, made) =
         with_options(index, section, |options, context| (options.shown(), options.read(used, context)));
     Some(HookPart { place, name, used, maker: Some(made?), options, settings })

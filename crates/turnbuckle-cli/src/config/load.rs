@@ -147,6 +147,7 @@ impl Loaded {
             }
         };
         let source = Source::new(path, &self.project.folder, text, gate.options().trust_hooks);
+        source.judged_with_project();
         match parse(&source) {
             Some(root) => self.add_judged(path, &source, root, (common, gate), understand),
             None => self.standing = Standing::NotAccepted,

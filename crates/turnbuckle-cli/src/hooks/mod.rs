@@ -4,11 +4,14 @@ mod test;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::hooks::{ConfigHook as _, Retry};
 use turnbuckle_models::without_password;
+use turnbuckle_tools::claude::{ClaudeHandler, ClaudeSettings};
+use turnbuckle_tools::{ClaudeHooks, ClaudeOptions};
 
 use crate::Stopped;
 use crate::args::{Common, Hooks, HooksCommand};
@@ -56,12 +59,29 @@ struct Line<'a> {
     entry: &'a HookEntry,
     /// None for one that stands there without configuration.
     part: Option<&'a HookPart>,
+    /// The project's folder.
+    project: &'a Path,
+}
+
+/// The settings that a hook with `use = "claude"` reads.
+pub(crate) fn claude_settings(part: &HookPart, project: &Path) -> ClaudeSettings {
+    let options = part.options.iter().map(|(key, found)| (key.clone(), found.value.clone()));
+    match serde_json::from_value::<ClaudeOptions>(Value::Object(options.collect())) {
+        Ok(options) => ClaudeSettings::load(&options.places(project)),
+        // Then there is no hook either.
+        Err(_) => ClaudeSettings::default(),
+    }
 }
 
 fn at(prepared: &Prepared, point: Point) -> impl Iterator<Item = Line<'_>> {
     let hooks = prepared.hooks.iter().enumerate();
     let runs = move |(_, entry): &(usize, &HookEntry)| entry.points().contains(point);
-    hooks.filter(runs).map(move |(index, entry)| Line { point, entry, part: prepared.config.hooks.get(index) })
+    hooks.filter(runs).map(move |(index, entry)| Line {
+        point,
+        entry,
+        part: prepared.config.hooks.get(index),
+        project: &prepared.project.folder,
+    })
 }
 
 fn by_point(lines: &[Line<'_>]) -> String {
@@ -75,11 +95,34 @@ fn by_point(lines: &[Line<'_>]) -> String {
         }
         let _ = writeln!(text, "  {:width$}  {}", line.entry.name(), line.options());
         let _ = writeln!(text, "  {:width$}  if it fails: {}", "", line.failure());
+        for handler in line.handlers() {
+            let _ = writeln!(text, "  {:width$}  - {}", "", told(&handler));
+        }
     }
     if text.is_empty() { "no hooks\n".to_owned() } else { text }
 }
 
+/// A Claude-style handler as a line.
+fn told(handler: &ClaudeHandler) -> String {
+    let matcher = if handler.matcher.is_empty() { String::new() } else { format!(" {:?}", handler.matcher) };
+    let condition = handler.condition.as_ref().map(|rule| format!(" if {rule}")).unwrap_or_default();
+    let failure = if handler.blocks_on_failure { "blocks" } else { "is ignored" };
+    let (event, command, file) = (handler.event.name(), &handler.command, handler.file.display());
+    format!("{event}{matcher}{condition}: {command} ({file}; its failure {failure})")
+}
+
 impl Line<'_> {
+    /// The handlers of Claude-style settings that run at the point, in order.
+    fn handlers(&self) -> Vec<ClaudeHandler> {
+        let Some(part) = self.part.filter(|part| part.used.name == ClaudeHooks::NAME) else { return Vec::new() };
+        let mut handlers = claude_settings(part, self.project).handlers;
+        handlers.retain(|handler| handler.event.point() == self.point);
+        if self.entry.failure_policy(self.point) == OnFailure::Block && self.entry.settings().on_failure.is_some() {
+            handlers.iter_mut().for_each(|handler| handler.blocks_on_failure = true);
+        }
+        handlers
+    }
+
     /// Only the default `retry` stands there without configuration.
     fn used(&self) -> &'static str {
         self.part.map_or(Retry::NAME, |part| part.used.name)
@@ -126,12 +169,20 @@ impl Line<'_> {
             OnFailure::Ignore => "ignore",
         };
         let settings = self.entry.settings();
-        let line = json!({
+        let mut line = json!({
             "point": self.point, "hook": self.entry.name(), "use": self.used(), "options": options,
             "on_failure": policy, "failure": self.failure(), "tools": settings.tools,
             "main_agent_only": settings.main_agent_only,
             "at": self.part.map(|part| part.place.to_string()),
         });
+        let handlers: Vec<Value> = self.handlers().iter().map(|handler| json!({
+            "event": handler.event.name(), "matcher": handler.matcher, "if": handler.condition,
+            "command": handler.command.to_string(), "file": handler.file, "timeout": handler.timeout.as_secs_f64(),
+            "on_failure": if handler.blocks_on_failure { "block" } else { "ignore" },
+        })).collect();
+        if !handlers.is_empty() {
+            line["handlers"] = Value::Array(handlers);
+        }
         json_line(&line).map_err(unprintable)
     }
 }

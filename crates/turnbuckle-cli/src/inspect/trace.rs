@@ -111,13 +111,14 @@ fn model_lines(models: &[Option<&Text>]) -> String {
 
 /// A run of a hook, as a line.
 pub(crate) fn hook(record: &Record) -> String {
-    let Record { point, hook, decision, took, call, failure, reason, tokens, shed, .. } = record;
+    let Record { point, hook, decision, took, call, failure, reason, tokens, shed, outcome, .. } = record;
     let call = call.as_ref().map(|call| format!(" for {}", name(call.as_str()))).unwrap_or_default();
     // A hook that failed decided nothing, so it has no reason of its own.
     let why = failure.as_ref().or(reason.as_ref());
     let why = why.map(|why| format!(": {}", why.trim_end().replace('\n', "\n          "))).unwrap_or_default();
     let count = |tokens: u32, what: &str| if tokens > 0 { format!(", {tokens} tokens {what}") } else { String::new() };
     let (added, left_out) = (count(*tokens, "added"), count(*shed, "left out for lack of room"));
+    let outcome = outcome.as_ref().map(|outcome| format!(" ({outcome})")).unwrap_or_default();
     let ms = took.as_micros() as f64 / 1000.0;
-    format!("hook      {point} {hook}{call}: {decision}, {ms:.1} ms{added}{left_out}{why}\n")
+    format!("hook      {point} {hook}{call}: {decision}{outcome}, {ms:.1} ms{added}{left_out}{why}\n")
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use turnbuckle::hooks::ConfigHook as _;
 use turnbuckle_models::without_password;
-use turnbuckle_tools::resolved_path;
+use turnbuckle_tools::{ClaudeHooks, resolved_path};
 
 use super::digest;
 use super::files::{FileError, FileReader, Files};
@@ -33,8 +34,8 @@ pub(crate) struct Item {
     pub(crate) keys: Vec<String>,
     /// Which one it is of a list such as `[[hooks]]`.
     pub(crate) index: Option<usize>,
-    /// The command that it runs, if it runs one.
-    pub(crate) command: Option<Value>,
+    /// The commands that it runs, if it runs any.
+    pub(crate) commands: Vec<Value>,
     /// Files whose contents are part of it.
     pub(crate) files: Files,
     /// Of the definition and the files.
@@ -50,7 +51,19 @@ impl Item {
         let digest = digest::of_bytes(whole.to_string().as_bytes());
         let definition = digest::of_bytes(json!([title, definition]).to_string().as_bytes());
         let (section, keys, shown, notes) = (String::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { title, shown, notes, place: None, section, keys, index: None, command: None, files, digest, definition }
+        Self {
+            title,
+            shown,
+            notes,
+            place: None,
+            section,
+            keys,
+            index: None,
+            commands: Vec::new(),
+            files,
+            digest,
+            definition,
+        }
     }
 }
 
@@ -163,12 +176,20 @@ fn title(setting: &Setting) -> String {
 /// A hook, with every file that its command names.
 fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
     let (value, text) = (&setting.value, |key: &str| setting.value.get(key).and_then(Value::as_str));
-    let command = value.get("run").cloned();
+    let mut commands: Vec<Value> = value.get("run").cloned().into_iter().collect();
     let (mut files, mut written) = (Files::new(), BTreeSet::new());
+    let mut shown = vec![super::show::value(value)];
     if let Some(reader) = &around.files {
-        if let Some(command) = &command {
-            files = reader.named_by(command)?;
-            written = reader.written_by(command, &files)?;
+        if text("use") == Some(ClaudeHooks::NAME) {
+            let claude = super::claude::read(value, around.folder, reader)?;
+            shown.extend(claude.shown);
+            commands.extend(claude.commands);
+            files.extend(claude.files);
+        }
+        for command in &commands {
+            let named = reader.named_by(command)?;
+            written.extend(reader.written_by(command, &named)?);
+            files.extend(named);
         }
         for script in scripts(value) {
             if let Some(state) = reader.state(&around.folder.join(script))? {
@@ -191,13 +212,12 @@ fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError>
         };
         format!("file {}{link}{own}", path_name(path))
     }));
-    if command.as_ref().is_some_and(super::words::computes_names) {
+    if commands.iter().any(super::words::computes_names) {
         notes.push(
             "this command computes names (patterns, variables, outputs): what they lead to is not looked at".to_owned(),
         );
     }
-    let shown = vec![super::show::value(value)];
-    Ok(Item { shown, notes, command, ..Item::new(format!("[[hooks]] {}", plain_name(name)), value, files) })
+    Ok(Item { shown, notes, commands, ..Item::new(format!("[[hooks]] {}", plain_name(name)), value, files) })
 }
 
 /// Scripts that answer in the place of a model of a hook: `script:FILE`, in whatever option.

@@ -5,6 +5,7 @@
 //! `turnbuckle trust`.
 
 mod changes;
+mod claude;
 mod command;
 mod digest;
 mod files;
@@ -288,11 +289,17 @@ impl Since {
 /// For each hook that runs a command: whether the files that the command names are still what was accepted.
 fn program_checks(items: &[Item], folder: &Path, since: Since) -> HashMap<usize, ProgramCheck> {
     let check = |item: &Item| {
-        let (command, accepted, folder) = (item.command.clone()?, item.files.clone(), folder.to_owned());
+        if item.commands.is_empty() {
+            return None;
+        }
+        let (commands, accepted, folder) = (item.commands.clone(), item.files.clone(), folder.to_owned());
         let scripts: Vec<PathBuf> = accepted.keys().cloned().collect();
         let check: ProgramCheck = std::sync::Arc::new(move || {
             let reader = FileReader::new(&folder);
-            let mut now = reader.named_by(&command)?;
+            let mut now = files::Files::new();
+            for command in &commands {
+                now.extend(reader.named_by(command)?);
+            }
             for path in &scripts {
                 if let Some(state) = reader.state(&folder.join(path))? {
                     now.insert(path.clone(), state);

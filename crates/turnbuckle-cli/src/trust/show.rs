@@ -137,7 +137,7 @@ fn listed(changes: &[FileChange<'_>]) -> String {
 /// What an acceptance covers and what it does not.
 pub(super) fn scope_of(items: &[Item], folder: &Path) -> String {
     let has_files = items.iter().any(|item| !item.files.is_empty());
-    let runs = items.iter().any(|item| item.command.is_some());
+    let runs = items.iter().any(|item| !item.commands.is_empty());
     let files = match (has_files, runs) {
         (true, _) => {
             "The contents of the files named above are part of it: read them. What they load in turn is not, nor what other \

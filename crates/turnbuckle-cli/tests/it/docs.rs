@@ -17,7 +17,9 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 
 #[test]
 fn every_configuration_shown_is_good() {
-    let shown = [README, PROGRAM, CATALOGUE, SERVICES].map(|page| blocks(page, "toml")).concat();
+    let shown = [README, PROGRAM, CATALOGUE, SERVICES, include_str!("../../../../docs/bringing-your-hooks.md")]
+        .map(|page| blocks(page, "toml"))
+        .concat();
     assert!(shown.len() > 8);
     for config in &shown {
         let folder = Folder::new();
@@ -194,4 +196,16 @@ fn what_the_readme_shows_of_approvals_can_be_followed() {
     ran.says("error: the turn waits for c1")
         .says("resolve till c1 --approve --digest ")
         .says(" --model script:pay.json`");
+}
+
+#[test]
+fn existing_hooks_are_brought_along_with_the_commands_shown() {
+    let page = include_str!("../../../../docs/bringing-your-hooks.md");
+    let folder = Folder::foreign();
+    folder.file("turnbuckle.toml", &blocks(page, "toml")[0]);
+    let settings = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}"#;
+    folder.file(".claude/settings.json", settings);
+    let ran = shell(&folder, &blocks(page, "sh")[0]).exits(0);
+    assert!(ran.out.contains("Stop: true"), "{}", ran.out);
+    folder.run(&["run", "--model", "demo", "--quiet", "hi"]).exits(0);
 }

@@ -6,6 +6,7 @@ mod answering;
 mod cancelling;
 mod chatting;
 mod checking;
+mod claude_hooks;
 mod command_hooks;
 mod configuration;
 mod context;

@@ -54,8 +54,15 @@ fn read<A: DeserializeOwned>(stdout: &Kept) -> Result<Said<A>, Why> {
         return Ok(Said::Nothing);
     }
     // From the text again, since a map has forgotten keys that were given twice.
-    serde_json::from_slice(text).map(Said::Answer).map_err(|error| error.to_string())
+    serde_json::from_slice(text).map(Said::Answer).map_err(|error| {
+        let is_other =
+            object.contains_key("hookSpecificOutput") || object.get("decision").is_some_and(|it| it == "block");
+        if is_other { format!("{error}; {OTHER_VOCABULARY}") } else { error.to_string() }
+    })
 }
+
+const OTHER_VOCABULARY: &str = "`hookSpecificOutput` and \"decision\": \"block\" are words of Claude-style hooks; a hook with \
+                                `use = \"claude\"` runs those of .claude/settings.json";
 
 /// All of stderr that was kept, for the model or a person.
 fn reason(stderr: &Kept) -> String {

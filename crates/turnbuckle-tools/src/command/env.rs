@@ -11,6 +11,8 @@ use turnbuckle::hooks::{HookBuildContext, OptionError, ProgramCheck};
 #[derive(Clone, Default)]
 pub(crate) struct ProgramEnv {
     withheld: Vec<String>,
+    /// Variables that it has beside those of this process.
+    set: Vec<(String, String)>,
     check: Option<ProgramCheck>,
 }
 
@@ -27,7 +29,14 @@ impl ProgramEnv {
     }
 
     pub(crate) fn without(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { withheld: names.into_iter().map(Into::into).collect(), check: None }
+        Self { withheld: names.into_iter().map(Into::into).collect(), set: Vec::new(), check: None }
+    }
+
+    /// The same with more variables, and without those whose names begin with `OTEL_`: they are for this process.
+    pub(crate) fn with(&self, set: impl IntoIterator<Item = (String, String)>) -> Self {
+        let own = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let withheld = self.withheld.iter().cloned().chain(own.filter(|name| name.starts_with("OTEL_"))).collect();
+        Self { withheld, set: set.into_iter().collect(), check: self.check.clone() }
     }
 
     /// Whether the program may start now. The check reads files, so it has a thread where it may block.
@@ -43,12 +52,13 @@ impl ProgramEnv {
         for name in &self.withheld {
             command.env_remove(name);
         }
+        command.envs(self.set.iter().map(|(name, value)| (name, value)));
     }
 }
 
 impl fmt::Debug for ProgramEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { withheld, check } = self;
+        let Self { withheld, set: _, check } = self;
         f.debug_struct("ProgramEnv").field("withheld", withheld).field("is_checked", &check.is_some()).finish()
     }
 }

@@ -21,6 +21,8 @@ const MOST_STDERR: usize = 64 * 1024;
 /// How long to go on reading when the program has ended and another process still holds its output. What the program itself
 /// wrote is in the pipe by then.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
+/// What a program that took too long has to clean up in, between SIGTERM and SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(1);
 
 /// What a run left.
 pub(crate) struct Ran {
@@ -39,6 +41,17 @@ pub(crate) struct Kept {
 
 /// Dropping the future kills the process group.
 pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input: &[u8]) -> Result<Ran, CommandError> {
+    run_within(line, cwd, env, input, None).await
+}
+
+/// Like [`run`]. When `limit` is over the group gets SIGTERM, and after [`TERM_GRACE`] SIGKILL.
+pub(crate) async fn run_within(
+    line: &CommandLine,
+    cwd: &Path,
+    env: &ProgramEnv,
+    input: &[u8],
+    limit: Option<Duration>,
+) -> Result<Ran, CommandError> {
     let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
     let mut command = line.command(cwd)?;
     command.current_dir(cwd).process_group(0).kill_on_drop(true);
@@ -64,10 +77,22 @@ pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input:
             tokio::join!(feed(stdin, input), drain(out, &mut stdout, MOST_STDOUT), drain(err, &mut stderr, MOST_STDERR))
         };
         let mut pipes = std::pin::pin!(pipes);
-        let (status, drained) = tokio::select! {
-            biased;
-            _ = &mut pipes => (child.wait().await, true),
-            status = child.wait() => (status, false),
+        let over = async {
+            tokio::select! {
+                biased;
+                _ = &mut pipes => (child.wait().await, true),
+                status = child.wait() => (status, false),
+            }
+        };
+        let ended = match limit {
+            None => Some(over.await),
+            Some(limit) => tokio::time::timeout(limit, over).await.ok(),
+        };
+        let Some((status, drained)) = ended else {
+            group.terminate();
+            // It may clean up meanwhile. Whether it did or not, dropping the group kills what is left of it.
+            let _ = tokio::time::timeout(TERM_GRACE, child.wait()).await;
+            return Err(CommandError::TimedOut { command: line.to_string(), limit: limit.unwrap_or_default() });
         };
         group.ended();
         if !drained {
@@ -132,6 +157,14 @@ impl Group {
             ticket.started(leader)?;
         }
         Ok(group)
+    }
+
+    /// Asks every process of the group to end.
+    fn terminate(&self) {
+        if let Some(group) = self.id {
+            // It may have ended in this moment.
+            let _ = kill_process_group(group, Signal::TERM);
+        }
     }
 
     /// Its leader is reaped: the number may soon be another's.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "what the tests share is not marked as a test")]
 
+mod claude;
 mod command_answers;
 mod command_input;
 mod command_processes;

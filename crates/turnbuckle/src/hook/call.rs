@@ -139,8 +139,7 @@ impl<'a> HookCaller<'a> {
             records.reserve(RECORDS);
         }
         let call = self.call.cloned();
-        let record =
-            Record { point: self.point, hook: name.clone(), decision, took, tokens, shed: 0, call, failure, reason };
+        let record = Record { tokens, call, failure, reason, ..Record::new(self.point, name.clone(), decision, took) };
         // Viewers are not told of a hook that just let things pass.
         if announced || !decision.is_quiet() {
             self.ctx.publish(LiveEvent::hook_finished(&record));

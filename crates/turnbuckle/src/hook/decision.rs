@@ -61,12 +61,18 @@ pub enum BeforeTool {
     Continue,
     /// Run it with these arguments; they are validated again.
     Rewrite(Value),
+    /// No objection, and the tool's own approval is not needed: the log says that the hook approved the call. With arguments
+    /// the call runs with those instead. It answers neither what another hook asks nor a rule of `[access] approve`, and is
+    /// void if a later hook changes the arguments.
+    Approve(Option<Value>),
     /// Do not run it: an error result with this reason.
     Deny(Text),
     /// Do not run it: this is the result.
     Answer(Output),
     /// A person decides.
     Ask(Text),
+    /// A person decides about the call with these arguments instead; they are validated again.
+    RewriteAndAsk(Value, Text),
     /// End the turn `halted`; no call of this reply runs.
     Halt(Text),
 }
@@ -147,10 +153,31 @@ named! {
     BeforeAgent { Continue; Halt Erase }
     BeforeModel { Continue; Halt }
     AfterModel { Continue Approve Modify; Ask Reject Regenerate }
-    BeforeTool { Continue Rewrite Answer; Deny Ask Halt }
     AfterTool { Continue Modify; Halt }
     OnStop { Accept; Advise Refuse Pause Prevent }
     AfterAgent { Continue Halt }
+}
+
+impl HookDecision for BeforeTool {
+    fn decision(&self) -> Decision {
+        match self {
+            Self::Continue => Decision::Continue,
+            Self::Rewrite(_) => Decision::Rewrite,
+            Self::Approve(_) => Decision::Approve,
+            Self::Deny(_) => Decision::Deny,
+            Self::Answer(_) => Decision::Answer,
+            Self::Ask(_) | Self::RewriteAndAsk(..) => Decision::Ask,
+            Self::Halt(_) => Decision::Halt,
+        }
+    }
+    fn reason(&self) -> Option<&Text> {
+        match self {
+            Self::Deny(reason) | Self::Ask(reason) | Self::RewriteAndAsk(_, reason) | Self::Halt(reason) => {
+                Some(reason)
+            }
+            Self::Continue | Self::Rewrite(_) | Self::Approve(_) | Self::Answer(_) => None,
+        }
+    }
 }
 
 impl HookDecision for () {

@@ -46,6 +46,9 @@ pub struct Settings {
     pub reminders: Vec<u8>,
     /// Whether [`redact_arguments`](Hook::redact_arguments) is asked for the form of arguments that the log has.
     pub redacts_arguments: bool,
+    /// A refused stop in the same words as the last one is fed back as well, until `max_stop_refusals`. Without this it is taken
+    /// for no progress, and overruled.
+    pub repeats_refusals: bool,
     /// Of the points that it implements, only these. For a hook whose options say where it works.
     pub only: Option<Points>,
 }
@@ -64,6 +67,7 @@ impl Default for Settings {
             logged: Vec::new(),
             reminders: Vec::new(),
             redacts_arguments: false,
+            repeats_refusals: false,
             only: None,
         }
     }

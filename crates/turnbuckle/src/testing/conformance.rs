@@ -165,6 +165,7 @@ fn record(hook: &str) -> Record {
         call: Some("c1".into()),
         failure: None,
         reason: None,
+        outcome: Some("ok".into()),
     }
 }
 

@@ -99,8 +99,8 @@ enum HookAnswer {
     Finish(Output),
     /// A hook gave the result.
     Answer(Output),
-    /// No objection; a person is to be asked for these reasons.
-    Proceed { questions: Vec<Text> },
+    /// No objection; a person is to be asked for these reasons. `approved_by` is a hook that approved the call as it is now.
+    Proceed { questions: Vec<Text>, approved_by: Option<Author> },
 }
 
 impl<'a> CallReview<'a> {
@@ -187,17 +187,20 @@ impl<'a> CallReview<'a> {
         if spec.needs_user && *self.turn.ctx.scope.actor() == Actor::System {
             return Ok(CallDecision::Finish(Output::error("this tool needs a user, and the system called it")));
         }
-        let mut questions = match self.before_tool(compiled).await? {
+        let (mut questions, approved_by) = match self.before_tool(compiled).await? {
             HookAnswer::Finish(output) => return Ok(CallDecision::Finish(output)),
             HookAnswer::Answer(output) => return self.finish(output).await,
-            HookAnswer::Proceed { questions } => questions,
+            HookAnswer::Proceed { questions, approved_by } => (questions, approved_by),
         };
         let rule = self.turn.ctx.services.access.answer_rule(Some(&self.open.call.name));
         // What a hook or an approval of the whole reply lets through is not what such a rule asks for. What a person or the
         // model's host does is not gated, also if the rule is for all tools.
         let can_be_gated = matches!(spec.executor, Executor::Server | Executor::Client);
         let is_required = can_be_gated && rule.as_ref().is_some_and(|rule| rule.required);
-        let mut approved = self.approved_with_reply();
+        let mut approved = match approved_by {
+            Some(hook) => Approvals { last: Some(hook.clone()), all: vec![hook] },
+            None => self.approved_with_reply(),
+        };
         if compiled.approval == Approval::Required && approved.last.is_none() {
             approved = self.allowed_by_rule();
         }
@@ -433,9 +436,10 @@ impl<'a> CallReview<'a> {
     async fn before_tool(&mut self, compiled: &CompiledTool) -> Result<HookAnswer, Interrupt> {
         let turn = self.turn;
         let mut questions = Vec::new();
+        let mut approved: Option<(Author, CallDigest)> = None;
         let hooks = turn.ctx.agent.hooks_at(Point::BeforeTool);
         if hooks.is_empty() {
-            return Ok(HookAnswer::Proceed { questions });
+            return Ok(HookAnswer::Proceed { questions, approved_by: None });
         }
         let id = self.open.call.call.clone();
         let mut caller = HookCaller::new(&turn.ctx, Point::BeforeTool).for_call(&id);
@@ -447,26 +451,35 @@ impl<'a> CallReview<'a> {
                 Err(failure) if entry.ignores(Point::BeforeTool, &failure) => continue,
                 Err(failure) => return Ok(HookAnswer::Finish(blocked(&entry.name, &failure))),
             };
-            match decision {
-                BeforeTool::Continue => {}
-                BeforeTool::Rewrite(arguments) => {
-                    self.open.call.arguments = Arc::new(arguments);
-                    if let Some(complaint) = self.complaint(compiled).await? {
-                        let text = format!("hook {} rewrote the arguments, and {complaint}", entry.name);
-                        return Ok(HookAnswer::Finish(Output::error(text)));
-                    }
+            let (rewritten, decision) = match decision {
+                BeforeTool::Rewrite(arguments) => (Some(arguments), BeforeTool::Continue),
+                BeforeTool::Approve(arguments) => (arguments, BeforeTool::Approve(None)),
+                BeforeTool::RewriteAndAsk(arguments, why) => (Some(arguments), BeforeTool::Ask(why)),
+                other => (None, other),
+            };
+            if let Some(arguments) = rewritten {
+                self.open.call.arguments = Arc::new(arguments);
+                if let Some(complaint) = self.complaint(compiled).await? {
+                    let text = format!("hook {} rewrote the arguments, and {complaint}", entry.name);
+                    return Ok(HookAnswer::Finish(Output::error(text)));
                 }
+            }
+            match decision {
+                BeforeTool::Continue | BeforeTool::Rewrite(_) => {}
+                BeforeTool::Approve(_) => approved = Some((Author::hook(&entry.name), self.digest())),
                 BeforeTool::Deny(reason) => {
                     return Ok(HookAnswer::Finish(Output::error(format!("[denied by {}] {reason}", entry.name))));
                 }
                 BeforeTool::Answer(output) => return Ok(HookAnswer::Answer(output)),
-                BeforeTool::Ask(why) => questions.push(why),
+                BeforeTool::Ask(why) | BeforeTool::RewriteAndAsk(_, why) => questions.push(why),
                 BeforeTool::Halt(reason) => {
                     return Err(Verdict::by_hook(Outcome::Halted, reason, &entry.name, Point::BeforeTool).into());
                 }
             }
         }
-        Ok(HookAnswer::Proceed { questions })
+        // What a hook approved is the call with the arguments that it saw or gave.
+        let approved = approved.filter(|(_, digest)| digest.text() == self.digest().text());
+        Ok(HookAnswer::Proceed { questions, approved_by: approved.map(|(hook, _)| hook) })
     }
 }
 

@@ -141,9 +141,12 @@ async fn is_stop_approved(active: &mut ActiveTurn) -> Result<bool, Interrupt> {
 fn overruled(active: &mut ActiveTurn, refusals: &[Refusal]) -> bool {
     let most = active.ctx().limits.max_stop_refusals;
     let Some(turn) = &active.state.turn else { return false };
+    let hooks = active.ctx().agent.hooks_at(Point::OnStop);
+    let may_repeat =
+        |refusal: &Refusal| hooks.iter().any(|entry| entry.name == refusal.hook && entry.settings().repeats_refusals);
     let why = if turn.refused >= most {
         format!("overruled after {most} refused stops in a row")
-    } else if turn.last_refusals == refusals {
+    } else if turn.last_refusals == refusals && !refusals.iter().any(may_repeat) {
         "overruled: the same refusal twice, and nothing was done in between".to_owned()
     } else {
         return false;

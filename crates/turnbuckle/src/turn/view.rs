@@ -16,6 +16,7 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::limits::RemainingBudget;
 use crate::message::{Content, Injection, Reply, Text};
 use crate::model::Request;
+use crate::record::Record;
 use crate::scope::{Actor, Author, PermissionMode, Scope};
 use crate::store::Answer;
 
@@ -175,6 +176,13 @@ impl Turn {
     /// Tells viewers something a person should know, in the name of `hook`.
     pub fn notice(&self, level: Level, hook: &Text, text: impl Into<Text>) {
         self.ctx.publish(LiveEvent::Notice { level, text: text.into(), hook: Some(hook.clone()) });
+    }
+
+    /// Adds a record to those of the turn, for a hook that runs several programs at a point: one for each.
+    pub fn record(&self, record: Record) {
+        let cut = |text: Option<Text>| text.map(Record::cut);
+        let (failure, reason) = (cut(record.failure.clone()), cut(record.reason.clone()));
+        self.ctx.record(Record { failure, reason, ..record });
     }
 
     /// Whether a person is there to be asked.

@@ -24,6 +24,7 @@ mod feed;
 mod firing;
 mod fold;
 mod guide;
+mod hook_approving;
 mod hooks_after;
 mod hooks_fallback;
 mod hooks_gates;

@@ -1,3 +1,5 @@
+//! Patches: what was compared is applied, and odd input is refused.
+
 use proptest::prelude::*;
 
 use super::*;
