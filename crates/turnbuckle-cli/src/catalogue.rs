@@ -14,11 +14,12 @@ use turnbuckle_hooks::{
     AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall,
 };
 use turnbuckle_hooks::{Redact, Refine, Remember, Suggest, Telemetry, Timeout};
-use turnbuckle_tools::{CommandHook, Lint, Persist};
+use turnbuckle_tools::{CommandHook, Lint, Persist, WorkerHook};
 
 /// All, in the order that lists show.
 pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<CommandHook>(),
+    Row::of::<WorkerHook>(),
     Row::of::<ValidateInput>(),
     Row::of::<Quota>(),
     Row::of::<Instructions>(),

@@ -1,7 +1,8 @@
 //! What touches the machine: files confined to a folder, and hooks that are programs.
 //!
 //! [`Workspace`] gives an agent the file tools of one folder, and no path leads out of it. [`CommandHook`] makes any
-//! program a hook: JSON on its stdin, its decision in the exit code or as JSON on stdout.
+//! program a hook: JSON on its stdin, its decision in the exit code or as JSON on stdout. [`WorkerHook`] is for programs that stay
+//! and answer many calls.
 //!
 //! ```
 //! # fn main() -> Result<(), turnbuckle::BoxError> {
@@ -33,6 +34,7 @@ mod files;
 pub mod lint;
 pub mod persist;
 mod watcher;
+pub mod worker;
 mod workspace;
 
 pub use command::{
@@ -42,4 +44,5 @@ pub use files::resolved_path;
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
 pub use watcher::{WatchError, foreign_watch_folder, watch_programs};
+pub use worker::{WorkerError, WorkerHook, WorkerOptions};
 pub use workspace::{Workspace, WorkspaceError};

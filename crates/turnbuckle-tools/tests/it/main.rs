@@ -13,4 +13,6 @@ mod listing;
 mod paths;
 mod reading;
 mod searching;
+mod worker;
+mod worker_failures;
 mod writing;
