@@ -3,7 +3,7 @@
 //! # What it does
 //!
 //! The program is started when one of its hooks is first called, and then asked over its stdin and stdout, in lines of
-//! JSON-RPC 2.0. Calls run at the same time. `docs/hook-workers.md` describes the protocol; `sdk/python` has it ready.
+//! JSON-RPC 2.0. Calls run at the same time. `docs/hook-workers.md` describes the protocol; `sdk/python` and `sdk/typescript` have it ready.
 //!
 //! - What a hook in the worker decides is what a hook in Rust could decide at that point. An answer that makes no sense there,
 //!   or an error, is the hook's failure and follows `on_failure`.

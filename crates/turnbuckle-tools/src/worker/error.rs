@@ -87,7 +87,7 @@ pub enum WorkerError {
     Answer {
         /// The name that the worker gave the hook.
         hook: String,
-        /// Where.
+        /// The point at which it was asked.
         point: Point,
         /// What is wrong with it.
         why: String,

@@ -15,4 +15,5 @@ mod reading;
 mod searching;
 mod worker;
 mod worker_failures;
+mod worker_sdks;
 mod writing;
