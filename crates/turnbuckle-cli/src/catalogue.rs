@@ -14,12 +14,13 @@ use turnbuckle_hooks::{
     AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall,
 };
 use turnbuckle_hooks::{Redact, Refine, Remember, Suggest, Telemetry, Timeout};
-use turnbuckle_tools::{ClaudeHooks, CommandHook, Lint, Persist};
+use turnbuckle_tools::{ClaudeHooks, CommandHook, Lint, Persist, WorkerHook};
 
 /// All, in the order that lists show.
 pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<CommandHook>(),
     Row::of::<ClaudeHooks>(),
+    Row::of::<WorkerHook>(),
     Row::of::<ValidateInput>(),
     Row::of::<Quota>(),
     Row::of::<Instructions>(),

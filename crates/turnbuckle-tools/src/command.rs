@@ -67,6 +67,7 @@ use serde::Deserialize;
 use turnbuckle::hook::{HookEntry, MustBlock};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
+pub(crate) use answer::with_text;
 use env::ProgramEnv;
 pub use line::CommandLine;
 use points::Command;

@@ -2,7 +2,8 @@
 //!
 //! [`Workspace`] gives an agent the file tools of one folder, and no path leads out of it. [`Shell`] runs commands there, and
 //! [`rules`] say which of them run without being asked about. [`CommandHook`] makes any program a hook: JSON on its stdin, its
-//! decision in the exit code or as JSON on stdout.
+//! decision in the exit code or as JSON on stdout. [`WorkerHook`] is for programs that stay and answer many calls, and
+//! [`ClaudeHooks`] for the hooks of `.claude/settings.json`.
 //!
 //! ```
 //! # fn main() -> Result<(), turnbuckle::BoxError> {
@@ -36,6 +37,7 @@ pub mod lint;
 pub mod persist;
 mod shell;
 mod watcher;
+pub mod worker;
 mod workspace;
 
 pub use claude::{ClaudeHooks, ClaudeOptions};
@@ -47,4 +49,5 @@ pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
 pub use shell::{SandboxMode, Shell, ShellOptions, ShellOutputs, rules};
 pub use watcher::{WatchError, foreign_watch_folder, watch_programs};
+pub use worker::{WorkerError, WorkerHook, WorkerOptions};
 pub use workspace::{Workspace, WorkspaceError};

@@ -169,6 +169,16 @@ pub struct MustBlock(
     pub BoxError,
 );
 
+/// An error of a wrap around a tool that is the wrap's own, and not the tool's: it follows the hook's `on_failure` instead of becoming
+/// the result of the call. Around a model call [`ModelError::Hook`](crate::model::ModelError::Hook) with the hook's own name is
+/// the same.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct WrapFailure(
+    /// What went wrong.
+    pub BoxError,
+);
+
 impl std::fmt::Display for HookFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

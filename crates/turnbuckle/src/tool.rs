@@ -237,6 +237,11 @@ impl Output {
         Self::wait_for(OwnQuestion { question, rule: None })
     }
 
+    /// Whether there is no result yet, because someone must answer first. A wrap passes such an output on as it is.
+    pub fn is_waiting(&self) -> bool {
+        self.waits.is_some()
+    }
+
     /// Like [`wait`](Self::wait), for a question that has a rule already: a sub-agent's.
     pub(crate) fn wait_for(question: OwnQuestion) -> Self {
         Self { ok: true, content: Content::default(), waits: Some(Box::new(question)) }

@@ -160,7 +160,7 @@ impl ReplyAnswer {
 }
 
 /// The reply with this for its text; thoughts and calls stay, and an object that was read from the old text goes.
-fn with_text(reply: &Reply, text: String) -> Reply {
+pub(crate) fn with_text(reply: &Reply, text: String) -> Reply {
     let parts = reply.content.parts();
     let at = parts.iter().position(|part| part.as_text().is_some()).unwrap_or(parts.len());
     let others = |parts: &[Part]| parts.iter().filter(|part| part.as_text().is_none()).cloned().collect::<Vec<_>>();

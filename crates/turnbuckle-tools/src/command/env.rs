@@ -40,7 +40,7 @@ impl ProgramEnv {
     }
 
     /// Whether the program may start now. The check reads files, so it has a thread where it may block.
-    pub(super) async fn check(&self) -> Result<(), MustBlock> {
+    pub(crate) async fn check(&self) -> Result<(), MustBlock> {
         let Some(check) = self.check.clone() else { return Ok(()) };
         match spawn_blocking(move || check()).await {
             Ok(checked) => checked.map_err(MustBlock),
@@ -48,7 +48,7 @@ impl ProgramEnv {
         }
     }
 
-    pub(super) fn apply(&self, command: &mut Command) {
+    pub(crate) fn apply(&self, command: &mut Command) {
         for name in &self.withheld {
             command.env_remove(name);
         }

@@ -39,6 +39,35 @@ pub(crate) struct Kept {
     pub(crate) beyond: usize,
 }
 
+/// A program that has been started, in a process group of its own. Dropping it kills the group.
+pub(crate) struct Started {
+    /// Before `child`, so that it is dropped first: until the child is reaped, no other group can have its number.
+    pub(crate) group: Group,
+    pub(crate) child: Child,
+}
+
+/// Starts a program that ends with this process, after the check whether it may run. All three pipes are ours.
+pub(crate) async fn start(line: &CommandLine, cwd: &Path, env: &ProgramEnv) -> Result<Started, CommandError> {
+    let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
+    let mut command = line.command(cwd)?;
+    command.current_dir(cwd).process_group(0).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    env.apply(&mut command);
+    let unwatched = |source| CommandError::Unwatched { command: line.to_string(), source };
+    let ticket = watcher::begin().await.map_err(unwatched)?;
+    if let Some(ticket) = &ticket {
+        command.env(watcher::VARIABLE, ticket.token());
+    }
+    // Right before the start: to begin watching may take a while, and files may change meanwhile.
+    env.check().await.map_err(not_allowed)?;
+    let child = command.spawn().map_err(|source| match cwd.is_dir() {
+        true => CommandError::Start { command: line.to_string(), source },
+        false => CommandError::Folder { command: line.to_string(), cwd: cwd.to_owned() },
+    })?;
+    let group = Group::of(&child, ticket).map_err(unwatched)?;
+    Ok(Started { group, child })
+}
+
 /// Dropping the future kills the process group.
 pub(crate) async fn run(line: &CommandLine, cwd: &Path, env: &ProgramEnv, input: &[u8]) -> Result<Ran, CommandError> {
     run_within(line, cwd, env, input, None).await
@@ -52,24 +81,8 @@ pub(crate) async fn run_within(
     input: &[u8],
     limit: Option<Duration>,
 ) -> Result<Ran, CommandError> {
-    let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
-    let mut command = line.command(cwd)?;
-    command.current_dir(cwd).process_group(0).kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    env.apply(&mut command);
-    let unwatched = |source| CommandError::Unwatched { command: line.to_string(), source };
-    let ticket = watcher::begin().await.map_err(unwatched)?;
-    if let Some(ticket) = &ticket {
-        command.env(watcher::VARIABLE, ticket.token());
-    }
-    // Right before the start: to begin watching may take a while, and files may change meanwhile.
-    env.check().await.map_err(not_allowed)?;
-    let mut child = command.spawn().map_err(|source| match cwd.is_dir() {
-        true => CommandError::Start { command: line.to_string(), source },
-        false => CommandError::Folder { command: line.to_string(), cwd: cwd.to_owned() },
-    })?;
-    // Dropped before `child`: until the child is reaped, no other group can have its number.
-    let mut group = Group::of(&child, ticket).map_err(unwatched)?;
+    let mut started = start(line, cwd, env).await?;
+    let Started { group, child } = &mut started;
     let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
     let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let status = {

@@ -16,4 +16,7 @@ mod paths;
 mod reading;
 mod searching;
 mod shell;
+mod worker;
+mod worker_failures;
+mod worker_sdks;
 mod writing;

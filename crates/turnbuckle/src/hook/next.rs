@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use super::call::contained;
-use super::{Decision, Hook, HookEntry, HookFailure, OnFailure, Point, Record};
+use super::{Decision, Hook, HookEntry, HookFailure, OnFailure, Point, Record, WrapFailure};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::feed::LiveEvent;
@@ -149,7 +149,12 @@ pub(super) async fn wrapped<H: Hook>(
     next: ModelNext<'_>,
 ) -> Result<Reply, ModelError> {
     let finished = {
-        let wrap = pin!(async { hook.wrap_model_call(next.turn, request, &mut *out, next).await });
+        let wrap = pin!(async {
+            match hook.wrap_model_call(next.turn, request, &mut *out, next).await {
+                Err(ModelError::Hook { hook, cause }) if hook == entry.name => Err(cause),
+                result => Ok(result),
+            }
+        });
         timed(&next.turn.ctx, entry, Point::WrapModelCall, None, wrap).await
     };
     match finished {
@@ -308,7 +313,15 @@ pub(super) async fn wrapped_tool<H: Hook>(
     let probe = WrapProbe::default();
     let finished = {
         let watched = ToolNext { probe: ignored.then_some(&probe), ..next };
-        let wrap = pin!(async { hook.wrap_tool_call(next.turn, call, watched).await });
+        let wrap = pin!(async {
+            match hook.wrap_tool_call(next.turn, call, watched).await {
+                Err(error) => match error.downcast::<WrapFailure>() {
+                    Ok(failure) => Err(HookFailure::from(failure.0)),
+                    Err(error) => Ok(Err(error)),
+                },
+                result => Ok(result),
+            }
+        });
         timed(&next.turn.ctx, entry, Point::WrapToolCall, Some(call), wrap).await
     };
     match finished {
@@ -318,19 +331,20 @@ pub(super) async fn wrapped_tool<H: Hook>(
     }
 }
 
-/// Runs a wrap: panics contained, its own time limit if it has one, recorded.
+/// Runs a wrap: panics contained, its own time limit if it has one, recorded. The inner error is a failure that the wrap itself
+/// reports, as opposed to one of what it wraps.
 async fn timed<T>(
     ctx: &TurnContext,
     entry: &HookEntry,
     point: Point,
     call: Option<&ToolCall>,
-    mut wrap: Pin<&mut (dyn Future<Output = T> + Send + '_)>,
+    mut wrap: Pin<&mut (dyn Future<Output = Result<T, HookFailure>> + Send + '_)>,
 ) -> Result<T, HookFailure> {
     let began = ctx.clock().coarse();
     let mut timer = None;
     let result = poll_fn(|cx| {
         match catch_unwind(AssertUnwindSafe(|| wrap.as_mut().poll(cx))) {
-            Ok(Poll::Ready(value)) => return Poll::Ready(Ok(value)),
+            Ok(Poll::Ready(result)) => return Poll::Ready(result),
             Err(payload) => return Poll::Ready(Err(HookFailure::Panicked(panic_text(payload)))),
             Ok(Poll::Pending) => {}
         }

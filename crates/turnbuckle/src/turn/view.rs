@@ -185,6 +185,12 @@ impl Turn {
         self.ctx.record(Record { failure, reason, ..record });
     }
 
+    /// Tells viewers what `hook` is doing at the moment: "asking the scanner…". At `on_stop` the context knows the hook's name
+    /// itself.
+    pub fn hook_progress(&self, hook: &Text, text: impl Into<Text>) {
+        self.ctx.publish(LiveEvent::HookProgress { hook: hook.clone(), text: text.into() });
+    }
+
     /// Whether a person is there to be asked.
     pub fn permission_mode(&self) -> PermissionMode {
         self.ctx.services.permission_mode

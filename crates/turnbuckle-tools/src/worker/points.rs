@@ -1,0 +1,489 @@
+//! A worker at the points of a turn.
+//!
+//! Of several hooks of a worker at one point each is asked in turn. Edits add up, each hook sees what the one before made, and
+//! the first decision that is more than an edit is the decision of the worker.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use turnbuckle::conversation::TurnReport;
+use turnbuckle::feed::FeedEvent;
+use turnbuckle::hook::{
+    AfterAgent, AfterAgentContext, AfterModel, AfterTool, BackgroundContext, BeforeAgent, BeforeAgentContext,
+    BeforeModel, BeforeModelContext, BeforeTool, Hook, HookFailure, LoggedContext, ModelNext, OnConversationContext,
+    OnStop, OnStopContext, Point, Points, Settings, ToolNext, WrapFailure,
+};
+use turnbuckle::message::{Content, Message, Reply, Text, ToolCall};
+use turnbuckle::model::{ModelError, Request, Sink};
+use turnbuckle::tool::Output;
+use turnbuckle::{BoxError, Turn};
+
+use super::answer::{
+    AgentAnswer, BackgroundAnswer, InjectAnswer, ModelAnswer, NextRequest, NextTool, NoAnswer, ReplyAnswer,
+    ResultAnswer, SettledAnswer, StopAnswer, ToolAnswer, WrapModelAnswer, WrapToolAnswer, reply, result,
+};
+use super::connection::{Call, CallEvent, Connection};
+use super::error::WorkerError;
+use super::message::{NEXT_FAILED, RpcError, Served};
+use super::supervisor::Worker;
+use super::wire;
+use crate::command::with_text;
+
+/// How often a wrap may run what it wraps.
+const MOST_NEXT: u32 = 100;
+
+/// Implements all points of the protocol; its settings narrow it to those that the configuration names.
+#[derive(Debug)]
+pub(super) struct WorkerPoints {
+    pub(super) name: Text,
+    pub(super) points: Points,
+    pub(super) worker: Arc<Worker>,
+}
+
+/// The hooks of a running worker at one point.
+struct Hooks {
+    connection: Arc<Connection>,
+    point: Point,
+}
+
+impl Hooks {
+    fn iter(&self, tool: Option<&str>) -> impl Iterator<Item = &Served> {
+        let hooks = &self.connection.handshake.hooks;
+        hooks.iter().filter(move |hook| hook.point == self.point && hook.minds(tool))
+    }
+
+    /// The wrap of the worker. There is one: the order of several would be that of nested calls, which one connection per hook
+    /// keeps apart.
+    fn only(&self, tool: Option<&str>) -> Result<Option<&Served>, WorkerError> {
+        let mut hooks = self.iter(tool);
+        match (hooks.next(), hooks.next()) {
+            (hook, None) => Ok(hook),
+            (_, Some(second)) => Err(self.nonsense(second, "a worker has one wrap for a call; it has two")),
+        }
+    }
+
+    async fn begin(&self, hook: &Served, params: Value) -> Result<Call, WorkerError> {
+        self.connection.begin(self.point.name(), with_hook(hook, params)).await
+    }
+
+    /// Asks one hook. `params` is what the point has to say, `tell` is given what the hook does meanwhile.
+    async fn ask<A: DeserializeOwned>(
+        &self,
+        hook: &Served,
+        params: Value,
+        tell: impl Fn(String) + Send,
+    ) -> Result<A, WorkerError> {
+        let mut call = self.begin(hook, params).await?;
+        loop {
+            match call.event().await? {
+                CallEvent::Answer(answer) => return self.read(hook, answer),
+                CallEvent::Failed(error) => return Err(failed(hook, error)),
+                CallEvent::Progress(text) => tell(text),
+                CallEvent::Next(id, _) => {
+                    call.respond(&id, Err(RpcError::new("only a wrap has a `next`"))).await?;
+                }
+            }
+        }
+    }
+
+    fn read<A: DeserializeOwned>(&self, hook: &Served, answer: Value) -> Result<A, WorkerError> {
+        serde_json::from_value(answer).map_err(|error| self.nonsense(hook, error.to_string()))
+    }
+
+    fn nonsense(&self, hook: &Served, why: impl Into<String>) -> WorkerError {
+        WorkerError::Answer { hook: hook.name.clone(), point: self.point, why: why.into() }
+    }
+}
+
+fn failed(hook: &Served, error: RpcError) -> WorkerError {
+    WorkerError::Failed { hook: hook.name.clone(), message: error.message }
+}
+
+fn with_hook(hook: &Served, mut params: Value) -> Value {
+    if let Some(params) = params.as_object_mut() {
+        params.insert("hook".to_owned(), Value::from(&*hook.name));
+    }
+    params
+}
+
+fn contents<C: Into<Content>>(given: Vec<C>) -> impl Iterator<Item = Content> {
+    given.into_iter().map(Into::into)
+}
+
+/// The request with what a wrap changed of it.
+fn changed(request: &Request, params: Value) -> Result<Request, String> {
+    let changes: NextRequest = serde_json::from_value(params).map_err(|error| format!("`next` with {error}"))?;
+    let mut request = request.clone();
+    if let Some(system) = changes.system {
+        request.system = system.into();
+    }
+    if let Some(messages) = changes.messages {
+        request.messages = Arc::new(messages.into_iter().map(Into::into).collect());
+    }
+    if let Some(names) = changes.tools {
+        if let Some(unknown) = names.iter().find(|name| !request.tools().iter().any(|tool| *tool.name == ***name)) {
+            return Err(format!("{unknown:?} is none of the tools of this request; none can be added"));
+        }
+        request.narrow_tools(|tool| names.iter().any(|name| *tool.name == **name));
+    }
+    Ok(request)
+}
+
+/// Where nobody watches.
+fn untold(_: String) {}
+
+impl WorkerPoints {
+    async fn hooks(&self, point: Point) -> Result<Hooks, WorkerError> {
+        Ok(Hooks { connection: self.worker.connection().await?, point })
+    }
+
+    fn tell<'a>(&'a self, turn: &'a Turn) -> impl Fn(String) + Send + 'a {
+        |text| turn.hook_progress(&self.name, text)
+    }
+
+    /// Tells every hook at a point where there is nothing to decide.
+    async fn observe(&self, point: Point, params: impl Fn() -> Value + Send) -> Result<(), BoxError> {
+        let hooks = self.hooks(point).await?;
+        for hook in hooks.iter(None) {
+            let NoAnswer::Continue {} = hooks.ask(hook, params(), untold).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Hook for WorkerPoints {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.only = Some(self.points);
+        settings
+    }
+
+    async fn on_conversation(&self, context: &mut OnConversationContext) -> Result<(), BoxError> {
+        let hooks = self.hooks(Point::OnConversation).await?;
+        let params = json!({
+            "conversation": context.conversation().as_str(),
+            "actor": context.scope().by(),
+            "what": wire::lifecycle(context.lifecycle()),
+        });
+        for hook in hooks.iter(None) {
+            let InjectAnswer::Continue { inject } = hooks.ask(hook, params.clone(), untold).await?;
+            contents(inject).for_each(|content| context.inject(content));
+        }
+        Ok(())
+    }
+
+    async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
+        let hooks = self.hooks(Point::BeforeAgent).await?;
+        let mut prompt = turn.user_message().clone();
+        for hook in hooks.iter(None) {
+            let params = json!({"turn": wire::turn(turn), "prompt": prompt});
+            match hooks.ask(hook, params, self.tell(turn)).await? {
+                AgentAnswer::Continue { inject, prompt: rewritten } => {
+                    contents(inject).for_each(|content| turn.inject(content));
+                    if let Some(rewritten) = rewritten {
+                        prompt = rewritten.into();
+                        turn.rewrite_input(prompt.clone());
+                    }
+                }
+                AgentAnswer::Halt { reason } => return Ok(BeforeAgent::Halt(reason.into())),
+                AgentAnswer::Erase { reason } => return Ok(BeforeAgent::Erase(reason.into())),
+            }
+        }
+        Ok(BeforeAgent::Continue)
+    }
+
+    async fn before_model(&self, turn: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
+        let hooks = self.hooks(Point::BeforeModel).await?;
+        let mut request = turn.context().map(wire::request).unwrap_or_default();
+        for hook in hooks.iter(None) {
+            let params = json!({"turn": wire::turn(turn), "request": request});
+            match hooks.ask(hook, params, self.tell(turn)).await? {
+                ModelAnswer::Continue { inject, messages } => {
+                    contents(inject).for_each(|content| turn.inject(content));
+                    if let Some(messages) = messages {
+                        let messages: Vec<Message> = messages.into_iter().map(Into::into).collect();
+                        request["messages"] = wire::messages(&messages);
+                        *turn.edit_context() = messages;
+                    }
+                }
+                ModelAnswer::Halt { reason } => return Ok(BeforeModel::Halt(reason.into())),
+            }
+        }
+        Ok(BeforeModel::Continue)
+    }
+
+    async fn wrap_model_call<'a>(
+        &self,
+        turn: &'a Turn,
+        request: &'a Request,
+        out: &'a mut dyn Sink,
+        next: ModelNext<'a>,
+    ) -> Result<Reply, ModelError> {
+        let own = |error: WorkerError| ModelError::Hook {
+            hook: self.name.clone(),
+            cause: HookFailure::from(BoxError::from(error)),
+        };
+        let hooks = self.hooks(Point::WrapModelCall).await.map_err(own)?;
+        let hook = hooks.only(None).map_err(own)?;
+        let Some(hook) = hook else { return next.run(request, out).await };
+        let params = json!({"turn": wire::turn(turn), "request": wire::request(request)});
+        let mut call = hooks.begin(hook, params).await.map_err(own)?;
+        let (mut last, mut runs) = (None, 0);
+        loop {
+            match call.event().await.map_err(own)? {
+                CallEvent::Answer(answer) => {
+                    return match hooks.read(hook, answer).map_err(own)? {
+                        WrapModelAnswer::Answer { content, calls } => Ok(reply(content, calls)),
+                        WrapModelAnswer::Reply {} => match last {
+                            Some(Ok(reply)) => Ok(reply),
+                            _ => Err(own(hooks.nonsense(hook, "\"reply\" without a `next` that gave one"))),
+                        },
+                    };
+                }
+                CallEvent::Failed(error) => {
+                    return Err(match last {
+                        Some(Err(failure)) if error.code == NEXT_FAILED => failure,
+                        _ => own(failed(hook, error)),
+                    });
+                }
+                CallEvent::Progress(text) => turn.hook_progress(&self.name, text),
+                CallEvent::Next(id, params) => {
+                    runs += 1;
+                    let answer = match changed(request, params) {
+                        Err(why) => Err(RpcError::new(why)),
+                        Ok(_) if runs > MOST_NEXT => {
+                            Err(RpcError::new(format!("`next` ran {MOST_NEXT} times already")))
+                        }
+                        Ok(request) => {
+                            let result = tokio::select! {
+                                result = next.run(&request, &mut *out) => result,
+                                // The worker did not wait for it, or is gone: what it wraps is given up.
+                                () = call.closed() => continue,
+                            };
+                            let told = match &result {
+                                Ok(reply) => Ok(json!({"reply": reply})),
+                                Err(error) => Err(RpcError::next_failed(error.to_string())),
+                            };
+                            last = Some(result);
+                            told
+                        }
+                    };
+                    call.respond(&id, answer).await.map_err(own)?;
+                }
+            }
+        }
+    }
+
+    async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
+        let hooks = self.hooks(Point::AfterModel).await?;
+        let mut reply = reply.clone();
+        let (mut is_modified, mut is_approved) = (false, false);
+        for hook in hooks.iter(None) {
+            let params = json!({"turn": wire::turn(turn), "reply": &*reply});
+            match hooks.ask(hook, params, self.tell(turn)).await? {
+                ReplyAnswer::Continue {} => {}
+                ReplyAnswer::Approve {} => is_approved = true,
+                ReplyAnswer::Modify { text } => (reply, is_modified) = (Arc::new(with_text(&reply, text)), true),
+                ReplyAnswer::Ask { .. } if is_modified => {
+                    return Err(hooks.nonsense(hook, "\"ask\" behind \"modify\" of another hook").into());
+                }
+                ReplyAnswer::Ask { reason } => return Ok(AfterModel::Ask(reason.into())),
+                ReplyAnswer::Reject { reason } => return Ok(AfterModel::Reject(reason.into())),
+                ReplyAnswer::Regenerate { reason } => return Ok(AfterModel::Regenerate(reason.into())),
+            }
+            if is_modified && is_approved {
+                let why = "\"approve\" and \"modify\" by hooks of one worker; give one of them a worker of its own";
+                return Err(hooks.nonsense(hook, why).into());
+            }
+        }
+        Ok(match (is_modified, is_approved) {
+            (true, _) => AfterModel::Modify(Box::new(Arc::unwrap_or_clone(reply))),
+            (false, true) => AfterModel::Approve,
+            (false, false) => AfterModel::Continue,
+        })
+    }
+
+    async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
+        let hooks = self.hooks(Point::BeforeTool).await?;
+        let mut shown = wire::call(call);
+        let mut rewritten: Option<Map<String, Value>> = None;
+        for hook in hooks.iter(Some(&call.name)) {
+            let params = json!({"turn": wire::turn(turn), "call": shown});
+            match hooks.ask(hook, params, self.tell(turn)).await? {
+                ToolAnswer::Continue {} => {}
+                ToolAnswer::Rewrite { arguments } => {
+                    shown["arguments"] = Value::Object(arguments.clone());
+                    rewritten = Some(arguments);
+                }
+                ToolAnswer::Ask { .. } if rewritten.is_some() => {
+                    let why = "\"ask\" behind \"rewrite\" of another hook; give one of them a worker of its own";
+                    return Err(hooks.nonsense(hook, why).into());
+                }
+                ToolAnswer::Deny { reason } => return Ok(BeforeTool::Deny(reason.into())),
+                ToolAnswer::Answer { ok, content } => return Ok(BeforeTool::Answer(result(ok, content))),
+                ToolAnswer::Ask { reason } => return Ok(BeforeTool::Ask(reason.into())),
+                ToolAnswer::Halt { reason } => return Ok(BeforeTool::Halt(reason.into())),
+            }
+        }
+        Ok(rewritten.map_or(BeforeTool::Continue, |arguments| BeforeTool::Rewrite(Value::Object(arguments))))
+    }
+
+    async fn wrap_tool_call<'a>(
+        &self,
+        turn: &'a Turn,
+        call: &'a ToolCall,
+        next: ToolNext<'a>,
+    ) -> Result<Output, BoxError> {
+        let own = |error: WorkerError| BoxError::from(WrapFailure(error.into()));
+        let hooks = self.hooks(Point::WrapToolCall).await.map_err(own)?;
+        let hook = hooks.only(Some(&call.name)).map_err(own)?;
+        let Some(hook) = hook else { return next.run(call).await };
+        let params = json!({"turn": wire::turn(turn), "call": wire::call(call)});
+        let mut asked = hooks.begin(hook, params).await.map_err(own)?;
+        let (mut last, mut runs) = (None, 0);
+        loop {
+            match asked.event().await.map_err(own)? {
+                CallEvent::Answer(answer) => {
+                    let WrapToolAnswer::Result { ok, content } = hooks.read(hook, answer).map_err(own)?;
+                    return Ok(result(ok, content));
+                }
+                CallEvent::Failed(error) => {
+                    return Err(match last {
+                        Some(failure) if error.code == NEXT_FAILED => failure,
+                        _ => own(failed(hook, error)),
+                    });
+                }
+                CallEvent::Progress(text) => turn.hook_progress(&self.name, text),
+                CallEvent::Next(id, params) => {
+                    runs += 1;
+                    let answer = match serde_json::from_value::<NextTool>(params) {
+                        Err(error) => Err(RpcError::new(format!("`next` of a tool takes no changes: {error}"))),
+                        Ok(_) if runs > MOST_NEXT => {
+                            Err(RpcError::new(format!("`next` ran {MOST_NEXT} times already")))
+                        }
+                        Ok(NextTool {}) => {
+                            let ran = tokio::select! {
+                                ran = next.run(call) => ran,
+                                () = asked.closed() => continue,
+                            };
+                            match ran {
+                                // A tool that waits for someone has no result that a worker could judge.
+                                Ok(output) if output.is_waiting() => return Ok(output),
+                                Ok(output) => Ok(json!({"result": wire::output(&output)})),
+                                Err(error) => {
+                                    let told = RpcError::next_failed(error.to_string());
+                                    last = Some(error);
+                                    Err(told)
+                                }
+                            }
+                        }
+                    };
+                    asked.respond(&id, answer).await.map_err(own)?;
+                }
+            }
+        }
+    }
+
+    async fn after_tool(&self, turn: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, BoxError> {
+        let hooks = self.hooks(Point::AfterTool).await?;
+        let mut modified: Option<Output> = None;
+        for hook in hooks.iter(Some(&call.name)) {
+            let output = modified.as_ref().unwrap_or(output);
+            let params = json!({"turn": wire::turn(turn), "call": wire::call(call), "result": wire::output(output)});
+            match hooks.ask(hook, params, self.tell(turn)).await? {
+                ResultAnswer::Continue {} => {}
+                ResultAnswer::Modify { ok, content } => modified = Some(result(ok.unwrap_or(output.ok), content)),
+                ResultAnswer::Halt { reason } => return Ok(AfterTool::Halt(reason.into())),
+            }
+        }
+        Ok(modified.map_or(AfterTool::Continue, AfterTool::Modify))
+    }
+
+    async fn on_stop(&self, turn: &OnStopContext) -> Result<OnStop, BoxError> {
+        let hooks = self.hooks(Point::OnStop).await?;
+        let mut advice: Vec<String> = Vec::new();
+        for hook in hooks.iter(None) {
+            let reply = turn.assistant_message().map(|reply| &**reply);
+            let params = json!({"turn": wire::turn(turn), "reply": reply, "tools": wire::trace(turn.tool_trace())});
+            match hooks.ask(hook, params, self.tell(turn)).await? {
+                StopAnswer::Accept {} => {}
+                StopAnswer::Advise { reason } => advice.push(reason),
+                StopAnswer::Refuse { reason } => return Ok(OnStop::Refuse(reason.into())),
+                StopAnswer::Pause { reason } => return Ok(OnStop::Pause(reason.into())),
+                StopAnswer::Prevent { reason } => return Ok(OnStop::Prevent(reason.into())),
+            }
+        }
+        Ok(if advice.is_empty() { OnStop::Accept } else { OnStop::Advise(advice.join("\n").into()) })
+    }
+
+    async fn after_agent(&self, turn: &mut AfterAgentContext) -> Result<AfterAgent, BoxError> {
+        let hooks = self.hooks(Point::AfterAgent).await?;
+        let mut shown = turn.result().cloned();
+        for hook in hooks.iter(None) {
+            let reply = turn.assistant_message().map(|reply| &**reply);
+            let params = json!({"turn": wire::turn(turn), "reply": reply, "result": shown});
+            let (result, inject, decision) = match hooks.ask(hook, params, self.tell(turn)).await? {
+                SettledAnswer::Continue { result, inject } => (result, inject, AfterAgent::Continue),
+                SettledAnswer::Halt { result, inject } => (result, inject, AfterAgent::Halt),
+            };
+            contents(inject).for_each(|content| turn.inject_later(content));
+            if let Some(result) = result {
+                shown = Some(result.clone());
+                turn.set_result(result);
+            }
+            if decision == AfterAgent::Halt {
+                return Ok(decision);
+            }
+        }
+        Ok(AfterAgent::Continue)
+    }
+
+    async fn background(&self, context: &BackgroundContext) -> Result<(), BoxError> {
+        let hooks = self.hooks(Point::Background).await?;
+        let params = json!({
+            "conversation": context.conversation().as_str(), "turn": context.turn().as_str(), "agent": context.agent(),
+            "actor": context.scope().by(), "outcome": context.outcome().to_string(),
+            "messages": wire::messages(context.messages()), "reply": context.reply().map(|reply| &**reply),
+        });
+        for hook in hooks.iter(None) {
+            let BackgroundAnswer::Continue { notes, suggest } = hooks.ask(hook, params.clone(), untold).await?;
+            contents(notes).for_each(|note| context.leave_note(note));
+            if let Some(text) = suggest {
+                context.suggest(text);
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_ended(&self, report: &TurnReport) -> Result<(), BoxError> {
+        let params = || {
+            json!({
+                "conversation": report.conversation.as_str(), "turn": report.turn.as_str(), "agent": report.agent,
+                "permission_mode": report.permission_mode.name(), "outcome": report.outcome.to_string(),
+                "reason": report.reason, "model_calls": report.model_calls, "usage": report.usage, "ms": report.ms,
+            })
+        };
+        self.observe(Point::OnEnded, params).await
+    }
+
+    async fn on_logged(&self, context: &LoggedContext) -> Result<(), BoxError> {
+        let event = serde_json::to_value(context.event())?;
+        let params = || {
+            json!({
+                "key": context.key(), "agent": context.agent(), "tries": context.tries(),
+                "reminder": context.reminder(), "event": event,
+            })
+        };
+        self.observe(Point::OnLogged, params).await
+    }
+
+    async fn on_event(&self, event: &FeedEvent) -> Result<(), BoxError> {
+        let event = serde_json::to_value(event)?;
+        self.observe(Point::OnEvent, || json!({"event": event})).await
+    }
+}

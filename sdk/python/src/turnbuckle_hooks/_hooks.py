@@ -1,0 +1,113 @@
+"""Registration of hooks, and what a hook can do while it runs."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence, TypeVar
+
+from ._views import (
+    Background,
+    Call,
+    ConversationChange,
+    Ended,
+    Event,
+    Logged,
+    Reply,
+    Request,
+    Result,
+    StopTurn,
+    Turn,
+    text_of,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Arguments = Callable[[dict[str, Any]], tuple[Any, ...]]
+
+# What each point gives its function, in order.
+POINTS: dict[str, Arguments] = {
+    "on_conversation": lambda p: (ConversationChange(p),),
+    "before_agent": lambda p: (Turn(p["turn"]), text_of(p["prompt"])),
+    "before_model": lambda p: (Turn(p["turn"]), Request(p["request"])),
+    "wrap_model_call": lambda p: (Turn(p["turn"]), Request(p["request"])),
+    "after_model": lambda p: (Turn(p["turn"]), Reply(p["reply"])),
+    "before_tool": lambda p: (Turn(p["turn"]), Call(p["call"])),
+    "wrap_tool_call": lambda p: (Turn(p["turn"]), Call(p["call"])),
+    "after_tool": lambda p: (Turn(p["turn"]), Call(p["call"]), Result(p["result"])),
+    "on_stop": lambda p: (StopTurn(p["turn"], p.get("reply"), p["tools"]),),
+    "after_agent": lambda p: (Turn(p["turn"]), Reply(p["reply"]) if p.get("reply") else None, p.get("result")),
+    "background": lambda p: (Background(p),),
+    "on_ended": lambda p: (Ended(p),),
+    "on_logged": lambda p: (Logged(p),),
+    "on_event": lambda p: (Event(p["event"]),),
+}
+TOOL_POINTS = ("before_tool", "wrap_tool_call", "after_tool")
+WRAPS = ("wrap_model_call", "wrap_tool_call")
+
+
+class NextFailed(Exception):
+    """What a wrap wraps has failed. A wrap that does not catch it passes the failure on as it was."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A function at a point."""
+
+    name: str
+    point: str
+    tools: tuple[str, ...]
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Running:
+    """The call that is being answered."""
+
+    point: str
+    call: int
+    send: Callable[[dict[str, Any]], None]
+
+
+REGISTERED: list[Registered] = []
+RUNNING: contextvars.ContextVar[Running | None] = contextvars.ContextVar("turnbuckle_hooks_running", default=None)
+
+
+def hook(point: str, *, tools: Sequence[str] = (), name: str | None = None) -> Callable[[Function], Function]:
+    """Makes a function, plain or ``async``, a hook at ``point``.
+
+    ``tools``: at tool points, globs of the tools it is for; empty for all. ``name``: the function's name by default.
+    A wrap is also given ``next``, an ``async`` function that runs what it wraps; it must be ``async`` itself.
+    Returning ``None`` lets the turn go on. A plain function blocks the other hooks of this worker while it runs.
+    """
+    if point not in POINTS:
+        raise ValueError(f"there is no point {point!r}; there are {', '.join(POINTS)}")
+    if isinstance(tools, str):
+        raise TypeError("tools is a list of globs")
+    if tools and point not in TOOL_POINTS:
+        raise ValueError(f"{point} is not about tools")
+
+    def register(function: Function) -> Function:
+        if point in WRAPS and not inspect.iscoroutinefunction(function):
+            raise TypeError(f"a hook at {point} must be an async function")
+        called = name or function.__name__
+        if any(other.name == called and other.point == point for other in REGISTERED):
+            raise ValueError(f"there is a hook {called!r} at {point} already")
+        REGISTERED.append(Registered(called, point, tuple(tools), function))
+        return function
+
+    return register
+
+
+def progress(text: str) -> None:
+    """Tells viewers what the hook is doing: "asking the scanner…"."""
+    running = RUNNING.get()
+    if running is None:
+        raise RuntimeError("progress() is for a hook that runs")
+    running.send({"jsonrpc": "2.0", "method": "progress", "params": {"call": running.call, "text": text}})
+
+
+def current_point() -> str | None:
+    """The point of the hook that runs."""
+    running = RUNNING.get()
+    return running.point if running else None

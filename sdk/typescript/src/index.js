@@ -1,0 +1,204 @@
+// The worker's side of the protocol: lines of JSON-RPC 2.0 on stdin and stdout. The types are in index.d.ts.
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { writeSync } from "node:fs";
+import { createInterface } from "node:readline";
+
+const PROTOCOL = 1;
+const METHOD_NOT_FOUND = -32601;
+const INVALID_PARAMS = -32602;
+const HOOK_FAILED = -32000;
+const NEXT_FAILED = -32001;
+const CANCELLED = -32800;
+
+/** What each point gives its function, in order. */
+const POINTS = {
+  on_conversation: (p) => [p],
+  before_agent: (p) => [p.turn, textOf(p.prompt)],
+  before_model: (p) => [p.turn, p.request],
+  wrap_model_call: (p) => [p.turn, p.request],
+  after_model: (p) => [p.turn, p.reply],
+  before_tool: (p) => [p.turn, p.call],
+  wrap_tool_call: (p) => [p.turn, p.call],
+  after_tool: (p) => [p.turn, p.call, p.result],
+  on_stop: (p) => [{ ...p.turn, reply: p.reply, tools: p.tools }],
+  after_agent: (p) => [p.turn, p.reply, p.result],
+  background: (p) => [p],
+  on_ended: (p) => [p],
+  on_logged: (p) => [p],
+  on_event: (p) => [p.event],
+};
+const TOOL_POINTS = ["before_tool", "wrap_tool_call", "after_tool"];
+const WRAPS = ["wrap_model_call", "wrap_tool_call"];
+
+const registered = [];
+const running = new AsyncLocalStorage();
+
+export class NextFailed extends Error {
+  name = "NextFailed";
+}
+
+export function textOf(content) {
+  if (typeof content === "string") return content;
+  return content.filter((part) => part.type === "text").map((part) => part.text).join("");
+}
+
+export function hook(point, options, fn) {
+  if (typeof options === "function") [options, fn] = [{}, options];
+  if (!Object.hasOwn(POINTS, point)) {
+    throw new RangeError(`there is no point "${point}"; there are ${Object.keys(POINTS).join(", ")}`);
+  }
+  const tools = options.tools ?? [];
+  if (tools.length > 0 && !TOOL_POINTS.includes(point)) throw new RangeError(`${point} is not about tools`);
+  const name = options.name ?? fn.name;
+  if (!name) throw new TypeError("a hook needs a name: give it one, or use a named function");
+  if (registered.some((other) => other.name === name && other.point === point)) {
+    throw new RangeError(`there is a hook "${name}" at ${point} already`);
+  }
+  registered.push({ name, point, tools, fn });
+}
+
+export function progress(text) {
+  const call = running.getStore();
+  if (!call) throw new Error("progress() is for a hook that runs");
+  // What is said after the answer would be about a call that is not open.
+  if (call.open) send({ method: "progress", params: { call: call.id, text } });
+}
+
+/** Aborted when the call of the hook that runs is cancelled. */
+export function signal() {
+  const call = running.getStore();
+  if (!call) throw new Error("signal() is for a hook that runs");
+  return call.controller.signal;
+}
+
+const decision = (name, fields = {}) => ({ decision: name, ...fields });
+export const goOn = (edits = {}) => decision("continue", edits);
+export const halt = (reason) => decision("halt", { reason });
+export const erase = (reason) => decision("erase", { reason });
+export const approve = () => decision("approve");
+export const ask = (reason) => decision("ask", { reason });
+export const reject = (reason) => decision("reject", { reason });
+export const regenerate = (reason) => decision("regenerate", { reason });
+export const modifyReply = (text) => decision("modify", { text });
+export const modifyResult = (content, ok) => decision("modify", ok === undefined ? { content } : { content, ok });
+export const rewrite = (args) => decision("rewrite", { arguments: args });
+export const deny = (reason) => decision("deny", { reason });
+export const answer = (content, ok) => decision("answer", ok === undefined ? { content } : { content, ok });
+export const accept = () => decision("accept");
+export const advise = (reason) => decision("advise", { reason });
+export const refuse = (reason) => decision("refuse", { reason });
+export const pause = (reason) => decision("pause", { reason });
+export const prevent = (reason) => decision("prevent", { reason });
+
+/** Calls that are being answered, by id. */
+const calls = new Map();
+/** What `next` of a wrap waits for, by the id of its request. */
+const nexts = new Map();
+let lastNext = 0;
+
+function send(message) {
+  let data = Buffer.from(JSON.stringify({ jsonrpc: "2.0", ...message }) + "\n");
+  while (data.length > 0) {
+    try {
+      data = data.subarray(writeSync(1, data));
+    } catch (error) {
+      // The pipe is full, and does not block in this process: the runtime reads it soon.
+      if (error.code !== "EAGAIN") throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    }
+  }
+}
+
+const fail = (id, code, message) => send({ id, error: { code, message } });
+
+/** Serves the hooks until the runtime closes stdin. From here on `console.log` writes to stderr. */
+export async function run() {
+  if (registered.length === 0) throw new Error("no hook is registered: call hook(point, …) before run()");
+  console.log = console.info = console.debug = console.error;
+  for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) take(JSON.parse(line));
+  process.exit(0);
+}
+
+function take({ id, method, params, result, error }) {
+  if (method === undefined) {
+    const waiting = nexts.get(id);
+    nexts.delete(id);
+    if (error === undefined) waiting?.resolve(result);
+    else waiting?.reject(error.code === NEXT_FAILED ? new NextFailed(error.message) : new Error(error.message));
+  } else if (method === "cancel") {
+    cancel(params.call);
+  } else if (id === undefined) {
+    // A notification of a newer runtime.
+  } else if (method === "initialize") {
+    if (params.protocol !== PROTOCOL) return fail(id, INVALID_PARAMS, `this worker speaks protocol ${PROTOCOL}`);
+    const hooks = registered.map(({ name, point, tools }) => ({ name, point, tools }));
+    send({ id, result: { protocol: PROTOCOL, hooks } });
+  } else if (!Object.hasOwn(POINTS, method)) {
+    fail(id, METHOD_NOT_FOUND, `there is no method "${method}"`);
+  } else {
+    const one = registered.find(({ name, point }) => point === method && name === params.hook);
+    if (one) void begin(id, one, params);
+    else fail(id, INVALID_PARAMS, `there is no hook "${params.hook}" at ${method}`);
+  }
+}
+
+/** A function cannot be stopped from outside: its call is answered now, and what it returns later is dropped. */
+function cancel(id) {
+  const call = calls.get(id);
+  if (!call) return;
+  close(call);
+  fail(id, CANCELLED, "cancelled");
+  call.controller.abort();
+}
+
+function close(call) {
+  call.open = false;
+  calls.delete(call.id);
+}
+
+async function begin(id, { point, fn }, params) {
+  const call = { id, open: true, controller: new AbortController() };
+  calls.set(id, call);
+  let sendAnswer;
+  try {
+    const given = POINTS[point](params);
+    const made = await running.run(call, () => (WRAPS.includes(point) ? wrap(call, point, fn, given) : fn(...given)));
+    const result = made ?? decision(point === "on_stop" ? "accept" : "continue");
+    sendAnswer = () => send({ id, result });
+  } catch (error) {
+    if (error instanceof NextFailed) sendAnswer = () => fail(id, NEXT_FAILED, error.message);
+    else {
+      console.error(error);
+      sendAnswer = () => fail(id, HOOK_FAILED, String(error));
+    }
+  }
+  if (!call.open) return;
+  close(call);
+  sendAnswer();
+}
+
+async function wrap(call, point, fn, given) {
+  let last;
+  const next = async (changes = {}) => {
+    if (!call.open) throw new Error("the call is over");
+    const id = ++lastNext;
+    const result = await new Promise((resolve, reject) => {
+      nexts.set(id, { resolve, reject });
+      send({ id, method: "next", params: { ...changes, call: call.id } });
+    });
+    last = result.reply ?? result.result;
+    return last;
+  };
+  // Without an answer, as if the wrap had only passed the call on.
+  const made = (await fn(...given, next)) ?? last ?? (await next());
+  if (point === "wrap_tool_call") {
+    const { ok, content } = typeof made === "string" ? { ok: true, content: made } : made;
+    return decision("result", ok === undefined ? { content } : { ok, content });
+  }
+  if (made === last) return decision("reply");
+  if (typeof made === "string") return decision("answer", { content: made });
+  const { content, calls: wanted = [] } = made;
+  const renamed = wanted.map(({ call: id, name, arguments: args }) => ({ id, name, arguments: args }));
+  return decision("answer", { content, calls: renamed });
+}
