@@ -262,7 +262,7 @@ fn unguarded(prepared: &Prepared) -> Option<Problem> {
     }
     let what = format!(
         "{} without approval: the model could configure commands for itself, in turnbuckle.toml or .git/hooks",
-        free.join(" and ")
+        crate::show::and_list(&free)
     );
     let place = prepared.config.tools.approve.as_ref().map(|found| &found.place);
     let hint = "name them in `approve`, let a `before_tool` hook judge them, or take them out of `builtin`";

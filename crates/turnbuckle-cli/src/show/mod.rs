@@ -9,7 +9,7 @@ mod wrap;
 pub(crate) use fold::Fold;
 pub(crate) use layout::{Layout, Palette, terminal_width};
 pub(crate) use safe::{clean, json_line, log_line, name, quoted};
-pub(crate) use words::{brief, opening, pending};
+pub(crate) use words::{and_list, brief, opening, pending};
 pub(crate) use wrap::columns;
 
 /// What a line is about; the screen chooses the colour.

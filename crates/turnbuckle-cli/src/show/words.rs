@@ -110,6 +110,16 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// Names in a sentence: "a", "a and b", "a, b and c".
+pub(crate) fn and_list<S: AsRef<str>>(names: &[S]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -271,10 +271,10 @@ fn tools(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Optio
         reaching.into_iter().filter(|tool| ["shell", "fetch"].contains(&tool.as_str())).collect();
     let mut notes = Vec::new();
     if !free.is_empty() {
-        notes.push(format!("{} would run without being approved", free.join(" and ")));
+        notes.push(format!("{} would run without being approved", crate::show::and_list(&free)));
     }
     if !reaching.is_empty() {
-        notes.push(format!("the model may use {}", reaching.join(" and ")));
+        notes.push(format!("the model may use {}", crate::show::and_list(&reaching)));
     }
     let definition = json!({ "builtin": builtin.map(|one| &one.value), "approve": approve.map(|one| &one.value) });
     let keys = [builtin, approve].into_iter().flatten().filter_map(|one| one.key.clone()).collect();

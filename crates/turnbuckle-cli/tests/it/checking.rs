@@ -34,7 +34,7 @@ run = ["no-such-program"]
     let ran = ran.says("warning: turnbuckle.toml:4: `max_stop_refusals = 0`");
     let ran = ran.says("warning: turnbuckle.toml:10: this gate fails open");
     let ran = ran.says("warning: turnbuckle.toml:11: the program \"no-such-program\" was not found");
-    ran.says("warning: calls of write_file, edit_file, shell need approval");
+    ran.says("warning: calls of write_file, edit_file, apply_patch, shell need approval");
 }
 
 #[test]
@@ -63,9 +63,13 @@ fn a_stop_hook_whose_failure_lets_every_turn_end_is_told_of() {
 fn a_model_that_could_configure_commands_for_itself_is_told_of() {
     let told = "the model could configure commands for itself";
     let check = |config: &str| Folder::with_config(r#"{ "text": "x" }"#, config).run(&["check"]).exits(0);
-    check("[tools]\napprove = []\n").says("warning: turnbuckle.toml:4: write_file and edit_file without").says(told);
-    check("[tools]\napprove = [\"edit_file\"]\n").says("turnbuckle.toml:4: write_file without approval");
-    let judged = "[[hooks]]\nuse = \"command\"\non = \"before_tool\"\nrun = \"true\"\ntools = [\"*_file\"]\n";
+    check("[tools]\napprove = []\n")
+        .says("warning: turnbuckle.toml:4: write_file, edit_file and apply_patch without")
+        .says(told);
+    check("[tools]\napprove = [\"edit_file\"]\n")
+        .says("turnbuckle.toml:4: write_file and apply_patch without approval");
+    let judged =
+        "[[hooks]]\nuse = \"command\"\non = \"before_tool\"\nrun = \"true\"\ntools = [\"*_file\", \"apply_patch\"]\n";
     let judged = format!("[tools]\napprove = []\n{judged}");
     for fine in ["", "[tools]\napprove = []\nbuiltin = [\"read_file\"]\n", &judged] {
         let ran = check(fine);

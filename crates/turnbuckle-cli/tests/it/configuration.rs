@@ -154,11 +154,11 @@ fn who_may_do_what_is_checked() {
         .says(":2: this rule of `approve` in [access] never counts")
         .says("put it first");
     let ruled = "[tools]\napprove = []\n[access]\nread = [\"support\"]\nanswer = [\"m\", \"n\"]\n\
-                 approve = [ { tool = \"*_file\", not_requester = true, n = 2 } ]\n";
+                 approve = [ { tool = \"*_file\", not_requester = true, n = 2 }, { tool = \"apply_patch\", by = [\"m\"] } ]\n";
     let ran = check(ruled);
     assert_eq!(ran.err, "", "what a rule guards is not unguarded");
     for line in [
-        "approve   shell, read_file, write_file, edit_file\n",
+        "approve   shell, read_file, write_file, edit_file, apply_patch\n",
         "access    read: support; answer: m, n\n",
         "rule      *_file is approved by whoever may answer, not the one who asked, 2 people\n",
     ] {

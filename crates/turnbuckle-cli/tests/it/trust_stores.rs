@@ -228,7 +228,7 @@ fn a_database_whose_making_was_killed_is_set_right_and_one_that_came_so_is_not_t
 fn age(path: &Path) {
     let db = rusqlite::Connection::open(path).unwrap();
     db.execute_batch(
-        "DROP TABLE database; DROP TABLE hold; DROP TABLE unerased; DROP TABLE tombstone; DROP TABLE act;
+        "DROP TABLE database; DROP TABLE hold; DROP TABLE unerased; DROP TABLE tombstone; DROP TABLE act; DROP TABLE cut;
          PRAGMA user_version = 4;",
     )
     .unwrap();
