@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use turnbuckle::message::ToolCall;
-use turnbuckle::tool::{Output, Spec, Tool};
+use turnbuckle::tool::{Effect, Output, Reconcile, Spec, Tool};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use apply_patch::NormalPatch;
@@ -75,6 +75,29 @@ impl Work {
                 Ok(Done { output: Output::ok(plan.result()), touched: plan.touched() })
             }
         }
+    }
+}
+
+/// Asks the files whether a call took effect before a crash. `happened` is `None` if it did not, and the call can run.
+struct AskFiles {
+    folder: Arc<Folder>,
+    happened: fn(&Folder, Value) -> Option<Done>,
+}
+
+impl AskFiles {
+    fn effect(folder: &Arc<Folder>, happened: fn(&Folder, Value) -> Option<Done>) -> Effect {
+        Effect::Reconcile(Arc::new(Self { folder: folder.clone(), happened }))
+    }
+}
+
+impl Reconcile for AskFiles {
+    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
+        Box::pin(async move {
+            let (folder, arguments, happened) = (self.folder.clone(), (*call.arguments).clone(), self.happened);
+            let Some(done) = run_blocking(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
+            done.touch(turn);
+            Ok(Some(done.output))
+        })
     }
 }
 

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnbuckle::message::ToolCall;
-use turnbuckle::tool::{Effect, Normalize, Output, Reconcile, Spec};
-use turnbuckle::{BoxError, BoxFuture, Turn};
+use turnbuckle::tool::{Normalize, Output, Spec};
+use turnbuckle::{BoxError, BoxFuture};
 
-use super::Done;
 use super::blocking::run_blocking;
 use super::change::{Before, Change, MOST, Plan};
 use super::folder::Folder;
 use super::patch::{Action, FilePatch, Patch, applied};
 use super::refusal::{Refusal, shown};
+use super::{AskFiles, Done};
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -39,7 +38,7 @@ pub(super) fn spec(folder: &Arc<Folder>) -> Spec {
     let description = "Adds, changes, renames and deletes text files by a patch. All its changes are made, or none. Context \
                        and removed lines must be exactly as the files have them. The result has the diff.";
     // A patch can be made twice if it adds lines.
-    Spec::server("apply_patch", description, parameters, Effect::Reconcile(Arc::new(Patches(folder.clone()))))
+    Spec::server("apply_patch", description, parameters, AskFiles::effect(folder, happened))
 }
 
 pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
@@ -141,20 +140,6 @@ fn normal_name(folder: &Folder, given: &str) -> Result<String, Refusal> {
     }
     let misread = name.contains(char::is_control) || name.trim() != name || name.starts_with('"');
     if misread { Err(Refusal::NotInPatch { path: shown(&path) }) } else { Ok(name.to_owned()) }
-}
-
-/// Asks the files whether a patch was applied before a crash.
-struct Patches(Arc<Folder>);
-
-impl Reconcile for Patches {
-    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
-        Box::pin(async move {
-            let (folder, arguments) = (self.0.clone(), (*call.arguments).clone());
-            let Some(done) = run_blocking(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
-            done.touch(turn);
-            Ok(Some(done.output))
-        })
-    }
 }
 
 /// `None`: it did not, and can run; or the files are no longer what they were, and running says what is wrong.

@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use turnbuckle::message::ToolCall;
-use turnbuckle::tool::{Effect, Output, Reconcile, Spec};
-use turnbuckle::{BoxError, BoxFuture, Turn};
+use turnbuckle::tool::{Output, Spec};
 
-use super::Done;
-use super::blocking::run_blocking;
 use super::change::{Before, Change, MOST, Plan, text};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
+use super::{AskFiles, Done};
 
 /// Of one call.
 const MOST_EDITS: usize = 100;
@@ -87,7 +84,7 @@ pub(super) fn spec(folder: &Arc<Folder>) -> Spec {
     let description = "Replaces pieces of a text file: give `old` and `new`, or several of them in `edits`. Each `old` must \
                        occur exactly once, unless `all` is true; nothing is changed otherwise. The result has the diff.";
     // Not idempotent: where `new` holds `old`, a second run would edit again.
-    Spec::server("edit_file", description, parameters, Effect::Reconcile(Arc::new(Edits(folder.clone()))))
+    Spec::server("edit_file", description, parameters, AskFiles::effect(folder, happened))
 }
 
 pub(super) fn plan(folder: &Folder, arguments: Value) -> Result<Plan, Refusal> {
@@ -179,20 +176,6 @@ fn not_found(text: &str, old: &str, path: &Path) -> Refusal {
 
 fn line(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
-}
-
-/// Asks the files.
-struct Edits(Arc<Folder>);
-
-impl Reconcile for Edits {
-    fn reconcile<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Output>, BoxError>> {
-        Box::pin(async move {
-            let (folder, arguments) = (self.0.clone(), (*call.arguments).clone());
-            let Some(done) = run_blocking(move |_| happened(&folder, arguments)).await? else { return Ok(None) };
-            done.touch(turn);
-            Ok(Some(done.output))
-        })
-    }
 }
 
 /// `None`: it did not, or the file is no longer what it was; then the edit runs, and says what is wrong.
