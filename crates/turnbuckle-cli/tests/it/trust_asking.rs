@@ -69,7 +69,7 @@ fn a_chat_asks_before_it_begins() {
     let mut screen = Screen::open(&folder, &["chat", "--model", "demo"]);
     screen.shows("turnbuckle.toml changed since it was accepted. It has:");
     screen.shows("[[hooks]] lint  (turnbuckle.toml:1), as accepted before");
-    screen.shows("write_file, edit_file and apply_patch would run without being approve");
+    screen.shows("write_file, edit_file and apply_patch would run without being approved");
     screen.types("\u{4}");
     screen.exits(2);
 }
