@@ -8,7 +8,7 @@ use std::sync::Arc;
 use turnbuckle::hooks::{KnownDatabases, ProgramCheck};
 
 use crate::problem::{Place, Problem};
-use crate::trust::HookDatabases;
+use crate::trust::{HookDatabases, TrustOptions};
 
 /// A file that is being read.
 pub(super) struct Source {
@@ -30,15 +30,16 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The file at `path`, read for the project in the folder `project`. `uses_all`: databases of hooks are used whoever made them.
-    pub(super) fn new(path: &Path, project: &Path, text: String, uses_all: bool) -> Self {
-        let databases = HookDatabases::of(project, uses_all);
+    /// The file at `path`, read for the project in the folder `project`. With `--trust-hooks` databases of hooks are used
+    /// whoever made them.
+    pub(super) fn new(path: &Path, project: &Path, text: String, trust: TrustOptions) -> Self {
+        let databases = HookDatabases::of(project, trust);
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
         let name = path.display().to_string().into();
         let (project, checks) = (project.to_owned(), OnceCell::new());
-        let (covers_project, problems) = (Cell::new(uses_all), RefCell::default());
+        let (covers_project, problems) = (Cell::new(trust.trust_hooks), RefCell::default());
         Self { name, text, lines, folder, project, checks, databases, covers_project, problems }
     }
 
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_byte_belongs_to_the_line_that_it_stands_on() {
-        let source = Source::new(Path::new("f"), Path::new("/"), "a\n\nbc\n".to_owned(), false);
+        let source = Source::new(Path::new("f"), Path::new("/"), "a\n\nbc\n".to_owned(), TrustOptions::default());
         let lines: Vec<usize> = (0..8).map(|offset| source.place(offset).line).collect();
         assert_eq!(lines, [1, 1, 2, 3, 3, 3, 4, 4]);
     }

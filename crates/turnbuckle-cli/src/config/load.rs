@@ -107,7 +107,7 @@ impl Loaded {
     ) {
         match read_file(path, CONFIGURATION) {
             Ok(text) => {
-                let source = Source::new(path, &self.project.folder, text, gate.options().trust_hooks);
+                let source = Source::new(path, &self.project.folder, text, gate.options());
                 if let Some(root) = parse(&source) {
                     if matches!(gate, Gate::Needed(_)) {
                         match trust::checks_from_now(path, &settings(&source, &root), &self.project.folder) {
@@ -146,7 +146,7 @@ impl Loaded {
                 return self.problems.push(unreadable(path, &error));
             }
         };
-        let source = Source::new(path, &self.project.folder, text, gate.options().trust_hooks);
+        let source = Source::new(path, &self.project.folder, text, gate.options());
         source.judged_with_project();
         match parse(&source) {
             Some(root) => self.add_judged(path, &source, root, (common, gate), understand),
@@ -217,7 +217,7 @@ impl Loaded {
 
 /// `[scope]` of a file, and what is wrong with it. The other sections are not judged.
 fn scope_in(path: &Path, folder: &Path) -> Result<(ScopePart, Vec<Problem>), ReadError> {
-    let source = Source::new(path, folder, read_file(path, CONFIGURATION)?, false);
+    let source = Source::new(path, folder, read_file(path, CONFIGURATION)?, TrustOptions::default());
     let root = parse(&source).map(|root| Section::root(&source, root));
     let scope = root.and_then(|mut root| root.section("scope")).map(ScopePart::read).unwrap_or_default();
     Ok((scope, source.into_problems()))

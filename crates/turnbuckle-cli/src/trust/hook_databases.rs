@@ -9,6 +9,7 @@ use turnbuckle::store::PrivateFile;
 use turnbuckle_hooks::memory::{Memories, MemoryError};
 use turnbuckle_stores::DatabaseId;
 
+use super::options::TrustOptions;
 use super::records::{RecordError, Records, StoreOrigin};
 use super::stores::is_left_by_older_version;
 use crate::Stopped;
@@ -31,8 +32,9 @@ pub(crate) struct HookDatabases {
 }
 
 impl HookDatabases {
-    pub(crate) fn of(project: &Path, uses_all: bool) -> Arc<dyn KnownDatabases> {
-        Arc::new(Self { project: project.to_owned(), uses_all, origin: StoreOrigin::Made, by: String::new() })
+    pub(crate) fn of(project: &Path, trust: TrustOptions) -> Arc<dyn KnownDatabases> {
+        let (project, uses_all) = (project.to_owned(), trust.trust_hooks);
+        Arc::new(Self { project, uses_all, origin: StoreOrigin::Made, by: String::new() })
     }
 }
 
@@ -61,7 +63,7 @@ fn not_noted(path: &Path, error: &RecordError) -> Problem {
 
 /// The memories in a project's own folder.
 pub(crate) fn default_memories(project: &Path) -> Memories {
-    in_project(project).known_by(HookDatabases::of(project, false))
+    in_project(project).known_by(HookDatabases::of(project, TrustOptions::default()))
 }
 
 fn in_project(project: &Path) -> Memories {
