@@ -40,6 +40,8 @@ pub async fn prepare(name: &str, size: usize) -> Result<Batch, BoxError> {
         "viewers" => (calculator(&model, Vec::new())?, Viewers::Lossy(size)),
         "message" => return message(size * KILOBYTE).await,
         "log" => return logged(&calculator(&model, Vec::new())?, size).await,
+        "assembly" => return assembly(size, 6_000).await,
+        "assembly_small" => return assembly(size, 2_400).await,
         _ => return Err(format!("there is no scenario {name}").into()),
     };
     Batch::new(&agent, 1, viewers, Source::Exact).await
@@ -64,6 +66,18 @@ async fn logged(agent: &Agent, events: usize) -> Result<Batch, BoxError> {
     let (store, id) = (MemoryStore::default(), "c_0".into());
     Template::of(agent, LOGGED_MESSAGE).await?.fill(&store, &id, events).await?;
     Batch::of(agent, store, vec![id], Viewers::None, Source::Exact).await
+}
+
+/// A window of so many tokens, so that the same is sent however many more events there are than fill it: of 6,000 tokens, which some two
+/// hundred events fill with what is read ahead, or of 2,400, for which a hundred are enough. The turn is one model call: what it takes
+/// beyond assembling the context does not depend on the log.
+async fn assembly(events: usize, context_tokens: u64) -> Result<Batch, BoxError> {
+    let limits = turnbuckle::Limits { context_tokens, injection_reserve: context_tokens / 12, ..Default::default() };
+    let (store, id) = (MemoryStore::default(), "c_0".into());
+    let full = calculator(&Instant::default(), Vec::new())?;
+    Template::of(&full, LOGGED_MESSAGE).await?.fill(&store, &id, events).await?;
+    let agent = Agent::builder("speaker", Chunks::new(4)).tool(Add::default()).limits(limits).build()?;
+    Batch::of(&agent, store, vec![id], Viewers::None, Source::Exact).await
 }
 
 /// Answers with so many calls of `add`, and once there is a result, with text.

@@ -101,6 +101,9 @@ fn ready<H: ConfigHook>(folder: &Path, options: Value) -> Result<Option<HookEntr
         open_model: &open_model,
         program_check: None,
         databases: None,
+        tool_servers: None,
+        ignores_project: false,
+        read_by_others: &[],
     };
     let hook = H::from_options(serde_json::from_value(options)?, &context)?;
     Ok(Some(hook.named(H::NAME)))

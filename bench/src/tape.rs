@@ -1,5 +1,6 @@
 //! What a turn writes, taken down once, and the same rows written by hand: the measure of a durable turn.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,9 +11,10 @@ use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 use turnbuckle::store::{
-    Act, Batch, Claim, ConversationStatus, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job,
-    JobDisposition, JobLease, JobSelector, Lease, PurgeLimits, Purged, Scratch, ScratchWrite, StandingApproval, Store,
-    StoreFuture, Tombstone,
+    Act, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationStatus,
+    ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector,
+    Lease, PurgeLimits, Purged, Scratch, ScratchWrite, SentRequest, StandingApproval, Store, StoreFuture, Summary,
+    Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -263,6 +265,50 @@ impl<S: Store> Store for Taped<S> {
     }
     fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
         self.store.cuts(id)
+    }
+    fn sent<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Arc<SentRequest>>> {
+        self.store.sent(id)
+    }
+    fn cache_breaks<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<CacheBreak>> {
+        self.store.cache_breaks(id)
+    }
+    fn audited_calls<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<AuditedCall>> {
+        self.store.audited_calls(id)
+    }
+    fn audit_contents<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, HashMap<Text, Text>> {
+        self.store.audit_contents(id)
+    }
+    fn expire_audit<'a>(&'a self, limits: AuditLimits, now: Timestamp) -> StoreFuture<'a, u64> {
+        self.store.expire_audit(limits, now)
+    }
+    fn add_audited<'a>(&'a self, id: &'a ConversationId, audit: &'a AuditWrite) -> StoreFuture<'a, ()> {
+        self.store.add_audited(id, audit)
+    }
+
+    fn summaries<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Arc<Summary>>> {
+        self.store.summaries(id)
+    }
+    fn add_summary<'a>(&'a self, id: &'a ConversationId, summary: Summary, job: &'a Job) -> StoreFuture<'a, ()> {
+        self.store.add_summary(id, summary, job)
+    }
+    fn keyed_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        user: &'a str,
+        key: &'a str,
+        now: Timestamp,
+    ) -> StoreFuture<'a, Option<turnbuckle::store::KeyedMessage>> {
+        self.store.keyed_message(id, user, key, now)
+    }
+
+    fn title<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Text>> {
+        self.store.title(id)
+    }
+    fn set_title<'a>(&'a self, id: &'a ConversationId, title: &'a Text) -> StoreFuture<'a, ()> {
+        self.store.set_title(id, title)
+    }
+    fn calibrations<'a>(&'a self) -> StoreFuture<'a, Vec<Calibration>> {
+        self.store.calibrations()
     }
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.store.jobs(id)

@@ -23,8 +23,6 @@ use turnbuckle_stores::SqliteStore;
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Events of each log: more than fit into a window of 32,000 tokens.
-const EVENTS: usize = 120;
 const PROMISED: f64 = 1.15;
 const EACH: f64 = 4096.0;
 
@@ -33,23 +31,24 @@ fn main() -> Result<(), BoxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
     let talker = Agent::builder("talker", Script::says(["dolor sit amet ".repeat(270)])).build()?;
     let calculator = calculator(&Instant::default(), Vec::new())?;
-    let kinds = [("talk", talker, 4_000), ("tools", calculator, 8_000)];
+    // As many events as a live conversation holds whose window of 32,000 tokens is full: 27,000 tokens beside reserve and margin.
+    let kinds = [("talk", talker, 4_000, 51), ("tools", calculator, 8_000, 119)];
     let mut figures = json!({ "conversations": count });
-    for (name, agent, bytes) in kinds {
-        figures[name] = runtime.block_on(footprint(&agent, bytes, count))?;
+    for (name, agent, bytes, events) in kinds {
+        figures[name] = runtime.block_on(footprint(&agent, (bytes, events), count))?;
     }
     writeln!(std::io::stdout(), "{figures}")?;
     Ok(())
 }
 
-/// Of one of so many conversations whose turns begin with a message of so many bytes.
-async fn footprint(agent: &Agent, bytes: usize, count: usize) -> Result<Value, BoxError> {
+/// Of one of so many conversations of so many events, whose turns begin with a message of so many bytes.
+async fn footprint(agent: &Agent, (bytes, events): (usize, usize), count: usize) -> Result<Value, BoxError> {
     let folder = tempfile::tempdir_in(std::env::var_os("BENCH_FOLDER").unwrap_or_else(|| ".".into()))?;
     let store = SqliteStore::open(folder.path().join("footprint.db"))?;
     let template = Template::of(agent, bytes).await?;
     let ids: Vec<_> = (0..count).map(|n| ConversationId::from(format!("c_{n}"))).collect();
     for some in ids.chunks(100) {
-        try_join_all(some.iter().map(|id| template.fill(&store, id, EVENTS))).await?;
+        try_join_all(some.iter().map(|id| template.fill(&store, id, events))).await?;
     }
     let conversations = Conversations::builder(agent.clone(), store.clone()).max_idle(2 * count).build();
     // What is made once is not one conversation's.
@@ -63,8 +62,7 @@ async fn footprint(agent: &Agent, bytes: usize, count: usize) -> Result<Value, B
     tokio::time::sleep(Duration::from_secs(1)).await;
     let change = region.change();
     let bytes = (change.bytes_allocated as f64 - change.bytes_deallocated as f64) / (count - 1) as f64;
-    // The newest events that fill a window, as revival reads them.
-    let window = store.tail(first, u64::MAX, 28_000).await?;
+    let window = store.log(first, 1, usize::MAX).await?;
     let text: usize = window.iter().map(|event| text_of(event)).sum();
     let promised = PROMISED * text as f64 + EACH;
     Ok(json!({ "events": window.len(), "text": text, "bytes": bytes, "promised": promised, "kept": bytes <= promised }))

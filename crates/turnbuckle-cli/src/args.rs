@@ -2,15 +2,21 @@
 
 mod answers;
 mod erasure;
+mod examples;
+mod hooks;
+mod setup;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 use turnbuckle_models::without_password;
 use turnbuckle_tools::rules::Rule;
 
 pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
 pub(crate) use erasure::{Delete, Export, Hold};
+pub(crate) use examples::command;
+pub(crate) use hooks::{Hooks, HooksCommand, HooksConform, HooksTest, TestedEvent};
+pub(crate) use setup::{Check, Completions, Init, InitTools, Man};
 
 use crate::show::quoted;
 use crate::trust::TrustOptions;
@@ -20,6 +26,8 @@ Examples:
   turnbuckle                             chat in this folder; without a model it
                                          first plays the demo: a hook that does
                                          not take a model's word for it
+  turnbuckle init                        three questions, and a commented
+                                         turnbuckle.toml
   turnbuckle run --model script:talk.json \"hello\"
                                          one turn, the answer on stdout
   git diff | turnbuckle run > review     the message from stdin, only the
@@ -74,6 +82,14 @@ pub(crate) struct Args {
     pub(crate) trust: TrustOptions,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+impl Args {
+    /// From the command line; the help of each command has examples.
+    pub(crate) fn of_process() -> Result<Self, clap::Error> {
+        let mut matches = command().try_get_matches()?;
+        Self::from_arg_matches_mut(&mut matches)
+    }
 }
 
 /// What every command takes.
@@ -138,6 +154,8 @@ pub(crate) enum Command {
     Show(Show),
     /// What each stage and hook did, turn by turn, with times
     Trace(Trace),
+    /// Say what the model was sent, what was left out, and by whom
+    Why(Why),
     /// Delete a conversation, or all of a person, for good
     Delete(Delete),
     /// Keep a conversation from being deleted
@@ -149,22 +167,35 @@ pub(crate) enum Command {
     /// Show what this project's files would run, and accept it
     #[command(after_help = TRUST_HELP)]
     Trust(Trust),
+    /// Conversations over HTTP: an API with live events, until a signal ends it
+    Serve(Serve),
+    /// Be an MCP server on stdin and stdout: other agents start, continue and watch conversations
+    #[command(after_help = MCP_HELP)]
+    Mcp(Mcp),
     /// Judge the configuration; nothing is run
     ///
     /// Exit code 2 if anything would fail, 0 otherwise, also with warnings.
-    Check,
+    Check(Check),
     /// Which keys and local model servers are there, and whether the model answers
     ///
     /// Asks the model for one token, unless it is a script or the demo. Exit code 1 if it does not answer.
     Doctor(Doctor),
+    /// Ask three questions and write a commented turnbuckle.toml for this folder
+    Init(Init),
+    /// Print a script that completes commands and options in your shell
+    Completions(Completions),
+    /// Print the man page
+    Man(Man),
+    /// Print the JSON schema of turnbuckle.toml, for editors
+    Schema,
 }
 
 /// Options of `chat`.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = CHAT_HELP)]
 pub(crate) struct Chat {
-    /// Go on with this conversation; made if there is none [default: a new one]
-    #[arg(short = 'c', value_name = "ID")]
+    /// Go on with this conversation; made if there is none. Without ID: choose among the last ones [default: a new one]
+    #[arg(short = 'c', value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     pub(crate) conversation: Option<String>,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
@@ -188,6 +219,9 @@ pub(crate) struct Run {
     /// A JSON schema: the answer is an object that fits it, on stdout. No tools are offered then
     #[arg(long, value_name = "FILE")]
     pub(crate) schema: Option<PathBuf>,
+    /// Read stdin to its end, whatever it is: beside a message it is given to the model with it
+    #[arg(long)]
+    pub(crate) stdin: bool,
     /// No progress on stderr, and the answer in one piece
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -203,18 +237,56 @@ pub(crate) struct Run {
     pub(crate) trust: TrustOptions,
 }
 
+/// Options of `serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Where to listen: ADDRESS:PORT; port 0 takes a free one. Other than loopback only with `[[serve.tokens]]` [default: `listen` in
+    /// [serve], else 127.0.0.1:7878]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub(crate) carry_on: CarryOn,
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
+}
+
+/// Options of `mcp`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Mcp {
+    /// Let clients approve calls. A client is usually a model: it could approve what it asked for itself
+    #[arg(long)]
+    pub(crate) allow_approvals: bool,
+    #[command(flatten)]
+    pub(crate) trust: TrustOptions,
+    #[command(subcommand)]
+    pub(crate) command: Option<McpCommand>,
+}
+
+/// What `mcp` does besides being a server.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum McpCommand {
+    /// Log in at an MCP server of the configuration that has a `url`
+    Login {
+        /// The server's name
+        name: String,
+    },
+}
+
 /// Options of `cancel`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = CANCEL_HELP)]
 pub(crate) struct Cancel {
     /// The conversation
     pub(crate) id: String,
+    /// Print what became of it as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
-    /// One JSON object a line: id, opened, written, state, seq, message; agent, left, left_reason and jobs where there are any
+    /// One JSON object a line: id, opened, written, state, seq, title, message; agent, left, left_reason and jobs where there are any
     #[arg(long)]
     pub(crate) json: bool,
     /// Instead: who deleted, held, released or insisted on what, or read a conversation of another, the newest first
@@ -230,38 +302,10 @@ pub(crate) struct Show {
     /// Its events, one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Options of `hooks`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Hooks {
-    #[command(subcommand)]
-    pub(crate) command: Option<HooksCommand>,
-    /// One JSON object a line: a hook at a point
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// Instead: the ready-made hooks that `use` can name
-    #[arg(long)]
-    pub(crate) available: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum HooksCommand {
-    /// Run the hooks of one point on an event from stdin, and print what they decide
-    ///
-    /// The event is the JSON object that a command hook reads there. Hooks and their programs are real; the model and the
-    /// tools are stand-ins, and nothing is kept. The exit code is 1 if a hook fails, 2 for an event that no run could have, and
-    /// else 0, whatever the hooks decide.
-    Test(HooksTest),
-}
-
-/// Options of `hooks test`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct HooksTest {
-    /// before_agent, before_tool, after_tool, after_model, stop or ended
-    pub(crate) event: turnbuckle_tools::CommandPoint,
-    #[command(flatten)]
-    pub(crate) trust: TrustOptions,
+    /// Instead: what the N-th model call of a turn was sent, as JSON; with an audit also TURN.N.ATTEMPT (one that failed or was
+    /// discarded) and summary.N
+    #[arg(long, value_name = "TURN[.N]", conflicts_with = "json")]
+    pub(crate) context: Option<String>,
 }
 
 /// Options of `trust`.
@@ -276,6 +320,9 @@ pub(crate) struct Trust {
     /// Accept whatever this folder's files say, now and later: for your own projects
     #[arg(long)]
     pub(crate) folder: bool,
+    /// Print what it is about, and whether it is accepted now, as one JSON object. Nothing is asked: --yes accepts
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -290,6 +337,9 @@ pub(crate) enum TrustCommand {
     Revoke {
         /// The project's folder [default: this project]
         path: Option<PathBuf>,
+        /// Print what was revoked as one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -300,6 +350,27 @@ pub(crate) struct Trace {
     pub(crate) id: String,
     /// Only this turn
     pub(crate) turn: Option<String>,
+    /// One JSON object a turn: what took time, and what hooks did
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `why`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Why {
+    /// The conversation
+    pub(crate) id: String,
+    /// Only this turn
+    pub(crate) turn: Option<String>,
+    /// Instead: in which calls this text was sent, and what took it out
+    #[arg(long, value_name = "TEXT", conflicts_with = "turn")]
+    pub(crate) find: Option<String>,
+    /// Instead: a page that shows the window over the conversation. It loads nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["turn", "find"])]
+    pub(crate) html: Option<PathBuf>,
+    /// One JSON object for each call; with --find for each event and call
+    #[arg(long, conflicts_with = "html")]
+    pub(crate) json: bool,
 }
 
 /// Options of `doctor`.
@@ -315,6 +386,14 @@ Hooks run programs. Those of your own file and of --config start unasked. Those
 of the project's turnbuckle.toml start once you accepted them: in a terminal you
 are asked, else `run` ends with exit code 2. `turnbuckle trust` accepts them.
 
+Without a message stdin is the message. Beside a message, what comes through a pipe is given to the model with it:
+
+  cat build.log | turnbuckle run \"what broke?\"
+
+If nothing comes within 3 seconds `run` goes on without it and says so. `--stdin` waits, and reads a file, too:
+
+  turnbuckle run --stdin \"what broke?\" < build.log
+
 A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
 later, from any process. `--allow RULE` allows calls for this run:
 
@@ -327,6 +406,13 @@ With -c, a turn that a crash left open, or whose question was answered meanwhile
 whose turn waits, or that another process carries on, is busy: exit code 1, and the hint says what to do. A turn is
 finished by its own agent only: with another name it stays as it is, and with tools or blocking hooks missing since it
 began it needs --accept-changes.";
+
+const MCP_HELP: &str = "\
+Clients find the tools send, list, watch, pending, answer and cancel. They act as
+you, and the log says that an answer came over MCP. Questions can be answered and
+calls denied; approving a call needs --allow-approvals.
+
+  { \"mcpServers\": { \"turnbuckle\": { \"command\": \"turnbuckle\", \"args\": [\"mcp\"] } } }";
 
 const TRUST_HELP: &str = "\
 A project's turnbuckle.toml takes effect unasked as long as it only sets limits,

@@ -13,14 +13,15 @@ use turnbuckle::store::SideStore;
 use turnbuckle_hooks::{
     AuditLog, Cache, CircuitBreaker, Concurrency, Critic, Dream, Monitor, Notify, RateLimit, Recall,
 };
-use turnbuckle_hooks::{Redact, Refine, Remember, Suggest, Telemetry, Timeout};
-use turnbuckle_tools::{ClaudeHooks, CommandHook, Lint, Persist, WorkerHook};
+use turnbuckle_hooks::{Redact, Refine, Remember, Suggest, Telemetry, Timeout, Title};
+use turnbuckle_tools::{ClaudeHooks, CommandHook, HttpHook, Lint, Persist, WorkerHook};
 
 /// All, in the order that lists show.
 pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<CommandHook>(),
     Row::of::<ClaudeHooks>(),
     Row::of::<WorkerHook>(),
+    Row::of::<HttpHook>(),
     Row::of::<ValidateInput>(),
     Row::of::<Quota>(),
     Row::of::<Instructions>(),
@@ -46,6 +47,7 @@ pub(crate) const CATALOGUE: &[Row] = &[
     Row::of::<Format>(),
     Row::of::<Persist>(),
     Row::of::<Suggest>(),
+    Row::of::<Title>(),
     Row::of::<Remember>(),
     Row::of::<Dream>(),
     Row::of::<AuditLog>(),
@@ -64,6 +66,7 @@ pub(crate) struct Row {
     pub(crate) renamed: &'static [(&'static str, &'static str)],
     read: for<'t, 'a> fn(Spanned<DeTable<'t>>, &HookBuildContext<'a>) -> Result<Maker, Refused>,
     side_store: for<'t, 'a> fn(Spanned<DeTable<'t>>, &HookBuildContext<'a>) -> Result<KeptBeside, Refused>,
+    shape_error: for<'t> fn(Spanned<DeTable<'t>>) -> Option<Error>,
 }
 
 /// What a hook keeps of conversations beside the store.
@@ -91,12 +94,18 @@ impl Row {
             renamed: H::RENAMED_OPTIONS,
             read: read::<H>,
             side_store: side_store::<H>,
+            shape_error: shape_error::<H>,
         }
     }
 
     /// The hook that a section's own keys describe.
     pub(crate) fn read(&self, options: Spanned<DeTable<'_>>, context: &HookBuildContext<'_>) -> Result<Maker, Refused> {
         (self.read)(options, context)
+    }
+
+    /// Why a table does not have the shape of this hook's options.
+    pub(crate) fn shape_error(&self, options: Spanned<DeTable<'_>>) -> Option<Error> {
+        (self.shape_error)(options)
     }
 
     /// What the hook of a section's own keys keeps. The hook is not made, so it needs no secret and no model.
@@ -107,6 +116,11 @@ impl Row {
     ) -> Result<KeptBeside, Refused> {
         (self.side_store)(options, context)
     }
+}
+
+fn shape_error<H: ConfigHook>(options: Spanned<DeTable<'_>>) -> Option<Error> {
+    let read: Result<H::Options, Error> = serde::Deserialize::deserialize(Deserializer::from(options));
+    read.err()
 }
 
 fn side_store<H: ConfigHook>(

@@ -2,63 +2,106 @@
 
 mod access;
 mod claude;
+mod context;
 mod shell;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::scope::Actor;
 use turnbuckle::{Agent, Scope};
 use turnbuckle_models::without_password;
+use turnbuckle_tools::Fetch;
 use wildmatch::WildMatch;
 
-use crate::args::Common;
+use crate::Stopped;
+use crate::args::{Check, Common};
 use crate::assemble::{Prepared, is_changing, prepare};
 use crate::config::{Found, HookPart, nearest};
 use crate::erasure::retention;
 use crate::exit::Exit;
-use crate::model_name::provider_variables;
+use crate::hooks::unused_settings;
+use crate::inspect::{print, unprintable};
+use crate::model_name::{ModelName, provider_variables};
 use crate::output;
 use crate::problem::{Place, Problem};
+use crate::show::json_line;
 use crate::trust::{Gate, not_accepted};
 use shell::ShellFault;
 
-/// Prints what was found on stderr, and on stdout what would run if nothing fails.
-pub(crate) fn check(common: &Common) -> Exit {
+/// Prints what was found on stderr, and on stdout what would run if nothing fails; or all of it as JSON on stdout.
+pub(crate) fn check(args: &Check, common: &Common) -> Result<Exit, Stopped> {
     let mut prepared = prepare(common, Gate::Judged);
     let more = suspicions(&prepared);
     prepared.problems.extend(more);
     if !prepared.standing.is_accepted() {
         prepared.problems.push(not_accepted(&prepared.project.file()));
     }
-    output::report(&prepared.problems);
-    if prepared.has_errors() {
-        return Exit::Usage;
+    let exit = if prepared.has_errors() { Exit::Usage } else { Exit::Completed };
+    if args.json {
+        return print(&json_line(&as_json(&prepared)).map_err(unprintable)?).map(|_| exit);
     }
-    // A closed stdout is not an error.
-    let _ = std::io::stdout().lock().write_all(summary(&prepared).as_bytes());
-    Exit::Completed
+    output::report_with_excerpts(&prepared.problems);
+    if !prepared.has_errors() {
+        print(&summary(&prepared))?;
+    }
+    Ok(exit)
+}
+
+/// What was found, and what would run. Without an agent, because something would fail, there are only the problems.
+fn as_json(prepared: &Prepared) -> Value {
+    let problems: Vec<Value> = prepared.problems.iter().map(Problem::json).collect();
+    let mut found = json!({
+        "ok": !prepared.has_errors(), "accepted": prepared.standing.is_accepted(), "files": prepared.files, "problems": problems,
+    });
+    let Some(agent) = &prepared.agent else { return found };
+    let tools: Vec<&str> = agent.tools().iter().map(|tool| &*tool.name).collect();
+    let hooks = |agent: Option<&str>, entries: &[HookEntry]| -> Vec<Value> {
+        let at =
+            |point| entries.iter().filter(move |hook| hook.points().contains(point)).map(move |hook| (point, hook));
+        let lines = Point::ALL.into_iter().flat_map(at);
+        lines.map(|(point, hook)| json!({ "point": point, "hook": hook.name(), "agent": agent })).collect()
+    };
+    let mut all = hooks(None, &prepared.hooks);
+    for (part, own) in prepared.config.agents.iter().flatten().zip(&prepared.agent_hooks) {
+        all.extend(hooks(Some(&part.name.value), own));
+    }
+    found["agent"] = json!(agent.name());
+    found["model"] = json!(without_password(&prepared.model));
+    found["model_is_default"] = json!(prepared.model_is_default);
+    found["store"] = json!(prepared.store.to_string());
+    found["context_tokens"] = json!(agent.limits().context_tokens);
+    found["tools"] = json!(tools);
+    found["approve"] = json!(prepared.gated);
+    found["hooks"] = Value::Array(all);
+    found
 }
 
 /// What would run, and is probably not meant.
 fn suspicions(prepared: &Prepared) -> Vec<Problem> {
-    let hooks = || prepared.config.hooks.iter().zip(&prepared.hooks);
+    let hooks = || prepared.configured_hooks();
+    let parts = || hooks().map(|(part, _)| part);
     let folder = &prepared.project.folder;
     let mut found: Vec<Problem> = hooks().filter_map(|hook| missing_program(hook, folder)).collect();
     found.extend(hooks().filter_map(|hook| broken_shell_string(hook, folder)));
-    found.extend(prepared.config.hooks.iter().filter_map(counts_per_process));
+    found.extend(parts().filter_map(counts_per_process));
     found.extend(hooks().filter_map(fails_open));
     found.extend(hooks().filter_map(stops_nothing));
     found.extend(hooks().filter_map(never_timed));
-    found.extend(prepared.config.hooks.iter().filter_map(tries_once));
-    found.extend(prepared.config.hooks.iter().flat_map(|part| names_no_tool(part, prepared)));
-    found.extend(prepared.config.hooks.iter().filter_map(|part| overfilled(part, prepared)));
-    found.extend(prepared.config.hooks.iter().flat_map(passes_nothing));
-    found.extend(prepared.config.hooks.iter().filter_map(leaves_replies));
-    found.extend(prepared.config.hooks.iter().flat_map(|part| claude::suspicions(part, folder)));
+    found.extend(parts().filter_map(tries_once));
+    found.extend(ignored_options(prepared));
+    found.extend(parts().flat_map(|part| names_no_tool(part, prepared)));
+    found.extend(parts().filter_map(|part| overfilled(part, prepared)));
+    found.extend(parts().flat_map(passes_nothing));
+    found.extend(parts().filter_map(leaves_replies));
+    found.extend(parts().filter_map(breaks_cache));
+    found.extend(unfilled(prepared));
+    found.extend(claude::suspicions(&parts().collect::<Vec<_>>(), folder, &prepared.mcp));
+    found.extend(unused_settings(prepared));
+    found.extend(prepared.config.context.suspicions());
+    found.extend(context::suspicions(prepared));
     found.extend(unprompted(prepared));
     found.extend(unguarded(prepared));
     found.extend(prepared.without_replies.iter().map(says_nothing));
@@ -173,6 +216,33 @@ fn leaves_replies(part: &HookPart) -> Option<Problem> {
     (!says).then(|| Problem::warning(what).at(part.option_place("on").unwrap_or(&part.place)).hint(hint))
 }
 
+/// `trim` changes what lies behind its last fresh messages, and so the beginning of the next request.
+fn breaks_cache(part: &HookPart) -> Option<Problem> {
+    let what = "`trim` leaves something else out as the conversation goes on: each time, the provider's prompt cache breaks \
+                there, and what follows is paid for in full";
+    let hint = "the reducers of [context] shorten old results only when a context is full; `turnbuckle why` tells what \
+                the breaks cost";
+    (part.used.name == "trim").then(|| Problem::warning(what).at(&part.place).hint(hint))
+}
+
+/// A system prompt with a placeholder: it is sent as it is. Were it filled in, a time in it would break the provider's prompt
+/// cache with every call.
+fn unfilled(prepared: &Prepared) -> Vec<Problem> {
+    let own = prepared.config.agent.system.as_ref();
+    let others = prepared.config.agents.iter().flatten().filter_map(|part| part.system.as_ref());
+    let places = ["{time}", "{date}", "{user}", "{agent}", "{folder}"];
+    let found = own.into_iter().chain(others).filter_map(|system| {
+        let place = places.iter().find(|place| system.value.contains(**place))?;
+        let what = format!(
+            "the system prompt has {place}, which is not filled in there: a system prompt is the same in every call, or the \
+             provider's prompt cache breaks with each"
+        );
+        let hint = "write it into `text` of an `instructions` hook, which stands behind the user's message";
+        Some(Problem::warning(what).at(&system.place).hint(hint))
+    });
+    found.collect()
+}
+
 fn tries_once(part: &HookPart) -> Option<Problem> {
     let once = part.used.name == "retry" && part.option("max_attempts").and_then(Value::as_u64) == Some(1);
     let what = "`max_attempts = 1` in [[hooks]]: nothing is tried again";
@@ -187,7 +257,10 @@ fn names_no_tool(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
     let named = rules.flat_map(|rule| ["allow", "deny", "tool"].map(|key| rule.get(key))).flatten();
     let one_or_many = |named| Value::as_array(named).map_or(std::slice::from_ref(named), Vec::as_slice);
     let globs = named.flat_map(one_or_many).filter_map(Value::as_str);
-    let idle = globs.filter(|glob| !agent.tools().iter().any(|tool| WildMatch::new(glob).matches(&tool.name)));
+    let of_sub_agents = agent.parts().sub_agents.iter().flat_map(|(_, parts)| &parts.tools);
+    let tools: Vec<&str> =
+        agent.tools().iter().map(|tool| &*tool.name).chain(of_sub_agents.map(|name| &**name)).collect();
+    let idle = globs.filter(|glob| !tools.iter().any(|tool| WildMatch::new(glob).matches(tool)));
     let problem = |glob: &str| {
         let what = format!("`rules` in [[hooks]] name {glob:?}, and the agent has no such tool");
         Problem::warning(what).at(&part.place).hint("is it spelt right, and in `builtin`?")
@@ -217,6 +290,14 @@ fn overfilled(part: &HookPart, prepared: &Prepared) -> Option<Problem> {
     let place = part.option_place("share").unwrap_or(&part.place);
     (share > reserve)
         .then(|| Problem::warning(what).at(place).hint("lower it, or raise `injection_reserve` in [limits]"))
+}
+
+/// Model options that no model takes.
+fn ignored_options(prepared: &Prepared) -> Option<Problem> {
+    let place = prepared.config.agent.options.first_place()?;
+    let is_own = matches!(ModelName::parse(&prepared.model), Ok(ModelName::Script(_) | ModelName::Demo));
+    let what = format!("model options in [agent] change nothing: `{}` takes none", prepared.model);
+    is_own.then(|| Problem::warning(what).at(place).hint("they are for the models of providers"))
 }
 
 /// An empty system prompt is probably a mistake.
@@ -253,7 +334,7 @@ fn stops_nothing((part, entry): (&HookPart, &HookEntry)) -> Option<Problem> {
 /// A model that may write files without approval can write `turnbuckle.toml`, and so configure programs that run as hooks.
 fn unguarded(prepared: &Prepared) -> Option<Problem> {
     let agent = prepared.agent.as_ref()?;
-    let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| is_changing(name));
+    let offered = agent.tools().iter().map(|tool| &*tool.name).filter(|name| is_changing(name) && *name != Fetch::NAME);
     let free: Vec<&str> = offered.filter(|name| !prepared.gated.iter().any(|gated| gated == name)).collect();
     let free: Vec<&str> =
         free.into_iter().filter(|name| !prepared.hooks.iter().any(|hook| judges(hook, name))).collect();
@@ -287,8 +368,32 @@ fn says_nothing(name: &Found<String>) -> Problem {
 fn also_in_sub_agents(prepared: &Prepared, agent: &Agent) -> String {
     let sub_agents = &agent.parts().sub_agents;
     let has = |name: &str| sub_agents.iter().any(|(_, parts)| parts.tools.iter().any(|tool| **tool == *name));
-    let names: Vec<&str> = prepared.gated.iter().map(String::as_str).filter(|name| has(name)).collect();
+    let mut names: Vec<&str> = prepared.gated.iter().map(String::as_str).filter(|name| has(name)).collect();
+    // A sub-agent may have tools, and gates, that the main agent does not have.
+    for name in sub_agents.iter().flat_map(|(_, parts)| parts.approve.iter().flatten()) {
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
     if names.is_empty() { String::new() } else { format!("; in sub-agents, too: {}", names.join(", ")) }
+}
+
+/// The hooks of sub-agents: those of their own, and whether the main agent's stand before them.
+fn of_sub_agents(prepared: &Prepared) -> String {
+    let mut text = String::new();
+    for (part, own) in prepared.config.agents.iter().flatten().zip(&prepared.agent_hooks) {
+        let agent = &part.name.value;
+        if !part.inherit_hooks {
+            let _ = writeln!(text, "hooks     in {agent}: without those of the main agent");
+        }
+        for point in Point::ALL {
+            let at: Vec<&str> = own.iter().filter(|hook| hook.points().contains(point)).map(HookEntry::name).collect();
+            if !at.is_empty() {
+                let _ = writeln!(text, "hooks     in {agent}, {point}: {}", at.join(", "));
+            }
+        }
+    }
+    text
 }
 
 /// What would run, in the order of a turn.
@@ -307,6 +412,12 @@ fn summary(prepared: &Prepared) -> String {
     if let Some(retain) = &prepared.config.store.retain {
         let _ = writeln!(text, "retain    {}", retention(retain.value));
     }
+    if let Ok(Some(audit)) = crate::audit::options(&prepared.config) {
+        let ttl = humantime::format_duration(audit.limits.ttl);
+        let _ = writeln!(text, "audit     what models are sent is recorded for {ttl}, secrets taken out");
+    }
+    let (limits, reducers) = (agent.limits(), agent.reducers().map(|reducer| reducer.name()).collect::<Vec<_>>());
+    let _ = writeln!(text, "context   {} tokens, then {}", limits.context_tokens, or_none(reducers.join(", ")));
     if !prepared.items.is_empty() {
         let _ = writeln!(text, "trust     {}", prepared.standing.told());
     }
@@ -318,6 +429,9 @@ fn summary(prepared: &Prepared) -> String {
         let _ = writeln!(text, "scope     {id}, roles {}", or_none(roles.join(", ")));
     }
     let _ = writeln!(text, "tools     {}", or_none(tools.join(", ")));
+    for server in &prepared.mcp {
+        let _ = writeln!(text, "mcp       {}: {}", server.name, server.cost());
+    }
     let _ = writeln!(text, "approve   {}{}", or_none(prepared.gated.join(", ")), also_in_sub_agents(prepared, agent));
     text += &access::lines(&prepared.config.access.rules());
     for point in Point::ALL {
@@ -332,6 +446,7 @@ fn summary(prepared: &Prepared) -> String {
             let _ = writeln!(text, "hooks     {point}: {}", names.join(", "));
         }
     }
+    text += &of_sub_agents(prepared);
     let _ = match prepared.standing.is_accepted() {
         true => writeln!(text, "ok        nothing would fail"),
         false => writeln!(text, "refused   nothing would fail once {} is accepted", prepared.project.file().display()),

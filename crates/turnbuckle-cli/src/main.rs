@@ -8,6 +8,7 @@
 mod answers;
 mod args;
 mod assemble;
+mod audit;
 mod catalogue;
 mod chat;
 mod check;
@@ -20,6 +21,7 @@ mod exit;
 mod hooks;
 mod inspect;
 mod logging;
+mod mcp;
 mod model_name;
 mod model_trouble;
 mod output;
@@ -27,6 +29,8 @@ mod problem;
 mod project;
 mod read_file;
 mod run;
+mod serve;
+mod setup;
 mod show;
 mod signals;
 mod started_with;
@@ -38,8 +42,6 @@ mod without_agent;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-
 use args::{Args, Command};
 use exit::Exit;
 use problem::Problem;
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
     if let Some(code) = turnbuckle_tools::watch_programs() {
         return code;
     }
-    let args = match Args::try_parse() {
+    let args = match Args::of_process() {
         Ok(args) => args,
         Err(error) => {
             // A closed stdout or stderr is not an error.
@@ -93,7 +95,7 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         ));
     }
     match args.command {
-        Some(Command::Chat(chat)) => drive(chat::chat(chat, &args.common)),
+        Some(Command::Chat(chat)) => drive(leaving_chat(chat::chat(chat, &args.common))),
         Some(Command::Run(run)) => drive(run::run(run, &args.common)),
         Some(Command::Resolve(resolve)) => drive(run::resolve(resolve, &args.common)),
         Some(Command::Answer(answer)) => drive(answers::answer(answer, &args.common)),
@@ -103,14 +105,21 @@ fn start(args: Args) -> Result<Exit, Stopped> {
         Some(Command::List(list)) => drive(inspect::list(list, &args.common)),
         Some(Command::Show(show)) => drive(inspect::show(show, &args.common)),
         Some(Command::Trace(trace)) => drive(inspect::trace(trace, &args.common)),
+        Some(Command::Why(why)) => drive(inspect::why(why, &args.common)),
         Some(Command::Delete(delete)) => drive(erasure::delete(delete, &args.common)),
         Some(Command::Hold(hold)) => drive(erasure::hold(hold, &args.common)),
         Some(Command::Export(export)) => drive(erasure::export(export, &args.common)),
         Some(Command::Hooks(hooks)) => drive(self::hooks::hooks(&hooks, &args.common)),
         Some(Command::Trust(trust)) => self::trust::trust(&trust, &args.common),
-        Some(Command::Check) => Ok(check::check(&args.common)),
+        Some(Command::Serve(serve)) => drive(serve::serve(serve, &args.common)),
+        Some(Command::Mcp(mcp)) => drive(mcp::serve(mcp, &args.common)),
+        Some(Command::Check(check)) => check::check(&check, &args.common),
         Some(Command::Doctor(doctor)) => drive(doctor::doctor(&doctor, &args.common)),
-        None => drive(chat::open(args.trust, &args.common)),
+        Some(Command::Init(init)) => setup::init(&init, &args.common),
+        Some(Command::Completions(completions)) => Ok(setup::completions(&completions)),
+        Some(Command::Man(man)) => setup::man(&man),
+        Some(Command::Schema) => Ok(setup::schema()),
+        None => drive(leaving_chat(chat::open(args.trust, &args.common))),
     }
 }
 
@@ -119,13 +128,30 @@ const LEAVING: Duration = Duration::from_millis(250);
 /// How long they may take otherwise: a hook may have a webhook, an audit log or a trace to deliver.
 const CLOSING: Duration = Duration::from_secs(6);
 
+/// A chat that was left is over in the words of Claude-style hooks, too.
+async fn leaving_chat(chat: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
+    let done = chat.await;
+    end_sessions("prompt_input_exit").await;
+    done
+}
+
+/// This process lets its conversations go: Claude-style hooks are told, and what they say is shown.
+async fn end_sessions(reason: &str) {
+    let said = turnbuckle_tools::claude::end_sessions(reason).await;
+    output::report(&said.iter().map(Problem::warning).collect::<Vec<_>>());
+}
+
 /// Two workers: a tool that blocks one does not keep a signal from being heard.
 fn drive(work: impl Future<Output = Result<Exit, Stopped>>) -> Result<Exit, Stopped> {
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let failed = |error| Stopped::failed(Problem::error(format!("starting the runtime: {error}")));
     let runtime = built.map_err(failed)?;
     runtime.block_on(async { signals::catch_file_limit() }).map_err(failed)?;
-    let done = runtime.block_on(work);
+    let done = runtime.block_on(async {
+        let done = work.await;
+        end_sessions("other").await;
+        done
+    });
     // What is not over by now is not waited for, and its program does not live on.
     turnbuckle_tools::kill_all_groups();
     // The turn's end is in the log. The last task that drops the store or a hook shuts it down, and is waited for; only a

@@ -3,13 +3,15 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{BoxFuture, Reply};
-use turnbuckle_models::{Environment, Name, NameError, Prices, SetupError, providers};
+use turnbuckle_models::{Environment, ModelOptions, Name, NameError, Prices, SetupError, providers};
 
 use crate::config::nearest;
+use crate::logging::CLI;
 use crate::problem::{Place, Problem};
 use crate::read_file::{CONFIGURATION, SCRIPT, read_file};
 
@@ -78,19 +80,55 @@ impl ModelName {
 
     /// The model. A script's path is relative to `folder`.
     pub(crate) fn open(&self, folder: &Path) -> Result<SharedModel, Problem> {
+        self.open_with(folder, &ModelOptions::default())
+    }
+
+    /// The model, answering by these options, which a script and the demo ignore.
+    pub(crate) fn open_with(&self, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
         match self {
             Self::Demo => Ok(SharedModel::Other(Arc::new(Demo::default()))),
             Self::Script(file) => Ok(SharedModel::Script(Arc::new(read_script(&folder.join(file))?))),
-            Self::Provider(name) => open_provider(name, None).map(SharedModel::Other),
+            Self::Provider(name) => open_with_window(name, options, None).map(SharedModel::Other),
+        }
+    }
+
+    /// Like [`open_with`](Self::open_with), after asking the model's server how many tokens it takes, if it is one that may say so.
+    pub(crate) fn open_at_server(&self, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        match self {
+            Self::Provider(name) => open_with_window(name, options, window_at_server(name)).map(SharedModel::Other),
+            _ => self.open(folder),
         }
     }
 }
 
+/// How long a server may take to say how many tokens its model takes.
+const WINDOW_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many tokens the model takes, if its server says so in time. In a thread of its own: the caller may run in a runtime.
+fn window_at_server(name: &Name) -> Option<u64> {
+    let base = turnbuckle_models::window_source(name, &Environment::process())?;
+    let model = name.model().to_owned();
+    let ask = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        runtime.block_on(turnbuckle_models::window_at(&base, &model, WINDOW_TIMEOUT))
+    };
+    // A thread that cannot be started finds nothing out, and the default holds.
+    let window = std::thread::Builder::new().spawn(ask).ok()?.join().ok().flatten();
+    tracing::info!(target: CLI, window, "asked the server how many tokens its model takes");
+    window
+}
+
 /// A provider's model; `max_tokens`: how long its replies may be, if not as long as usual.
 pub(crate) fn open_provider(name: &Name, max_tokens: Option<u32>) -> Result<Arc<dyn Model>, Problem> {
+    let mut options = ModelOptions::default();
+    options.max_output_tokens = max_tokens;
+    open_with_window(name, &options, None)
+}
+
+fn open_with_window(name: &Name, options: &ModelOptions, window: Option<u64>) -> Result<Arc<dyn Model>, Problem> {
     let environment = Environment::process();
     let prices = prices(&environment)?;
-    turnbuckle_models::open(name, &environment, &prices, max_tokens).map_err(|error| match &error {
+    turnbuckle_models::open_with(name, &environment, &prices, options, window).map_err(|error| match &error {
         NameError::NoKey { variable, .. } => {
             Problem::error(error.to_string()).hint(format!(
                 "export {variable}=…, or use another model: {}; `turnbuckle doctor` says which keys and servers are there",
@@ -147,7 +185,7 @@ fn read_script(path: &Path) -> Result<Script, Problem> {
         let line = error.source().and_then(|cause| cause.downcast_ref::<serde_json::Error>()).map(|cause| cause.line());
         let what = error.to_string();
         let hint = meant(&what).unwrap_or_else(|| "a script is { \"replies\": [ { \"text\": \"…\" } ] }".to_owned());
-        let place = line.map(|line| Place { file: path.display().to_string().into(), line });
+        let place = line.map(|line| Place { file: path.display().to_string().into(), line, at: None });
         Problem::error(what).at_if_known(place.as_ref()).hint(hint)
     })
 }
@@ -204,6 +242,12 @@ impl Model for SharedModel {
     fn price(&self, usage: &turnbuckle::message::Usage) -> Option<f64> {
         self.model().price(usage)
     }
+    fn summarises(&self) -> bool {
+        self.model().summarises()
+    }
+    fn context_window(&self) -> Option<u64> {
+        self.model().context_window()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model().count_tokens(text)
     }
@@ -224,6 +268,12 @@ impl Model for NamedModel {
     }
     fn price(&self, usage: &turnbuckle::message::Usage) -> Option<f64> {
         self.model.price(usage)
+    }
+    fn summarises(&self) -> bool {
+        self.model.summarises()
+    }
+    fn context_window(&self) -> Option<u64> {
+        self.model.context_window()
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)

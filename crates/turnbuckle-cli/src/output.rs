@@ -106,6 +106,21 @@ pub(crate) fn report(problems: &[Problem]) {
     }
 }
 
+/// How many problems are shown with their lines: of a flood of them the places are enough.
+const MOST_EXCERPTS: usize = 6;
+
+/// Problems with the lines that they are about, to stderr, where no writing thread runs.
+pub(crate) fn report_with_excerpts(problems: &[Problem]) {
+    let (first, rest) = problems.split_at(problems.len().min(MOST_EXCERPTS));
+    {
+        let mut err = io::stderr().lock();
+        for problem in first {
+            let _ = writeln!(err, "{}", problem.with_excerpt());
+        }
+    }
+    report(rest);
+}
+
 /// One line, to stderr, where no writing thread runs.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

@@ -1,9 +1,12 @@
 //! What is wrong, where it stands, and what to do about it.
 
+mod excerpt;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use turnbuckle_models::without_password;
 
 use crate::show::clean;
@@ -15,7 +18,31 @@ pub(crate) struct Place {
     pub(crate) file: Arc<str>,
     /// From 1.
     pub(crate) line: usize,
+    /// What stands there, if the file was read.
+    pub(crate) at: Option<Spot>,
 }
+
+/// A byte of a file's text.
+#[derive(Clone)]
+pub(crate) struct Spot {
+    pub(crate) text: Arc<str>,
+    pub(crate) offset: usize,
+}
+
+impl fmt::Debug for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The text may hold secrets.
+        f.debug_struct("Spot").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Spot {
+    fn eq(&self, other: &Self) -> bool {
+        self.offset == other.offset && Arc::ptr_eq(&self.text, &other.text)
+    }
+}
+
+impl Eq for Spot {}
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,6 +112,28 @@ impl Problem {
 
     pub(crate) fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        json!({
+            "severity": severity, "what": self.what, "hint": self.hint,
+            "file": self.place.as_ref().map(|place| &*place.file), "line": self.place.as_ref().map(|place| place.line),
+        })
+    }
+
+    /// With the line of the file that is meant, and a caret under what is wrong in it.
+    pub(crate) fn with_excerpt(&self) -> String {
+        let Some(excerpt) = self.place.as_ref().and_then(excerpt::of) else { return self.to_string() };
+        let text = self.to_string();
+        match self.hint.as_ref().and_then(|_| text.rfind("\nhint: ")) {
+            Some(end) => format!("{}\n{excerpt}{}", &text[..end], &text[end..]),
+            None => format!("{text}\n{excerpt}"),
+        }
     }
 
     /// Place, text and hint, for output that marks errors in its own way.

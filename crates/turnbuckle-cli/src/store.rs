@@ -15,6 +15,7 @@ use crate::logging::CLI;
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::project::{OWN_FOLDER, Project};
+use crate::show::clean;
 use crate::trust::stores::{self, StoreStanding};
 use crate::trust::{Standing, TrustOptions};
 
@@ -170,6 +171,12 @@ impl StoreName {
         let hint = self.file_path().map_or(ELSEWHERE, unopened);
         let store = opened.map_err(|error| Stopped::failed(Problem::error(with_causes(&error)).hint(hint)))?;
         tracing::info!(target: CLI, store = %self, mode, "store opened");
+        if let Some(copy) = store.backup() {
+            output::say(&clean(&format!(
+                "note: the database {self} was made by an older version and was migrated; {} is as it was",
+                copy.display()
+            )));
+        }
         Ok(store)
     }
 
@@ -287,7 +294,7 @@ pub(crate) fn unopened(path: &Path) -> &'static str {
 const ELSEWHERE: &str = "`--store sqlite:PATH` keeps conversations elsewhere, `--store memory:` nowhere";
 
 /// Makes the folder of the database, with a `.gitignore` that keeps it out of git. An existing folder is left alone.
-fn make_own_folder(database: &Path) -> io::Result<()> {
+pub(crate) fn make_own_folder(database: &Path) -> io::Result<()> {
     let Some(folder) = database.parent().filter(|folder| folder.file_name().is_some_and(|name| name == OWN_FOLDER))
     else {
         return Ok(());

@@ -8,6 +8,7 @@
 //! | `critic` | has other models judge a reply before it is shown |
 //! | `refine` | drafts, has the draft criticised, improves it, and keeps the best |
 //! | `suggest` | proposes next prompts when a turn is over |
+//! | `title` | gives a conversation its title when its first turn is over |
 //! | `cache` | answers a request that was answered before, from memory |
 //! | `rate_limit` | spreads model or tool calls over time |
 //! | `concurrency` | limits how many model or tool calls run at once |
@@ -27,6 +28,8 @@
 //! `use = "cache"` in `turnbuckle.toml`. [`ConfigHook`](turnbuckle::hooks::ConfigHook) says how a program builds a hook by
 //! its name.
 
+#[cfg(feature = "agent_hooks")]
+pub mod agent_hooks;
 #[cfg_attr(not(feature = "all"), allow(dead_code, reason = "shared by hooks whose features may be off"))]
 mod answer;
 #[cfg(feature = "audit_log")]
@@ -63,11 +66,15 @@ pub mod telemetry;
 mod time;
 #[cfg(feature = "timeout")]
 pub mod timeout;
+#[cfg(feature = "title")]
+pub mod title;
 #[cfg(feature = "tower")]
 pub mod tower;
 #[cfg(any(feature = "audit_log", feature = "notify"))]
 mod worker;
 
+#[cfg(feature = "agent_hooks")]
+pub use crate::agent_hooks::AgentHooks;
 #[cfg(feature = "audit_log")]
 pub use audit_log::AuditLog;
 #[cfg(feature = "cache")]
@@ -97,6 +104,8 @@ pub use suggest::Suggest;
 pub use telemetry::Telemetry;
 #[cfg(feature = "timeout")]
 pub use timeout::Timeout;
+#[cfg(feature = "title")]
+pub use title::Title;
 
 /// The code in docs/hooks.md runs as a test.
 #[cfg(all(doctest, feature = "redact"))]

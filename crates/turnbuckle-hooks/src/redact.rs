@@ -38,7 +38,7 @@
 //! |---|---|---|
 //! | [`emails`](RedactBuilder::emails) | off; on in [`Redact::standard`] | e-mail addresses, as `[email]` |
 //! | [`cards`](RedactBuilder::cards) | off; on in [`Redact::standard`] | payment card numbers, as `[card]` |
-//! | [`keys`](RedactBuilder::keys) | off; on in [`Redact::standard`] | API keys and tokens, as `[key]` |
+//! | [`keys`](RedactBuilder::keys) | off; on in [`Redact::standard`] | API keys and tokens, as `[key]`, and passwords in addresses, as `[password]` |
 //! | [`pattern`](RedactBuilder::pattern) | none | a pattern of your own, as `[NAME]`; at most 4,096 bytes long |
 //! | [`strategy`](RedactBuilder::strategy) | [`Strategy::Replace`] | what stands in the place of a match |
 //! | [`salt`](RedactBuilder::salt) | none | for [`Strategy::Hash`]: a secret of at least 8 bytes |

@@ -11,8 +11,9 @@ use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::{BoxFuture, Reply};
 
 use crate::endpoint::{Endpoint, Timeouts};
+use crate::options::ModelOptions;
 use crate::prices::{Price, Prices};
-use crate::token_estimator::TokenEstimator;
+use crate::tokenizer::Tokenizer;
 
 /// A model over HTTP. [`Anthropic`](crate::Anthropic) and [`OpenAi`](crate::OpenAi) are this type with one wire each.
 #[derive(Clone)]
@@ -25,7 +26,9 @@ pub struct Client<W> {
     pub(crate) prices: Arc<Prices>,
     /// Whether the model costs nothing, whatever the prices say.
     pub(crate) free: bool,
-    pub(crate) estimator: Arc<TokenEstimator>,
+    pub(crate) tokenizer: Tokenizer,
+    /// How many tokens the model takes, if the caller knows better than the table of prices.
+    pub(crate) window: Option<u64>,
     pub(crate) wire: W,
 }
 
@@ -39,6 +42,10 @@ pub trait Wire: sealed::Sealed + Send + Sync + Sized + 'static {
         request: &'a Request,
         out: &'a mut dyn Sink,
     ) -> impl Future<Output = Result<Reply, ModelError>> + Send + 'a;
+
+    /// The client with what the options are called on this wire.
+    #[doc(hidden)]
+    fn with_options(client: Client<Self>, options: &ModelOptions) -> Client<Self>;
 }
 
 pub(crate) mod sealed {
@@ -48,7 +55,7 @@ pub(crate) mod sealed {
 
 impl<W> Client<W> {
     /// `prefix` is the provider's, as in the names of its models.
-    pub(crate) fn over(wire: W, prefix: &str, model: Text, endpoint: Endpoint, estimator: TokenEstimator) -> Self {
+    pub(crate) fn over(wire: W, prefix: &str, model: Text, endpoint: Endpoint, tokenizer: Tokenizer) -> Self {
         Self {
             name: format!("{prefix}:{model}").into(),
             model,
@@ -57,7 +64,8 @@ impl<W> Client<W> {
             options: Map::new(),
             prices: Prices::builtin(),
             free: false,
-            estimator: Arc::new(estimator),
+            tokenizer,
+            window: None,
             wire,
         }
     }
@@ -69,12 +77,27 @@ impl<W> Client<W> {
         self
     }
 
+    /// Says how many tokens the model takes in one request, reply included: what its server was started with, for instance.
+    #[must_use]
+    pub fn with_context_window(mut self, tokens: u64) -> Self {
+        self.window = Some(tokens);
+        self
+    }
+
     /// Sets a field of the request body: `thinking`, `temperature`, `reasoning_effort`, `metadata`. It replaces the value that
     /// the client would send.
     #[must_use]
     pub fn option(mut self, name: &str, value: Value) -> Self {
         self.options.insert(name.to_owned(), value);
         self
+    }
+
+    /// Sets a field if there is a value for it.
+    pub(crate) fn option_if(self, name: &str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.option(name, value.into()),
+            None => self,
+        }
     }
 
     /// Sets how long the server may be silent. `connect` has no effect here: it is fixed when the client is made.
@@ -110,8 +133,11 @@ impl<W: Wire> Model for Client<W> {
         let price = if self.free { Some(&Price::FREE) } else { self.prices.of(&self.model) };
         price.map(|price| price.cost(usage))
     }
+    fn context_window(&self) -> Option<u64> {
+        self.window.or_else(|| self.prices.of(&self.model)?.context)
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
-        self.estimator.count(text)
+        self.tokenizer.count(text)
     }
 }
 

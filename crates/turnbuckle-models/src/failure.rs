@@ -9,7 +9,7 @@ use turnbuckle::Timestamp;
 use turnbuckle::model::ModelError;
 
 use crate::key::Secrets;
-use crate::wire::Complaint;
+use crate::wire::{Complaint, TooLong};
 
 /// The longest wait that a server may ask for. A longer one is an outage, which should be reported and not waited for.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(600);
@@ -48,11 +48,15 @@ pub(crate) fn garbled(error: impl std::error::Error + Send + Sync + 'static) -> 
 
 /// The provider sent an error in the middle of a stream.
 pub(crate) fn in_stream(complaint: &Complaint, secrets: &Secrets) -> ModelError {
-    ModelError::Status {
-        status: complaint.status(),
-        message: presentable(&complaint.message, secrets),
-        retry_after: None,
+    let (status, message) = (complaint.status(), presentable(&complaint.message, secrets));
+    match complaint.too_long {
+        Some(too_long) => too_long_with(too_long, status, message),
+        None => ModelError::Status { status, message, retry_after: None },
     }
+}
+
+fn too_long_with(too_long: TooLong, status: u16, message: String) -> ModelError {
+    ModelError::TooLong { message, status: Some(status), limit: too_long.limit, size: too_long.size }
 }
 
 /// The error of a response whose status is not success.
@@ -63,6 +67,9 @@ pub(crate) async fn of_response(response: Response, secrets: &Secrets, now: Time
     let body = start_of(response).await;
     // A body that is not JSON is passed on as text.
     let complaint = serde_json::from_slice::<Value>(&body).ok().and_then(|body| Complaint::read(&body));
+    // The body is larger than the server takes: for a model that is the same as too many tokens.
+    let too_large = (status.as_u16() == 413).then(TooLong::default);
+    let too_long = complaint.as_ref().and_then(|complaint| complaint.too_long).or(too_large);
     let message = match complaint {
         Some(complaint) => complaint.message,
         // A redirect is not followed: the key would be sent to the new address.
@@ -70,7 +77,11 @@ pub(crate) async fn of_response(response: Response, secrets: &Secrets, now: Time
         None if body.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         None => String::from_utf8_lossy(&body).into_owned(),
     };
-    ModelError::Status { status: status.as_u16(), message: presentable(&message, secrets), retry_after }
+    let (status, message) = (status.as_u16(), presentable(&message, secrets));
+    match too_long.filter(|_| (400..500).contains(&status) && status != 429) {
+        Some(too_long) => too_long_with(too_long, status, message),
+        None => ModelError::Status { status, message, retry_after },
+    }
 }
 
 /// The scheme and host that a redirect leads to. The rest of the URL may contain a secret.

@@ -30,12 +30,13 @@ mod generation;
 mod key;
 mod named;
 mod openai;
+mod options;
 mod positions;
 mod prices;
 mod probe;
 mod sse;
 mod template;
-mod token_estimator;
+mod tokenizer;
 mod wire;
 
 pub use address::without_password;
@@ -43,10 +44,11 @@ pub use anthropic::{Anthropic, Messages, ObjectBy};
 pub use client::{Client, Wire};
 pub use endpoint::{SetupError, Timeouts};
 pub use key::{Key, NoKey};
-pub use named::{Environment, Name, NameError, Provider, first_found, open, providers};
+pub use named::{Environment, Name, NameError, Provider, first_found, open, open_with, providers, window_source};
 pub use openai::{ChatCompletions, OpenAi};
+pub use options::{Effort, ModelOptions, RefusedOption};
 pub use prices::{LongPrice, Price, Prices, PricesError};
-pub use probe::{ProbeError, models_at};
+pub use probe::{ProbeError, models_at, window_at};
 
 /// Compiles the code of the guide.
 #[cfg(doctest)]

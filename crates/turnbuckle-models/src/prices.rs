@@ -27,6 +27,9 @@ pub struct Price {
     /// The longest reply of the model, in tokens.
     #[serde(default)]
     pub max_output: Option<u32>,
+    /// How many tokens a request may have.
+    #[serde(default)]
+    pub context: Option<u64>,
     /// The price of a whole request whose input is long.
     #[serde(default)]
     pub long: Option<LongPrice>,
@@ -52,8 +55,15 @@ pub struct LongPrice {
 
 impl Price {
     /// The price of a model that costs nothing.
-    pub const FREE: Self =
-        Self { input: 0.0, output: 0.0, cache_read: None, cache_write: None, max_output: None, long: None };
+    pub const FREE: Self = Self {
+        input: 0.0,
+        output: 0.0,
+        cache_read: None,
+        cache_write: None,
+        max_output: None,
+        context: None,
+        long: None,
+    };
 
     /// The cost of one request, in dollars.
     pub fn cost(&self, usage: &Usage) -> f64 {
@@ -161,6 +171,9 @@ mod tests {
         let prices = Prices::parse(include_str!("prices.toml")).unwrap();
         assert!(prices.models.len() > 20);
         assert_eq!(*Prices::builtin(), prices);
+        for (name, price) in &prices.models {
+            assert!(price.context.is_some_and(|tokens| tokens >= 100_000), "{name} has no `context`");
+        }
     }
 
     #[test]

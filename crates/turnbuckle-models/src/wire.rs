@@ -92,6 +92,62 @@ pub(crate) struct Complaint {
     pub(crate) message: String,
     /// Some providers put the HTTP status here.
     pub(crate) code: Option<u16>,
+    /// The request has more tokens than the model takes.
+    pub(crate) too_long: Option<TooLong>,
+}
+
+/// What a provider says of a request with too many tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TooLong {
+    pub(crate) limit: Option<u64>,
+    pub(crate) size: Option<u64>,
+}
+
+impl TooLong {
+    /// By the error's type, its code, or its words: providers and servers have no common form for it.
+    fn read(error: &Value, message: &str) -> Option<Self> {
+        let has =
+            |key: &str, names: &[&str]| error.get(key).and_then(Value::as_str).is_some_and(|is| names.contains(&is));
+        let by_name = has("code", &["context_length_exceeded", "string_above_max_length"])
+            || has("type", &["exceed_context_size_error", "context_length_exceeded"]);
+        let lower = message.to_ascii_lowercase();
+        let by_words = [
+            "prompt is too long",
+            "input is too long",
+            "maximum context length",
+            "exceed context limit",
+            "exceeds the context window",
+            "exceeds the available context size",
+            "exceed the available context size",
+            "context window of this model",
+            "context length exceeded",
+        ];
+        if !by_name && !by_words.iter().any(|words| lower.contains(words)) {
+            return None;
+        }
+        let number = |key: &str| error.get(key).and_then(Value::as_u64);
+        let (limit, size) = (number("n_ctx"), number("n_prompt_tokens"));
+        let (said_limit, said_size) = Self::numbers(&lower);
+        Some(Self { limit: limit.or(said_limit), size: size.or(said_size) })
+    }
+
+    /// The numbers in words like `210000 tokens > 200000 maximum`, `maximum context length is 4096 tokens. However, your messages
+    /// resulted in 5000 tokens`: of two the smaller is the limit. One alone is taken for the limit.
+    fn numbers(words: &str) -> (Option<u64>, Option<u64>) {
+        let digits = |word: &str| word.chars().filter(|c| *c != ',').collect::<String>().parse::<u64>().ok();
+        let is_part = |c: char| !c.is_ascii_digit() && c != ',';
+        // What is smaller is no count of tokens that a model could have trouble with.
+        let mut found: Vec<u64> = words.split(is_part).filter_map(digits).filter(|number| *number >= 256).collect();
+        found.sort_unstable();
+        found.dedup();
+        match found.as_slice() {
+            [] => (None, None),
+            [limit] => (Some(*limit), None),
+            [limit, size] => (Some(*limit), Some(*size)),
+            // More than two: which is which cannot be told.
+            _ => (None, None),
+        }
+    }
 }
 
 impl Complaint {
@@ -106,7 +162,8 @@ impl Complaint {
         let code = error.get("code");
         let number = code.and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
         let kind = text("type").or_else(|| code.and_then(Value::as_str).map(str::to_owned)).unwrap_or_default();
-        Some(Self { kind, message, code: number.filter(|code| (400..600).contains(code)) })
+        let too_long = TooLong::read(error, &message);
+        Some(Self { kind, message, too_long, code: number.filter(|code| (400..600).contains(code)) })
     }
 
     /// The HTTP status that the error would have had before the stream began.

@@ -10,7 +10,10 @@ use turnbuckle::Actor;
 use turnbuckle::event::{Event, FORMAT};
 use turnbuckle::hook::Record;
 use turnbuckle::scope::Author;
-use turnbuckle::store::{Act, Cut, Hold, InboxItem, Job, Scratch, StandingApproval};
+use turnbuckle::store::{
+    Act, AuditedCall, CacheBreak, Calibration, Cut, Hold, InboxItem, Job, Scratch, SentRequest, StandingApproval,
+    Summary,
+};
 
 use crate::json::parsed;
 
@@ -23,11 +26,16 @@ pub(crate) enum Kind {
     Scratch,
     Records,
     Cut,
+    CacheBreak,
+    SentRequest,
+    AuditedCall,
     Job,
     Standing,
     Author,
     Hold,
     Act,
+    Calibration,
+    Summary,
 }
 
 /// Brings a body from one format to the next.
@@ -74,6 +82,21 @@ impl Stored for Vec<Record> {
 }
 impl Stored for Cut {
     const KIND: Kind = Kind::Cut;
+}
+impl Stored for CacheBreak {
+    const KIND: Kind = Kind::CacheBreak;
+}
+impl Stored for SentRequest {
+    const KIND: Kind = Kind::SentRequest;
+}
+impl Stored for AuditedCall {
+    const KIND: Kind = Kind::AuditedCall;
+}
+impl Stored for Calibration {
+    const KIND: Kind = Kind::Calibration;
+}
+impl Stored for Summary {
+    const KIND: Kind = Kind::Summary;
 }
 impl Stored for StandingApproval {
     const KIND: Kind = Kind::Standing;

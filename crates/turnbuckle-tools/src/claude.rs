@@ -15,26 +15,45 @@
 //!   says. `"onFailure": "block"` on a handler makes its failure a block, and so does `on_failure = "block"` here for all of them.
 //! - A matcher that cannot be read blocks what it could have been for.
 //! - Tools have the names and arguments that scripts expect: `shell` is `Bash`, `read_file` is `Read`, and so on.
+//!   `apply_patch` is a `Write` or an `Edit` of each file of the patch for handlers of those; the call is denied if one of them is, and
+//!   allowed only if each of them is.
 //! - A stop is refused as often as the handlers say so, up to `max_stop_refusals`.
 //! - Each run of a handler leaves a record with its outcome: `ok`, `blocked`, `blocked_suspect`, `nonblocking_error`, `timeout`,
 //!   `spawn_failed`, `invalid_json` or `signalled`.
 //! - `transcript_path` is a file of this user alone with what the model's context holds; deleting the conversation erases it.
 //! - Text beyond 10,000 characters goes to a file beside it, and the model reads its path and a preview.
 //!
+//! - Handlers of the type `http` post the event to an address, those of the type `prompt` ask a model, and those of the type
+//!   `mcp_tool` call a tool of an MCP server of the configuration. A handler with `async`
+//!   runs beside the turn: it decides nothing, and the next turn's model reads what it says; with `asyncRewake` and exit 2 the next
+//!   call of the model does. At most 32 of them run at once, and what they said is lost with the process.
+//! - What an answer may have and is not used here (`terminalSequence`, `sessionTitle`, `updatedPermissions` and the like) is told as
+//!   a notice by its name.
+//!
+//! Several sections with `use = "claude"`, such as one of the user's file and one of the project's, share the files: each is read by
+//! one of them, so that no handler runs twice.
+//!
 //! # Points
 //!
-//! Those of the events that have a handler: `UserPromptSubmit` and `SubagentStart` at `before_agent`, `PreToolUse` and
-//! `PermissionRequest` at `before_tool`, `PostToolUse` and `PostToolUseFailure` at `after_tool`, `Stop` and `SubagentStop` at
-//! `on_stop`, `StopFailure` and `TurnInterrupted` (ours) at `on_ended`. Other events are read and never fired; `turnbuckle
-//! check` says so.
+//! Those of the events that have a handler: `SessionStart` and `SessionEnd` at `on_conversation`, `UserPromptSubmit` and
+//! `SubagentStart` at `before_agent`, `PostToolBatch` at `before_model`, `PreToolUse` and `PermissionRequest` at `before_tool`,
+//! `PostToolUse` and `PostToolUseFailure` at `after_tool`, `Stop` and `SubagentStop` at `on_stop`, `StopFailure` and
+//! `TurnInterrupted` (ours) at `on_ended`, `PreCompact` and `PostCompact` at `before_compaction`, `Notification` at `on_logged`.
+//! Other events are read and never fired; `turnbuckle check` says so.
+//!
+//! `SessionStart` fires when a process takes a conversation up for the first time, not again after the conversation was evicted from
+//! its memory. A program that exits calls [`end_sessions`] for `SessionEnd`; closing a conversation fires it as well.
 //!
 //! # Options
 //!
 //! | Option | Default | |
 //! |---|---|---|
 //! | `user` | `true` | whether the handlers of `~/.claude/settings.json` run as well |
-//! | `plugins` | `[]` | folders of plugins, each with a `hooks/hooks.json` |
-//! | `leave_out` | `[]` | kinds of handlers that are not run here (`http`, `prompt`, `mcp_tool`, `agent`, `async`) and may be missing; without this such a handler is refused where it could block |
+//! | `project` | `true` | whether the handlers of the project's `.claude/settings.json` and `.claude/settings.local.json` run |
+//! | `plugins` | `[]` | folders of plugins, each with a `hooks/hooks.json` or hooks in its manifest; `{ folder = "…", options = { key = "value" } }` gives it options |
+//! | `prompt_model` | the agent's | the model that `prompt` handlers ask which name none, or one that cannot be opened |
+//! | `replaced` | `[]` | handlers that do not run because other hooks do their work, each `{ event = "Stop", command = "…" }`; `turnbuckle hooks import` writes it |
+//! | `leave_out` | `[]` | kinds of handlers that do not run: `http`, `prompt`, `mcp_tool`, `async`, and `agent`, which cannot be run here and is refused without this where it could block |
 //! | `pass_env` | `[]` | variables that are withheld from programs, and that handlers get |
 //!
 //! # Example
@@ -46,31 +65,48 @@
 
 mod answer;
 mod bridge;
+mod commands;
 mod dialect;
 mod event;
 mod fire;
+mod handler;
+mod judgement;
+mod later;
 mod matcher;
 mod merge;
+mod notes;
+mod patched;
+mod plugin;
 mod points;
+mod programs;
 mod rule;
+mod run;
+mod session;
 mod settings;
 mod text;
 mod transcript;
+mod trial;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
 use turnbuckle::hook::HookEntry;
-use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError, ToolServers};
+use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
 
 pub use bridge::tool_named;
 pub use dialect::Dialect;
 pub use event::ClaudeEvent;
 use fire::Adapter;
-pub use settings::{ClaudeHandler, ClaudePlaces, ClaudeSettings, Unsupported};
+pub use handler::{ClaudeAction, ClaudeHandler, HttpAction, McpToolAction, PromptAction, Waiting};
+pub use plugin::{ClaudePlugin, LoadedPlugin, PluginOptions};
+use run::PromptModels;
+pub use session::end_sessions;
+pub use settings::{ClaudePlaces, ClaudeSettings, SettingsFile, Unsupported};
 use transcript::Transcripts;
+pub use trial::{Trial, TrialRun};
 
 use crate::command::env::ProgramEnv;
 
@@ -85,7 +121,7 @@ use crate::command::env::ProgramEnv;
 /// std::fs::create_dir(project.join(".claude"))?;
 /// let text = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "cargo check || exit 2"}]}]}}"#;
 /// std::fs::write(project.join(".claude/settings.json"), text)?;
-/// let places = ClaudePlaces { project: project.clone(), home: None, managed: None, plugins: Vec::new() };
+/// let places = ClaudePlaces { project: project.clone(), reads_project: true, home: None, managed: None, plugins: Vec::new() };
 /// let hook = ClaudeHooks::new(ClaudeSettings::load(&places), &project, project.join(".turnbuckle"));
 /// assert!(HookEntry::from(hook).points().iter().eq([Point::OnStop]));
 /// # Ok::<(), std::io::Error>(())
@@ -102,9 +138,50 @@ impl ClaudeHooks {
     pub fn new(settings: ClaudeSettings, project: impl Into<PathBuf>, data: impl AsRef<Path>) -> Self {
         let project = project.into();
         let transcripts = Transcripts { project: project.clone(), folder: data.as_ref().join("claude") };
-        let (env, dialect) = (ProgramEnv::default(), Dialect::default());
-        let (name, handlers) = (Self::NAME.into(), settings.handlers.into());
-        Self { adapter: Adapter { name, handlers, project, transcripts, env, dialect } }
+        let adapter = Adapter {
+            name: Self::NAME.into(),
+            handlers: settings.handlers.into(),
+            project,
+            transcripts,
+            env: ProgramEnv::default(),
+            dialect: Dialect::default(),
+            models: PromptModels::default(),
+            servers: None,
+            fails_closed: false,
+            aside: Arc::default(),
+            sessions: Arc::default(),
+        };
+        Self { adapter }
+    }
+
+    /// Asks this model what `prompt` handlers ask, if they name none or one that is not known. Otherwise those without a name
+    /// ask the agent's.
+    #[must_use]
+    pub fn prompt_model(mut self, model: Arc<dyn Model>) -> Self {
+        self.adapter.models.default = Some(model);
+        self
+    }
+
+    /// The model that `prompt` handlers mean by a name.
+    #[must_use]
+    pub fn named_model(mut self, name: impl Into<String>, model: Arc<dyn Model>) -> Self {
+        Arc::make_mut(&mut self.adapter.models.named).insert(name.into(), model);
+        self
+    }
+
+    /// Calls tools of these servers for handlers of the type `mcp_tool`. Without them such handlers fail.
+    #[must_use]
+    pub fn tool_servers(mut self, servers: Arc<dyn ToolServers>) -> Self {
+        self.adapter.servers = Some(servers);
+        self
+    }
+
+    /// Makes the failure of every handler a block, as [`OnFailure::Block`](turnbuckle::hook::OnFailure::Block) of the agent's hook does. For
+    /// [`try_event`](Self::try_event), which has no agent.
+    #[must_use]
+    pub fn fail_closed(mut self) -> Self {
+        self.adapter.fails_closed = true;
+        self
     }
 
     /// Reads answers in another dialect than today's.
@@ -129,9 +206,17 @@ pub struct ClaudeOptions {
     /// Whether the handlers of the user's own settings run as well.
     #[serde(default = "yes")]
     pub user: bool,
-    /// Folders of plugins.
+    /// Whether the handlers of the project's settings run.
+    #[serde(default = "yes")]
+    pub project: bool,
+    /// Plugins: folders, or tables with a folder and options.
     #[serde(default)]
-    pub plugins: Vec<PathBuf>,
+    pub plugins: Vec<ClaudePlugin>,
+    /// The model that `prompt` handlers ask which name none, or one that is not known here.
+    pub prompt_model: Option<String>,
+    /// Handlers that hooks here do the work of: they do not run.
+    #[serde(default)]
+    pub replaced: Vec<ReplacedHandler>,
     /// Kinds of handlers that may be missing.
     #[serde(default)]
     pub leave_out: Vec<String>,
@@ -140,8 +225,32 @@ pub struct ClaudeOptions {
     pub pass_env: Vec<String>,
 }
 
+/// A handler that another hook does the work of.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacedHandler {
+    /// At which event: the same command may stand at others, where it runs.
+    pub event: String,
+    /// Its command, as the settings have it.
+    pub command: String,
+}
+
+impl ReplacedHandler {
+    fn is(&self, handler: &ClaudeHandler) -> bool {
+        handler.event.name() == self.event && handler.action.is_command(&self.command)
+    }
+}
+
 fn yes() -> bool {
     true
+}
+
+impl Default for ClaudeOptions {
+    /// The handlers of the user and of the project, without plugins.
+    fn default() -> Self {
+        let (plugins, replaced, leave_out, pass_env) = Default::default();
+        Self { user: true, project: true, plugins, prompt_model: None, replaced, leave_out, pass_env }
+    }
 }
 
 /// Where a machine's administrator writes settings.
@@ -149,11 +258,33 @@ const MANAGED: &str =
     if cfg!(target_os = "macos") { "/Library/Application Support/ClaudeCode" } else { "/etc/claude-code" };
 
 impl ClaudeOptions {
+    /// The settings of a project with these options, without handlers that are replaced or left out.
+    pub fn settings(&self, project: &Path) -> ClaudeSettings {
+        let mut settings = ClaudeSettings::load(&self.places(project));
+        for replaced in &self.replaced {
+            if !settings.handlers.iter().any(|handler| replaced.is(handler)) {
+                let ReplacedHandler { event, command } = replaced;
+                settings.warnings.push(format!("`replaced` has {command:?}, which no handler of {event} runs"));
+            }
+            settings.handlers.retain(|handler| !replaced.is(handler));
+        }
+        settings.handlers.retain(|handler| !self.leave_out.iter().any(|kind| kind == handler.leave_out_name()));
+        settings
+    }
+
+    /// Without what lies in the project's folder: its settings, and plugins in it.
+    #[must_use]
+    pub fn without_project(mut self, project: &Path) -> Self {
+        self.project = false;
+        self.plugins.retain(|plugin| !plugin.is_in(project));
+        self
+    }
+
     /// Where the settings of a project are looked for with these options.
     pub fn places(&self, project: &Path) -> ClaudePlaces {
         let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && self.user);
         let (project, plugins) = (project.to_owned(), self.plugins.clone());
-        ClaudePlaces { project, home, managed: Some(MANAGED.into()), plugins }
+        ClaudePlaces { project, reads_project: self.project, home, managed: Some(MANAGED.into()), plugins }
     }
 }
 
@@ -162,23 +293,43 @@ impl ConfigHook for ClaudeHooks {
     const SUMMARY: &'static str = "runs the hooks of .claude/settings.json, unchanged";
     type Options = ClaudeOptions;
 
-    fn from_options(options: ClaudeOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+    fn from_options(mut options: ClaudeOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         const KINDS: [&str; 5] = ["http", "prompt", "mcp_tool", "agent", "async"];
         if let Some(item) = options.leave_out.iter().position(|kind| !KINDS.contains(&&**kind)) {
             return Err(OptionError::new("leave_out", format!("can name {}", KINDS.join(", "))).item(item));
         }
-        let settings = ClaudeSettings::load(&options.places(context.folder));
+        if context.ignores_project {
+            options = options.without_project(context.folder);
+        }
+        let mut settings = options.settings(context.folder);
+        settings.leave_to_others(context.read_by_others);
         if let Some(first) = settings.unsupported.iter().find(|one| !options.leave_out.contains(&one.kind)) {
             let why = match KINDS.contains(&&*first.kind) {
-                true => format!("does not name {:?}, and {}", first.kind, first.place),
+                true => format!("does not name {:?}, and a gate would be missing: {}", first.kind, first.place),
                 false => format!("cannot help: {}; a gate could be missing", first.place),
             };
             return Err(OptionError::new("leave_out", why));
         }
-        for warning in &settings.warnings {
+        for warning in settings.warnings.iter().chain(&settings.notices) {
             tracing::warn!("{warning}");
         }
+        let default = options.prompt_model.as_deref().map(|name| context.model("prompt_model", name)).transpose()?;
+        let mut named = Vec::new();
+        for handler in &settings.handlers {
+            let ClaudeAction::Prompt(PromptAction { model: Some(name), .. }) = &handler.action else { continue };
+            match (context.open_model)(name).or_else(|_| (context.open_model)(&format!("anthropic:{name}"))) {
+                Ok(model) => named.push((name.clone(), model)),
+                Err(_) if default.is_some() => {}
+                Err(error) => {
+                    let why = format!("is not set, and {} names the model {name:?}", handler.file.display());
+                    return Err(OptionError::new("prompt_model", why).because(error));
+                }
+            }
+        }
         let mut hook = Self::new(settings, context.folder, context.data);
+        hook.adapter.models.default = default;
+        hook.adapter.servers = context.tool_servers.clone();
+        let mut hook = named.into_iter().fold(hook, |hook, (name, model)| hook.named_model(name, model));
         hook.adapter.env = ProgramEnv::of(context, &options.pass_env)?;
         Ok(hook)
     }

@@ -10,7 +10,7 @@
 //!
 //! The one that `on` names.
 //!
-//! | on | stdin beyond `conversation, turn, cwd, hook_event_name, agent, permission_mode` | exit 2 | JSON on stdout |
+//! | on | stdin beyond `conversation, turn, cwd, hook_event_name, agent, permission_mode, budget` | exit 2 | JSON on stdout |
 //! |---|---|---|---|
 //! | `before_agent` | `prompt` | halt | `{"context"}` injects, `{"prompt"}` rewrites |
 //! | `before_tool` | `tool_name, tool_input, tool_use_id` | deny | `{"decision": "allow\|deny\|ask", "reason", "input"}` |

@@ -15,6 +15,7 @@ mod read;
 mod refusal;
 mod replace;
 mod search;
+mod undo;
 mod walk;
 mod write;
 
@@ -23,8 +24,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use turnbuckle::message::ToolCall;
-use turnbuckle::tool::{Effect, Output, Reconcile, Spec, Tool};
-use turnbuckle::{BoxError, BoxFuture, Turn};
+use turnbuckle::tool::{Effect, Output, Preview, Reconcile, Spec, Tool};
+use turnbuckle::{BoxError, BoxFuture, Turn, TurnId};
 
 use apply_patch::NormalPatch;
 use blocking::{CancelFlag, run_blocking};
@@ -32,8 +33,10 @@ use change::Plan;
 pub use closed::resolved_path;
 pub(crate) use folder::Folder;
 use normal::NormalPath;
+pub(crate) use patch::{FileChange, PatchedFile, files_of_patch};
 use refusal::Refusal;
 use replace::Readers;
+pub use undo::Undone;
 
 /// What a tool did.
 struct Done {
@@ -65,14 +68,16 @@ enum Work {
 }
 
 impl Work {
-    fn run(self, folder: &Folder, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
+    fn run(self, folder: &Folder, turn: &TurnId, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
         match self {
             Self::Look(look) => look(folder, arguments, cancel),
             Self::Change(plan) => {
                 let _changing = folder.changing();
                 let plan = plan(folder, arguments)?;
                 plan.carry_out(folder, cancel)?;
-                Ok(Done { output: Output::ok(plan.result()), touched: plan.touched() })
+                let done = Done { output: Output::ok(plan.result()), touched: plan.touched() };
+                folder.undo_log().note(turn, plan.changes);
+                Ok(done)
             }
         }
     }
@@ -137,6 +142,12 @@ pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>
     replaced.await?.map_err(|refusal: Refusal| refusal.to_string().into())
 }
 
+/// Puts back what a turn changed, beside the async threads.
+pub(crate) async fn undo(folder: &Arc<Folder>, turn: &TurnId) -> Result<Option<Undone>, BoxError> {
+    let (folder, turn) = (folder.clone(), turn.clone());
+    Ok(run_blocking(move |_| undo::undo(&folder, &turn)).await?)
+}
+
 impl Tool for FileTool {
     fn spec(&self) -> &Spec {
         &self.spec
@@ -145,7 +156,8 @@ impl Tool for FileTool {
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async move {
             let (folder, arguments, work) = (self.folder.clone(), (*call.arguments).clone(), self.work);
-            let done = run_blocking(move |cancel| work.run(&folder, arguments, cancel)).await?;
+            let id = turn.id().clone();
+            let done = run_blocking(move |cancel| work.run(&folder, &id, arguments, cancel)).await?;
             Ok(match done {
                 Ok(done) => {
                     done.touch(turn);
@@ -154,6 +166,16 @@ impl Tool for FileTool {
                 // A refusal is what the model should read, not a failure of the tool.
                 Err(refusal) => Output::error(refusal.to_string()),
             })
+        })
+    }
+
+    fn preview<'a>(&'a self, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Preview>, BoxError>> {
+        let Work::Change(plan) = self.work else { return Box::pin(std::future::ready(Ok(None))) };
+        Box::pin(async move {
+            let (folder, arguments) = (self.folder.clone(), (*call.arguments).clone());
+            let planned = run_blocking(move |_| plan(&folder, arguments).map(|plan| plan.preview())).await?;
+            let diff = planned.map_err(|refusal: Refusal| refusal.to_string())?;
+            Ok(Some(Preview::of_diff(diff)))
         })
     }
 }

@@ -1,9 +1,9 @@
 //! What touches the machine: files confined to a folder, commands, and hooks that are programs.
 //!
 //! [`Workspace`] gives an agent the file tools of one folder, and no path leads out of it. [`Shell`] runs commands there, and
-//! [`rules`] say which of them run without being asked about. [`CommandHook`] makes any program a hook: JSON on its stdin, its
+//! [`rules`] say which of them run without being asked about. [`Fetch`] reads pages of the web. [`CommandHook`] makes any program a hook: JSON on its stdin, its
 //! decision in the exit code or as JSON on stdout. [`WorkerHook`] is for programs that stay and answer many calls, and
-//! [`ClaudeHooks`] for the hooks of `.claude/settings.json`.
+//! [`ClaudeHooks`] for the hooks of `.claude/settings.json`. [`HttpHook`] asks a service.
 //!
 //! ```
 //! # fn main() -> Result<(), turnbuckle::BoxError> {
@@ -32,9 +32,15 @@
 
 pub mod claude;
 pub mod command;
+pub mod fetch;
 mod files;
+pub mod http;
 pub mod lint;
 pub mod persist;
+mod plan;
+mod program;
+pub mod read_file;
+mod session_env;
 mod shell;
 mod watcher;
 pub mod worker;
@@ -44,10 +50,14 @@ pub use claude::{ClaudeHooks, ClaudeOptions};
 pub use command::{
     CommandError, CommandHook, CommandLine, CommandOptions, CommandPoint, UnknownPoint, kill_all_groups,
 };
-pub use files::resolved_path;
+pub use fetch::{Fetch, FetchOptions, PrivateHost};
+pub use files::{Undone, resolved_path};
+pub use http::{HttpHook, HttpOptions};
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};
-pub use shell::{SandboxMode, Shell, ShellOptions, ShellOutputs, rules};
+pub use plan::{PLAN_TOOL, plan_tool};
+pub use program::{Pipes, Program, ProgramOptions};
+pub use shell::{GuardedNames, Network, Policy, SandboxMode, Shell, ShellOptions, ShellOutputs, Support, rules};
 pub use watcher::{WatchError, foreign_watch_folder, watch_programs};
 pub use worker::{WorkerError, WorkerHook, WorkerOptions};
 pub use workspace::{Workspace, WorkspaceError};

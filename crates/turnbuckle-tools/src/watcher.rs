@@ -1,7 +1,7 @@
 //! The programs that hooks start end with this process, however it ends.
 //!
 //! A process that is killed with SIGKILL runs no code any more. So a second, small process watches: it holds the reading end of
-//! a pipe, is told which process groups run, and kills them when the pipe closes. Before the first program starts, programs of
+//! a pipe, and when that closes it kills the process groups that are noted in a file. Before the first program starts, programs of
 //! processes that died before are waited for, so that none runs beside its successor. `docs/design/0007-programs-end-with-the-process.md`
 //! has the reasons and the limits.
 
@@ -16,12 +16,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use client::{Ticket, begin, executable};
+pub(crate) use client::{Ticket, begin, executable, wait_for_the_dead};
 
 use crate::shell::launcher;
 
 /// What the watching process is called in a list of processes, and how it knows what it is.
 const NAME: &str = "turnbuckle-watcher";
+
+/// The line by which a watcher knows that it is told of programs through the pipe, from here on, and not by its file.
+const BY_PIPE: &str = "pipe";
 
 /// A variable that each program of a hook is given, with a value of its own: the watcher finds by it a program that was started in
 /// the moment in which this process was killed.
@@ -44,7 +47,7 @@ pub(crate) fn is_enabled() -> bool {
 /// Call it first in `main`, before arguments are read. The watching process is this executable, started again under the name
 /// `turnbuckle-watcher`: in that process the function returns a code to exit with. It is started with the first program, not before.
 /// Commands of the [shell tool](crate::Shell) are started by the same executable under the name `turnbuckle-shell`, which gives them
-/// a session of their own.
+/// a session of their own and confines them. It must have one thread then, so nothing may come before this call.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -69,6 +72,10 @@ pub fn watch_programs() -> Option<ExitCode> {
     }
     if name.is_some_and(|name| name == launcher::NAME) {
         return Some(launcher::run(arguments));
+    }
+    let mut arguments = arguments.peekable();
+    if arguments.next_if(|first| first == launcher::INSIDE_BUBBLEWRAP).is_some() {
+        return Some(launcher::run_inside_bubblewrap(arguments));
     }
     ENABLED.store(true, Ordering::Release);
     None

@@ -18,8 +18,10 @@
 //!
 //! # Points
 //!
-//! Those that `on` names. The stream is not among them yet. If the worker serves other points than these, every call fails:
+//! Those that `on` names: all but `before_compaction`. If the worker serves other points than these, every call fails, and blocks whatever `on_failure` says:
 //! what runs where is known before anything was started, and a guard that is missing is noticed.
+//!
+//! At `stream` the worker is given batches of chunks, and each answer has the hook's `timeout`. One that is late or fails blocks.
 //!
 //! # Options
 //!
@@ -41,12 +43,22 @@
 //! ```
 
 mod answer;
+mod ask;
+mod call;
+pub mod conform;
 mod connection;
 mod error;
+mod link;
 mod message;
+mod outgoing;
 mod points;
+mod remote;
+mod serve;
+mod service;
+mod stream;
 mod supervisor;
 mod wire;
+mod wraps;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,11 +71,13 @@ use crate::command::CommandLine;
 use crate::command::env::ProgramEnv;
 use connection::Patience;
 pub use error::WorkerError;
-use points::WorkerPoints;
+pub(crate) use points::WorkerPoints;
+pub(crate) use remote::Remote;
+pub(crate) use service::{Endpoint, Service};
 use supervisor::{Program, Worker};
 
 /// Points whose calls the protocol does not have yet.
-const NOT_SERVED: &[Point] = &[Point::Stream];
+pub(crate) const NOT_SERVED: &[Point] = &[Point::BeforeCompaction];
 
 /// Hooks in a program that stays; becomes a [`HookEntry`] at the points it was made for.
 ///
@@ -86,7 +100,7 @@ impl WorkerHook {
     ///
     /// # Errors
     ///
-    /// There is no point, or one that a worker cannot serve.
+    /// There is no point, or one that the protocol does not have yet.
     pub fn new(
         name: impl Into<String>,
         points: impl IntoIterator<Item = Point>,
@@ -98,7 +112,7 @@ impl WorkerHook {
             return Err(OptionError::new("on", "names no point: the worker would never run"));
         }
         if let Some(item) = points.iter().position(|point| NOT_SERVED.contains(point)) {
-            let why = format!("has {}, which a worker cannot serve yet", points[item]);
+            let why = format!("has {}, which the protocol does not have yet", points[item]);
             return Err(OptionError::new("on", why).item(item));
         }
         let patience = Patience { handshake: Duration::from_secs(10), reaction: Duration::from_secs(5) };
@@ -158,6 +172,6 @@ pub struct WorkerOptions {
 impl From<WorkerHook> for HookEntry {
     fn from(WorkerHook { program }: WorkerHook) -> Self {
         let (name, points) = (program.name.as_str().into(), program.points);
-        WorkerPoints { name, points, worker: Worker::new(program) }.into()
+        WorkerPoints { name, points, remote: Remote::Worker(Worker::new(program)) }.into()
     }
 }

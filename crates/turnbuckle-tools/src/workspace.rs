@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use turnbuckle::tool::Tool;
+use turnbuckle::{BoxError, TurnId};
 
-use crate::files::{self, Folder};
+use crate::files::{self, Folder, Undone};
 
 /// The file tools confined to a folder. Cheap to clone; the clones' changes of files wait for each other.
 ///
@@ -66,6 +67,13 @@ impl Workspace {
     /// Where it is: absolute, links resolved.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Puts back the files that a turn changed with these tools, as far as nobody changed them since: see [`Undone`]. `None` if
+    /// the tools changed nothing in that turn, or it is not remembered: the last turns of this process are. What commands and
+    /// other programs changed is not known here.
+    pub async fn undo(&self, turn: &TurnId) -> Result<Option<Undone>, BoxError> {
+        files::undo(&self.folder, turn).await
     }
 
     /// One of [`NAMES`](Self::NAMES); `None` for any other name. Nothing is gated yet: see

@@ -1,30 +1,35 @@
 //! An agent: an immutable definition, validated when it is built.
 
 mod build;
+mod build_error;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use wildmatch::WildMatch;
 
 pub use crate::agent_parts::{AgentParts, HookPart, MissingPart};
-pub use build::{AgentBuilder, BuildError, NamedBy};
+pub use build::AgentBuilder;
+pub use build_error::{BuildError, NamedBy};
 
+use crate::BoxError;
+use crate::cache_break::SegmentMark;
 use crate::context::plan::{Retention, ToolFacts};
 use crate::context::reducer::Reducer;
 use crate::context::reducers;
-use crate::cut::Recovery;
+use crate::cut::{Factor, Recovery};
 use crate::event::StandingBasis;
 use crate::hook::{HookEntry, OnFailure, Point};
-use crate::id::NameMap;
+use crate::id::{CallId, NameMap};
 use crate::json_schema::JsonSchema;
 use crate::limits::Limits;
-use crate::message::{Reply, Text};
-use crate::model::{Model, ModelError, Request, Sink};
+use crate::message::{Reply, Text, ToolCall};
+use crate::model::{Model, ModelError, Request, SUMMARY_AGENT, Sink};
 use crate::output_schema::OutputSchema;
 use crate::store::{JobKind, JobSelector, SideStore};
-use crate::tool::{AllowCalls, Approval, Definition, Effect, Executor, Spec, Tool};
+use crate::tool::{AllowCalls, Approval, Definition, Effect, Executor, Preview, Spec, Tool};
 
 /// Name, model, system prompt, tools, hooks, limits. Cheap to clone.
 ///
@@ -48,11 +53,19 @@ struct Inner {
     definitions: Arc<[Definition]>,
     /// Tokens of system prompt and tools, which are in every context.
     fixed_tokens: u64,
+    /// Hashes and sizes of the tools and of the system prompt.
+    fixed: [SegmentMark; 2],
     tools: NameMap<Text, CompiledTool>,
     hooks: Vec<HookEntry>,
     chains: Chains,
     /// What makes contexts smaller, in order.
     reducers: Arc<[Arc<dyn Reducer>]>,
+    /// What makes summaries; `None`: the agent's own model.
+    summary_model: Option<Arc<dyn Model>>,
+    /// How long that may take.
+    summary_timeout: Duration,
+    /// What is said of tools' results beside what the tools say.
+    retentions: Retentions,
     limits: Limits,
     /// Rules that allow calls without asking.
     allow: Option<Arc<dyn AllowCalls>>,
@@ -65,6 +78,9 @@ struct Inner {
     /// Whether it is only a name in the place of an agent that this process does not have.
     is_stand_in: bool,
 }
+
+/// How long making a summary may take, unless the agent says otherwise.
+const SUMMARY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A tool with its compiled schema.
 pub(crate) struct CompiledTool {
@@ -112,7 +128,8 @@ impl Agent {
         &self.0.name
     }
 
-    pub(crate) fn model(&self) -> &Arc<dyn Model> {
+    /// The model that it asks.
+    pub fn model(&self) -> &Arc<dyn Model> {
         &self.0.model
     }
 
@@ -128,6 +145,14 @@ impl Agent {
     /// What one of its tools is: its effect, for a wrap that must know whether it may run it again.
     pub fn spec(&self, tool: &str) -> Option<&Spec> {
         self.tool(tool).map(|compiled| compiled.tool.spec())
+    }
+
+    /// What a call would change, as its tool says: see [`Tool::preview`](crate::tool::Tool::preview). `None` if the agent has no
+    /// such tool.
+    pub async fn preview(&self, call: &CallId, tool: &str, arguments: Arc<Value>) -> Result<Option<Preview>, BoxError> {
+        let Some(compiled) = self.tool(tool) else { return Ok(None) };
+        let call = ToolCall { call: call.clone(), name: tool.into(), arguments };
+        compiled.tool.preview(&call).await
     }
 
     /// Whether a call of this tool waits for an approval, unless a hook or a standing approval gives it. Rules of
@@ -173,7 +198,8 @@ impl Agent {
 
     /// How long one of them may take.
     pub(crate) fn time_for_a_job(&self) -> Duration {
-        self.job_hooks().map(HookEntry::time_limit).max().unwrap_or_default()
+        let summary = self.wants_summaries().then_some(self.summary_timeout());
+        self.job_hooks().map(HookEntry::time_limit).chain(summary).max().unwrap_or_default()
     }
 
     /// The jobs that its hooks do.
@@ -187,7 +213,12 @@ impl Agent {
             })
         };
         let post_turn = select(Point::OnEnded, JobKind::Ended).chain(select(Point::Background, JobKind::Background));
-        post_turn.chain(select(Point::OnLogged, JobKind::Logged)).collect()
+        let summary = self.wants_summaries().then(|| JobSelector {
+            hook: SUMMARY_AGENT.into(),
+            used: None,
+            kind: JobKind::Summary,
+        });
+        post_turn.chain(select(Point::OnLogged, JobKind::Logged)).chain(summary).collect()
     }
 
     /// The sub-agent of this name, its own or one of theirs.
@@ -213,7 +244,7 @@ impl Agent {
 
     /// Whether it or a sub-agent has hooks whose work comes from the outbox.
     pub(crate) fn does_jobs(&self) -> bool {
-        self.job_hooks().next().is_some() || self.sub_agents().any(Self::does_jobs)
+        self.job_hooks().next().is_some() || self.wants_summaries() || self.sub_agents().any(Self::does_jobs)
     }
 
     /// Its limits.
@@ -222,26 +253,37 @@ impl Agent {
     }
 
     /// Tokens of system prompt and tools, which are in every context: estimated once, because they never change.
-    pub(crate) fn fixed_tokens(&self) -> u64 {
+    pub fn fixed_tokens(&self) -> u64 {
         self.0.fixed_tokens
     }
 
-    /// Tokens left for history and the turn itself. A turn keeps the limits it began with, so they are given.
-    pub(crate) fn history_capacity(&self, limits: &Limits) -> u64 {
-        limits.without_reserve().saturating_sub(self.fixed_tokens()).max(1)
+    /// Hashes and sizes of the tools and of the system prompt, which are the same in every request.
+    pub(crate) fn fixed(&self) -> [SegmentMark; 2] {
+        self.0.fixed
+    }
+
+    /// Estimated tokens left for history and the turn itself, where estimates are corrected by `factor`. A turn keeps the limits
+    /// it began with, so they are given.
+    pub(crate) fn history_capacity(&self, limits: &Limits, factor: Factor) -> u64 {
+        factor.room(limits.without_reserve()).saturating_sub(self.fixed_tokens()).max(1)
     }
 
     /// Tokens that history and open turn are reduced to once they are beyond [`history_capacity`](Self::history_capacity), so
     /// that the whole context is down to 60 % of what it may hold. Something is left even if system prompt and tools take more.
-    pub(crate) fn history_target(&self, limits: &Limits) -> u64 {
-        let whole = limits.without_reserve() / 5 * 3;
-        whole.saturating_sub(self.fixed_tokens()).max(self.history_capacity(limits) / 4)
+    pub(crate) fn history_target(&self, limits: &Limits, factor: Factor) -> u64 {
+        let whole = factor.room(limits.without_reserve()) / 5 * 3;
+        whole.saturating_sub(self.fixed_tokens()).max(self.history_capacity(limits, factor) / 4)
+    }
+
+    /// Estimated tokens of the end of a log that is read first: about what contexts show.
+    pub(crate) fn read_ahead(&self) -> u64 {
+        self.history_capacity(self.limits(), Factor::ONE)
     }
 
     /// Tokens of ended turns that are kept in memory while no cut is recorded: more than a context may show, so that reducers
     /// see what they decide about.
     pub(crate) fn window_capacity(&self) -> u64 {
-        self.history_capacity(self.limits()).saturating_mul(2)
+        self.read_ahead().saturating_mul(2)
     }
 
     /// What makes its contexts smaller, in order.
@@ -249,16 +291,32 @@ impl Agent {
         self.0.reducers.iter().map(|reducer| &**reducer)
     }
 
+    /// Whether its contexts show summaries, and it has a model that makes them.
+    pub(crate) fn wants_summaries(&self) -> bool {
+        self.reducers().any(Reducer::wants_summaries) && self.summary_model().summarises()
+    }
+
+    /// The model that makes summaries.
+    pub(crate) fn summary_model(&self) -> &Arc<dyn Model> {
+        self.0.summary_model.as_ref().unwrap_or(&self.0.model)
+    }
+
+    /// How long making one may take.
+    pub fn summary_timeout(&self) -> Duration {
+        self.0.summary_timeout
+    }
+
     /// What reducers must know about a tool. Results of one that the agent does not have any more are like those of any other
     /// that cannot be called again.
     pub(crate) fn tool_facts(&self, tool: &str) -> ToolFacts {
         let Some(spec) = self.spec(tool) else {
-            return ToolFacts { retention: Retention::default(), recovery: Recovery::AskUser };
+            let retention = self.0.retentions.of(tool, Retention::default());
+            return ToolFacts { retention, recovery: Recovery::AskUser };
         };
         let may_repeat =
             spec.executor == Executor::Server && matches!(spec.effect, Effect::Pure) && spec.sub_agent.is_none();
         let recovery = if may_repeat { Recovery::CallAgain } else { Recovery::AskUser };
-        ToolFacts { retention: spec.retention, recovery }
+        ToolFacts { retention: self.0.retentions.of(tool, spec.retention), recovery }
     }
 
     pub(crate) fn output_schema(&self) -> Option<&OutputSchema> {
@@ -288,11 +346,15 @@ impl Agent {
             system: "".into(),
             definitions: Arc::new([]),
             fixed_tokens: 0,
+            fixed: Default::default(),
             tools: NameMap::default(),
             hooks: Vec::new(),
             chains: Chains::of(&[]),
             reducers: reducers::standard(),
-            limits: Limits::default(),
+            summary_model: None,
+            summary_timeout: SUMMARY_TIMEOUT,
+            retentions: Retentions::default(),
+            limits: Limits::default().for_window(None),
             allow: None,
             schema: None,
             digest: "".into(),
@@ -306,9 +368,9 @@ impl Agent {
         Self::stand_in("".into(), Arc::default())
     }
 
-    /// Whether a rule allows a call that would need approval.
-    pub(crate) fn allows(&self, tool: &str, arguments: &Value) -> bool {
-        self.0.allow.as_ref().is_some_and(|rules| rules.allows(tool, arguments))
+    /// The rule that allows a call which would need approval, if there is one.
+    pub(crate) fn allows(&self, tool: &str, arguments: &Value) -> Option<Text> {
+        self.0.allow.as_ref().and_then(|rules| rules.allows(tool, arguments))
     }
 
     /// See [`stand_in`](Self::stand_in).
@@ -362,9 +424,13 @@ impl Agent {
             definitions: inner.definitions.clone(),
             model_choice: inner.model_choice.clone(),
             fixed_tokens: inner.fixed_tokens,
+            fixed: inner.fixed,
             tools: inner.tools.iter().map(|(name, compiled)| (name.clone(), equip(compiled))).collect(),
             chains: Chains::of(&hooks),
             reducers: inner.reducers.clone(),
+            summary_model: inner.summary_model.clone(),
+            summary_timeout: inner.summary_timeout,
+            retentions: inner.retentions.clone(),
             hooks,
             limits: inner.limits.clone(),
             allow: inner.allow.clone(),
@@ -377,6 +443,24 @@ impl Agent {
 }
 
 /// Hooks as they are recorded with a turn.
+/// Which results may be shortened, where that is said beside the tools.
+#[derive(Clone, Debug, Default)]
+struct Retentions {
+    /// Of the tools that a pattern matches. The first match counts.
+    by_tool: Vec<(WildMatch, Retention)>,
+    /// Of tools that say nothing themselves.
+    default: Option<Retention>,
+}
+
+impl Retentions {
+    /// That of `tool`, which asks for `own` itself.
+    fn of(&self, tool: &str, own: Retention) -> Retention {
+        let said = self.by_tool.iter().find(|(tools, _)| tools.matches(tool)).map(|(_, retention)| *retention);
+        let default = self.default.filter(|_| own == Retention::default());
+        said.or(default).unwrap_or(own)
+    }
+}
+
 fn hook_parts(hooks: &[HookEntry]) -> Vec<HookPart> {
     let part = |entry: &HookEntry| HookPart {
         name: entry.name.clone(),

@@ -16,6 +16,10 @@ use crate::message::Text;
 pub struct AgentParts {
     /// The names of its tools.
     pub tools: Vec<Text>,
+    /// The names of tools that servers offered at run time. A turn does not need them to be carried on: a server may offer others
+    /// later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<Text>,
     /// Those of them whose calls need a person's approval; `None` if the program that began the turn did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve: Option<Vec<Text>>,
@@ -129,6 +133,11 @@ impl AgentParts {
         missing
     }
 
+    /// Whether the model can call it, whoever offers it.
+    fn has(&self, tool: &Text) -> bool {
+        self.tools.contains(tool) || self.offered.contains(tool)
+    }
+
     fn rule_for(&self, tool: &Text) -> Option<&RequiredApproval> {
         self.approvals.iter().find(|rule| rule.tool == *tool)
     }
@@ -143,7 +152,7 @@ impl AgentParts {
         if let (Some(own), Some(old)) = (&self.approve, &before.approve) {
             let is_asked = |tool: &Text| own.contains(tool) || rules.iter().any(|rule| rule.tool == *tool);
             let had_rule = |tool: &Text| before.approvals.iter().any(|rule| rule.tool == *tool);
-            let gone = old.iter().filter(|tool| self.tools.contains(tool) && !is_asked(tool) && !had_rule(tool));
+            let gone = old.iter().filter(|tool| self.has(tool) && !is_asked(tool) && !had_rule(tool));
             missing.extend(gone.map(|tool| MissingPart::Approval { tool: tool.clone(), by: None }));
         }
         for (agent, parts) in &before.sub_agents {
@@ -162,7 +171,7 @@ impl AgentParts {
             tell("tool", tool, "was added");
         }
         if let (Some(own), Some(old)) = (&self.approve, &before.approve) {
-            let kept = |tool: &&Text| self.tools.contains(tool) && before.tools.contains(tool);
+            let kept = |tool: &&Text| self.has(tool) && before.has(tool);
             for tool in old.iter().filter(|tool| !own.contains(tool)).filter(kept) {
                 tell("tool", tool, "no longer needs approval");
             }
@@ -189,7 +198,7 @@ impl AgentParts {
 
     /// The names of its tools and of its sub-agents' tools, each once.
     fn all_tools(&self) -> Vec<Text> {
-        let mut all = self.tools.clone();
+        let mut all: Vec<Text> = self.tools.iter().chain(&self.offered).cloned().collect();
         all.extend(self.sub_agents.iter().flat_map(|(_, parts)| parts.all_tools()));
         all.sort_unstable();
         all.dedup();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::id::{CallId, NameMap};
 
 /// Up to this many slots are searched one by one: most replies have one call, and an index would cost more than it
@@ -12,8 +14,9 @@ const SEARCHED: usize = 8;
 /// so a reply with thousands of calls costs thousands of steps and not millions.
 #[derive(Clone)]
 pub struct CallMap<T> {
-    /// In order; `None` where a value was removed. Emptied when the last value goes.
-    slots: Vec<Option<(CallId, T)>>,
+    /// In order; `None` where a value was removed. Emptied when the last value goes. Most replies have one call, whose slot needs no
+    /// allocation.
+    slots: SmallVec<[Option<(CallId, T)>; 1]>,
     /// Where each id is in `slots`. Only kept for more than [`SEARCHED`] slots.
     index: NameMap<CallId, usize>,
     len: usize,
@@ -62,10 +65,6 @@ impl<T> CallMap<T> {
         }
         if self.slots.len() >= SEARCHED {
             self.index.insert(call.clone(), self.slots.len());
-        }
-        if self.slots.capacity() == 0 {
-            // Most replies have one call.
-            self.slots.reserve_exact(1);
         }
         self.slots.push(Some((call, value)));
         self.len += 1;
@@ -122,7 +121,7 @@ impl<T> CallMap<T> {
 
 impl<T> Default for CallMap<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), index: NameMap::default(), len: 0 }
+        Self { slots: SmallVec::new(), index: NameMap::default(), len: 0 }
     }
 }
 

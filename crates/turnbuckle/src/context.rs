@@ -3,10 +3,12 @@
 
 pub(crate) mod layout;
 pub mod plan;
+pub(crate) mod prefix;
 pub mod reducer;
 pub mod reducers;
 pub(crate) mod reserve;
 pub mod tokens;
 pub(crate) mod window;
 
-pub use crate::cut::{Cut, Recovery, Stub};
+pub use crate::cache_break::{BreakCause, CacheBreak, FixedTokens, Repeated, Segment, SegmentMark, SentRequest};
+pub use crate::cut::{Cut, CutCause, Factor, Recovery, Stub};

@@ -29,29 +29,40 @@ pub(crate) fn of_call(tool: &str, arguments: &Value, conversation: &Conversation
 /// The digest of a call, made when it is first looked at: most calls need no approval and are never stored, and hashing
 /// costs more than the rest of such a call.
 #[derive(Clone)]
-pub struct CallDigest {
+pub struct CallDigest(Digest);
+
+/// Small, because every event of a log has room for it.
+#[derive(Clone)]
+enum Digest {
+    Known(Text),
+    OfCall(Arc<DigestedCall>),
+}
+
+/// A call whose digest was perhaps not looked at yet.
+struct DigestedCall {
     text: OnceLock<Text>,
-    /// What it is made of; `None` for one that was read back.
-    call: Option<(Text, Arc<Value>, ConversationId)>,
+    tool: Text,
+    arguments: Arc<Value>,
+    conversation: ConversationId,
 }
 
 impl CallDigest {
     pub(crate) fn of_call(tool: Text, arguments: Arc<Value>, conversation: ConversationId) -> Self {
-        Self { text: OnceLock::new(), call: Some((tool, arguments, conversation)) }
+        Self(Digest::OfCall(Arc::new(DigestedCall { text: OnceLock::new(), tool, arguments, conversation })))
     }
 
     /// The digest as text.
     pub fn text(&self) -> &Text {
-        self.text.get_or_init(|| match &self.call {
-            Some((tool, arguments, conversation)) => of_call(tool, arguments, conversation),
-            None => "".into(),
-        })
+        match &self.0 {
+            Digest::Known(text) => text,
+            Digest::OfCall(call) => call.text.get_or_init(|| of_call(&call.tool, &call.arguments, &call.conversation)),
+        }
     }
 }
 
 impl From<Text> for CallDigest {
     fn from(text: Text) -> Self {
-        Self { text: text.into(), call: None }
+        Self(Digest::Known(text))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The log: what happened, in order. Events are the truth; everything else is told or derived.
 
 mod question;
+mod sharing;
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::question::{Evidence, Question, Resolved, StandingBasis};
+pub(crate) use self::sharing::share_repeated;
 use crate::access::AnswerRule;
 use crate::clock::Timestamp;
 pub use crate::digest::CallDigest;
@@ -33,7 +35,8 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What happened.
+/// What happened. What is large and rare in it stands in a box: every event of a conversation in memory has room for the largest
+/// kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -101,6 +104,10 @@ pub enum EventKind {
         /// Everyone who approved it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         approvals: Vec<Author>,
+        /// The rule that let it run without a question, as the acting user gave it ([`AllowCalls`](crate::tool::AllowCalls)): then
+        /// `approved_by` is who gave the rule, and nobody saw this call before it ran.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<Text>,
     },
     /// The one result of a call.
     ToolResult {
@@ -117,7 +124,7 @@ pub enum EventKind {
         call: CallId,
         /// What is asked.
         #[serde(flatten)]
-        question: Question,
+        question: Box<Question>,
         /// When the question lapses.
         expires: Timestamp,
         /// Who may answer, if the agent that asks has a rule for it.
@@ -136,7 +143,7 @@ pub enum EventKind {
         reason: Option<Text>,
         /// What the answer was about, and how it came.
         #[serde(flatten)]
-        evidence: Evidence,
+        evidence: Box<Evidence>,
     },
     /// Stop hooks refused to let the turn end.
     StopFeedback {
@@ -144,7 +151,7 @@ pub enum EventKind {
         refusals: Vec<Refusal>,
     },
     /// The turn is over.
-    TurnEnded(TurnEnded),
+    TurnEnded(Arc<TurnEnded>),
 }
 
 impl EventKind {
@@ -172,18 +179,6 @@ impl EventKind {
             Self::Resolution { call, decision: Resolved::Approved | Resolved::Denied | Resolved::Answered, .. } => {
                 Some(call)
             }
-            _ => None,
-        }
-    }
-
-    /// The call whose question this event answers, if only in part, or ends because nobody answered in time. Answers that
-    /// were stored before must be in the log first. A standing approval is used in the place of a question, and the end of a
-    /// turn ends its questions whatever waits.
-    pub fn follows_answers_to(&self) -> Option<&CallId> {
-        match self {
-            Self::Resolution { evidence, .. } if evidence.standing.is_some() => None,
-            Self::Resolution { decision: Resolved::Cancelled, .. } => None,
-            Self::Resolution { call, .. } => Some(call),
             _ => None,
         }
     }
@@ -404,6 +399,13 @@ pub enum Cause {
     CallOver,
     /// The agent has changed since the turn began.
     AgentChanged,
+    /// The context was made smaller twice, and nothing was said or done in between.
+    RepeatedCompaction,
+    /// The provider's prompt cache broke again and again for the same reason.
+    CacheBreaks {
+        /// The hook, the setting or the reducers that broke it.
+        culprit: Text,
+    },
 }
 
 /// In which way a model call failed: the kinds of [`ModelError`](crate::model::ModelError).
@@ -413,6 +415,8 @@ pub enum Cause {
 pub enum ModelErrorKind {
     /// The provider answered with a status that is not success.
     Status,
+    /// The request has more tokens than the model takes.
+    TooLong,
     /// The connection failed or broke off.
     Transport,
     /// Nothing came for too long.
@@ -435,4 +439,15 @@ pub enum ModelErrorKind {
     Exhausted,
     /// The turn was cancelled.
     Cancelled,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversation in memory has hundreds of events, and each has room for the largest kind.
+    #[test]
+    fn an_event_takes_little_room() {
+        assert!(size_of::<Event>() <= 152, "{}", size_of::<Event>());
+    }
 }

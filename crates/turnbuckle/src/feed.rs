@@ -115,11 +115,15 @@ pub enum LiveEvent {
         first: u64,
         turns: u32,
         results: u32,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        calls: u32,
         before: u64,
         after: u64,
         /// Messages that are left.
         messages: u64,
         reducers: Vec<Text>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<u32>,
     },
     /// Something a person should know.
     Notice { level: Level, text: Text, hook: Option<Text> },
@@ -127,11 +131,36 @@ pub enum LiveEvent {
     Lagged { missed: u64 },
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl LiveEvent {
+    /// Its `type` in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::StateChanged { .. } => "state_changed",
+            Self::TurnStarted { .. } => "turn_started",
+            Self::TextDelta { .. } => "text_delta",
+            Self::ThinkingDelta { .. } => "thinking_delta",
+            Self::AttemptDiscarded { .. } => "attempt_discarded",
+            Self::ToolProgress { .. } => "tool_progress",
+            Self::HookStarted { .. } => "hook_started",
+            Self::HookProgress { .. } => "hook_progress",
+            Self::HookFinished { .. } => "hook_finished",
+            Self::BackgroundStarted { .. } => "background_started",
+            Self::BackgroundFinished { .. } => "background_finished",
+            Self::Suggestion { .. } => "suggestion",
+            Self::Compacted { .. } => "compacted",
+            Self::Notice { .. } => "notice",
+            Self::Lagged { .. } => "lagged",
+        }
+    }
+
     pub(crate) fn compacted(cut: &Cut, messages: usize) -> Self {
-        let Cut { made_at, first, turns, results, before, after, .. } = *cut;
+        let Cut { made_at, first, turns, results, calls, before, after, summary, .. } = *cut;
         let (messages, reducers) = (messages as u64, cut.reducers.clone());
-        Self::Compacted { made_at, first, turns, results, before, after, messages, reducers }
+        Self::Compacted { made_at, first, turns, results, calls, before, after, messages, reducers, summary }
     }
 
     pub(crate) fn hook_finished(record: &Record) -> Self {
@@ -207,6 +236,16 @@ pub enum FeedItem {
     Log(Arc<Event>),
     /// It is not in the log.
     Live(LiveEvent),
+}
+
+impl FeedItem {
+    /// Its `type` in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Log(event) => event.kind.name(),
+            Self::Live(live) => live.name(),
+        }
+    }
 }
 
 impl Serialize for FeedEvent {

@@ -42,14 +42,18 @@ pub mod tools;
 
 pub mod store;
 pub mod stores;
+pub(crate) mod summary;
 
 pub mod feed;
 pub mod report;
+pub mod sent;
 pub mod trace;
 
 // What everything above is made of.
 pub mod access;
 mod agent_parts;
+pub mod audit;
+mod cache_break;
 pub mod call_map;
 pub mod clock;
 mod cut;
@@ -72,7 +76,7 @@ pub use event::Outcome;
 pub use feed::projection;
 pub use id::{CallId, ConversationId, TurnId};
 pub use json_schema::SchemaError;
-pub use limits::Limits;
+pub use limits::{Limits, OnBudget};
 pub use message::{Content, Message, Part, Reply, ToolCall};
 pub use output_schema::OutputSchema;
 pub use report::{TurnReport, TurnStatus};

@@ -10,7 +10,8 @@ use crate::message::Usage;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Tokens that a context may hold.
+    /// Tokens that a context may hold, at most 75 % of what the model takes. 0: 75 % of what the model takes where that is
+    /// [known](crate::model::Model::context_window), else 32,000. The limits of an agent that is built have the number.
     pub context_tokens: u64,
     /// Of these: what hooks may add to one call, together.
     pub injection_reserve: u64,
@@ -24,6 +25,10 @@ pub struct Limits {
     pub max_regenerations: u32,
     /// Refused stops in a row with no tool call between.
     pub max_stop_refusals: u32,
+    /// What happens when model calls, tokens or money are used up.
+    pub on_budget: OnBudget,
+    /// Whether the model is told what is left of them, with each call.
+    pub show_budget: bool,
     /// Time at work; waiting is not counted.
     pub turn_timeout: Duration,
     /// How long a question stays open.
@@ -33,20 +38,54 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            context_tokens: 32_000,
+            context_tokens: 0,
             injection_reserve: 4_000,
             max_model_calls: 50,
             max_tokens: 0,
             max_cost: 0.0,
             max_regenerations: 2,
             max_stop_refusals: 8,
+            on_budget: OnBudget::Stop,
+            show_budget: false,
             turn_timeout: Duration::from_secs(30 * 60),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
         }
     }
 }
 
+/// What happens when a turn has used up its model calls, tokens or money. The outcome is `exhausted` in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBudget {
+    /// The turn ends.
+    #[default]
+    Stop,
+    /// The model is asked for a last answer, without tools, and the turn ends with it as its result. What that call costs by
+    /// estimate is kept back from the beginning. Guards and stream transformers judge it as they judge any reply; stop hooks
+    /// are not asked.
+    Answer,
+}
+
+/// What a context may hold if nobody says so and the model's window is not known.
+const DEFAULT_CONTEXT: u64 = 32_000;
+
 impl Limits {
+    /// The most tokens that a context may hold for a model with this window: the rest is for the reply, and for what an
+    /// estimate is wrong by.
+    pub fn ceiling(window: u64) -> u64 {
+        window / 4 * 3
+    }
+
+    /// With `context_tokens` as it is for a model with this window.
+    pub(crate) fn for_window(mut self, window: Option<u64>) -> Self {
+        let ceiling = window.map(Self::ceiling);
+        self.context_tokens = match (self.context_tokens, ceiling) {
+            (0, ceiling) => ceiling.unwrap_or(DEFAULT_CONTEXT),
+            (tokens, ceiling) => tokens.min(ceiling.unwrap_or(u64::MAX)),
+        };
+        self
+    }
+
     /// Tokens left for what no hook adds: system prompt, tools, history and the turn itself.
     pub(crate) fn without_reserve(&self) -> u64 {
         self.context_tokens.saturating_sub(self.injection_reserve)
@@ -64,16 +103,46 @@ pub struct UsedBudget {
     pub cost: f64,
 }
 
-/// What is left of a turn's budget; `None` where there is no limit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What is left of a turn's budget; `None` where there is no limit. What is kept back for a last answer
+/// ([`OnBudget::Answer`]) is not in it. A sub-agent has at most what is left of its parent's tokens and money.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RemainingBudget {
     /// Model calls.
     pub model_calls: u32,
     /// Tokens, read and written.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Money, in dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
+}
+
+impl std::fmt::Display for RemainingBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} model call{}", self.model_calls, if self.model_calls == 1 { "" } else { "s" })?;
+        if let Some(tokens) = self.tokens {
+            write!(f, ", {tokens} tokens")?;
+        }
+        match self.cost {
+            Some(cost) => write!(f, ", ${cost:.4}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a model call costs, by estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct CallPrice {
+    pub(crate) tokens: u64,
+    /// Dollars; 0 where no price is known.
+    pub(crate) cost: f64,
+}
+
+impl CallPrice {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { tokens: self.tokens.saturating_add(other.tokens), cost: self.cost + other.cost }
+    }
 }
 
 impl UsedBudget {

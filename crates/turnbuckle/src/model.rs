@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use crate::BoxFuture;
 pub use crate::event::ModelErrorKind;
-use crate::message::{Content, Message, Reply, Text, Usage};
+use crate::message::{Content, Message, Part, Reply, Text, Usage};
+
+/// The agent that requests for summaries name.
+pub(crate) const SUMMARY_AGENT: &str = "summary";
 
 /// Something that answers.
 ///
@@ -44,8 +47,19 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
-    /// How many tokens this text is to the model, if it knows better than an [estimate](crate::context::tokens). Asked
-    /// about every text of a context that comes near its limit.
+    /// Whether it can make summaries of conversations. A script can if it has replies for an agent named `summary`.
+    fn summarises(&self) -> bool {
+        true
+    }
+
+    /// How many tokens the model takes in one request, reply included, if that is known.
+    fn context_window(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many tokens this text is to the model, if its tokenizer is known; what is only estimated is better left to the
+    /// [estimates](crate::context::tokens), which are corrected by what the provider counts. Asked about every text of a
+    /// context that comes near its limit.
     fn count_tokens(&self, text: &str) -> Option<u64> {
         let _ = text;
         None
@@ -62,6 +76,12 @@ impl<M: Model + ?Sized> Model for Arc<M> {
     }
     fn price(&self, usage: &Usage) -> Option<f64> {
         (**self).price(usage)
+    }
+    fn summarises(&self) -> bool {
+        (**self).summarises()
+    }
+    fn context_window(&self) -> Option<u64> {
+        (**self).context_window()
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         (**self).count_tokens(text)
@@ -98,8 +118,26 @@ pub struct Request {
     pub ordinal: u64,
     /// Where the parts of the context end that stay as they are from call to call.
     pub(crate) segments: Segments,
+    /// What the runtime estimated it at.
+    pub(crate) estimate: Option<Estimate>,
     /// Fixed per agent; only [`narrow_tools`](Self::narrow_tools) changes them.
     tools: Arc<[Definition]>,
+    /// Tools that the context tells of and that cannot be called. `None` in most requests, which need no allocation for it.
+    withheld: Option<Arc<[Definition]>>,
+}
+
+/// What a request was estimated at. It holds for these messages and no others: a wrap may send other ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Estimate {
+    pub(crate) tokens: u64,
+    /// Where the messages are in memory. The turn keeps them, so nothing else gets there meanwhile.
+    messages: usize,
+}
+
+impl Estimate {
+    pub(crate) fn of(messages: &Arc<Vec<Message>>, tokens: u64) -> Self {
+        Self { tokens, messages: Arc::as_ptr(messages) as usize }
+    }
 }
 
 /// What a model is told of a tool.
@@ -119,8 +157,12 @@ pub struct Definition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segments {
+    /// Behind the summary of older turns.
+    pub summary: SegmentEnd,
     /// Behind the history.
     pub history: SegmentEnd,
+    /// Behind the user message that opened the turn, before what hooks added to it for this turn.
+    pub message: SegmentEnd,
     /// Behind the user message that opened the turn and what hooks added to it.
     pub opening: SegmentEnd,
     /// Behind this turn's calls and results.
@@ -151,13 +193,33 @@ impl Segments {
             messages if messages <= same => end,
             messages => SegmentEnd { messages: (messages + now.len()).saturating_sub(before.len()), ..end },
         };
-        Self { history: shift(self.history), opening: shift(self.opening), calls: shift(self.calls) }
+        Self {
+            summary: shift(self.summary),
+            history: shift(self.history),
+            message: shift(self.message),
+            opening: shift(self.opening),
+            calls: shift(self.calls),
+        }
     }
 }
 
 impl Request {
     pub(crate) fn new(agent: Text, system: Text, messages: Arc<Vec<Message>>, tools: Arc<[Definition]>) -> Self {
-        Self { agent, system, messages, schema: None, attempt: 0, ordinal: 0, segments: Segments::default(), tools }
+        let (segments, estimate) = (Segments::default(), None);
+        let withheld = None;
+        Self { agent, system, messages, schema: None, attempt: 0, ordinal: 0, segments, estimate, tools, withheld }
+    }
+
+    /// What the runtime estimated it at, if these are the messages that it estimated.
+    pub(crate) fn estimated(&self) -> Option<u64> {
+        let estimate = self.estimate?;
+        (estimate.messages == Arc::as_ptr(&self.messages) as usize).then_some(estimate.tokens)
+    }
+
+    /// Whether it has nothing but text: what a picture costs says nothing about the tokens of a text.
+    pub(crate) fn is_text(&self) -> bool {
+        let is_text = |part: &Part| matches!(part, Part::Text { .. } | Part::Thinking { .. });
+        self.messages.iter().all(|message| message.content().parts().iter().all(is_text))
     }
 
     /// A request as an agent of this name would send it: for trying a model by itself. In a turn the runtime makes them.
@@ -194,6 +256,22 @@ impl Request {
         &self.tools
     }
 
+    /// Tools that are not offered in the last call of a turn, though its context may have calls of them. A provider that wants
+    /// every tool of a context to be defined is told of these, and that none may be called.
+    pub fn withheld_tools(&self) -> &[Definition] {
+        self.withheld.as_deref().unwrap_or_default()
+    }
+
+    /// The tools that a provider is told of: those that are offered, or those that are withheld.
+    pub(crate) fn defined_tools(&self) -> &Arc<[Definition]> {
+        self.withheld.as_ref().unwrap_or(&self.tools)
+    }
+
+    /// Offers no tools any more; they stay [defined](Self::withheld_tools).
+    pub fn withhold_tools(&mut self) {
+        self.withheld = Some(std::mem::replace(&mut self.tools, Arc::new([])));
+    }
+
     /// Offers only those tools that `keep` keeps. Tools can never be added: the list belongs to the agent.
     pub fn narrow_tools(&mut self, keep: impl Fn(&Definition) -> bool) {
         self.tools = self.tools.iter().filter(|tool| keep(tool)).cloned().collect();
@@ -213,6 +291,18 @@ pub enum ModelError {
         message: String,
         /// When it may be asked again, if it said so.
         retry_after: Option<Duration>,
+    },
+    /// The request has more tokens than the model takes. The runtime makes the context smaller and asks once more.
+    #[error("the request is too long for the model: {message}")]
+    TooLong {
+        /// The provider's words.
+        message: String,
+        /// HTTP status, if the provider answered with one.
+        status: Option<u16>,
+        /// How many tokens the request may have, if that was said.
+        limit: Option<u64>,
+        /// How many it had, if that was said.
+        size: Option<u64>,
     },
     /// The connection failed or broke off.
     #[error("the connection to the model broke: {message}")]
@@ -318,6 +408,7 @@ impl ModelError {
     pub fn kind(&self) -> ModelErrorKind {
         match self {
             Self::Status { .. } => ModelErrorKind::Status,
+            Self::TooLong { .. } => ModelErrorKind::TooLong,
             Self::Transport { .. } => ModelErrorKind::Transport,
             Self::Stalled { .. } => ModelErrorKind::Stalled,
             Self::Protocol(_) => ModelErrorKind::Protocol,
@@ -336,7 +427,18 @@ impl ModelError {
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Status { status, .. } => Some(*status),
+            Self::TooLong { status, .. } => *status,
             Self::ModelsFailed { errors, .. } => errors.iter().rev().find_map(|(_, error)| error.status()),
+            _ => None,
+        }
+    }
+
+    /// Whether the request was too long: how many tokens it may have and how many it had, as far as that was said. Of several
+    /// models, what the last one that found it too long said.
+    pub(crate) fn too_long(&self) -> Option<(Option<u64>, Option<u64>)> {
+        match self {
+            Self::TooLong { limit, size, .. } => Some((*limit, *size)),
+            Self::ModelsFailed { errors, .. } => errors.iter().rev().find_map(|(_, error)| error.too_long()),
             _ => None,
         }
     }

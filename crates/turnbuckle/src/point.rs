@@ -37,6 +37,8 @@ macro_rules! with_points {
             AfterAgent, after_agent, Ignore, (mut turn: AfterAgentContext) -> AfterAgent;
             /// After a completed turn, in the background.
             Background, background, Ignore, (ref context: BackgroundContext) -> ();
+            /// A summary of the oldest turns is about to be made, between turns.
+            BeforeCompaction, before_compaction, Block, (mut context: BeforeCompactionContext) -> BeforeCompaction;
             /// Every turn, whatever the outcome.
             OnEnded, on_ended, Ignore, (ref report: TurnReport) -> ();
             /// Log events of chosen types, from the outbox.

@@ -41,12 +41,16 @@ pub struct Record {
     /// itself have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Text>,
+    /// The digest of what it was given. Only an audit has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Text>,
 }
 
 impl Record {
     /// A record with nothing but a decision; the other fields can be set.
     pub fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
-        Self { point, hook, decision, took, tokens: 0, shed: 0, call: None, failure: None, reason: None, outcome: None }
+        let (call, failure, reason, outcome, input) = (None, None, None, None, None);
+        Self { point, hook, decision, took, tokens: 0, shed: 0, call, failure, reason, outcome, input }
     }
 
     /// A text for a record, cut to a length that a log and a viewer can take for every run of a hook.
@@ -116,6 +120,8 @@ decisions! {
     Pause = "pause",
     /// The turn ends halted.
     Prevent = "prevent",
+    /// No summary is made.
+    Skip = "skip",
     /// A wrap ran.
     Wrap = "wrap",
     /// The hook failed and decided nothing.

@@ -54,7 +54,7 @@ pub struct TurnReport {
 
 impl TurnReport {
     /// The report of a turn whose end is in the log. `reply` is the last one that the turn's model gave.
-    pub(crate) fn new(of: ReportOf, ended: TurnEnded, reply: Option<Arc<Reply>>) -> Self {
+    pub(crate) fn new(of: ReportOf, ended: &TurnEnded, reply: Option<Arc<Reply>>) -> Self {
         let ReportOf { conversation, turn, agent, actor, permission_mode } = of;
         Self {
             conversation,
@@ -63,12 +63,12 @@ impl TurnReport {
             actor,
             permission_mode,
             outcome: ended.outcome,
-            reason: ended.reason,
-            cause: ended.cause,
-            by: ended.by,
+            reason: ended.reason.clone(),
+            cause: ended.cause.clone(),
+            by: ended.by.clone(),
             reply,
-            result: ended.result,
-            warnings: ended.warnings,
+            result: ended.result.clone(),
+            warnings: ended.warnings.clone(),
             model_calls: ended.model_calls,
             usage: ended.usage,
             cost: ended.cost,
@@ -144,7 +144,7 @@ impl TurnReport {
             cost: 0.0,
             ms: 0,
         };
-        Self { pending, ..Self::new(of, ended, None) }
+        Self { pending, ..Self::new(of, &ended, None) }
     }
 }
 

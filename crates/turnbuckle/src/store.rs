@@ -4,16 +4,20 @@
 //! the store itself refuses a write under an old epoch or at a wrong seq, so a writer that was thought dead cannot write.
 
 mod answer;
+mod calibration;
 mod deletion;
 mod error;
 mod inbox;
 mod job;
+mod message_key;
 mod private_file;
 mod scratch;
 mod side;
 mod standing;
 mod tally;
+mod title;
 
+use std::collections::HashMap;
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,25 +25,32 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use answer::{Answer, GivenAnswer};
+pub use calibration::Calibration;
 pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILES, Tombstone};
 pub use error::StoreError;
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
+pub use message_key::{KeyedMessage, MessageKey};
 pub use private_file::{PrivateFile, PrivateFileError};
 pub use scratch::{ApprovedReply, PendingReply, Regeneration, Scratch};
 pub use side::SideStore;
 pub(crate) use standing::StandingRequest;
 pub use standing::{ArgumentMatch, MustBe, NotLikeShown, StandingApproval};
 pub use tally::{AnswerTally, StaleAnswer};
+pub(crate) use title::plain_title;
 
 use crate::BoxFuture;
+pub use crate::audit::{AuditLimits, AuditWrite, AuditedCall, CallPurpose};
+pub use crate::cache_break::{BreakCause, CacheBreak, SentRequest};
 use crate::clock::Timestamp;
-pub use crate::cut::{Cut, Recovery, Stub};
-use crate::event::Event;
+pub use crate::cut::{Cut, CutCause, Factor, Recovery, Stub};
+use crate::event::{Event, EventKind, Resolved};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
+pub use crate::limits::UsedBudget;
 use crate::message::Text;
 use crate::record::Record;
 use crate::scope::{Actor, Author};
+pub use crate::summary::{KeptMessage, Summary};
 
 /// How long a claim holds without being renewed.
 pub const LEASE: Duration = Duration::from_secs(15);
@@ -100,11 +111,23 @@ pub trait Store: Send + Sync + 'static {
     /// Puts an item into the inbox. Once this has returned, it survives. It is refused with [`StoreError::Full`] if
     /// [`MAX_INBOX`] items of its kind, those that open a turn or the others, wait already.
     ///
+    /// A message with a key ([`InboxItem::key`]) is refused with [`StoreError::SentBefore`] if its sender used the key in this
+    /// conversation within the last day. Otherwise the key is stored in the same step. It is forgotten with the conversation.
+    ///
     /// An answer is checked in the same step, by [`AnswerTally`]: [`StoreError::NotAsked`] if the log has no open question under
     /// its call id, or one that had expired when the answer was given; [`StoreError::AlreadyAnswered`] if the approvals in the
     /// log and the answers in the inbox settle the question, or the same user has approved it; [`StoreError::ArgumentsChanged`]
     /// if it is about other arguments than those asked about. So what is stored counts, and the first stored answer wins.
     fn deliver<'a>(&'a self, id: &'a ConversationId, item: InboxItem) -> StoreFuture<'a, ()>;
+
+    /// What a user sent under this key, if that is not longer ago than a day.
+    fn keyed_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        user: &'a str,
+        key: &'a str,
+        now: Timestamp,
+    ) -> StoreFuture<'a, Option<KeyedMessage>>;
 
     /// Inbox items that no write has taken up, oldest first: all of them, or only orders, which a running turn reads again
     /// and again.
@@ -119,10 +142,10 @@ pub trait Store: Send + Sync + 'static {
     /// Writes all of a batch or nothing. Refused under an old epoch or at a wrong seq.
     ///
     /// Answers to a call are written in the order in which they were stored, whether or not they leave the question open. A
-    /// batch that answers a call ([`EventKind::follows_answers_to`](crate::event::EventKind::follows_answers_to)) is refused with
-    /// [`StoreError::AlreadyAnswered`] if the inbox has an answer to it that was stored before and that the batch does not
-    /// take up: before [`Batch::answer`] or, for an answer that was never in the inbox, at all. So it is if [`Batch::answer`]
-    /// is not in the inbox any more: each stored answer counts once.
+    /// batch that answers a call or ends its question, also with the end of its turn ([`Batch::follows_answers_to`]), is refused
+    /// with [`StoreError::AlreadyAnswered`] if the inbox has an answer to it that was stored before and that the batch does not
+    /// take up: before [`Batch::answer`] or, for an answer that was never in the inbox and for the end of a question, at all. So
+    /// it is if [`Batch::answer`] is not in the inbox any more: each stored answer counts once.
     ///
     /// An event that names a standing approval ([`EventKind::uses_standing`](crate::event::EventKind::uses_standing)) is a use
     /// of it: it is counted in the same step. The batch is refused with [`StoreError::StandingEnded`] if the approval was
@@ -147,6 +170,43 @@ pub trait Store: Send + Sync + 'static {
 
     /// Where contexts were cut, oldest first.
     fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>>;
+
+    /// The last request that a model answered, for readers that do not claim the conversation.
+    fn sent<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Arc<SentRequest>>>;
+
+    /// Requests that did not begin like the ones before them, oldest first.
+    fn cache_breaks<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<CacheBreak>>;
+
+    /// What models were sent, oldest first.
+    fn audited_calls<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<AuditedCall>>;
+
+    /// What [`audited_calls`](Self::audited_calls) refer to, by digest.
+    fn audit_contents<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, HashMap<Text, Text>>;
+
+    /// Adds to the audit of a conversation what was sent outside of its turns. It needs no claim: the log stays as it is.
+    fn add_audited<'a>(&'a self, id: &'a ConversationId, audit: &'a AuditWrite) -> StoreFuture<'a, ()>;
+
+    /// Removes what is beyond the limits from the audit of all conversations, the oldest calls first. Returns how many calls went.
+    /// Every write that adds to an audit does the same.
+    fn expire_audit<'a>(&'a self, limits: AuditLimits, now: Timestamp) -> StoreFuture<'a, u64>;
+
+    /// The summaries of a conversation, oldest first.
+    fn summaries<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Arc<Summary>>>;
+
+    /// Adds a summary and removes the job that made it, in one step. It needs no claim: the log stays as it is, and a turn under
+    /// way does not look. Refused with [`StoreError::Fenced`] if there is a summary of this version, or a newer one, already:
+    /// another process was quicker.
+    fn add_summary<'a>(&'a self, id: &'a ConversationId, summary: Summary, job: &'a Job) -> StoreFuture<'a, ()>;
+
+    /// What the conversation is called, if it has a title.
+    fn title<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Text>>;
+
+    /// Gives the conversation a title, in the place of the one it had. It needs no claim: the log stays as it is. A title goes
+    /// with its conversation when that is deleted.
+    fn set_title<'a>(&'a self, id: &'a ConversationId, title: &'a Text) -> StoreFuture<'a, ()>;
+
+    /// What was learned about the estimates of tokens, for each model that it is known of, in no order.
+    fn calibrations<'a>(&'a self) -> StoreFuture<'a, Vec<Calibration>>;
 
     /// Work that turns left to be done, oldest first; parked jobs too.
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>>;
@@ -243,6 +303,12 @@ pub struct Claim {
     pub totals: Totals,
     /// The last one.
     pub cut: Option<Arc<Cut>>,
+    /// The last request that a model answered.
+    pub sent: Option<Arc<SentRequest>>,
+    /// The summary that the last cut shows.
+    pub summary: Option<Arc<Summary>>,
+    /// The newest summary, which may be another one.
+    pub newest_summary: Option<Arc<Summary>>,
     /// Not yet taken up, oldest first.
     pub inbox: Vec<InboxItem>,
     /// Of the turn that is open.
@@ -291,6 +357,15 @@ pub struct Batch<'a> {
     pub totals: Option<Totals>,
     /// If a context was cut since the last write.
     pub cut: Option<&'a Arc<Cut>>,
+    /// If a model answered a request since the last write: it replaces the one that is stored.
+    pub sent: Option<&'a Arc<SentRequest>>,
+    /// Requests since the last write that did not begin like the ones before them.
+    pub breaks: &'a [CacheBreak],
+    /// What models were sent since the last write, if that is recorded.
+    pub audit: Option<&'a AuditWrite>,
+    /// What was learned about the estimates of tokens, if that changed: it replaces what is stored for the same models. It
+    /// belongs to no conversation.
+    pub calibrations: &'a [Calibration],
     /// Where the conversation stands after this write; `None`: where it stood.
     pub status: Option<ConversationStatus>,
     /// Whether the writer goes on.
@@ -316,9 +391,27 @@ impl<'a> Batch<'a> {
             done: &[],
             totals: None,
             cut: None,
+            sent: None,
+            breaks: &[],
+            audit: None,
+            calibrations: &[],
             status: None,
             lease: Lease::Keep,
         }
+    }
+
+    /// The calls whose questions this write answers, if only in part, or ends, because nobody answered in time or the turn is
+    /// over. Answers to them that were stored before must be in the log first. Not among them are questions in whose place a
+    /// standing approval is used, and pauses that end because another one was denied: with that the turn goes on.
+    pub fn follows_answers_to(&self) -> impl Iterator<Item = &'a CallId> + use<'a> {
+        let events = self.events;
+        let ends_turn = events.last().is_some_and(|event| matches!(event.kind, EventKind::TurnEnded(_)));
+        events.iter().filter_map(move |event| match &event.kind {
+            EventKind::Resolution { evidence, .. } if evidence.standing.is_some() => None,
+            EventKind::Resolution { decision: Resolved::Cancelled, .. } if !ends_turn => None,
+            EventKind::Resolution { call, .. } => Some(call),
+            _ => None,
+        })
     }
 }
 
@@ -367,6 +460,8 @@ pub struct ConversationSummary {
     pub claimed_until: Option<Timestamp>,
     /// Whether it must not be deleted.
     pub hold: Option<Hold>,
+    /// What it is called, if it has a title.
+    pub title: Option<Text>,
 }
 
 /// Whether a writer goes on after a batch.

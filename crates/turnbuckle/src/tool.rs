@@ -24,10 +24,40 @@ pub trait Tool: Send + Sync + 'static {
     /// Fixed facts; read when the agent is built.
     fn spec(&self) -> &Spec;
 
+    /// Why a call with these arguments must be answered by a person, whatever approvals, rules and hooks would let it through. The
+    /// reason stands in the question. Rarely needed: who must allow a tool's calls is said by [`Spec::approval`].
+    fn always_ask(&self, arguments: &Value) -> Option<Text> {
+        let _ = arguments;
+        None
+    }
+
     /// Runs it. Called for server tools only; the arguments were in their normal form when the call was decided, and fit the
     /// schema. A failure becomes an error result that the
     /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>>;
+
+    /// What the call would change, for the person who is asked whether it may run. It changes nothing and may be asked at any
+    /// time, with arguments in their normal form; the world may be another one when the call runs. `None` if the tool cannot
+    /// say; an error says why the call would be refused now.
+    fn preview<'a>(&'a self, call: &'a ToolCall) -> BoxFuture<'a, Result<Option<Preview>, BoxError>> {
+        let _ = call;
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+/// What a call would change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Preview {
+    /// In the unified format, for people. What is too long is left out, and it says so.
+    pub diff: Text,
+}
+
+impl Preview {
+    /// A diff in the unified format.
+    pub fn of_diff(diff: impl Into<Text>) -> Self {
+        Self { diff: diff.into() }
+    }
 }
 
 /// The facts of a tool.
@@ -60,6 +90,9 @@ pub struct Spec {
     pub standing_exact: bool,
     /// What everybody should know who is asked about a call: what it could reach, say. It stands in each question.
     pub approval_note: Option<Text>,
+    /// The server that offered the tool at run time, if it is not the agent's own. A turn that began with such a tool is carried on
+    /// also by an agent to which the server offers others now.
+    pub origin: Option<Text>,
 }
 
 impl Spec {
@@ -82,6 +115,7 @@ impl Spec {
             standing_by: Vec::new(),
             standing_exact: false,
             approval_note: None,
+            origin: None,
         }
     }
 }
@@ -182,8 +216,9 @@ impl fmt::Debug for dyn Normalize {
 ///
 /// It answers the approval that a tool or the agent asks for. It never answers what a hook asks, nor a rule of the access rules.
 pub trait AllowCalls: Send + Sync {
-    /// Whether a call may run without being asked about. The arguments are in their normal form.
-    fn allows(&self, tool: &str, arguments: &Value) -> bool;
+    /// The rule by which a call may run without being asked about, as the user wrote it; `None`: it is asked about. The arguments are
+    /// in their normal form. The rule is recorded with the call, as the evidence for it.
+    fn allows(&self, tool: &str, arguments: &Value) -> Option<Text>;
 }
 
 impl fmt::Debug for dyn AllowCalls {

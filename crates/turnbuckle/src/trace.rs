@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::context::layout::{ContextCache, Overlay};
-use crate::cut::Cut;
+use crate::cut::{Cut, CutCause, Factor};
 use crate::event::{Event, EventKind, Evidence, InjectionTarget, Question, TurnEnded};
 use crate::feed::{FeedEvent, FeedItem, LiveEvent};
 use crate::id::{CallId, TurnId};
@@ -52,6 +52,22 @@ pub fn trace_with_times(log: &[Arc<Event>], cuts: &[Cut]) -> String {
     tracer.lines
 }
 
+/// [`trace_with_times`] of one turn. The whole log up to it is needed: how many messages a call had depends on the turns before
+/// and on the cuts, whichever process made them.
+pub fn trace_of_turn(log: &[Arc<Event>], cuts: &[Cut], turn: &TurnId) -> String {
+    let mut tracer = Tracer { times: true, cuts: cuts.to_vec().into(), ..Tracer::default() };
+    let mut own = String::new();
+    for events in log.chunk_by(|one, other| one.turn == other.turn) {
+        tracer.lines.clear();
+        events.iter().for_each(|event| tracer.event(event));
+        tracer.finish_reply();
+        if events.iter().any(|event| event.turn == *turn) {
+            own.push_str(&tracer.lines);
+        }
+    }
+    own
+}
+
 /// The place in the log of the event behind the line that [`trace_with_times`] has for a cut: the reply that it made room for,
 /// or the end of the turn.
 pub fn place_of_cut(log: &[Arc<Event>], cut: &Cut) -> Option<usize> {
@@ -77,6 +93,8 @@ struct Tracer {
     turn: usize,
     /// Cuts that have no line yet, oldest first.
     cuts: VecDeque<Cut>,
+    /// Whether a summary stands before `log`.
+    has_summary: bool,
     /// The messages of `log`. Those of ended turns are kept from one model call to the next.
     cache: ContextCache,
     discarded: usize,
@@ -108,7 +126,8 @@ impl Tracer {
 
     fn build(&mut self) {
         let (messages, _) = self.cache.show(&self.log, self.turn, &Overlay::default());
-        let messages = count(messages.len() + 2 * self.discarded.min(1), "message");
+        let beside = 2 * self.discarded.min(1) + usize::from(self.has_summary);
+        let messages = count(messages.len() + beside, "message");
         let tools = self.tools.map(|tools| format!(", {}", count(tools, "tool"))).unwrap_or_default();
         self.line("build", messages + &tools);
     }
@@ -118,14 +137,15 @@ impl Tracer {
         while self.cuts.front().is_some_and(|cut| cut.made_at < event.seq) {
             let Some(cut) = self.cuts.pop_front() else { return };
             let took = std::mem::take(&mut self.took);
-            self.cut(&cut.summary(), cut.first);
+            self.cut(&cut);
             self.took = took;
         }
     }
 
-    fn cut(&mut self, summary: &str, first: u64) {
-        self.line("compact", summary);
-        let gone = self.log.partition_point(|event| event.seq < first);
+    fn cut(&mut self, cut: &Cut) {
+        self.line("compact", cut.summary());
+        self.has_summary = cut.summary.is_some();
+        let gone = self.log.partition_point(|event| event.seq < cut.first);
         self.log.drain(..gone);
         self.turn = self.turn.saturating_sub(gone);
     }
@@ -146,6 +166,11 @@ impl Tracer {
             self.cuts_before(event);
         }
         match &event.kind {
+            EventKind::UserMessage { content, .. }
+                if self.log.get(self.turn).is_some_and(|first| first.turn == event.turn) =>
+            {
+                self.line("steer", quoted(&content.text()));
+            }
             EventKind::UserMessage { content, .. } => {
                 // The time between two turns belongs to neither.
                 self.took = Duration::ZERO;
@@ -232,7 +257,7 @@ impl Tracer {
     }
 
     fn live(&mut self, live: &LiveEvent) {
-        if let LiveEvent::Compacted { first, turns, results, before, after, reducers, .. } = live {
+        if let LiveEvent::Compacted { first, turns, results, calls, before, after, reducers, summary, .. } = live {
             let cut = Cut {
                 turn: TurnId::from(""),
                 made_at: 0,
@@ -240,11 +265,15 @@ impl Tracer {
                 stubs: Vec::new(),
                 turns: *turns,
                 results: *results,
+                calls: *calls,
                 before: *before,
                 after: *after,
                 reducers: reducers.clone(),
+                factor: Factor::ONE,
+                summary: *summary,
+                cause: CutCause::Estimate,
             };
-            return self.cut(&cut.summary(), *first);
+            return self.cut(&cut);
         }
         if let LiveEvent::AttemptDiscarded { attempt, by, reason, replaced } = live {
             let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
@@ -330,7 +359,11 @@ mod tests {
 
     #[test]
     fn a_stage_that_took_time_says_how_much() {
-        let event = |seq, at, kind| Arc::new(Event { seq, turn: "t".into(), at: Timestamp::from_millis(at), kind });
+        let event = |seq: u64, at, kind| {
+            // A user message of the same turn would steer it.
+            let turn = if seq < 3 { "t" } else { "u" }.into();
+            Arc::new(Event { seq, turn, at: Timestamp::from_millis(at), kind })
+        };
         let user = |text: &str| EventKind::UserMessage { content: text.into(), by: Author::User("ann".into()) };
         let reply = EventKind::AssistantMessage {
             cost: 0.0,

@@ -54,6 +54,15 @@ export interface Ended {
 }
 export interface Logged { key: string; agent: string; tries: number; reminder: number | null; event: Record<string, any> }
 
+/** Where the text comes from that a transformer sees. */
+export interface Stretch { conversation: string; turn: string; agent: string; attempt: number; kind: "text" | "thinking" }
+/** Sees the chunks of one stretch in order. What it returns gets through; what it does not return is dropped or held back. */
+export interface Transformer {
+  chunk(text: string): string | void | Promise<string | void>;
+  /** No further chunk comes: what was held back. */
+  finish?(): string | void | Promise<string | void>;
+}
+
 interface Halt { decision: "halt"; reason: string }
 interface Erase { decision: "erase"; reason: string }
 interface Approve { decision: "approve" }
@@ -81,6 +90,8 @@ export interface Hooks {
     request: Request,
     next: Next<[changes?: Partial<Request>], Reply>,
   ) => Promise<Reply | string | void>;
+  /** Makes a transformer for each stretch of text or thinking. */
+  stream: (stretch: Stretch) => Transformer;
   after_model: (
     turn: Turn,
     reply: Reply,
@@ -109,6 +120,8 @@ export function hook<P extends keyof Hooks>(point: P, options: Options, fn: Hook
 export function run(): Promise<void>;
 /** Tells viewers what the hook is doing. */
 export function progress(text: string): void;
+/** At `stream`: puts something beside the message that is made of the text. */
+export function annotate(key: string, value: Json): void;
 /** Aborted when the call of the hook that runs is cancelled. */
 export function signal(): AbortSignal;
 /** All text of the content. */

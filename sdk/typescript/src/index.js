@@ -17,6 +17,7 @@ const POINTS = {
   before_agent: (p) => [p.turn, textOf(p.prompt)],
   before_model: (p) => [p.turn, p.request],
   wrap_model_call: (p) => [p.turn, p.request],
+  stream: (p) => [p],
   after_model: (p) => [p.turn, p.reply],
   before_tool: (p) => [p.turn, p.call],
   wrap_tool_call: (p) => [p.turn, p.call],
@@ -65,6 +66,13 @@ export function progress(text) {
   if (call.open) send({ method: "progress", params: { call: call.id, text } });
 }
 
+/** Puts something beside the message that is made of the text. */
+export function annotate(key, value) {
+  const call = running.getStore();
+  if (!call) throw new Error("annotate() is for a hook that runs");
+  call.annotations[key] = value;
+}
+
 /** Aborted when the call of the hook that runs is cancelled. */
 export function signal() {
   const call = running.getStore();
@@ -96,6 +104,8 @@ const calls = new Map();
 /** What `next` of a wrap waits for, by the id of its request. */
 const nexts = new Map();
 let lastNext = 0;
+/** The transformers at work: by stretch, then by hook. */
+const streams = new Map();
 
 function send(message) {
   let data = Buffer.from(JSON.stringify({ jsonrpc: "2.0", ...message }) + "\n");
@@ -128,6 +138,8 @@ function take({ id, method, params, result, error }) {
     else waiting?.reject(error.code === NEXT_FAILED ? new NextFailed(error.message) : new Error(error.message));
   } else if (method === "cancel") {
     cancel(params.call);
+  } else if (method === "discard") {
+    streams.delete(params.stream);
   } else if (id === undefined) {
     // A notification of a newer runtime.
   } else if (method === "initialize") {
@@ -157,13 +169,16 @@ function close(call) {
   calls.delete(call.id);
 }
 
-async function begin(id, { point, fn }, params) {
-  const call = { id, open: true, controller: new AbortController() };
+async function begin(id, { name, point, fn }, params) {
+  const call = { id, open: true, controller: new AbortController(), annotations: {} };
   calls.set(id, call);
   let sendAnswer;
   try {
     const given = POINTS[point](params);
-    const made = await running.run(call, () => (WRAPS.includes(point) ? wrap(call, point, fn, given) : fn(...given)));
+    const made = await running.run(call, () => {
+      if (WRAPS.includes(point)) return wrap(call, point, fn, given);
+      return point === "stream" ? transform(call, name, fn, params) : fn(...given);
+    });
     const result = made ?? decision(point === "on_stop" ? "accept" : "continue");
     sendAnswer = () => send({ id, result });
   } catch (error) {
@@ -176,6 +191,21 @@ async function begin(id, { point, fn }, params) {
   if (!call.open) return;
   close(call);
   sendAnswer();
+}
+
+async function transform(call, name, make, { conversation, turn, agent, attempt, kind, stream, chunks, last }) {
+  if (!streams.has(stream)) streams.set(stream, new Map());
+  const hooks = streams.get(stream);
+  if (!hooks.has(name)) hooks.set(name, make({ conversation, turn, agent, attempt, kind }));
+  const one = hooks.get(name);
+  if (last) {
+    hooks.delete(name);
+    if (hooks.size === 0) streams.delete(stream);
+  }
+  let text = "";
+  for (const chunk of chunks) text += (await one.chunk(chunk)) ?? "";
+  if (last && one.finish) text += (await one.finish()) ?? "";
+  return decision("pass", { text, annotations: call.annotations });
 }
 
 async function wrap(call, point, fn, given) {

@@ -49,11 +49,14 @@ pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stop
             Tone::Hook,
             format!("{conversation}, agent {agent}, asked {asked} for {requester}: {}", in_short(pending)),
         );
-        for shown in question::shown(pending).into_iter().skip(1) {
+        let lines = question::shown(pending);
+        let is_whole = lines == question::in_full(pending);
+        for shown in lines.into_iter().skip(1) {
             line("", Tone::Plain, shown.text);
         }
         let hints = ResolveHints::new(conversation.clone(), true, common, &desk.scope);
-        line("", Tone::Plain, format!("until {}; {}", pending.expires, hints.record(pending)));
+        let how = if is_whole { hints.record(pending) } else { hints.look_first(pending) };
+        line("", Tone::Plain, format!("until {}; {how}", pending.expires));
     }
     print_all(&text)
 }

@@ -12,6 +12,9 @@ pub(crate) struct Delete {
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Print what became of each conversation, one JSON object a line. Nothing is asked: it needs --yes
+    #[arg(long, requires = "yes")]
+    pub(crate) json: bool,
 }
 
 /// Options of `hold`.
@@ -23,6 +26,9 @@ pub(crate) struct Hold {
     /// End the hold
     #[arg(long)]
     pub(crate) release: bool,
+    /// Print how it stands now as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `export`.

@@ -3,6 +3,7 @@
 use turnbuckle::BuildError;
 
 use super::hooks;
+use super::sub_agents::place_of_name;
 use crate::config::{Config, Found, HookPart, SubAgentPart, nearest};
 use crate::problem::{Place, Problem};
 
@@ -15,17 +16,21 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
         }
         BuildError::BadName { .. } => (None, None),
         BuildError::DuplicateHook { hook } => {
-            (last_hook(config, hook).map(name_place), Some("give one of them another `name`".to_owned()))
+            let own = inner.and_then(|part| own_hook(part, hook));
+            let place = own.or_else(|| last_hook(config, hook)).map(name_place);
+            (place, Some("give one of them another `name`".to_owned()))
         }
         BuildError::NamelessHook { place } => {
             (config.hooks.get(place.saturating_sub(1)).map(name_place), Some("give it a `name`".to_owned()))
         }
-        BuildError::DuplicateTool { tool } => {
-            (sub_agent(config, tool), Some("a sub-agent is offered as a tool: give it another `name`".to_owned()))
-        }
+        BuildError::DuplicateTool { tool } => (
+            asked_or_sub_agent(config, tool),
+            Some("give it another `name`: a sub-agent is offered as a tool, too".to_owned()),
+        ),
         BuildError::UnknownTool { tool, known, .. } => {
             let near = nearest(tool, known.iter().map(|name| &**name)).map(|near| format!("did you mean `{near}`?"));
-            (unknown_tool(config, tool), near.or(Some("is it in `builtin`?".to_owned())))
+            let own = inner.and_then(|part| place_of_name(part, tool)).map(|name| &name.place);
+            (own.or_else(|| unknown_tool(config, tool)), near.or(Some("is it in `builtin`?".to_owned())))
         }
         BuildError::IllegalGate { tool, .. } => (
             config.tools.approve.as_ref().map(|names| named_tool(names, tool)),
@@ -72,11 +77,21 @@ fn last_hook<'c>(config: &'c Config, name: &str) -> Option<&'c HookPart> {
     config.hooks.get(index)
 }
 
+/// A hook of the sub-agent's own.
+fn own_hook<'c>(part: &'c SubAgentPart, name: &str) -> Option<&'c HookPart> {
+    let index = hooks::names(&part.hooks).iter().rposition(|known| known == name)?;
+    part.hooks.get(index)
+}
+
 fn name_place(part: &HookPart) -> &Place {
     part.name.as_ref().map_or(&part.place, |found| &found.place)
 }
 
-fn sub_agent<'c>(config: &'c Config, name: &str) -> Option<&'c Place> {
+fn asked_or_sub_agent<'c>(config: &'c Config, name: &str) -> Option<&'c Place> {
+    let mut asked = config.tools.client.iter().chain(config.tools.human.iter()).flatten();
+    if let Some(tool) = asked.rfind(|tool| tool.name.value == name) {
+        return Some(&tool.name.place);
+    }
     let part = config.agents.iter().flatten().rfind(|part| part.name.value == name)?;
     Some(&part.name.place)
 }

@@ -1,10 +1,12 @@
 //! The hooks of `[[hooks]]` as an agent holds them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use turnbuckle::hook::{HookEntry, HookExt};
+use turnbuckle::hook::{HookEntry, HookExt, OnFailure};
+use turnbuckle::hooks::instructions::{Instructions, InstructionsOptions};
 use turnbuckle::hooks::retry::RetryOptions;
 use turnbuckle::hooks::{ConfigHook as _, Retry};
 use turnbuckle::tool::Tool;
@@ -46,10 +48,40 @@ pub(super) fn default_retry(config: &Config) -> Option<HookEntry> {
     if !wanted || config.hooks.iter().any(|part| part.used.name == Retry::NAME) {
         return None;
     }
-    let taken = names(&config.hooks);
-    let numbered = (2..).map(|number| format!("{}-{number}", Retry::NAME));
-    let name = std::iter::once(Retry::NAME.to_owned()).chain(numbered).find(|name| !taken.contains(name))?;
+    let name = free_name(Retry::NAME, config)?;
     Some(Retry::new(RetryOptions::default()).ok()?.entry(name).configured(Retry::NAME, &json!({})))
+}
+
+/// The files that are read into every turn by default.
+const INSTRUCTION_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+/// The most tokens of them, estimated.
+const INSTRUCTION_SHARE: u64 = 2000;
+
+/// Those of them that are in a project's folder.
+pub(crate) fn instruction_files(folder: &Path) -> Vec<&'static str> {
+    INSTRUCTION_FILES.into_iter().filter(|name| folder.join(name).is_file()).collect()
+}
+
+/// The `instructions` hook that is added if the project has such a file, unless `[[hooks]]` has one or `[agent]` says
+/// `default_instructions = false`. Its failure is ignored: nobody asked for it, and without its file a turn goes on as well.
+pub(super) fn default_instructions(config: &Config, folder: &Path) -> Option<HookEntry> {
+    let wanted = config.agent.default_instructions.as_ref().is_none_or(|found| found.value);
+    let is_named = config.hooks.iter().any(|part| part.used.name == Instructions::NAME);
+    let share = INSTRUCTION_SHARE.min(config.limits.limits().injection_reserve);
+    if !wanted || is_named || share == 0 || instruction_files(folder).is_empty() {
+        return None;
+    }
+    let options = InstructionsOptions { share, ..InstructionsOptions::default() };
+    let hook = Instructions::new(options, folder).ok()?;
+    let name = free_name(Instructions::NAME, config)?;
+    Some(hook.entry(name).configured(Instructions::NAME, &json!({})).on_failure(OnFailure::Ignore))
+}
+
+/// The name of a hook that is added by default, past the names that were given.
+fn free_name(base: &str, config: &Config) -> Option<String> {
+    let taken = names(&config.hooks);
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    std::iter::once(base.to_owned()).chain(numbered).find(|name| !taken.contains(name))
 }
 
 /// A hook without a name is called after its `use`; of several the later ones are numbered, from 2 on, past the names that

@@ -3,25 +3,31 @@
 mod access;
 mod blame;
 mod hooks;
+mod sub_agents;
 mod tools;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use turnbuckle::hook::HookEntry;
-use turnbuckle::tools::SubAgent;
+use turnbuckle::tool::Tool;
 use turnbuckle::{Agent, AgentBuilder};
-use turnbuckle_models::without_password;
+use turnbuckle_models::{ModelOptions, without_password};
+use turnbuckle_tools::Workspace;
 use turnbuckle_tools::rules::Rule;
 
 use crate::args::Common;
-use crate::config::{self, Config, Found, Loaded};
+use crate::config::{self, Config, Found, HookPart, Loaded, ModelSetting};
 use crate::logging::CLI;
+use crate::mcp::{self, Desk, Offered, ServerLine};
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::project::Project;
 use crate::started_with::{StartedWith, model_in};
 use crate::store::StoreName;
 use crate::trust::{Gate, Item, Standing};
+pub(crate) use hooks::instruction_files;
+use sub_agents::Main;
 pub(crate) use tools::{is_changing, unapproved};
 
 /// The default name of the agent.
@@ -36,6 +42,10 @@ pub(crate) struct Prepared {
     pub(crate) config: Config,
     /// Those of `[[hooks]]`, in order, and behind them the default `retry`.
     pub(crate) hooks: Vec<HookEntry>,
+    /// Whether `AGENTS.md` or `CLAUDE.md` is read although no `[[hooks]]` says so.
+    pub(crate) reads_instructions: bool,
+    /// Those of `[[agents.hooks]]`: for each of `[[agents]]`, in order.
+    pub(crate) agent_hooks: Vec<Vec<HookEntry>>,
     pub(crate) files: Vec<PathBuf>,
     pub(crate) problems: Vec<Problem>,
     /// The model's name, as given.
@@ -47,11 +57,24 @@ pub(crate) struct Prepared {
     /// Sub-agents that the script has no replies for.
     pub(crate) without_replies: Vec<Found<String>>,
     pub(crate) project: Project,
+    /// The MCP servers of the configuration.
+    pub(crate) mcp: Vec<ServerLine>,
+    /// Where they ask the person.
+    pub(crate) desk: Desk,
     /// How the project's file stands.
     pub(crate) standing: Standing,
     /// What of the project's file needs acceptance.
     pub(crate) items: Vec<Item>,
     pub(crate) gate: Gate,
+    /// The folder that the file tools work in, if there is an agent.
+    pub(crate) workspace: Option<Workspace>,
+}
+
+/// What the configuration makes.
+struct Built {
+    agent: Agent,
+    gated: Vec<String>,
+    workspace: Workspace,
 }
 
 /// Reads the files, finds the model, builds the agent.
@@ -62,11 +85,16 @@ pub(crate) fn prepare(common: &Common, gate: Gate) -> Prepared {
 /// The same, with rules that allow calls for this run.
 pub(crate) fn prepare_allowing(common: &Common, gate: Gate, allow: Vec<Rule>) -> Prepared {
     let Loaded { mut config, files, mut problems, project, standing, items, .. } = config::load(common, gate);
-    config.tools.allow = allow;
+    config.tools.allow = allow.into_iter().chain(tools::allowed_hosts(&config)).collect();
     let store = StoreName::choose(common, &config, &project);
     let store = store.map_err(|problem| problems.push(problem)).unwrap_or_else(|()| StoreName::default_in(&project));
     let chosen = choose_model(common, &config);
-    let model = chosen.open().map_err(|problem| problems.push(problem)).ok();
+    let provider_tools = config.tools.of_provider();
+    problems.extend(config.agent.options.problems("[agent]", &chosen.name, provider_tools));
+    let options = config.agent.options.options(provider_tools);
+    // Only a command that is going to ask the model connects to its server.
+    let model = if matches!(gate, Gate::Needed(_)) { chosen.open_at_server(&options) } else { chosen.open(&options) };
+    let model = model.map_err(|problem| problems.push(problem)).ok();
     let mut prepared = Prepared {
         agent: None,
         store,
@@ -77,20 +105,32 @@ pub(crate) fn prepare_allowing(common: &Common, gate: Gate, allow: Vec<Rule>) ->
         gated: Vec::new(),
         without_replies: Vec::new(),
         hooks: Vec::new(),
+        agent_hooks: Vec::new(),
+        reads_instructions: false,
+        mcp: Vec::new(),
+        desk: Desk::default(),
         config,
         project,
         standing,
         items,
         gate,
+        workspace: None,
     };
     let recorded = chosen.recorded(&prepared.project.folder);
-    prepared.assemble(model, &recorded, &StartedWith::of(common));
+    prepared.assemble(model, &chosen, &recorded, &StartedWith::of(common));
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));
     prepared.log(chosen.by);
     prepared
 }
 
 impl Prepared {
+    /// All hooks of the configuration, of the main agent and of sub-agents, each as it is written and as it runs.
+    pub(crate) fn configured_hooks(&self) -> impl Iterator<Item = (&HookPart, &HookEntry)> {
+        let agents = self.config.agents.iter().flatten().zip(&self.agent_hooks);
+        let own = agents.flat_map(|(part, entries)| part.hooks.iter().zip(entries));
+        self.config.hooks.iter().zip(&self.hooks).chain(own)
+    }
+
     pub(crate) fn has_errors(&self) -> bool {
         self.problems.iter().any(Problem::is_error)
     }
@@ -105,17 +145,39 @@ impl Prepared {
     }
 
     /// Without a model everything else is still judged: a person wants all mistakes at once.
-    fn assemble(&mut self, model: Option<SharedModel>, recorded: &str, started_with: &StartedWith) {
+    fn assemble(
+        &mut self,
+        model: Option<SharedModel>,
+        choice: &ModelChoice,
+        recorded: &str,
+        started_with: &StartedWith,
+    ) {
         let stand_in = || ModelName::Demo.open(Path::new(""));
         let Some(model) = model.or_else(|| stand_in().ok()) else { return };
-        let sub_agents = self.config.agents.iter().flatten().map(|part| &part.name);
+        let sub_agents = self.config.agents.iter().flatten().filter(|part| part.model.is_none()).map(|part| &part.name);
         self.without_replies = sub_agents.filter(|name| model.lacks_replies_for(&name.value)).cloned().collect();
         self.hooks = hooks::entries(&mut self.config.hooks);
+        let instructions = hooks::default_instructions(&self.config, &self.project.folder);
+        self.reads_instructions = instructions.is_some();
+        self.hooks.extend(instructions);
         self.hooks.extend(hooks::default_retry(&self.config));
-        let (chosen, place) = ((recorded, &model), (self.project.folder.as_path(), &self.store));
-        match build(&self.config, place, &self.hooks, chosen, started_with, &mut self.problems) {
-            Ok((agent, gated)) => {
-                self.gated = gated;
+        let agents = self.config.agents.iter_mut().flatten();
+        self.agent_hooks = agents.map(|part| hooks::entries(&mut part.hooks)).collect();
+        let (chosen, place) = ((recorded, &model, choice), (self.project.folder.as_path(), &self.store, self.gate));
+        let Offered { tools, servers, desk } =
+            mcp::offered(&self.config.tools.mcp, place.0, self.gate, &mut self.problems);
+        (self.mcp, self.desk) = (servers, desk);
+        match build(
+            &self.config,
+            tools,
+            place,
+            (&self.hooks, &self.agent_hooks),
+            chosen,
+            started_with,
+            &mut self.problems,
+        ) {
+            Ok(Built { agent, gated, workspace }) => {
+                (self.gated, self.workspace) = (gated, Some(workspace));
                 self.agent = (!self.has_errors()).then_some(agent);
             }
             Err(problem) => self.problems.extend(problem),
@@ -125,16 +187,31 @@ impl Prepared {
 
 fn build(
     config: &Config,
-    (folder, store): (&Path, &StoreName),
-    hooks: &[HookEntry],
-    (chosen, model): (&str, &SharedModel),
+    mcp: Vec<Arc<dyn Tool>>,
+    (folder, store, gate): (&Path, &StoreName, Gate),
+    (hooks, own_hooks): (&[HookEntry], &[Vec<HookEntry>]),
+    (chosen, model, choice): (&str, &SharedModel, &ModelChoice),
     started_with: &StartedWith,
     problems: &mut Vec<Problem>,
-) -> Result<(Agent, Vec<String>), Option<Problem>> {
-    let offer = tools::offer(config, folder, store, problems).ok_or(None)?;
+) -> Result<Built, Option<Problem>> {
+    let mut offer = tools::offer(config, folder, store, problems).ok_or(None)?;
+    offer.tools.extend(mcp);
     let mut builder =
         Agent::builder(agent_name(config), model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     builder = builder.started_with(started_with.words());
+    if let Some(reducers) = config.context.reducers() {
+        builder = builder.reducers(reducers);
+    }
+    builder = config.context.with_retention(builder);
+    if let Some(found) = &config.context.summary_model {
+        match open_summary_model(&found.value, gate) {
+            Ok(model) => builder = builder.summary_model(model),
+            Err(problem) => problems.push(problem.or_at(Some(&found.place))),
+        }
+    }
+    if let Some(timeout) = &config.context.summary_timeout {
+        builder = builder.summary_timeout(timeout.value);
+    }
     if !config.tools.allow.is_empty() {
         builder = builder.allow(tools::allowed(config));
     }
@@ -147,31 +224,42 @@ fn build(
     for tool in &offer.tools {
         builder = builder.shared_tool(tool.clone());
     }
-    for part in config.agents.iter().flatten() {
-        let described = part.system.as_ref().map_or("", |system| &system.value);
-        let name = part.name.value.as_str();
-        let mut inner = Agent::builder(name, model.for_sub_agent(name)).limits(config.limits.limits());
-        inner = inner.system(described).approve(offer.approved_in_sub_agents());
-        if !config.tools.allow.is_empty() {
-            inner = inner.allow(tools::allowed(config));
-        }
-        for tool in &offer.read_only {
-            inner = inner.shared_tool(tool.clone());
-        }
-        inner = with_all(inner, hooks::for_tools(hooks, &offer.read_only));
-        let agent = inner.build().map_err(|error| blame::problem(&error, config, Some(part)))?;
-        builder = builder.tool(SubAgent::new(agent, description(described)));
+    let main = Main { config, offer: &offer, model, choice, hooks };
+    for (part, own) in config.agents.iter().flatten().zip(own_hooks) {
+        builder = builder.tool(main.sub_agent(part, own.clone(), problems)?);
     }
     let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
+    problems.extend(beyond_window(config, &agent));
     problems.extend(access::problems(&config.access, &agent));
     problems.extend(tools::rules_for_nothing(config, &agent));
-    let mut gated = offer.approve;
+    let (mut gated, workspace) = (offer.approve, offer.workspace);
     for tool in access::gated(&config.access, &agent) {
         if !gated.contains(&tool) {
             gated.push(tool);
         }
     }
-    Ok((agent, gated))
+    Ok(Built { agent, gated, workspace })
+}
+
+/// Its server is asked how many tokens it takes, as that of the agent's model is: what it reads must fit.
+fn open_summary_model(setting: &ModelSetting, gate: Gate) -> Result<SharedModel, Problem> {
+    let name = ModelName::parse(&setting.name)?;
+    match gate {
+        Gate::Needed(_) => name.open_at_server(&setting.folder, &ModelOptions::default()),
+        _ => name.open(&setting.folder),
+    }
+}
+
+/// `context_tokens` that the model does not take: less is used.
+fn beyond_window(config: &Config, agent: &Agent) -> Option<Problem> {
+    let (asked, used) = (config.limits.context_tokens.as_ref()?, agent.limits().context_tokens);
+    let what = format!(
+        "`context_tokens = {}` in [limits] is more than 75 % of what the model takes: {used} is used",
+        asked.value
+    );
+    let hint =
+        "the rest is for the reply, and for what estimates are wrong by; take the line out, or choose another model";
+    (asked.value > used).then(|| Problem::warning(what).at(&asked.place).hint(hint))
 }
 
 /// The name of the agent.
@@ -181,14 +269,6 @@ pub(crate) fn agent_name(config: &Config) -> &str {
 
 fn with_all(builder: AgentBuilder, hooks: Vec<HookEntry>) -> AgentBuilder {
     hooks.into_iter().fold(builder, AgentBuilder::hook)
-}
-
-/// What the parent's model is told a sub-agent is for: its own first line.
-fn description(system: &str) -> String {
-    match system.lines().map(str::trim).find(|line| !line.is_empty()) {
-        Some(line) => format!("Another agent that can read and search files. It was told: {line}"),
-        None => "Another agent that can read and search files.".to_owned(),
-    }
 }
 
 /// The model that would answer.
@@ -247,8 +327,17 @@ impl ModelChoice {
         self.by == ChosenBy::Nobody
     }
 
-    fn open(&self) -> Result<SharedModel, Problem> {
-        let name = ModelName::parse(&self.name).map_err(|problem| problem.or_at(self.place.as_ref()))?;
-        name.open(&self.folder).map_err(|problem| problem.or_at(self.place.as_ref()))
+    fn open(&self, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        self.open_with(|name| name.open_with(&self.folder, options))
+    }
+
+    /// Asks the server how many tokens the model takes, if it is one that may say so.
+    fn open_at_server(&self, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        self.open_with(|name| name.open_at_server(&self.folder, options))
+    }
+
+    fn open_with(&self, open: impl FnOnce(&ModelName) -> Result<SharedModel, Problem>) -> Result<SharedModel, Problem> {
+        let opened = ModelName::parse(&self.name).and_then(|name| open(&name));
+        opened.map_err(|problem| problem.or_at(self.place.as_ref()))
     }
 }

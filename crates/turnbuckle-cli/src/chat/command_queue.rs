@@ -1,22 +1,53 @@
 //! Commands of the user to the runtime, carried out in order by a task of their own, so that the screen never waits for the
 //! store.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use turnbuckle::conversation::{LeftTurn, ResolveError, SendError, TurnHandle, WhileBusy};
-use turnbuckle::message::Text;
-use turnbuckle::store::{Answer, StoreError};
-use turnbuckle::{CallId, ConversationId, Conversations, Scope};
+use turnbuckle::conversation::{Always, LeftTurn, ResolveError, SendError, TurnHandle, WhileBusy};
+use turnbuckle::event::{EventKind, Question};
+use turnbuckle::message::{Content, Text};
+use turnbuckle::projection::Pending;
+use turnbuckle::store::{Answer, GivenAnswer, StandingApproval, StoreError};
+use turnbuckle::trace::trace_of_turn;
+use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnId};
+use turnbuckle_tools::Workspace;
 
 use crate::logging::CLI;
 use crate::problem::{Problem, with_causes};
+use crate::show::{self, opening};
 
 /// How many commands may wait; a command that finds the queue full is refused.
 const CAPACITY: usize = 64;
+/// How long a tool may take to say what a call would change.
+const PREVIEW: Duration = Duration::from_secs(3);
+/// How many conversations are offered to go on with.
+const RECENT: usize = 15;
 
 /// What the user wants to be done.
 pub(super) enum Command {
     /// Send a message; it is queued if a turn runs.
-    Send(String),
+    Send(Content),
+    /// Give a message to the model of the turn that runs.
+    Steer(Content),
+    /// Take a queued message back.
+    TakeBack(TurnId),
+    /// Take a queued message back, and give it to the model of the turn that runs.
+    TakeBackToSteer(TurnId, Content),
+    /// Find out what a call would change, before the person is asked about it.
+    Preview(Box<Pending>),
+    /// Make the standing approval that calls like this one would have.
+    ProposeAlways(CallId),
+    /// List the standing approvals.
+    ListApprovals,
+    /// Revoke one.
+    Revoke(String),
+    /// Say what each stage of a turn did, with a note behind it.
+    Trace(TurnId, String),
+    /// List conversations to go on with.
+    ListConversations,
+    /// Put back the files that the last turn changed.
+    Undo,
     /// Answer what a turn asks.
     Answer(TypedAnswer),
     /// Finish a turn that a crash left open.
@@ -36,12 +67,23 @@ pub(super) struct TypedAnswer {
     pub(super) answer: Answer,
     /// Of what the person was shown.
     pub(super) digest: Option<Text>,
+    /// The standing approval that begins with it.
+    pub(super) standing: Option<Box<StandingApproval>>,
 }
 
 impl Command {
     fn name(&self) -> &'static str {
         match self {
             Self::Send(_) => "send",
+            Self::Steer(_) => "steer",
+            Self::TakeBack(_) | Self::TakeBackToSteer(..) => "take back",
+            Self::Preview(_) => "preview",
+            Self::ProposeAlways(_) => "propose always",
+            Self::ListApprovals => "list approvals",
+            Self::Revoke(_) => "revoke",
+            Self::Trace(..) => "trace",
+            Self::ListConversations => "list conversations",
+            Self::Undo => "undo",
             Self::Answer(_) => "answer",
             Self::Resume => "resume",
             Self::AcceptChanges | Self::AcceptChangesAndAnswer(_) => "accept changes",
@@ -52,8 +94,24 @@ impl Command {
 
 /// What came of a command, where the user must be told.
 pub(super) enum CommandOutcome {
+    /// The message is stored; it opens this turn.
+    Sent(TurnId),
     /// The message was refused.
     NotSent(Problem),
+    /// What became of a message for the turn that runs is known: it is part of the turn, refused, or opened another one.
+    Steered,
+    /// A queued message was taken back, or could not be.
+    TakenBack(TurnId, Result<(), &'static str>),
+    /// A queued message is for the turn that runs now.
+    Redirected(TurnId),
+    /// What a call would change: a diff, or why it cannot be said.
+    Previewed(Box<Pending>, Option<Result<String, String>>),
+    /// The standing approval that calls like this one would have.
+    Proposed(Box<StandingApproval>),
+    /// Something to tell.
+    Told(&'static str, String),
+    /// Conversations to go on with, the last one first, with what was said in them.
+    Conversations(Vec<(ConversationId, String)>),
     /// The answer to this call was refused.
     NotAnswered(CallId, Problem),
     /// The answer was refused because the agent has changed; the person can insist, and the answer is kept until they say.
@@ -77,13 +135,25 @@ pub(super) struct CommandQueue {
 }
 
 /// Starts the task. It ends when the queue is dropped.
-pub(super) fn spawn(conversations: Conversations, id: ConversationId, scope: Scope) -> CommandQueue {
+pub(super) fn spawn(
+    conversations: Conversations,
+    id: ConversationId,
+    scope: Scope,
+    workspace: Option<Workspace>,
+) -> CommandQueue {
     let (commands, mut incoming) = channel::<Command>(CAPACITY);
     let (tell, outcomes) = channel(CAPACITY);
     tokio::spawn(async move {
         while let Some(command) = incoming.recv().await {
             tracing::debug!(target: CLI, conversation = %id, command = command.name(), "command taken");
-            let outcome = carry_out(&conversations, &id, &scope, command).await;
+            let outcome = match command {
+                Command::Steer(content) => steer(&conversations, &id, &scope, content, &tell).await,
+                Command::TakeBackToSteer(turn, content) => {
+                    take_back_to_steer(&conversations, &id, &scope, (turn, content), &tell).await
+                }
+                Command::Undo => Some(undo(&conversations, &id, &scope, workspace.as_ref()).await),
+                command => carry_out(&conversations, &id, &scope, command).await,
+            };
             if let Some(outcome) = outcome
                 && tell.send(outcome).await.is_err()
             {
@@ -104,9 +174,50 @@ async fn carry_out(
     let problem = |error: SendError| Problem::error(with_causes(&error));
     match command {
         Command::Send(message) => match conversations.send_while(id, message, scope.clone(), WhileBusy::Queue).await {
-            Ok(handle) => remote(&handle),
+            Ok(handle) => remote(&handle).or_else(|| Some(CommandOutcome::Sent(handle.turn().clone()))),
             Err(error) => Some(CommandOutcome::NotSent(problem(error))),
         },
+        Command::TakeBack(turn) => Some(match conversations.take_back(id, &turn, scope.clone()).await {
+            Ok(true) => CommandOutcome::TakenBack(turn, Ok(())),
+            Ok(false) => CommandOutcome::TakenBack(turn, Err("its turn has begun")),
+            Err(error) => CommandOutcome::Failed(problem(error)),
+        }),
+        Command::Preview(pending) => {
+            let preview = preview(conversations, &pending).await;
+            Some(CommandOutcome::Previewed(pending, preview))
+        }
+        Command::ProposeAlways(call) => {
+            let proposed = conversations.propose_standing(id, &call, &Always::default(), scope).await;
+            Some(match proposed {
+                Ok(proposed) => CommandOutcome::Proposed(Box::new(proposed)),
+                Err(error) => CommandOutcome::Failed(Problem::error(error.to_string())),
+            })
+        }
+        Command::ListApprovals => Some(match conversations.standing(scope).await {
+            Ok(approvals) if approvals.is_empty() => {
+                CommandOutcome::Told("always", "no standing approvals; A at a question makes one".to_owned())
+            }
+            Ok(approvals) => {
+                let lines: Vec<String> = approvals.iter().map(|one| format!("{}: {one}", one.id)).collect();
+                CommandOutcome::Told("always", lines.join("\n"))
+            }
+            Err(error) => CommandOutcome::Failed(Problem::error(with_causes(&error))),
+        }),
+        Command::Revoke(approval) => Some(match conversations.revoke_standing(&approval, scope).await {
+            Ok(true) => CommandOutcome::Told("always", format!("{approval} is revoked")),
+            Ok(false) => CommandOutcome::Told("always", format!("there is no standing approval {approval} of yours")),
+            Err(error) => CommandOutcome::Failed(Problem::error(with_causes(&error))),
+        }),
+        Command::Trace(turn, note) => Some(match told_turn(conversations, id, &turn, scope).await {
+            Ok(lines) => CommandOutcome::Told("trace", format!("{}\n{note}", lines.trim_end())),
+            Err(error) => CommandOutcome::Failed(problem(error)),
+        }),
+        Command::ListConversations => Some(match recent(conversations, id, scope).await {
+            Ok(found) => CommandOutcome::Conversations(found),
+            Err(error) => CommandOutcome::Failed(problem(error)),
+        }),
+        // Carried out where they can tell later what became of them.
+        Command::Steer(_) | Command::TakeBackToSteer(..) | Command::Undo => None,
         Command::Answer(typed) => answer(conversations, id, scope, typed).await,
         Command::AcceptChangesAndAnswer(typed) => {
             // Only an answer that can be taken carries the turn on, so only then the person insists.
@@ -138,8 +249,12 @@ async fn answer(
     scope: &Scope,
     typed: TypedAnswer,
 ) -> Option<CommandOutcome> {
-    let TypedAnswer { call, answer, digest } = typed.clone();
-    match conversations.resolve(id, &call, answer, digest, scope.clone()).await {
+    let TypedAnswer { call, answer, digest, standing } = typed.clone();
+    let given: GivenAnswer = match standing {
+        Some(standing) => answer.always(*standing),
+        None => answer.into(),
+    };
+    match conversations.resolve(id, &call, given, digest, scope.clone()).await {
         Ok(handle) => match handle.left() {
             Some(left) => Some(CommandOutcome::Recorded(left.clone())),
             None => handle.is_remote().then_some(CommandOutcome::HandedOver(call)),
@@ -156,4 +271,122 @@ async fn resume(conversations: &Conversations, id: &ConversationId, scope: &Scop
         Err(SendError::Left { left, .. }) => Some(CommandOutcome::Left(left)),
         Err(error) => Some(CommandOutcome::Failed(Problem::error(with_causes(&error)))),
     }
+}
+
+/// Gives a message to the turn that runs. What becomes of it is told when that is known.
+async fn steer(
+    conversations: &Conversations,
+    id: &ConversationId,
+    scope: &Scope,
+    content: Content,
+    tell: &Sender<CommandOutcome>,
+) -> Option<CommandOutcome> {
+    match conversations.send_while(id, content, scope.clone(), WhileBusy::Steer).await {
+        Ok(handle) if handle.is_remote() => Some(CommandOutcome::Remote),
+        Ok(handle) => {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                // Why it was refused is a notice of the turn. The session may have gone away.
+                let _ = handle.wait().await;
+                drop(tell.send(CommandOutcome::Steered).await);
+            });
+            None
+        }
+        Err(error) => Some(CommandOutcome::Failed(Problem::error(with_causes(&error)))),
+    }
+}
+
+async fn take_back_to_steer(
+    conversations: &Conversations,
+    id: &ConversationId,
+    scope: &Scope,
+    (turn, content): (TurnId, Content),
+    tell: &Sender<CommandOutcome>,
+) -> Option<CommandOutcome> {
+    match conversations.take_back(id, &turn, scope.clone()).await {
+        Ok(true) => match steer(conversations, id, scope, content, tell).await {
+            None => Some(CommandOutcome::Redirected(turn)),
+            refused => refused,
+        },
+        Ok(false) => Some(CommandOutcome::TakenBack(turn, Err("its turn has begun"))),
+        Err(error) => Some(CommandOutcome::Failed(Problem::error(with_causes(&error)))),
+    }
+}
+
+/// What the call of a question would change, if that is known, or why it would be refused. A tool that takes too long is asked about without it.
+pub(super) async fn preview(conversations: &Conversations, pending: &Pending) -> Option<Result<String, String>> {
+    match &pending.question {
+        Question::Approval { tool: Some(tool), arguments, redacted: false, .. } => {
+            let preview = conversations.agent().preview(&pending.call, tool, arguments.clone());
+            match tokio::time::timeout(PREVIEW, preview).await {
+                Ok(Ok(preview)) => preview.map(|preview| Ok(preview.diff.to_string())),
+                Ok(Err(error)) => Some(Err(error.to_string())),
+                Err(_) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// What each stage of a turn did.
+async fn told_turn(
+    conversations: &Conversations,
+    id: &ConversationId,
+    turn: &TurnId,
+    scope: &Scope,
+) -> Result<String, SendError> {
+    let (log, cuts) = (conversations.log(id, scope.clone()).await?, conversations.cuts(id, scope.clone()).await?);
+    Ok(trace_of_turn(&log, &cuts, turn))
+}
+
+/// Conversations of the store, the one that was used last first, each with what was said in it first.
+async fn recent(
+    conversations: &Conversations,
+    own: &ConversationId,
+    scope: &Scope,
+) -> Result<Vec<(ConversationId, String)>, SendError> {
+    let mut listed = conversations.list(scope.clone()).await?;
+    listed.retain(|one| !one.id.is_sub_agent() && one.id != *own && one.seq > 0);
+    listed.truncate(RECENT);
+    let mut found = Vec::new();
+    for one in listed {
+        if let Some(title) = &one.title {
+            found.push((one.id, opening(title, 60)));
+            continue;
+        }
+        let log = conversations.log(&one.id, scope.clone()).await?;
+        let said = log.iter().find_map(|event| match &event.kind {
+            EventKind::UserMessage { content, .. } => Some(show::title(content)),
+            _ => None,
+        });
+        found.push((one.id, said.unwrap_or_default()));
+    }
+    Ok(found)
+}
+
+/// Puts back what the last turn that changed files changed.
+async fn undo(
+    conversations: &Conversations,
+    id: &ConversationId,
+    scope: &Scope,
+    workspace: Option<&Workspace>,
+) -> CommandOutcome {
+    let Some(workspace) = workspace else {
+        return CommandOutcome::Told("undo", "this agent has no file tools".to_owned());
+    };
+    let log = match conversations.log(id, scope.clone()).await {
+        Ok(log) => log,
+        Err(error) => return CommandOutcome::Failed(Problem::error(with_causes(&error))),
+    };
+    let mut turns: Vec<TurnId> = log.iter().map(|event| event.turn.clone()).collect();
+    turns.dedup();
+    for turn in turns.iter().rev() {
+        match workspace.undo(turn).await {
+            Ok(None) => {}
+            Ok(Some(undone)) => return CommandOutcome::Told("undo", undone.to_string()),
+            Err(error) => return CommandOutcome::Failed(Problem::error(error.to_string())),
+        }
+    }
+    let text = "no turn of this chat has changed files; what an earlier chat changed is not known here";
+    CommandOutcome::Told("undo", text.to_owned())
 }

@@ -1,21 +1,35 @@
-//! The line that a person is typing: letters, a cursor, and the lines before it.
+//! The text that a person is typing: letters, a cursor, folded pastes, and the texts before it.
 
-use unicode_width::UnicodeWidthChar as _;
+mod layout;
+mod search;
 
+use self::search::Search;
 use super::keys::Key;
 
-/// How many lines are remembered.
-const REMEMBERED: usize = 200;
+/// How many texts are remembered.
+pub(super) const REMEMBERED: usize = 500;
+/// A longer text is not remembered.
+const LONGEST_REMEMBERED: usize = 16 * 1024;
+/// A paste of more lines or letters is folded into a word.
+const FOLDED_LINES: usize = 8;
+const FOLDED_LETTERS: usize = 1_000;
+/// Letters that stand for folded pastes. They are private to a program, so nobody types them; what is pasted loses them.
+const FIRST_PASTE: u32 = 0x0010_0000;
+const MOST_PASTES: usize = 256;
 
-/// What a key made of the line.
+/// What a key made of the text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typed {
     /// It changed, or nothing did.
     Nothing,
-    /// A whole line, ended with Enter.
+    /// A whole text, ended with Enter.
     Line(String),
+    /// A whole text for the turn that runs.
+    Steer(String),
     /// Ctrl-D on an empty line.
     End,
+    /// A key that is not for the text.
+    Other(Key),
 }
 
 /// Kept as letters: the cursor stands before one of them, or at the end.
@@ -23,55 +37,114 @@ pub(super) enum Typed {
 pub(super) struct Draft {
     chars: Vec<char>,
     cursor: usize,
+    pastes: Vec<String>,
     history: Vec<String>,
     /// Where in the history the person is; at its end, `unsent` is what they had typed.
     place: usize,
     unsent: Vec<char>,
+    search: Option<Search>,
     /// Set aside while a question is answered.
     aside: Option<Vec<char>>,
 }
 
 impl Draft {
+    /// With what was typed in earlier sessions, oldest first.
+    pub(super) fn with_history(history: Vec<String>) -> Self {
+        Self { place: history.len(), history, ..Self::default() }
+    }
+
     pub(super) fn press(&mut self, key: Key) -> Typed {
+        if self.search.is_some()
+            && let Some(typed) = self.press_in_search(&key)
+        {
+            return typed;
+        }
         match key {
-            Key::Enter => return self.enter(),
+            Key::Enter if self.chars.last() == Some(&'\\') && self.cursor == self.chars.len() => {
+                self.chars.pop();
+                self.cursor -= 1;
+                self.insert(&['\n']);
+            }
+            Key::Enter => return Typed::Line(self.enter()),
+            Key::Steer => return Typed::Steer(self.enter()),
             Key::EndOfInput if self.chars.is_empty() => return Typed::End,
             Key::EndOfInput | Key::Delete => self.erase(self.cursor, (self.cursor + 1).min(self.chars.len())),
             Key::Backspace => self.erase(self.cursor.saturating_sub(1), self.cursor),
-            Key::EraseBefore => self.erase(0, self.cursor),
-            Key::EraseBehind => self.chars.truncate(self.cursor),
+            Key::EraseBefore => self.erase(self.line_begin(), self.cursor),
+            Key::EraseBehind => self.erase(self.cursor, self.line_end()),
             Key::EraseWord => self.erase(self.word_before(), self.cursor),
             Key::Char(ch) => self.insert(&[ch]),
-            Key::Paste(text) => {
-                let whole: Vec<char> = text.chars().filter(|ch| !ch.is_control() || *ch == '\n').collect();
-                self.insert(&whole);
-            }
+            Key::Paste(text) => self.paste(&text),
             Key::Left => self.cursor = self.cursor.saturating_sub(1),
             Key::Right => self.cursor = (self.cursor + 1).min(self.chars.len()),
             Key::WordLeft => self.cursor = self.word_before(),
             Key::WordRight => self.cursor = self.word_behind(),
-            Key::Home => self.cursor = 0,
-            Key::End => self.cursor = self.chars.len(),
+            Key::Home => self.cursor = self.line_begin(),
+            Key::End => self.cursor = self.line_end(),
+            Key::Up if self.line_begin() > 0 => self.move_up(),
+            Key::Down if self.line_end() < self.chars.len() => self.move_down(),
             Key::Up => self.recall(self.place.saturating_sub(1)),
             Key::Down => self.recall((self.place + 1).min(self.history.len())),
-            Key::Redraw => {}
+            Key::Search => self.begin_search(),
+            other @ (Key::Redraw
+            | Key::Escape
+            | Key::Tab
+            | Key::BackTab
+            | Key::Unfold
+            | Key::FocusIn
+            | Key::FocusOut) => return Typed::Other(other),
         }
         Typed::Nothing
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.chars.is_empty()
+        self.chars.is_empty() && self.search.is_none()
+    }
+
+    /// The text, with all that was pasted.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for ch in &self.chars {
+            match self.paste_of(*ch) {
+                Some(paste) => text.push_str(paste),
+                None => text.push(*ch),
+            }
+        }
+        text
+    }
+
+    /// The text before the cursor, as it is shown.
+    pub(super) fn before_cursor(&self) -> String {
+        self.chars[..self.cursor].iter().collect()
+    }
+
+    /// Puts another text in the place of what was typed.
+    pub(super) fn replace(&mut self, text: &str) {
+        self.clear();
+        self.chars = letters(text).collect();
+        self.cursor = self.chars.len();
+    }
+
+    /// Puts other letters in the place of the last `count` before the cursor.
+    pub(super) fn complete(&mut self, count: usize, text: &str) {
+        self.erase(self.cursor - count.min(self.cursor), self.cursor);
+        self.insert(&letters(text).collect::<Vec<_>>());
     }
 
     /// Throws it away.
     pub(super) fn clear(&mut self) {
         self.chars.clear();
+        self.search = None;
         (self.cursor, self.place) = (0, self.history.len());
+        if self.aside.is_none() {
+            self.pastes.clear();
+        }
     }
 
     /// Makes room for an answer: what was typed for something else must not become one.
     pub(super) fn set_aside(&mut self) {
         if self.aside.is_none() {
+            self.search = None;
             self.aside = Some(std::mem::take(&mut self.chars));
         }
         self.clear();
@@ -84,17 +157,45 @@ impl Draft {
         }
     }
 
-    fn enter(&mut self) -> Typed {
-        let line: String = self.chars.iter().collect();
+    /// Whether an answer is being typed, and not a message.
+    pub(super) fn is_aside(&self) -> bool {
+        self.aside.is_some()
+    }
+
+    fn enter(&mut self) -> String {
+        let text = self.text();
         // Answers are not worth remembering.
-        if self.aside.is_none() && !line.trim().is_empty() && self.history.last() != Some(&line) {
-            self.history.push(line.clone());
+        if self.aside.is_none()
+            && !text.trim().is_empty()
+            && text.len() <= LONGEST_REMEMBERED
+            && self.history.last() != Some(&text)
+        {
+            self.history.push(text.clone());
             if self.history.len() > REMEMBERED {
                 self.history.remove(0);
             }
         }
         self.clear();
-        Typed::Line(line)
+        text
+    }
+
+    fn paste_of(&self, ch: char) -> Option<&str> {
+        let place = (ch as u32).checked_sub(FIRST_PASTE)?;
+        self.pastes.get(place as usize).map(String::as_str)
+    }
+
+    fn paste(&mut self, text: &str) {
+        let chars: Vec<char> = letters(text).collect();
+        let lines = chars.iter().filter(|ch| **ch == '\n').count() + 1;
+        let is_long = lines > FOLDED_LINES || chars.len() > FOLDED_LETTERS;
+        let stand_in = u32::try_from(self.pastes.len()).ok().and_then(|place| char::from_u32(FIRST_PASTE + place));
+        match stand_in.filter(|_| is_long && self.pastes.len() < MOST_PASTES) {
+            Some(stand_in) => {
+                self.pastes.push(chars.into_iter().collect());
+                self.insert(&[stand_in]);
+            }
+            None => self.insert(&chars),
+        }
     }
 
     fn insert(&mut self, chars: &[char]) {
@@ -105,6 +206,27 @@ impl Draft {
     fn erase(&mut self, from: usize, to: usize) {
         self.chars.drain(from..to);
         self.cursor = from;
+    }
+
+    fn line_begin(&self) -> usize {
+        self.chars[..self.cursor].iter().rposition(|ch| *ch == '\n').map_or(0, |end| end + 1)
+    }
+
+    fn line_end(&self) -> usize {
+        let behind = self.chars[self.cursor..].iter().position(|ch| *ch == '\n');
+        behind.map_or(self.chars.len(), |length| self.cursor + length)
+    }
+
+    fn move_up(&mut self) {
+        let (begin, column) = (self.line_begin(), self.cursor - self.line_begin());
+        self.cursor = begin - 1;
+        self.cursor = (self.line_begin() + column).min(begin - 1);
+    }
+
+    fn move_down(&mut self) {
+        let column = self.cursor - self.line_begin();
+        self.cursor = self.line_end() + 1;
+        self.cursor = (self.cursor + column).min(self.line_end());
     }
 
     fn word_before(&self) -> usize {
@@ -128,41 +250,24 @@ impl Draft {
             self.unsent = std::mem::take(&mut self.chars);
         }
         self.chars = match self.history.get(place) {
-            Some(line) => line.chars().collect(),
+            Some(line) => letters(line).collect(),
             None => std::mem::take(&mut self.unsent),
         };
         (self.place, self.cursor) = (place, self.chars.len());
     }
+}
 
-    /// What fits into so many columns with the cursor in sight, and the cursor's column in it.
-    pub(super) fn window(&self, room: usize) -> (String, usize) {
-        let shown = |ch: &char| if *ch == '\n' { '⏎' } else { *ch };
-        let width = |ch: &char| shown(ch).width().unwrap_or(0);
-        let (mut first, mut column) = (self.cursor, 0);
-        for ch in self.chars[..self.cursor].iter().rev() {
-            if column + width(ch) >= room {
-                break;
-            }
-            column += width(ch);
-            first -= 1;
-        }
-        let (mut text, mut used) = (String::new(), 0);
-        for ch in &self.chars[first..] {
-            used += width(ch);
-            if used > room {
-                break;
-            }
-            text.push(shown(ch));
-        }
-        (text, column)
-    }
+/// What may be typed: no control characters but line ends, and nothing that stands for a paste.
+fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
+    let text = text.chars().map(|ch| if ch == '\t' { ' ' } else { ch });
+    text.filter(|ch| (!ch.is_control() || *ch == '\n') && (*ch as u32) < FIRST_PASTE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn typed(text: &str) -> Draft {
+    pub(super) fn typed(text: &str) -> Draft {
         let mut draft = Draft::default();
         for ch in text.chars() {
             draft.press(Key::Char(ch));
@@ -174,10 +279,10 @@ mod tests {
     fn words_and_ends_are_found() {
         let mut draft = typed("one two  three");
         draft.press(Key::EraseWord);
-        assert_eq!(draft.window(80), ("one two  ".to_owned(), 9));
+        assert_eq!(draft.text(), "one two  ");
         draft.press(Key::WordLeft);
         draft.press(Key::Char('x'));
-        assert_eq!(draft.window(80).0, "one xtwo  ");
+        assert_eq!(draft.text(), "one xtwo  ");
         draft.press(Key::Home);
         draft.press(Key::WordRight);
         draft.press(Key::EraseBehind);
@@ -191,9 +296,9 @@ mod tests {
         draft.press(Key::Enter);
         draft.press(Key::Char('n'));
         draft.press(Key::Up);
-        assert_eq!(draft.window(80).0, "first");
+        assert_eq!(draft.text(), "first");
         draft.press(Key::Down);
-        assert_eq!(draft.window(80).0, "n");
+        assert_eq!(draft.text(), "n");
     }
 
     #[test]
@@ -206,11 +311,34 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_shows_where_the_cursor_is() {
-        let mut draft = typed("abcdefgh");
-        assert_eq!(draft.window(5), ("efgh".to_owned(), 4));
-        draft.press(Key::Home);
-        assert_eq!(draft.window(5), ("abcde".to_owned(), 0));
-        assert_eq!(typed("日本").window(4).0, "本");
+    fn lines_are_added_and_the_cursor_moves_between_them() {
+        let mut draft = typed("one\\");
+        draft.press(Key::Enter);
+        for ch in "second".chars() {
+            draft.press(Key::Char(ch));
+        }
+        assert_eq!(draft.text(), "one\nsecond");
+        draft.press(Key::Up);
+        draft.press(Key::Char('!'));
+        assert_eq!(draft.text(), "one!\nsecond");
+        draft.press(Key::Down);
+        draft.press(Key::EraseBefore);
+        assert_eq!(draft.text(), "one!\nnd");
+    }
+
+    #[test]
+    fn a_long_paste_is_one_letter_until_it_is_sent() {
+        let mut draft = typed("look: ");
+        let paste = "a line\n".repeat(10_000);
+        draft.press(Key::Paste(paste.clone()));
+        draft.press(Key::Char('!'));
+        assert_eq!(draft.chars.len(), 8);
+        draft.press(Key::Left);
+        draft.press(Key::Left);
+        draft.press(Key::Char('>'));
+        assert_eq!(draft.press(Key::Enter), Typed::Line(format!("look: >{paste}!")));
+        assert!(draft.pastes.is_empty());
+        draft.press(Key::Paste("\u{100000}short".to_owned()));
+        assert_eq!(draft.text(), "short", "nothing that is pasted stands for a paste");
     }
 }

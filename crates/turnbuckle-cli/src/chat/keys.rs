@@ -34,6 +34,20 @@ pub(super) enum Key {
     EndOfInput,
     /// Ctrl-L: draws the screen again.
     Redraw,
+    /// Esc by itself.
+    Escape,
+    Tab,
+    BackTab,
+    /// Ctrl-R: looks for a line of before.
+    Search,
+    /// Ctrl-S: the line is for the turn that runs.
+    Steer,
+    /// Ctrl-O: shows what was folded.
+    Unfold,
+    /// The terminal has got the focus.
+    FocusIn,
+    /// The terminal has lost it.
+    FocusOut,
 }
 
 /// Keeps what may be the beginning of a key.
@@ -46,6 +60,20 @@ pub(super) struct Keys {
 }
 
 impl Keys {
+    /// Whether an escape came alone so far: it is a key of its own if nothing follows it soon.
+    pub(super) fn is_escape_pending(&self) -> bool {
+        self.rest == b"\x1b"
+    }
+
+    /// Nothing followed.
+    pub(super) fn end_escape(&mut self) -> Option<Key> {
+        let pending = self.is_escape_pending();
+        if pending {
+            self.rest.clear();
+        }
+        pending.then_some(Key::Escape)
+    }
+
     /// Keys that are complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.rest.extend_from_slice(bytes);
@@ -85,7 +113,10 @@ fn control(byte: u8) -> Option<Key> {
         0x10 => Key::Up,
         0x15 => Key::EraseBefore,
         0x17 => Key::EraseWord,
-        b'\t' => Key::Char(' '),
+        0x0f => Key::Unfold,
+        0x12 => Key::Search,
+        0x13 => Key::Steer,
+        b'\t' => Key::Tab,
         _ => return None,
     })
 }
@@ -110,8 +141,7 @@ fn escape(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         b'b' => Some((Some(Key::WordLeft), 2)),
         b'f' => Some((Some(Key::WordRight), 2)),
         0x7f | 0x08 => Some((Some(Key::EraseWord), 2)),
-        // An escape for itself means nothing.
-        b'\x1b' => Some((None, 1)),
+        b'\x1b' => Some((Some(Key::Escape), 1)),
         _ => Some((None, 2)),
     }
 }
@@ -131,6 +161,9 @@ fn sequence(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
         b"H" | b"1~" | b"7~" => Some(Key::Home),
         b"F" | b"4~" | b"8~" => Some(Key::End),
         b"3~" => Some(Key::Delete),
+        b"Z" => Some(Key::BackTab),
+        b"I" if bytes[1] == b'[' => Some(Key::FocusIn),
+        b"O" if bytes[1] == b'[' => Some(Key::FocusOut),
         b"1;5C" | b"1;3C" => Some(Key::WordRight),
         b"1;5D" | b"1;3D" => Some(Key::WordLeft),
         _ => None,
@@ -189,6 +222,23 @@ mod tests {
         let ended = keys.feed(b"1~a");
         assert!(matches!(&ended[..], [Key::Paste(text), Key::Char('a')] if text.len() == 200_000));
         assert_eq!(keys.feed(b"\x1b[200~y\x1b[201~"), [Key::Paste("y".to_owned())]);
+    }
+
+    #[test]
+    fn the_terminal_says_whether_it_has_the_focus() {
+        assert_eq!(Keys::default().feed(b"\x1b[Ia\x1b[O"), [Key::FocusIn, Key::Char('a'), Key::FocusOut]);
+    }
+
+    #[test]
+    fn an_escape_is_a_key_if_nothing_follows_it() {
+        let mut keys = Keys::default();
+        assert_eq!(keys.feed(b"\x1b"), []);
+        assert!(keys.is_escape_pending());
+        assert_eq!(keys.feed(b"[A"), [Key::Up]);
+        assert_eq!(keys.end_escape(), None);
+        assert_eq!(keys.feed(b"\x1b"), []);
+        assert_eq!(keys.end_escape(), Some(Key::Escape));
+        assert_eq!(keys.feed(b"a"), [Key::Char('a')]);
     }
 
     #[test]

@@ -1,16 +1,28 @@
 //! `turnbuckle chat`, and `turnbuckle` alone: one turn after the other, in a terminal or from a pipe.
 //!
-//! In a terminal, `session` is the event loop. `terminal` reads bytes, `keys` turns them into keys, and `draft` is the line
-//! being typed. `view` turns events into text, `screen` places it above the footer, and `question` asks what a turn needs.
-//! `command_queue` carries out what the user entered.
+//! In a terminal, `session` is the event loop. `terminal` reads bytes, `keys` turns them into keys, and `draft` is the text
+//! being typed, with `complete` and `history`. `view` is what the user sees: `reply` and `markdown` lay a reply out, `styled` is
+//! text with styles and the one way onto the screen, `screen` draws. `question` asks what a turn needs, `commands` are the slash
+//! commands, and `command_queue` carries out what the user entered.
 
 mod command_queue;
+mod commands;
+mod complete;
 mod draft;
+mod highlight;
+pub(crate) mod history;
 mod keys;
+mod markdown;
+mod notify;
+mod own_command;
+mod pictures;
 mod piped;
 pub(crate) mod question;
+mod reply;
 mod screen;
 mod session;
+mod status;
+mod styled;
 mod terminal;
 mod view;
 
@@ -34,6 +46,7 @@ use crate::problem::Problem;
 use crate::run::{Ready, ResolveHints, conversation};
 use crate::signals::Heard;
 use crate::trust::{Gate, TrustOptions};
+use session::{First, Leave};
 
 /// How many turns that were taken up may wait to be told of, and are remembered as told.
 const MAX_UNTOLD: usize = 256;
@@ -62,17 +75,25 @@ pub(crate) async fn open(trust: TrustOptions, common: &Common) -> Result<Exit, S
             return Ok(Exit::Cancelled);
         }
     }
-    in_terminal(&ready, conversation(None)?, CarryOn::default(), common).await
+    in_terminal(ready, (conversation(None)?, First::Talk), CarryOn::default(), common, trust).await
 }
 
 /// Chat in the given conversation, or a new one.
 pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
-    let id = conversation(args.conversation.as_deref())?;
+    let (id, first) = match args.conversation.as_deref() {
+        // `-c` without an id: the person chooses, and until then there is a new one.
+        Some("") if is_watched() && can_be_drawn() => (conversation(None)?, First::Pick),
+        Some("") => {
+            let problem = Problem::error("`-c` without an id lets you choose, and there is no terminal for that");
+            return Err(Stopped::usage(problem.hint("`turnbuckle list` says which conversations there are: `-c ID`")));
+        }
+        given => (conversation(given)?, First::Talk),
+    };
     let common = &args.trust.noted_in(common);
     let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;
     let common = &ready.with_store(common);
     match is_watched() {
-        true => in_terminal(&ready, id, args.carry_on, common).await,
+        true => in_terminal(ready, (id, first), args.carry_on, common, args.trust).await,
         false => piped::chat(&ready, id, args.carry_on, common).await,
     }
 }
@@ -82,10 +103,45 @@ fn is_watched() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-async fn in_terminal(ready: &Ready, id: ConversationId, carry_on: CarryOn, common: &Common) -> Result<Exit, Stopped> {
-    let (told, taken_up) = taken_up();
-    let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive).on_taken_up(told);
-    session::chat((builder.build(), taken_up), id, ready, carry_on, common).await
+/// Whether the screen may be drawn again and again: not where someone listens to it instead of looking, and not on a terminal that
+/// cannot move its cursor.
+fn can_be_drawn() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    !is_set("TURNBUCKLE_SCREEN_READER") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// One conversation after the other, until the person leaves.
+async fn in_terminal(
+    ready: Ready,
+    (id, first): (ConversationId, First),
+    carry_on: CarryOn,
+    common: &Common,
+    trust: TrustOptions,
+) -> Result<Exit, Stopped> {
+    if !can_be_drawn() {
+        return piped::chat(&ready, id, carry_on, common).await;
+    }
+    let mut console = session::Console::open()?;
+    let (mut ready, mut id, mut first, mut common, mut carry_on) = (ready, id, first, common.clone(), carry_on);
+    loop {
+        let (told, taken_up) = taken_up();
+        let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive).on_taken_up(told);
+        let left =
+            session::chat(&mut console, (builder.build(), taken_up), (id, first), &ready, carry_on, &common).await?;
+        match left {
+            Leave::Exit(exit) => return Ok(console.close(exit).await),
+            Leave::Again { id: next, model } => {
+                (id, first) = (next, First::Talk);
+                carry_on = CarryOn::default();
+                let Some(model) = model else { continue };
+                let wanted = Common { model: Some(model), ..common.clone() };
+                match Ready::of(prepare(&wanted, Gate::Needed(trust))) {
+                    Ok(with_model) => (ready, common) = (with_model, wanted),
+                    Err(stopped) => console.report(&stopped),
+                }
+            }
+        }
+    }
 }
 
 /// Open turns of the store that this chat takes up beside its own conversation: each is told once, and then carried on.
@@ -150,50 +206,4 @@ async fn left_elsewhere(
     let options = &hints.options;
     let text = format!("turns that this agent does not carry on: {first}{more}; `turnbuckle list{options}` says why");
     (!others.is_empty()).then_some(text)
-}
-
-/// What a typed line is.
-#[derive(Debug, PartialEq, Eq)]
-enum Input<'a> {
-    Nothing,
-    Help,
-    Quit,
-    /// A slash and a word that is no command.
-    Unknown(&'a str),
-    Words(&'a str),
-}
-
-impl<'a> Input<'a> {
-    /// A path at the beginning of a sentence is no command.
-    fn of(line: &'a str) -> Self {
-        let line = line.trim();
-        let is_command = line.strip_prefix('/').is_some_and(|word| word.chars().all(|ch| ch.is_ascii_alphabetic()));
-        match line {
-            "" => Self::Nothing,
-            "/help" => Self::Help,
-            "/quit" | "/exit" => Self::Quit,
-            command if is_command => Self::Unknown(command),
-            words => Self::Words(words),
-        }
-    }
-}
-
-const HELP: &str = "\
-A line is a message; typed while a turn runs, it is queued. Alt-Enter begins a new line.
-What a turn asks: y approves, n refuses, any other text refuses with that reason.
-Ctrl-C cancels the turn and what is queued; again leaves. Ctrl-D and /quit leave; a turn that waits goes on waiting.
-Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_no_command() {
-        assert_eq!(Input::of(" /quit "), Input::Quit);
-        assert_eq!(Input::of("/qiut"), Input::Unknown("/qiut"));
-        assert_eq!(Input::of("/etc/hosts"), Input::Words("/etc/hosts"));
-        assert_eq!(Input::of("/tmp is full"), Input::Words("/tmp is full"));
-        assert_eq!(Input::of("  "), Input::Nothing);
-    }
 }

@@ -8,12 +8,21 @@ use turnbuckle::conversation::SendError;
 use turnbuckle::projection::Pending;
 use turnbuckle::{ConversationId, Outcome, TurnId, TurnStatus};
 
-use super::{HELP, Input, TakenUp, left_elsewhere, question, taken_up};
+use super::command_queue::preview;
+use super::commands::{self, Input};
+use super::question::Beside;
+use super::{TakenUp, left_elsewhere, question, taken_up};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
+use crate::show::{INDENT, clean};
+
+const HELP: &str = "\
+A line is a message. What a turn asks is answered by the next line: y approves, n refuses, any other text refuses with that reason.
+/exit leaves, and so does the end of the input; a turn that waits goes on waiting.
+Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
 
 /// The longest line.
 const LONGEST: u64 = 1 << 20;
@@ -101,8 +110,8 @@ impl Piped {
         let (id, scope) = (self.watch.id.clone(), self.watch.scope.clone());
         let asked = self.pending.first().cloned();
         match (Input::of(line), asked) {
-            (Input::Quit, _) => self.over = true,
-            (Input::Help, _) => self.watch.output.err(format!("{HELP}\n")),
+            (Input::Slash("exit", _), _) => self.over = true,
+            (Input::Slash("help", _), _) => self.watch.output.err(format!("{HELP}\n")),
             (_, Some(asked)) => match question::answer(&asked.question, line) {
                 Err(why) => self.watch.output.err(format!("{why}\n")),
                 Ok(answer) => {
@@ -117,7 +126,11 @@ impl Piped {
                 }
             },
             (Input::Nothing, None) => {}
-            (Input::Unknown(command), None) => self.watch.output.err(format!("there is no command {command}\n")),
+            (Input::Unknown(command), None) => self.watch.output.err(format!("{}\n", commands::unknown(command))),
+            (Input::Slash(command, _), None) => {
+                self.watch.output.err(format!("/{command} needs a terminal that can be drawn on\n"));
+            }
+            (Input::Run(_), None) => self.watch.output.err("commands need a terminal that can be drawn on\n"),
             (Input::Words(words), None) => match self.watch.conversations.send(&id, words, scope).await {
                 Ok(handle) => self.follow(handle).await,
                 Err(SendError::Busy { pending, .. }) if !pending.is_empty() => {
@@ -175,7 +188,32 @@ impl Piped {
             Ok(TurnStatus::Waiting(pending)) => pending,
             _ => Vec::new(),
         });
+        self.show_asked().await;
     }
+
+    /// Shows what the next line answers: all of it, since nothing can be drawn again, with what the call would change.
+    async fn show_asked(&self) {
+        let Some(asked) = self.pending.first() else { return };
+        let preview = preview(&self.watch.conversations, asked).await;
+        let beside = if matches!(preview, Some(Ok(_))) { Beside::Diff } else { Beside::Nothing };
+        let mut text = String::new();
+        for line in question::whole(asked, beside) {
+            text += &laid_out(line.label, &line.text);
+        }
+        text += &match &preview {
+            Some(Ok(diff)) => laid_out("", diff),
+            Some(Err(why)) => laid_out("", &format!("it would be refused now: {why}")),
+            None => String::new(),
+        };
+        text += &laid_out("", question::label(&asked.question).trim_end_matches(" › "));
+        self.watch.output.err(clean(&text));
+    }
+}
+
+/// A text beside its label, as everything else in a chat.
+fn laid_out(label: &str, text: &str) -> String {
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    labels.zip(text.lines()).map(|(label, line)| format!("{label:<INDENT$}{line}\n")).collect()
 }
 
 /// Lines of stdin, read by a thread. It ends with the program, because a blocking read cannot be interrupted.

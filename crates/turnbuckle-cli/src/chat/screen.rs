@@ -1,98 +1,121 @@
-//! The screen of a chat: output scrolls up, and the footer with the line that is being typed stays at the bottom.
+//! The screen of a chat: what is done scrolls up and belongs to the terminal; below it is a live part that is drawn again and
+//! again.
 
-use unicode_width::UnicodeWidthChar as _;
+use super::styled::Row;
+use crate::show::Palette;
 
-use super::draft::Draft;
-use crate::show::{Palette, Tone};
-
-/// Computes what to write to the terminal: it keeps track of where the output ends and whether the footer is drawn.
+/// Computes what to write to the terminal. It remembers what the live part looks like there.
 #[derive(Debug)]
 pub(super) struct Screen {
     palette: Palette,
-    /// The column in which the last line above ends; 0 if it is complete.
-    column: usize,
-    drawn: bool,
+    /// The live rows as they stand on the terminal, and how wide each is.
+    drawn: Vec<(String, usize)>,
+    /// The row of `drawn` in which the cursor is.
+    cursor: usize,
+    width: usize,
 }
 
-/// What stands before the line that is being typed.
-pub(super) struct Footer<'a> {
-    pub(super) label: &'a str,
-    pub(super) tone: Tone,
-    /// How wide the terminal is.
-    pub(super) width: usize,
+/// The live part: rows that fit the screen, and where the cursor is.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) rows: Vec<Row>,
+    pub(super) cursor_row: usize,
+    pub(super) cursor_column: usize,
 }
+
+/// Around everything that is drawn at once, for terminals that know it: none of them shows half of it.
+const BEGIN: &str = "\x1b[?2026h";
+const END: &str = "\x1b[?2026l";
 
 impl Screen {
     pub(super) fn new(palette: Palette) -> Self {
-        Self { palette, column: 0, drawn: false }
+        Self { palette, drawn: Vec::new(), cursor: 0, width: 0 }
     }
 
-    /// What to write so that `text` stands above the footer.
-    pub(super) fn print(&mut self, text: &str, footer: &Footer<'_>, draft: &Draft) -> String {
-        let mut out = self.erase();
-        out.push_str(text);
-        self.column = column_after(self.column, text);
-        out.push_str(&self.draw(footer, draft));
-        out
+    pub(super) fn palette(&self) -> Palette {
+        self.palette
     }
 
-    /// Erases the footer and moves the cursor to the end of the output.
-    pub(super) fn erase(&mut self) -> String {
-        if !std::mem::take(&mut self.drawn) {
+    /// What to write so that `above` stands above the live part, and the live part is this. Empty if nothing changes.
+    pub(super) fn draw(&mut self, above: &[Row], live: &Live, width: usize) -> String {
+        let rows: Vec<(String, usize)> = live.rows.iter().map(|row| (row.paint(self.palette), row.width())).collect();
+        let is_same = above.is_empty() && rows == self.drawn && width == self.width;
+        let mut out = String::new();
+        if !is_same {
+            out.push_str(&self.erase(width));
+            for row in above {
+                out.push_str(&row.paint(self.palette));
+                out.push('\n');
+            }
+            let texts: Vec<&str> = rows.iter().map(|(text, _)| text.as_str()).collect();
+            out.push_str(&texts.join("\n"));
+            self.cursor = rows.len().saturating_sub(1);
+            (self.drawn, self.width) = (rows, width);
+        }
+        out.push_str(&self.place(live));
+        if out.is_empty() { out } else { format!("{BEGIN}{out}{END}") }
+    }
+
+    /// Erases the live part; the cursor is where it began.
+    pub(super) fn erase(&mut self, width: usize) -> String {
+        if self.drawn.is_empty() {
             return String::new();
         }
-        match self.column {
-            0 => "\r\x1b[J".to_owned(),
-            column => format!("\r\x1b[J\x1b[A\x1b[{column}C"),
-        }
+        // A terminal that has become narrower has broken the rows that were drawn.
+        let height = |width_of_row: usize| if width == 0 { 1 } else { width_of_row.div_ceil(width).max(1) };
+        let is_narrower = width < self.width;
+        let above: usize =
+            self.drawn[..self.cursor].iter().map(|(_, row)| if is_narrower { height(*row) } else { 1 }).sum();
+        self.drawn.clear();
+        self.cursor = 0;
+        format!("{}\r\x1b[J", up(above))
     }
 
-    fn draw(&mut self, footer: &Footer<'_>, draft: &Draft) -> String {
-        self.drawn = true;
-        let label = footer.label.chars().filter_map(|ch| ch.width()).sum::<usize>();
-        let (text, column) = draft.window(footer.width.saturating_sub(label + 1).max(8));
-        let newline = if self.column > 0 { "\n" } else { "" };
-        let label_text = self.palette.paint(footer.tone, footer.label);
-        let right = label + column;
-        let place = if right > 0 { format!("\r\x1b[{right}C") } else { "\r".to_owned() };
-        format!("{newline}{label_text}{text}{place}")
+    fn place(&mut self, live: &Live) -> String {
+        let row = live.cursor_row.min(self.drawn.len().saturating_sub(1));
+        let lines = match self.cursor.checked_sub(row) {
+            Some(rows) => up(rows),
+            None => format!("\x1b[{}B", row - self.cursor),
+        };
+        self.cursor = row;
+        let right = if live.cursor_column > 0 { format!("\x1b[{}C", live.cursor_column) } else { String::new() };
+        format!("{lines}\r{right}")
     }
 }
 
-/// Colours take no room.
-fn column_after(mut column: usize, text: &str) -> usize {
-    let mut chars = text.chars();
-    while let Some(ch) = chars.next() {
-        match ch {
-            '\n' => column = 0,
-            '\x1b' => drop(chars.by_ref().find(|ch| ch.is_ascii_alphabetic())),
-            ch => column += ch.width().unwrap_or(0),
-        }
-    }
-    column
+fn up(rows: usize) -> String {
+    if rows > 0 { format!("\x1b[{rows}A") } else { String::new() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn screen() -> Screen {
-        Screen::new(Palette::plain())
+    fn live(rows: &[&str], cursor_row: usize, cursor_column: usize) -> Live {
+        Live { rows: rows.iter().map(|text| Row::plain(text)).collect(), cursor_row, cursor_column }
     }
 
-    const FOOTER: Footer<'static> = Footer { label: "> ", tone: Tone::Plain, width: 20 };
-
-    #[test]
-    fn the_foot_stays_below_a_line_that_goes_on() {
-        let (mut screen, draft) = (screen(), Draft::default());
-        assert_eq!(screen.print("ab", &FOOTER, &draft), "ab\n> \r\x1b[2C");
-        assert_eq!(screen.print("c\n", &FOOTER, &draft), "\r\x1b[J\x1b[A\x1b[2Cc\n> \r\x1b[2C");
-        assert_eq!(screen.print("d\n", &FOOTER, &draft), "\r\x1b[Jd\n> \r\x1b[2C");
+    fn bare(text: &str) -> String {
+        text.replace(BEGIN, "").replace(END, "")
     }
 
     #[test]
-    fn colours_take_no_room() {
-        assert_eq!(column_after(0, "\x1b[2mab\x1b[0mc"), 3);
-        assert_eq!(column_after(5, "x\n日"), 2);
+    fn the_live_part_stays_below_what_is_done() {
+        let mut screen = Screen::new(Palette::plain());
+        assert_eq!(bare(&screen.draw(&[], &live(&["> a", "status"], 0, 3), 20)), "> a\nstatus\x1b[1A\r\x1b[3C");
+        let done = [Row::plain("done")];
+        assert_eq!(
+            bare(&screen.draw(&done, &live(&["> a", "status"], 0, 3), 20)),
+            "\r\x1b[Jdone\n> a\nstatus\x1b[1A\r\x1b[3C"
+        );
+        assert_eq!(bare(&screen.draw(&[], &live(&["> a", "status"], 0, 2), 20)), "\r\x1b[2C", "only the cursor moves");
+        assert_eq!(bare(&screen.erase(20)), "\r\x1b[J");
+    }
+
+    #[test]
+    fn rows_that_a_narrower_terminal_broke_are_erased_as_well() {
+        let mut screen = Screen::new(Palette::plain());
+        screen.draw(&[], &live(&["0123456789", "> "], 1, 2), 20);
+        assert_eq!(screen.erase(5), "\x1b[2A\r\x1b[J");
     }
 }

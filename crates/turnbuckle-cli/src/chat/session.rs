@@ -1,32 +1,55 @@
 //! A chat in a terminal: keys, signals and what is told come in, in any order, and the screen never waits.
 
+mod answers;
+mod console;
+mod elicited;
 mod input;
+mod outcomes;
+mod slash;
+mod unseen;
+mod waiting;
 
+use std::path::PathBuf;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
 use turnbuckle::conversation::{Conversations, LeftTurn};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
-use turnbuckle::{CallId, ConversationId, Outcome, Scope, TurnId};
+use turnbuckle::store::PrivateFile;
+use turnbuckle::{Agent, CallId, ConversationId, Outcome, Scope, TurnId};
 use turnbuckle_models::without_password;
+use turnbuckle_tools::GuardedNames;
 
-use super::command_queue::{self, Command, CommandOutcome, CommandQueue, TypedAnswer};
+use super::command_queue::{self, Command, CommandQueue, TypedAnswer};
+use super::complete::Completion;
+use super::draft::Draft;
+use super::history;
 use super::keys::Keys;
-use super::terminal::{LEAVE_PASTES, MARK_PASTES, Terminal};
+use super::notify::Waiting;
+use super::own_command::OwnCommand;
+use super::status::Status;
 use super::view::View;
 use super::{TakenUp, left_elsewhere, question};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::logging;
+use crate::mcp::{Asked, ServerLine};
 use crate::output::Output;
-use crate::problem::{Problem, with_causes};
+use crate::problem::with_causes;
 use crate::run::{Ready, ResolveHints, for_others, refused};
-use crate::show::Tone;
-use crate::signals::{Heard, Second, Signals};
+use crate::show::{Tone, clean};
+use crate::signals::{Heard, Signals};
+use answers::Mode;
+pub(super) use console::Console;
+use elicited::{Elicited, withdrawn};
+use unseen::Cut;
+use waiting::{LOOK_EVERY, at, follow_others, listed, next_line, next_resize};
 
 /// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
@@ -34,33 +57,73 @@ const BACKGROUND: Duration = Duration::from_secs(10);
 const CLOSING: Duration = Duration::from_secs(1);
 /// What a person is told whose command another process carries out.
 const ELSEWHERE: &str = "another process has this conversation and carries it on; what it writes is shown here";
-/// How often it is looked whether another process wrote to the conversation.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Until the person leaves.
+/// How long an escape waits for the rest of a key.
+const ESCAPE: Duration = Duration::from_millis(40);
+/// A turn that took longer rings the bell when it is over.
+const LONG_TURN: u64 = 10_000;
+
+/// How a session ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    Exit(Exit),
+    /// The chat goes on with this conversation, or with another model.
+    Again {
+        id: ConversationId,
+        model: Option<String>,
+    },
+}
+
+/// What a chat begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// The conversation.
+    Talk,
+    /// The choice of another one.
+    Pick,
+}
+
+/// One conversation, until the person leaves it.
 pub(super) async fn chat(
+    console: &mut Console,
     (conversations, taken_up): (Conversations, Receiver<(ConversationId, TurnId)>),
-    id: ConversationId,
+    (id, first): (ConversationId, First),
     ready: &Ready,
     carry_on: CarryOn,
     common: &Common,
-) -> Result<Exit, Stopped> {
+) -> Result<Leave, Stopped> {
     let tail = conversations.subscribe(&id, Delivery::Lossless, ready.scope.clone()).await;
     let tail = tail.map_err(|error| refused(error, common))?;
-    let broken = |error: std::io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
-    let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::IsPassedOn).map_err(broken)?);
-    let terminal = Terminal::take().map_err(broken)?;
-    output.out(MARK_PASTES);
+    let Some(output) = console.output.take() else { return Ok(Leave::Exit(Exit::Failed)) };
+    let history = ready.store.is_durable().then(|| history::file(&ready.folder));
+    let draft = Draft::with_history(history.as_ref().map(history::read).unwrap_or_default());
+    let status = Status::new(&without_password(&ready.model), ready.agent.limits().context_tokens);
     let mut session = Session {
-        queue: command_queue::spawn(conversations.clone(), id.clone(), ready.scope.clone()),
-        view: View::new(output, ready.agent.tools().len()),
+        queue: command_queue::spawn(conversations.clone(), id.clone(), ready.scope.clone(), ready.workspace.clone()),
+        view: View::new(output, ready.agent.tools().len(), draft, status),
         projection: tail.snapshot.clone(),
         hints: ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope),
+        agent: ready.agent.clone(),
+        folder: ready.folder.clone(),
+        history,
         conversations,
         id,
         scope: ready.scope.clone(),
         tail,
+        elicited: None,
+        elicitations: ready.desk.listen(),
+        mcp: ready.mcp.clone(),
+        guarded: ready.guarded.clone(),
         question: None,
+        cut: None,
+        asked_at: None,
+        previewing: None,
+        mode: Mode::Plain,
+        completion: None,
+        files: None,
+        files_coming: None,
+        own: None,
+        ran: String::new(),
         left: None,
         kept: None,
         shown: Vec::new(),
@@ -77,7 +140,12 @@ pub(super) async fn chat(
         session.view.say("notice", Tone::Hook, &text);
     }
     session.submit(if carry_on.accept_changes { Command::AcceptChanges } else { Command::Resume });
-    Ok(session.run(terminal, signals, taken_up).await)
+    if first == First::Pick {
+        session.submit(Command::ListConversations);
+    }
+    let (leave, output) = session.run(console, taken_up).await;
+    console.output = Some(output);
+    Ok(leave)
 }
 
 struct Session {
@@ -91,8 +159,37 @@ struct Session {
     projection: Projection,
     view: View,
     hints: ResolveHints,
+    /// The agent, for those who ask what it can do.
+    agent: Agent,
+    /// The project's folder.
+    folder: PathBuf,
+    /// Where what was typed is kept, if it is.
+    history: Option<PrivateFile>,
+    /// What an MCP server asks the person now.
+    elicited: Option<Elicited>,
+    elicitations: Receiver<Asked>,
+    /// MCP servers, and what their tools cost.
+    mcp: Vec<ServerLine>,
+    /// What processes that commands left in the background must not make unnoticed.
+    guarded: GuardedNames,
     /// What the person is asked now.
     question: Option<Pending>,
+    /// What of it was not shown.
+    cut: Option<Cut>,
+    /// Since when it is on the screen.
+    asked_at: Option<Instant>,
+    /// The question that is shown as soon as it is known what the call would change.
+    previewing: Option<Pending>,
+    /// What the next line is.
+    mode: Mode,
+    completion: Option<Completion>,
+    /// The project's files, once somebody wanted to name one.
+    files: Option<Vec<String>>,
+    files_coming: Option<oneshot::Receiver<Vec<String>>>,
+    /// The command that the person runs.
+    own: Option<OwnCommand>,
+    /// What such commands said since the last message.
+    ran: String,
     /// The open turn, whose agent has changed: the person is asked whether it is carried on.
     left: Option<LeftTurn>,
     /// The answer that was refused because of that. It is given again if the person insists.
@@ -108,7 +205,7 @@ struct Session {
     /// Queued messages that Ctrl-C cancelled, and whose turns are still to come.
     unwanted: usize,
     /// The person wants to go, as soon as the turn rests.
-    leaving: Option<Exit>,
+    leaving: Option<Leave>,
     /// The model's name, as given.
     model: String,
     /// Turns of other conversations that go on here.
@@ -134,35 +231,42 @@ impl Session {
         self.view.knows(&events);
     }
 
-    async fn run(
-        mut self,
-        mut terminal: Terminal,
-        mut signals: Signals,
-        mut taken_up: Receiver<(ConversationId, TurnId)>,
-    ) -> Exit {
+    async fn run(mut self, console: &mut Console, mut taken_up: Receiver<(ConversationId, TurnId)>) -> (Leave, Output) {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
         let mut broken = pin!(self.view.output.broken());
         let mut log = logging::for_chat();
-        let (mut keeps, mut gone, mut keys) = (true, false, Keys::default());
-        let exit = loop {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut resized = signal(SignalKind::window_change()).ok();
+        let (mut keeps, mut gone, mut keys, mut escape) = (true, false, Keys::default(), None);
+        let leave = loop {
             self.ask();
             self.draw_footer();
-            if let Some(exit) = self.leaving.filter(|_| self.rests()) {
-                break exit;
+            if let Some(leave) = self.leaving.clone().filter(|_| self.rests()) {
+                break leave;
             }
+            let frame = self.view.next_frame();
             tokio::select! {
                 biased;
-                heard = signals.next() => if let Some(exit) = self.heard(heard) { break exit },
+                heard = console.signals.next() => if let Some(exit) = self.heard(heard) { break Leave::Exit(exit) },
                 () = &mut broken, if !gone => {
                     gone = true;
                     self.heard(Heard::Leave);
                 }
-                bytes = terminal.bytes.recv(), if self.leaving.is_none() => match bytes {
-                    Some(bytes) => keys.feed(&bytes).into_iter().for_each(|key| self.pressed(key)),
+                bytes = console.terminal.bytes.recv(), if self.leaving.is_none() => match bytes {
+                    Some(bytes) => {
+                        keys.feed(&bytes).into_iter().for_each(|key| self.pressed(key));
+                        escape = keys.is_escape_pending().then(|| Instant::now() + ESCAPE);
+                    }
                     None => self.quit(),
                 },
+                () = at(escape), if escape.is_some() => {
+                    escape = None;
+                    keys.end_escape().into_iter().for_each(|key| self.pressed(key));
+                }
+                () = at(frame), if frame.is_some() => self.view.draw(),
+                Some(()) = next_resize(&mut resized) => self.view.redraw(),
                 told = self.tail.next() => self.told(told).await,
                 Some(report) = self.queue.outcomes.recv() => self.reported(report),
                 Some(taken) = taken_up.recv() => {
@@ -171,15 +275,24 @@ impl Session {
                     }
                 }
                 Some(line) = log.recv() => self.view.say("log", Tone::Dim, line.trim_end()),
+                Some(asked) = self.elicitations.recv(), if self.elicited.is_none() && self.question.is_none() => self.elicit(asked),
+                () = withdrawn(&mut self.elicited), if self.elicited.is_some() => self.elicitation_withdrawn(),
+                line = next_line(&mut self.own), if self.own.is_some() => self.own_said(line),
+                files = listed(&mut self.files_coming), if self.files_coming.is_some() => {
+                    (self.files, self.files_coming) = (Some(files), None);
+                    self.look_for_completion();
+                    self.view.redraw();
+                }
                 error = &mut upkeep, if keeps => {
                     keeps = false;
                     let text = format!("what other processes left in this store is not taken up: {}", with_causes(&error));
                     self.view.say("warning", Tone::Bad, &text);
                 }
                 () = &mut others => {}
+                _ = look.tick() => self.look_for_guarded(),
             }
         };
-        self.leave(exit, signals).await
+        self.leave(leave, &mut console.signals).await
     }
 
     /// Whether no turn is under way or about to be.
@@ -194,13 +307,32 @@ impl Session {
     }
 
     fn draw_footer(&mut self) {
+        let mut hint = Vec::new();
         let (label, tone) = match (&self.question, self.projection.state) {
             _ if self.left.is_some() => ("y or n › ".to_owned(), Tone::Hook),
-            (Some(pending), _) => (question::label(&pending.question).to_owned(), Tone::Hook),
+            _ if let Some(elicited) = &self.elicited => {
+                hint = vec!["Esc declines to answer"];
+                (elicited.label(), Tone::Hook)
+            }
+            (Some(pending), _) => {
+                let (label, keys) = self.question_footer(pending);
+                hint = keys;
+                (label, Tone::Hook)
+            }
+            (None, _) if matches!(self.mode, Mode::Pick(_)) => ("number › ".to_owned(), Tone::Hook),
             (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
             (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
-            (None, stage) => (format!("{stage:?} › ").to_lowercase(), Tone::Dim),
+            (None, ConversationState::Accept | ConversationState::Build) => ("prepares › ".to_owned(), Tone::Dim),
+            (None, ConversationState::Call) => ("answers › ".to_owned(), Tone::Dim),
+            (None, ConversationState::Dispatch) => ("uses tools › ".to_owned(), Tone::Dim),
+            (None, _) => ("ends › ".to_owned(), Tone::Dim),
         };
+        let is_busy = !matches!(self.projection.state, ConversationState::Idle | ConversationState::Waiting);
+        self.view.status.works(is_busy, Instant::now());
+        match &self.completion {
+            Some(completion) => self.view.set_hint(&completion.lines()),
+            None => self.view.set_keys(&hint),
+        }
         self.view.footer(label, tone);
     }
 
@@ -212,9 +344,16 @@ impl Session {
             if self.projection.pending.get(&asked.call).is_some_and(is_asked) {
                 return;
             }
-            self.question = None;
+            (self.question, self.asked_at, self.mode) = (None, None, Mode::Plain);
             self.view.draft.take_up();
             self.view.redraw();
+        }
+        if let Some(previewed) = &self.previewing {
+            // Nothing else is asked before it is known what the call would change.
+            if self.projection.pending.get(&previewed.call).is_some_and(|now| now.question == previewed.question) {
+                return;
+            }
+            self.previewing = None;
         }
         let has_answer = |call: &CallId| self.answered.contains(call) || self.handed_over.contains(call);
         let open = self.projection.pending.values().filter(|pending| !has_answer(&pending.call));
@@ -222,11 +361,11 @@ impl Session {
             open.cloned().partition(|pending| self.hints.who_else(pending).is_none());
         self.show_to_watch(&others);
         // Whether the turn goes on at all is asked first.
-        let may_ask = self.leaving.is_none() && self.left.is_none();
+        let may_ask = self.leaving.is_none() && self.left.is_none() && self.elicited.is_none();
         let Some(pending) = mine.into_iter().next().filter(|_| may_ask) else { return };
-        question::shown(&pending).iter().for_each(|line| self.view.line(line));
-        self.view.draft.set_aside();
-        self.question = Some(pending);
+        if self.submit(Command::Preview(Box::new(pending.clone()))) {
+            self.previewing = Some(pending);
+        }
     }
 
     /// Questions that others must answer are shown, once.
@@ -260,6 +399,9 @@ impl Session {
                     self.handed_over.retain(|answered| answered != call);
                 }
                 EventKind::TurnEnded(ended) => {
+                    if ended.ms >= LONG_TURN {
+                        self.view.ring(Waiting::ForMessage);
+                    }
                     self.answered.clear();
                     self.handed_over.clear();
                     // Ctrl-C again leaves, also when the turn that it cancelled is over.
@@ -290,64 +432,15 @@ impl Session {
             }
             Err(error) => {
                 self.view.say("error", Tone::Bad, &with_causes(&error));
-                self.leaving = Some(Exit::Failed);
+                self.leaving = Some(Leave::Exit(Exit::Failed));
                 (self.projection.state, self.answered) = (ConversationState::Idle, Vec::new());
                 self.view.sent.clear();
             }
         }
     }
 
-    fn reported(&mut self, report: CommandOutcome) {
-        let problem = match report {
-            CommandOutcome::NotSent(problem) => {
-                self.view.sent.pop_back();
-                self.unwanted = self.unwanted.min(self.view.sent.len());
-                problem
-            }
-            CommandOutcome::NotAnswered(call, problem) => {
-                self.answered.retain(|answered| *answered != call);
-                problem
-            }
-            CommandOutcome::NotAnsweredNow(typed, left) => {
-                self.answered.retain(|answered| *answered != typed.call);
-                self.kept = left.can_insist().then_some(typed);
-                return self.ask_to_insist(left);
-            }
-            CommandOutcome::Left(left) => return self.ask_to_insist(left),
-            CommandOutcome::Recorded(left) => {
-                return self.view.say("notice", Tone::Hook, &format!("the answer is recorded: {left}"));
-            }
-            CommandOutcome::Failed(problem) => problem,
-            CommandOutcome::Remote => {
-                self.view.sent.clear();
-                self.unwanted = 0;
-                return self.view.say("notice", Tone::Hook, ELSEWHERE);
-            }
-            CommandOutcome::HandedOver(call) => {
-                // If it is not there any more, the log has the answer already.
-                if self.answered.contains(&call) {
-                    self.answered.retain(|answered| *answered != call);
-                    self.handed_over.push(call);
-                }
-                return self.view.say("notice", Tone::Hook, ELSEWHERE);
-            }
-        };
-        self.view.say("error", Tone::Bad, &problem.without_severity());
-    }
-
-    /// The open turn is not carried on here. If its agent has only changed, the person can insist.
-    fn ask_to_insist(&mut self, left: LeftTurn) {
-        if !left.can_insist() {
-            let text = format!("the open turn is left: {left}\n{}", self.hints.after_left(&left));
-            return self.view.say("notice", Tone::Hook, &text);
-        }
-        self.view.say("ask", Tone::Hook, &format!("{left}"));
-        self.view.say("", Tone::Hook, "carry it on without? The log will say that you insisted");
-        self.left = Some(left);
-    }
-
     /// Ends the session. The caller restores the terminal.
-    async fn leave(mut self, exit: Exit, mut signals: Signals) -> Exit {
+    async fn leave(mut self, leave: Leave, signals: &mut Signals) -> (Leave, Output) {
         let ended = async {
             while !self.rests() {
                 let told = self.tail.next().await;
@@ -357,8 +450,8 @@ impl Session {
         // What is not done by then stays in the store, for the next process that resumes the conversation.
         let _ = tokio::time::timeout(CLOSING, ended).await;
         self.view.remove_footer();
-        let (id, options, palette) = (&self.id, &self.hints.options, LEAVE_PASTES);
-        let mut words = palette.to_owned();
+        let (id, options) = (&self.id, &self.hints.options);
+        let mut words = String::new();
         if self.hints.durable && !self.projection.events.is_empty() {
             // If it cannot be asked, the commands are printed: they say what is wrong.
             let left = self.conversations.left_turn(&self.id, self.scope.clone()).await.ok().flatten();
@@ -369,25 +462,17 @@ impl Session {
                 };
                 words += &format!("It waits: {what_to_do}\n");
             }
-            words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
+            if matches!(leave, Leave::Exit(_)) {
+                words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
+            }
         }
-        self.view.output.out(words);
-        tokio::select! {
-            () = self.conversations.drain(BACKGROUND) => {}
-            _ = signals.next() => {}
+        self.view.output.out(clean(&words));
+        if matches!(leave, Leave::Exit(_)) {
+            tokio::select! {
+                () = self.conversations.drain(BACKGROUND) => {}
+                _ = signals.next() => {}
+            }
         }
-        // A terminal that takes nothing any more has gone.
-        let _ = self.view.output.finish().await;
-        exit
+        (leave, self.view.output)
     }
-}
-
-/// Reads the store again and again: only a read makes events of other processes visible in this one.
-async fn follow_others(conversations: Conversations, id: ConversationId, scope: Scope) {
-    while conversations.is_durable() {
-        tokio::time::sleep(LOOK_EVERY).await;
-        // What cannot be read now is read the next time.
-        let _ = conversations.snapshot(&id, scope.clone()).await;
-    }
-    std::future::pending().await
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _};
 use std::thread;
 
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use tokio::sync::mpsc::{Receiver, channel};
 
 /// How many reads may wait for the program; a person who types faster waits.
@@ -16,10 +16,10 @@ pub(super) struct Terminal {
     pub(super) bytes: Receiver<Vec<u8>>,
 }
 
-/// Pasted text is marked as such.
-pub(super) const MARK_PASTES: &str = "\x1b[?2004h";
+/// Pasted text is marked as such, and the terminal says when it gets and loses the focus.
+pub(super) const BEGIN_REPORTS: &str = "\x1b[?2004h\x1b[?1004h";
 /// And no longer.
-pub(super) const LEAVE_PASTES: &str = "\x1b[?2004l";
+pub(super) const END_REPORTS: &str = "\x1b[?1004l\x1b[?2004l";
 
 impl Terminal {
     /// Keys are no longer echoed, and not held back until a line is complete. Ctrl-C stays a signal.
@@ -28,6 +28,8 @@ impl Terminal {
         let before = tcgetattr(&stdin)?;
         let mut modes = before.clone();
         modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
+        // Ctrl-S and Ctrl-Q are keys, and do not stop the output.
+        modes.input_modes.remove(InputModes::IXON);
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
         // A stopped program would leave the shell a terminal that does not echo.

@@ -1,7 +1,7 @@
 //! `[[hooks]]`: `use` names a ready-made hook, the rest are its options and what every hook has.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::options::Options;
 use super::reader::Section;
 use crate::assemble::holds_a_secret;
 use crate::catalogue::{CATALOGUE, Maker, Row};
+use crate::mcp::hook_servers;
 use crate::model_name::{ModelName, NamedModel, provider_variables};
 use crate::problem::{Place, Problem};
 use crate::project::OWN_FOLDER;
@@ -34,6 +35,10 @@ pub(crate) struct HookPart {
     /// As given, for people to read.
     pub(crate) options: Vec<(String, Found<Value>)>,
     pub(crate) settings: HookSettings,
+    /// Settings files that another section with the same `use` reads.
+    pub(crate) read_by_others: Vec<PathBuf>,
+    /// Whether what it finds in the project is left out (`--ignore-project`).
+    pub(crate) ignores_project: bool,
 }
 
 /// What every hook has.
@@ -89,22 +94,46 @@ const POLICIES: &[(&str, OnFailure)] = &[("block", OnFailure::Block), ("ignore",
 /// The other one is how it is without the key.
 const RELEASES: &[(&str, Release)] = &[("on_accept", Release::OnAccept)];
 
+/// The section of the main agent's hooks.
+const SECTION: &str = "hooks";
+
 /// The most `[[hooks]]` of one file.
 pub(crate) const MOST_HOOKS: usize = 256;
 
 pub(super) fn read(sections: Vec<Section<'_>>) -> Vec<HookPart> {
-    few(sections).into_iter().enumerate().filter_map(hook).collect()
+    few(sections).into_iter().enumerate().filter_map(|(index, section)| hook(section, (SECTION, index))).collect()
+}
+
+/// Those of a section such as `[[agents]]`, which was accepted as a whole: `accepted` says which one it is.
+pub(super) fn read_in(sections: Vec<Section<'_>>, accepted: (&str, usize)) -> Vec<HookPart> {
+    let read = |section: Section<'_>| {
+        let (source, part) = (section.source(), hook(section, accepted)?);
+        if part.used.name == ClaudeHooks::NAME {
+            let what = "`use = \"claude\"` is for the main agent: its handlers hear of sub-agents there";
+            source.tell(Problem::error(what).at(&part.place).hint("move it to [[hooks]]"));
+            return None;
+        }
+        Some(part)
+    };
+    few(sections).into_iter().filter_map(read).collect()
 }
 
 /// What the hooks keep of conversations beside the store. None of them is made.
 pub(super) fn side_stores(sections: Vec<Section<'_>>) -> SideStores {
-    let kept = |(index, mut section): (usize, Section<'_>)| {
-        section.string("name");
-        HookSettings::read(&mut section);
-        let used = used(&mut section)?;
-        with_options(index, section, |options, context| options.side_store(used, context))?
-    };
-    SideStores(few(sections).into_iter().enumerate().filter_map(kept).collect())
+    let kept = few(sections).into_iter().enumerate().filter_map(|(index, section)| kept(section, (SECTION, index)));
+    SideStores(kept.collect())
+}
+
+/// The same for those of a section such as `[[agents]]`.
+pub(super) fn side_stores_in(sections: Vec<Section<'_>>, accepted: (&str, usize)) -> SideStores {
+    SideStores(few(sections).into_iter().filter_map(|section| kept(section, accepted)).collect())
+}
+
+fn kept(mut section: Section<'_>, accepted: (&str, usize)) -> Option<Arc<dyn SideStore>> {
+    section.string("name");
+    HookSettings::read(&mut section);
+    let used = used(&mut section)?;
+    with_options(accepted, section, |options, context| options.side_store(used, context))?
 }
 
 /// None, if there are too many.
@@ -118,7 +147,7 @@ fn few(sections: Vec<Section<'_>>) -> Vec<Section<'_>> {
     sections
 }
 
-fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
+fn hook(mut section: Section<'_>, accepted: (&str, usize)) -> Option<HookPart> {
     let place = section.place().clone();
     let name = section.string("name");
     let settings = HookSettings::read(&mut section);
@@ -129,15 +158,21 @@ fn hook((index, mut section): (usize, Section<'_>)) -> Option<HookPart> {
             .tell(Problem::error(what).at(&given.place).hint("it stands in lines of a trace: keep it short"));
     }
     let used = used(&mut section)?;
-    if used.name == ClaudeHooks::NAME && !section.source().covers_project() {
-        let what = "`use = \"claude\"` runs programs of the project's .claude folder, which are accepted with the project's own file";
-        let hint = "write it into the project's turnbuckle.toml; `--trust-hooks` accepts it here, for this run";
+    if used.name == ClaudeHooks::NAME && !section.source().covers_project() && !section.source().ignores_project() {
+        let what = "`use = \"claude\"` runs what this folder's .claude says, which was not accepted";
+        let hint = "`turnbuckle trust --folder` accepts whatever this folder's files say, `--trust-hooks` accepts it for this run, and \
+                    `--ignore-project`, or `project = false` in the hook, leaves the folder's handlers out";
         section.source().tell(Problem::error(what).at(&place).hint(hint));
         return None;
     }
+    let read_by_others = match accepted {
+        (SECTION, index) => section.source().read_by_others(index),
+        _ => Vec::new(),
+    };
+    let ignores_project = section.source().ignores_project();
     let (options, made) =
-        with_options(index, section, |options, context| (options.shown(), options.read(used, context)));
-    Some(HookPart { place, name, used, maker: Some(made?), options, settings })
+        with_options(accepted, section, |options, context| (options.shown(), options.read(used, context)));
+    Some(HookPart { place, name, used, maker: Some(made?), options, settings, read_by_others, ignores_project })
 }
 
 /// Without `use` it is not known which other keys the section may have.
@@ -149,21 +184,27 @@ fn used(section: &mut Section<'_>) -> Option<&'static Row> {
 
 /// Reads the keys that are left, with what a hook is given.
 fn with_options<T>(
-    index: usize,
+    (accepted, index): (&str, usize),
     section: Section<'_>,
     read: impl FnOnce(Options<'_>, &HookBuildContext<'_>) -> T,
 ) -> T {
     let source = section.source();
+    let read_by_others = if accepted == SECTION { source.read_by_others(index) } else { Vec::new() };
     let open_model = |name: &str| open_model(name, source.folder());
     let folder = source.project();
-    let (data, withheld_env) = (folder.join(OWN_FOLDER), provider_variables());
+    let (data, secrets) = (folder.join(OWN_FOLDER), source.secret_variables());
+    // `pass_env` gives one to a program all the same.
+    let withheld_env: Vec<&str> = provider_variables().into_iter().chain(secrets.iter().map(String::as_str)).collect();
     let context = HookBuildContext {
         folder,
         data: &data,
         withheld_env: &withheld_env,
         open_model: &open_model,
-        program_check: source.check_of(index),
+        program_check: source.check_of(accepted, index),
         databases: Some(source.databases()),
+        tool_servers: Some(hook_servers()),
+        ignores_project: source.ignores_project(),
+        read_by_others: &read_by_others,
     };
     section.rest(|options| read(options, &context))
 }
@@ -220,7 +261,7 @@ impl HookSettings {
 
 /// A model for a hook that asks one itself. A script's path is relative to the file that names it. Its replies are logged
 /// under the name in the file, unless that has a password in it.
-fn open_model(name: &str, folder: &Path) -> Result<Arc<dyn Model>, BoxError> {
+pub(crate) fn open_model(name: &str, folder: &Path) -> Result<Arc<dyn Model>, BoxError> {
     let model =
         ModelName::parse(name).and_then(|name| name.open(folder)).map_err(|problem| problem.what().to_owned())?;
     Ok(match holds_a_secret(name) {

@@ -2,17 +2,23 @@
 
 use std::path::{Component, Path};
 
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 use turnbuckle::Scope;
+use turnbuckle::hooks::ConfigHook as _;
+use turnbuckle_tools::ClaudeHooks;
 
 use super::access::AccessPart;
+use super::claude_files;
+use super::context::ContextPart;
 use super::file::Source;
-use super::hooks;
 use super::reader::Section;
 use super::scope::ScopePart;
-use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart, sub_agents};
-use super::settings::settings;
+use super::sections::{AgentPart, LimitsPart, StorePart, ToolsPart};
+use super::serve::ServePart;
+use super::settings::{Setting, settings};
 use super::{Config, Loaded, Over, SideStores};
+use super::{agents, hooks};
 use crate::args::Common;
 use crate::logging::CLI;
 use crate::problem::Problem;
@@ -54,15 +60,19 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     problems.extend(project.remarks());
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
     let standing = Standing::NotRead;
-    let mut loaded = Loaded { config, files, problems, project, standing, items, store_left_out: false };
+    let (store_left_out, claude) = (false, Vec::new());
+    let mut loaded = Loaded { config, files, problems, project, standing, items, store_left_out, claude };
     if let Some(path) = &common.config {
-        loaded.read(path, gate, understand, |error| Some(unreadable(path, error)));
+        loaded.read(path, (gate, options, Covered::IfAccepted), understand, |error| Some(unreadable(path, error)));
         loaded.read_own_scope();
         return loaded;
     }
     let users = user_folders::config_file();
+    let covered = if options.ignore_project { Covered::IfAccepted } else { Covered::WithProject };
+    let mut led_to = Vec::new();
     if let Some(path) = &users {
-        loaded.read(path, gate, understand, |error| (!error.is_missing()).then(|| unreadable(path, error)));
+        let unread = |error: &ReadError| (!error.is_missing()).then(|| unreadable(path, error));
+        led_to = loaded.read(path, (gate, options, covered), understand, unread);
     }
     let path = loaded.project.file();
     // Whoever stands in the folder of their own file has read it already.
@@ -70,7 +80,7 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     if options.ignore_project || (path.exists() && is_users()) {
         return loaded;
     }
-    loaded.read_project(&path, common, gate, understand);
+    loaded.read_project(&path, &led_to, (common, gate), understand);
     loaded
 }
 
@@ -96,24 +106,58 @@ pub(crate) fn above_of_another(project: &Project, options: TrustOptions) -> Opti
     Some(Problem::error(what).hint(format!("`cd {cd} && turnbuckle trust` shows what that project has, and asks")))
 }
 
+/// Whether what hooks of a file run of the project may run. The file itself counts as accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Covered {
+    /// It is judged with the project's own file, which is read next.
+    WithProject,
+    /// If it was accepted before.
+    IfAccepted,
+}
+
+/// The hooks of a file that may run what they find in the project's folder: its settings, or plugins in it.
+fn leading_into_project(settings: Vec<Setting>) -> Vec<Setting> {
+    let leads = |one: &Setting| {
+        let is = |key: &str, value: Value| one.value.get(key) == Some(&value);
+        let has_plugins = one.value.get("plugins").is_some();
+        one.section == "hooks" && is("use", ClaudeHooks::NAME.into()) && (has_plugins || !is("project", false.into()))
+    };
+    settings.into_iter().filter(leads).collect()
+}
+
 impl Loaded {
-    /// Reads a file that counts as accepted. `missing` decides what a failure to read it means.
+    /// Reads a file that counts as accepted. `missing` decides what a failure to read it means. Returns the hooks that run
+    /// what they find in the project.
     fn read(
         &mut self,
         path: &Path,
-        gate: Gate,
+        (gate, options, covered): (Gate, TrustOptions, Covered),
         understand: Understand,
         missing: impl FnOnce(&ReadError) -> Option<Problem>,
-    ) {
+    ) -> Vec<Setting> {
+        let mut led_to = Vec::new();
         match read_file(path, CONFIGURATION) {
             Ok(text) => {
-                let source = Source::new(path, &self.project.folder, text, gate.options());
+                let source = Source::new(path, &self.project.folder, text, options);
                 if let Some(root) = parse(&source) {
+                    let settings = settings(&source, &root);
                     if matches!(gate, Gate::Needed(_)) {
-                        match trust::checks_from_now(path, &settings(&source, &root), &self.project.folder) {
+                        match trust::checks_from_now(path, &settings, &self.project.folder) {
                             Ok(checks) => source.set_checks(checks),
                             Err(problem) => self.problems.push(problem),
                         }
+                    }
+                    let own = claude_files::sections(&settings);
+                    if !own.is_empty() {
+                        let next =
+                            if covered == Covered::WithProject { self.sections_of_project(path) } else { Vec::new() };
+                        source.set_read_by_others(claude_files::read_by_others(&own, &next, &self.project.folder).0);
+                    }
+                    self.claude = own;
+                    led_to = leading_into_project(settings);
+                    let is_judged = covered == Covered::WithProject || matches!(gate, Gate::Judged);
+                    if is_judged || trust::covers(&led_to, &self.project.folder) {
+                        source.judged_with_project();
                     }
                     self.add(path, &source, understand(&source, root));
                 }
@@ -121,6 +165,20 @@ impl Loaded {
             }
             Err(error) => self.problems.extend(missing(&error)),
         }
+        led_to
+    }
+
+    /// The sections with `use = "claude"` of the project's file, which is read after the user's: whether it is accepted is judged
+    /// then, and nothing runs if it is not.
+    fn sections_of_project(&self, users: &Path) -> Vec<Setting> {
+        let path = self.project.file();
+        if users.canonicalize().ok() == path.canonicalize().ok() {
+            return Vec::new();
+        }
+        let Ok(text) = read_file(&path, CONFIGURATION) else { return Vec::new() };
+        // What is wrong with the file is told when it is read.
+        let source = Source::new(&path, &self.project.folder, text, TrustOptions::default());
+        parse(&source).map(|root| claude_files::sections(&settings(&source, &root))).unwrap_or_default()
     }
 
     /// The file of `--config` stands in the place of the user's own, which still says who is acting if the other does not. The
@@ -137,7 +195,13 @@ impl Loaded {
         }
     }
 
-    fn read_project(&mut self, path: &Path, common: &Common, gate: Gate, understand: Understand) {
+    fn read_project(
+        &mut self,
+        path: &Path,
+        led_to: &[Setting],
+        (common, gate): (&Common, Gate),
+        understand: Understand,
+    ) {
         let text = match read_file(path, CONFIGURATION) {
             Ok(text) => text,
             Err(error) if error.is_missing() => String::new(),
@@ -149,7 +213,7 @@ impl Loaded {
         let source = Source::new(path, &self.project.folder, text, gate.options());
         source.judged_with_project();
         match parse(&source) {
-            Some(root) => self.add_judged(path, &source, root, (common, gate), understand),
+            Some(root) => self.add_judged(path, &source, (root, led_to), (common, gate), understand),
             None => self.standing = Standing::NotAccepted,
         }
         self.problems.extend(source.into_problems());
@@ -159,11 +223,13 @@ impl Loaded {
         &mut self,
         path: &Path,
         source: &'s Source,
-        mut root: DeTable<'s>,
+        (mut root, led_to): (DeTable<'s>, &[Setting]),
         (common, gate): (&Common, Gate),
         understand: Understand,
     ) {
         let settings = settings(source, &root);
+        let own = claude_files::sections(&settings);
+        source.set_read_by_others(claude_files::read_by_others(&self.claude, &own, &self.project.folder).1);
         let chosen_here = settings.iter().any(|one| one.section == "store" && one.key.as_deref() == Some("url"));
         let in_project = match &self.config.store.url {
             None => Some(Path::new(DEFAULT)),
@@ -174,6 +240,7 @@ impl Loaded {
             project: &self.project,
             path,
             settings: &settings,
+            led_to,
             tools: &self.config.tools,
             default_store: in_project.filter(|_| common.store.is_none() && !chosen_here),
             by: &self.user(),
@@ -258,7 +325,12 @@ fn leave_out(root: &mut DeTable<'_>, items: &[Item]) {
         *root = DeTable::default();
     }
     for item in items {
-        if item.keys.is_empty() {
+        let nested = item.section.split_once('.');
+        if let (Some((above, key)), true) = (nested, item.keys.is_empty()) {
+            if let Some(DeValue::Table(table)) = root.get_mut(above).map(|value| value.get_mut()) {
+                table.remove(key);
+            }
+        } else if item.keys.is_empty() {
             root.remove(item.section.as_str());
         } else if let Some(DeValue::Table(table)) = root.get_mut(item.section.as_str()).map(|value| value.get_mut()) {
             item.keys.iter().for_each(|key| drop(table.remove(key.as_str())));
@@ -280,7 +352,8 @@ fn is_below(path: &Path) -> bool {
 
 fn understand_to_delete(source: &Source, root: DeTable<'_>) -> Config {
     let mut root = Section::root(source, root);
-    let side_stores = root.sections("hooks").map(hooks::side_stores).unwrap_or_default();
+    let mut side_stores = root.sections("hooks").map(hooks::side_stores).unwrap_or_default();
+    side_stores.0.extend(root.sections("agents").map(agents::side_stores).unwrap_or_default().0);
     Config { side_stores, ..without_agent(root) }
 }
 
@@ -299,15 +372,21 @@ fn without_agent(mut root: Section<'_>) -> Config {
 }
 
 fn understand(source: &Source, root: DeTable<'_>) -> Config {
-    let mut root = Section::root(source, root);
+    understand_section(Section::root(source, root))
+}
+
+/// All sections. It also serves to find out what a file may have: see [`shape`](super::shape).
+pub(super) fn understand_section(mut root: Section<'_>) -> Config {
     let config = Config {
         agent: root.section("agent").map(AgentPart::read).unwrap_or_default(),
         limits: root.section("limits").map(LimitsPart::read).unwrap_or_default(),
         store: root.section("store").map(StorePart::read).unwrap_or_default(),
         scope: root.section("scope").map(ScopePart::read).unwrap_or_default(),
         access: root.section("access").map(AccessPart::read).unwrap_or_default(),
+        serve: root.section("serve").map(ServePart::read).unwrap_or_default(),
+        context: root.section("context").map(ContextPart::read).unwrap_or_default(),
         tools: root.section("tools").map(ToolsPart::read).unwrap_or_default(),
-        agents: root.sections("agents").map(sub_agents),
+        agents: root.sections("agents").map(agents::read),
         hooks: root.sections("hooks").map(hooks::read).unwrap_or_default(),
         side_stores: SideStores::default(),
     };

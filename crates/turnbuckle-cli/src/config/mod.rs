@@ -3,26 +3,42 @@
 //! Nothing is dropped in silence: unknown keys, wrong types and values that mean nothing are problems with a place.
 
 mod access;
+mod agents;
+mod asked_tools;
+mod claude_files;
+mod context;
+mod fetch;
 mod file;
 mod hooks;
 mod load;
+mod mcp;
+mod model_options;
 mod nearest;
 mod options;
 mod reader;
 mod scope;
 mod sections;
+mod serve;
 mod settings;
+mod shape;
 mod shell;
 
 pub(crate) use access::{AccessPart, ApprovePart};
-pub(crate) use hooks::{HookPart, HookSettings, MOST_HOOKS, SideStores};
+pub(crate) use agents::{MOST_AGENTS, SubAgentPart};
+pub(crate) use context::ContextPart;
+pub(crate) use hooks::{HookPart, HookSettings, MOST_HOOKS, SideStores, open_model};
 pub(crate) use load::{CannotTell, above_of_another, actor_named_in, load, load_to_delete, load_without_agent};
+pub(crate) use mcp::{MCP_JSON, McpEndpoint, McpPart, commands_of_json};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
-pub(crate) use sections::{AgentPart, LimitsPart, MOST_AGENTS, StorePart, SubAgentPart, ToolsPart};
+pub(crate) use sections::{AgentPart, LimitsPart, ModelSetting, StorePart, ToolsPart};
+pub(crate) use serve::ServePart;
 pub(crate) use settings::Setting;
+pub(crate) use shape::json_schema;
 
 use std::path::PathBuf;
+
+use file::Source;
 
 use crate::problem::{Place, Problem};
 use crate::project::Project;
@@ -41,8 +57,10 @@ pub(crate) struct Config {
     pub(crate) agent: AgentPart,
     pub(crate) limits: LimitsPart,
     pub(crate) store: StorePart,
+    pub(crate) context: ContextPart,
     pub(crate) scope: ScopePart,
     pub(crate) access: AccessPart,
+    pub(crate) serve: ServePart,
     pub(crate) tools: ToolsPart,
     /// The project's, or else the user's: a list is one key.
     pub(crate) agents: Option<Vec<SubAgentPart>>,
@@ -67,6 +85,8 @@ pub(crate) struct Loaded {
     /// Whether the project's file says where conversations are kept, and that is not used because the file was not accepted or
     /// could not be judged: then another database than the one it names would be meant.
     pub(crate) store_left_out: bool,
+    /// The sections with `use = "claude"` of the file that was read first.
+    claude: Vec<Setting>,
 }
 
 impl Loaded {
@@ -95,8 +115,10 @@ impl Over for Config {
             agent: self.agent.over(base.agent),
             limits: self.limits.over(base.limits),
             store: self.store.over(base.store),
+            context: self.context.over(base.context),
             scope: self.scope.over(base.scope),
             access: self.access.over(base.access),
+            serve: self.serve.over(base.serve),
             tools: self.tools.over(base.tools),
             agents: self.agents.over(base.agents),
             hooks,

@@ -152,6 +152,17 @@ fn complaint(message: &str) -> String {
     format!("must be {expected}, not {found}")
 }
 
+/// The names of a hook's own options, as serde tells them when it meets one that it does not know. `None` if it does not say.
+pub(super) fn names_of(row: &Row) -> Option<Vec<String>> {
+    const NOBODYS: &str = "no hook has this option";
+    let mut table = DeTable::default();
+    let key = Spanned::new(0..0, std::borrow::Cow::Borrowed(NOBODYS));
+    table.insert(key, Spanned::new(0..0, DeValue::Boolean(true)));
+    let refused = row.shape_error(Spanned::new(0..0, table))?;
+    let (_, known) = named(refused.message(), "unknown field ")?;
+    Some(known.into_iter().map(str::to_owned).collect())
+}
+
 /// A value as JSON. A number that JSON cannot have is its text, so that no two different ones become the same.
 pub(super) fn json(value: &DeValue<'_>) -> Value {
     match value {

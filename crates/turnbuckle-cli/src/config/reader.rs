@@ -1,16 +1,19 @@
 //! Reading a table key by key. What is asked for is known; what is left over at the end is an unknown key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use turnbuckle::OnBudget;
 
 use super::Found;
 use super::file::Source;
 use super::nearest::{instead, nearest};
-use super::options::{MOST_UNKNOWN, Options};
+use super::options::{self, MOST_UNKNOWN, Options};
+use super::shape::{Plural, Shape};
 use crate::problem::{Place, Problem};
 
 /// A table under way.
@@ -25,10 +28,13 @@ pub(super) struct Section<'s> {
     known: Vec<&'static str>,
     /// Known keys that were there, whatever came of them.
     present: Vec<&'static str>,
+    /// Notes what is asked for, instead of reading: see [`Shape`].
+    noted: Option<Shape>,
 }
 
 impl<'s> Section<'s> {
     pub(super) fn root(source: &'s Source, table: DeTable<'s>) -> Self {
+        source.note_secret_variables(&table);
         Self {
             source,
             title: String::new(),
@@ -37,7 +43,13 @@ impl<'s> Section<'s> {
             table,
             known: Vec::new(),
             present: Vec::new(),
+            noted: None,
         }
+    }
+
+    /// A table that is not there: whoever reads it has noted what it asks for.
+    pub(super) fn describing(source: &'s Source, noted: &Shape) -> Self {
+        Self { noted: Some(noted.clone()), ..Self::root(source, DeTable::default()) }
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -71,6 +83,9 @@ impl<'s> Section<'s> {
         kind: Kind,
         read: impl FnOnce(&DeValue<'s>) -> Option<T>,
     ) -> Option<Found<T>> {
+        if let Some(noted) = &self.noted {
+            noted.note(key, kind.schema());
+        }
         let Found { value, place } = self.take(key)?;
         match read(&value) {
             Some(value) => Some(Found { value, place }),
@@ -118,6 +133,14 @@ impl<'s> Section<'s> {
         })
     }
 
+    pub(super) fn on_budget(&mut self, key: &'static str) -> Option<Found<OnBudget>> {
+        self.typed(key, ON_BUDGET, |value| match value.as_str()? {
+            "stop" => Some(OnBudget::Stop),
+            "answer" => Some(OnBudget::Answer),
+            _ => None,
+        })
+    }
+
     pub(super) fn duration(&mut self, key: &'static str) -> Option<Found<Duration>> {
         self.typed(key, DURATION, |value| humantime::parse_duration(value.as_str()?).ok())
     }
@@ -130,6 +153,16 @@ impl<'s> Section<'s> {
                 Some(Found { value: item.get_ref().as_str()?.to_owned(), place })
             };
             value.as_array()?.iter().map(one).collect()
+        })
+    }
+
+    /// A table of strings: `{ NAME = "value" }`.
+    pub(super) fn string_map(&mut self, key: &'static str) -> Option<Found<BTreeMap<String, String>>> {
+        self.typed(key, STRING_MAP, |value| {
+            let one = |(key, value): (&Spanned<toml::de::DeString<'s>>, &Spanned<DeValue<'s>>)| {
+                Some((key.get_ref().to_string(), value.get_ref().as_str()?.to_owned()))
+            };
+            value.as_table()?.iter().map(one).collect()
         })
     }
 
@@ -150,8 +183,12 @@ impl<'s> Section<'s> {
 
     /// One of a few words.
     pub(super) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<Found<T>> {
-        let Found { value, place } = self.string(key)?;
+        let found = self.string(key);
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        if let Some(noted) = &self.noted {
+            noted.note(key, json!({ "enum": names }));
+        }
+        let Found { value, place } = found?;
         match words.iter().find(|(name, _)| *name == value) {
             Some((_, meant)) => Some(Found { value: *meant, place }),
             None => {
@@ -164,6 +201,9 @@ impl<'s> Section<'s> {
 
     pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'s>> {
         let source = self.source;
+        if let Some(noted) = &self.noted {
+            return Some(Self::describing(source, &noted.inner(key, Plural::One)));
+        }
         let found = self.typed(key, TABLE, |value| value.as_table().cloned())?;
         let title = match self.title.trim_matches(['[', ']']) {
             "" => format!("[{key}]"),
@@ -177,12 +217,16 @@ impl<'s> Section<'s> {
             table: found.value,
             known: Vec::new(),
             present: Vec::new(),
+            noted: None,
         })
     }
 
     /// `[[key]]`, or a list of inline tables.
     pub(super) fn sections(&mut self, key: &'static str) -> Option<Vec<Section<'s>>> {
         let source = self.source;
+        if let Some(noted) = &self.noted {
+            return Some(vec![Self::describing(source, &noted.inner(key, Plural::Many))]);
+        }
         let title = match self.title.trim_matches(['[', ']']) {
             "" => format!("[[{key}]]"),
             above => format!("[[{above}.{key}]]"),
@@ -198,6 +242,7 @@ impl<'s> Section<'s> {
                     table,
                     known: Vec::new(),
                     present: Vec::new(),
+                    noted: None,
                 })
             };
             value.as_array()?.iter().map(one).collect::<Option<Vec<_>>>()
@@ -206,13 +251,27 @@ impl<'s> Section<'s> {
     }
 
     /// A value that must be there.
-    pub(super) fn required<T>(&self, key: &str, example: &str, found: Option<T>) -> Option<T> {
+    pub(super) fn required<T>(&self, key: &'static str, example: &str, found: Option<T>) -> Option<T> {
+        if let Some(noted) = &self.noted {
+            noted.require(key);
+            return found;
+        }
         // A value of the wrong kind was reported when it was read.
         if found.is_none() && !self.present.contains(&key) {
             let what = format!("{} is missing", self.named(key));
             self.source.tell(Problem::error(what).at(&self.place).hint(format!("write `{key} = {example}`")));
         }
         found
+    }
+
+    /// A table, as JSON.
+    pub(super) fn json(&mut self, key: &'static str) -> Option<Found<Value>> {
+        self.typed(key, TABLE, |value| value.is_table().then(|| options::json(value)))
+    }
+
+    /// All of it, as JSON.
+    pub(super) fn into_json(self) -> Found<Value> {
+        Found { value: options::json(&DeValue::Table(self.table)), place: self.place }
     }
 
     /// Passes on the keys that were not read, as options of a hook.
@@ -223,6 +282,9 @@ impl<'s> Section<'s> {
 
     /// Reports the keys that were not read as unknown.
     pub(super) fn finish(self) {
+        if let Some(noted) = &self.noted {
+            noted.close();
+        }
         for key in self.table.keys().take(MOST_UNKNOWN) {
             let place = self.source.place(key.span().start);
             let problem = Problem::error(format!("unknown key {}", self.named(key.get_ref()))).at(&place);
@@ -249,11 +311,12 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 /// The one section that has this key, for keys that are easily put into another one.
 fn belongs_in(key: &str) -> Option<&'static str> {
     Some(match key {
-        "approve" | "builtin" => "[tools]",
+        "approve" | "builtin" | "mcp_json" => "[tools]",
         "sandbox" => "[tools.shell]",
         "user" | "roles" => "[scope]",
-        "url" | "retain" => "[store]",
-        "context_tokens" | "max_model_calls" | "max_cost" | "turn_timeout" | "approval_timeout" => "[limits]",
+        "url" | "retain" | "audit" | "audit_ttl" | "audit_rows" | "audit_bytes" => "[store]",
+        "context_tokens" | "max_model_calls" | "max_cost" | "on_budget" | "show_budget" | "turn_timeout"
+        | "approval_timeout" => "[limits]",
         _ => return None,
     })
 }
@@ -271,18 +334,58 @@ fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
+/// What a value must be, for messages and for the schema.
 struct Kind {
     name: &'static str,
     example: &'static str,
+    schema: fn() -> Value,
 }
 
-const STRING: Kind = Kind { name: "a string", example: "\"…\"" };
-const BOOLEAN: Kind = Kind { name: "true or false", example: "true" };
-const WHOLE: Kind = Kind { name: "a whole number", example: "1000" };
-const SMALL: Kind = Kind { name: "a whole number below 2^32", example: "8" };
-const INTEGER: Kind = Kind { name: "a whole number of 32 bits", example: "-1" };
-const AMOUNT: Kind = Kind { name: "a number that is not negative", example: "0.5" };
-const DURATION: Kind = Kind { name: "a duration", example: "\"30m\"" };
-const STRINGS: Kind = Kind { name: "a list of strings", example: "[\"…\"]" };
-const TABLE: Kind = Kind { name: "a table", example: "{ … }" };
-const TABLES: Kind = Kind { name: "a list of tables", example: "[{ … }]" };
+impl Kind {
+    fn schema(&self) -> Value {
+        (self.schema)()
+    }
+}
+
+const STRING: Kind = Kind { name: "a string", example: "\"…\"", schema: || json!({ "type": "string" }) };
+const BOOLEAN: Kind = Kind { name: "true or false", example: "true", schema: || json!({ "type": "boolean" }) };
+const WHOLE: Kind =
+    Kind { name: "a whole number", example: "1000", schema: || json!({ "type": "integer", "minimum": 0 }) };
+const SMALL: Kind = Kind {
+    name: "a whole number below 2^32",
+    example: "8",
+    schema: || json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
+};
+const INTEGER: Kind = Kind {
+    name: "a whole number of 32 bits",
+    example: "-1",
+    schema: || json!({ "type": "integer", "minimum": i32::MIN, "maximum": i32::MAX }),
+};
+const AMOUNT: Kind = Kind {
+    name: "a number that is not negative",
+    example: "0.5",
+    schema: || json!({ "type": "number", "minimum": 0 }),
+};
+const DURATION: Kind = Kind {
+    name: "a duration",
+    example: "\"30m\"",
+    schema: || json!({ "type": "string", "pattern": "^\\s*([0-9]+\\s*[a-zµ]+\\s*)+$", "examples": ["30s", "5m", "7d"] }),
+};
+const ON_BUDGET: Kind =
+    Kind { name: "\"stop\" or \"answer\"", example: "\"answer\"", schema: || json!({ "enum": ["stop", "answer"] }) };
+const STRINGS: Kind = Kind {
+    name: "a list of strings",
+    example: "[\"…\"]",
+    schema: || json!({ "type": "array", "items": { "type": "string" } }),
+};
+const STRING_MAP: Kind = Kind {
+    name: "a table of strings",
+    example: "{ NAME = \"value\" }",
+    schema: || json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+};
+const TABLE: Kind = Kind { name: "a table", example: "{ … }", schema: || json!({ "type": "object" }) };
+const TABLES: Kind = Kind {
+    name: "a list of tables",
+    example: "[{ … }]",
+    schema: || json!({ "type": "array", "items": { "type": "object" } }),
+};

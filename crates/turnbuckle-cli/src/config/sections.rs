@@ -1,10 +1,15 @@
-//! The plain sections: `[agent]`, `[limits]`, `[store]`, `[tools]`, `[[agents]]`.
+//! The plain sections: `[agent]`, `[limits]`, `[store]`, `[tools]`.
 
 use std::time::Duration;
 
-use turnbuckle::Limits;
+use serde_json::Value;
+use turnbuckle::{Limits, OnBudget};
 use turnbuckle_tools::rules::Rule;
 
+use super::asked_tools::{self, AskedTool};
+use super::fetch::FetchPart;
+use super::mcp::{self, McpPart};
+use super::model_options::ModelOptionsPart;
 use super::reader::Section;
 use super::shell::ShellPart;
 use super::{Found, Over};
@@ -20,6 +25,10 @@ pub(crate) struct AgentPart {
     pub(crate) system: Option<Found<String>>,
     /// Whether a `retry` hook is added if `[[hooks]]` has none; it is, unless this is false.
     pub(crate) default_retry: Option<Found<bool>>,
+    /// Whether AGENTS.md and CLAUDE.md are read into every turn if `[[hooks]]` has no `instructions`; they are, unless this is false.
+    pub(crate) default_instructions: Option<Found<bool>>,
+    /// How the model answers.
+    pub(crate) options: ModelOptionsPart,
 }
 
 /// A model's name, and the folder of the file that names it: scripts are relative to that.
@@ -30,8 +39,16 @@ pub(crate) struct ModelSetting {
 }
 
 impl ModelSetting {
-    fn read(section: &mut Section<'_>, folder: &std::path::Path) -> Option<Found<Self>> {
-        let Found { value: name, place } = section.string("model")?;
+    pub(super) fn read(section: &mut Section<'_>, folder: &std::path::Path) -> Option<Found<Self>> {
+        Self::read_key(section, "model", folder)
+    }
+
+    pub(super) fn read_key(
+        section: &mut Section<'_>,
+        key: &'static str,
+        folder: &std::path::Path,
+    ) -> Option<Found<Self>> {
+        let Found { value: name, place } = section.string(key)?;
         Some(Found { value: Self { name, folder: folder.to_path_buf() }, place })
     }
 }
@@ -40,8 +57,14 @@ impl AgentPart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let folder = section.source().folder().to_path_buf();
         let model = ModelSetting::read(&mut section, &folder);
-        let (name, default_retry) = (section.string("name"), section.boolean("default_retry"));
-        let part = Self { name, model, system: system(&mut section), default_retry };
+        let part = Self {
+            name: section.string("name"),
+            model,
+            system: system(&mut section),
+            default_retry: section.boolean("default_retry"),
+            default_instructions: section.boolean("default_instructions"),
+            options: ModelOptionsPart::read(&mut section),
+        };
         section.finish();
         part
     }
@@ -53,7 +76,7 @@ impl AgentPart {
     }
 }
 
-fn system(section: &mut Section<'_>) -> Option<Found<String>> {
+pub(super) fn system(section: &mut Section<'_>) -> Option<Found<String>> {
     let (said, file) = (section.string("system"), section.string("system_file"));
     let Some(file) = file else { return said };
     let tell = |problem: Problem| section.source().tell(problem.at(&file.place));
@@ -79,6 +102,8 @@ impl Over for AgentPart {
             model: self.model.over(base.model),
             system: self.system.over(base.system),
             default_retry: self.default_retry.over(base.default_retry),
+            default_instructions: self.default_instructions.over(base.default_instructions),
+            options: self.options.over(base.options),
         }
     }
 }
@@ -100,7 +125,11 @@ macro_rules! limits {
 
             /// With the core's defaults where nothing is said.
             pub(crate) fn limits(&self) -> Limits {
-                let mut limits = Limits::default();
+                self.limits_over(Limits::default())
+            }
+
+            /// With these where nothing is said.
+            pub(crate) fn limits_over(&self, mut limits: Limits) -> Limits {
                 $(if let Some(found) = &self.$key { limits.$key = found.value; })+
                 limits
             }
@@ -130,6 +159,8 @@ limits! {
     max_cost: f64 = amount,
     max_regenerations: u32 = small,
     max_stop_refusals: u32 = small,
+    on_budget: OnBudget = on_budget,
+    show_budget: bool = boolean,
     turn_timeout: Duration = duration,
     approval_timeout: Duration = duration,
 }
@@ -140,6 +171,14 @@ pub(crate) struct StorePart {
     pub(crate) url: Option<Found<String>>,
     /// How long a conversation is kept in which nothing happens. Without it: for ever.
     pub(crate) retain: Option<Found<Duration>>,
+    /// Whether what models are sent is recorded.
+    pub(crate) audit: Option<Found<bool>>,
+    /// How long that is kept.
+    pub(crate) audit_ttl: Option<Found<Duration>>,
+    /// How many calls are kept.
+    pub(crate) audit_rows: Option<Found<u64>>,
+    /// How many bytes of what they were sent.
+    pub(crate) audit_bytes: Option<Found<u64>>,
 }
 
 /// The shortest time for which conversations are kept: with less, one could go while a person thinks about the next message.
@@ -147,16 +186,29 @@ const LEAST_RETAINED: Duration = Duration::from_secs(60);
 
 impl StorePart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let part = Self { url: section.string("url"), retain: section.duration("retain") };
+        let part = Self {
+            url: section.string("url"),
+            retain: section.duration("retain"),
+            audit: section.boolean("audit"),
+            audit_ttl: section.duration("audit_ttl"),
+            audit_rows: section.whole("audit_rows"),
+            audit_bytes: section.whole("audit_bytes"),
+        };
         if let Some(retain) = part.retain.as_ref().filter(|retain| retain.value < LEAST_RETAINED) {
             let what = format!("{} is less than a minute", section.named("retain"));
             let hint = "conversations are deleted when they are that old: write `retain = \"90d\"`, for example";
             section.source().tell(Problem::error(what).at(&retain.place).hint(hint));
         }
-        let (audit, _) = (section.boolean("audit"), section.duration("audit_ttl"));
-        if let Some(audit) = audit.filter(|audit| audit.value) {
-            let problem = Problem::error("`audit = true` is not in this version: nothing would be kept");
-            section.source().tell(problem.at(&audit.place).hint("write `audit = false`"));
+        if let Some(ttl) = part.audit_ttl.as_ref().filter(|ttl| ttl.value < LEAST_RETAINED) {
+            let what = format!("{} is less than a minute", section.named("audit_ttl"));
+            let hint = "write `audit_ttl = \"7d\"`, for example; `audit = false` records nothing";
+            section.source().tell(Problem::error(what).at(&ttl.place).hint(hint));
+        }
+        for (name, cap) in [("audit_rows", &part.audit_rows), ("audit_bytes", &part.audit_bytes)] {
+            if let Some(cap) = cap.as_ref().filter(|cap| cap.value == 0) {
+                let what = format!("{} is 0: nothing would be kept", section.named(name));
+                section.source().tell(Problem::error(what).at(&cap.place).hint("`audit = false` records nothing"));
+            }
         }
         section.finish();
         part
@@ -165,7 +217,14 @@ impl StorePart {
 
 impl Over for StorePart {
     fn over(self, base: Self) -> Self {
-        Self { url: self.url.over(base.url), retain: self.retain.over(base.retain) }
+        Self {
+            url: self.url.over(base.url),
+            retain: self.retain.over(base.retain),
+            audit: self.audit.over(base.audit),
+            audit_ttl: self.audit_ttl.over(base.audit_ttl),
+            audit_rows: self.audit_rows.over(base.audit_rows),
+            audit_bytes: self.audit_bytes.over(base.audit_bytes),
+        }
     }
 }
 
@@ -175,7 +234,16 @@ pub(crate) struct ToolsPart {
     pub(crate) builtin: Option<Found<Vec<Found<String>>>>,
     pub(crate) approve: Option<Found<Vec<Found<String>>>>,
     pub(crate) shell: ShellPart,
-    /// Rules of `run --allow`; a file has none.
+    pub(crate) fetch: FetchPart,
+    /// The user's servers first.
+    pub(crate) mcp: Vec<McpPart>,
+    /// Tools that clients run; the project's list, or else the user's, as with the two below.
+    pub(crate) client: Option<Vec<AskedTool>>,
+    /// Tools that people answer.
+    pub(crate) human: Option<Vec<AskedTool>>,
+    /// Tools that the model's provider runs.
+    pub(crate) provider: Option<Vec<Found<Value>>>,
+    /// Rules of `run --allow`, and those that follow from `[tools.fetch] allow`.
     pub(crate) allow: Vec<Rule>,
 }
 
@@ -183,13 +251,24 @@ impl ToolsPart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let (builtin, approve) = (section.strings("builtin"), section.strings("approve"));
         let shell = section.section("shell").map(ShellPart::read).unwrap_or_default();
-        let part = Self { builtin, approve, shell, allow: Vec::new() };
-        for server in section.sections("mcp").unwrap_or_default() {
-            let problem = Problem::error("`[[tools.mcp]]`: this version has no MCP client").at(server.place());
-            server.source().tell(problem.hint("take the section out"));
+        let fetch = section.section("fetch").map(FetchPart::read).unwrap_or_default();
+        let mut mcp = mcp::read(section.sections("mcp").unwrap_or_default());
+        if let Some(found) = section.boolean("mcp_json").filter(|found| found.value) {
+            mcp.extend(mcp::read_json(section.source(), &found.place));
         }
+        let client = section.sections("client").map(asked_tools::clients);
+        let human = section.sections("human").map(asked_tools::humans);
+        let provider = section.sections("provider").map(asked_tools::provider);
+        let part = Self { builtin, approve, shell, fetch, mcp, client, human, provider, allow: Vec::new() };
         section.finish();
         part
+    }
+}
+
+impl ToolsPart {
+    /// Tools that the model's provider runs.
+    pub(crate) fn of_provider(&self) -> &[Found<Value>] {
+        self.provider.as_deref().unwrap_or_default()
     }
 }
 
@@ -199,34 +278,12 @@ impl Over for ToolsPart {
             builtin: self.builtin.over(base.builtin),
             approve: self.approve.over(base.approve),
             shell: self.shell.over(base.shell),
+            fetch: self.fetch.over(base.fetch),
+            mcp: base.mcp.into_iter().chain(self.mcp).collect(),
+            client: self.client.over(base.client),
+            human: self.human.over(base.human),
+            provider: self.provider.over(base.provider),
             allow: Vec::new(),
         }
     }
-}
-
-/// One of the sections `[[agents]]`.
-#[derive(Debug)]
-pub(crate) struct SubAgentPart {
-    pub(crate) name: Found<String>,
-    pub(crate) system: Option<Found<String>>,
-}
-
-/// The most `[[agents]]` of one file.
-pub(crate) const MOST_AGENTS: usize = 64;
-
-pub(super) fn sub_agents(sections: Vec<Section<'_>>) -> Vec<SubAgentPart> {
-    if let Some(first) = sections.get(MOST_AGENTS) {
-        let what = format!("there are {} [[agents]], and {MOST_AGENTS} are the most", sections.len());
-        let problem = Problem::error(what).at(first.place());
-        first.source().tell(problem.hint("each is offered to the model as a tool, and a model chooses well among few"));
-        return Vec::new();
-    }
-    let read = |mut section: Section<'_>| {
-        let name = section.string("name");
-        let name = section.required("name", "\"reviewer\"", name);
-        let system = section.string("system");
-        section.finish();
-        Some(SubAgentPart { name: name?, system })
-    };
-    sections.into_iter().filter_map(read).collect()
 }

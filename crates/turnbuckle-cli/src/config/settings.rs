@@ -34,17 +34,34 @@ pub(super) fn settings(source: &Source, root: &DeTable<'_>) -> Vec<Setting> {
             one(Some(name.to_string()), None, key.span().start, value.get_ref())
         };
         match value.get_ref() {
-            DeValue::Table(table) if !table.is_empty() => all.extend(table.iter().map(keyed)),
-            DeValue::Array(items) if !items.is_empty() && items.iter().all(|item| item.get_ref().is_table()) => all
-                .extend(
-                    items
-                        .iter()
-                        .enumerate()
-                        .map(|(index, item)| one(None, Some(index), item.span().start, item.get_ref())),
-                ),
+            DeValue::Table(table) if !table.is_empty() => {
+                for (key, value) in table.iter() {
+                    // `[[tools.mcp]]`: each server is accepted for itself.
+                    match value.get_ref() {
+                        DeValue::Array(items) if is_list_of_tables(items) => {
+                            let list = format!("{name}.{}", key.get_ref());
+                            all.extend(items.iter().enumerate().map(|(index, item)| Setting {
+                                section: list.clone(),
+                                key: None,
+                                index: Some(index),
+                                value: json(item.get_ref()),
+                                place: source.place(item.span().start),
+                            }));
+                        }
+                        _ => all.push(keyed((key, value))),
+                    }
+                }
+            }
+            DeValue::Array(items) if is_list_of_tables(items) => all.extend(
+                items.iter().enumerate().map(|(index, item)| one(None, Some(index), item.span().start, item.get_ref())),
+            ),
             other => all.push(one(None, None, section.span().start, other)),
         }
     }
     all.sort_by_key(|setting| setting.place.line);
     all
+}
+
+fn is_list_of_tables(items: &[Spanned<DeValue<'_>>]) -> bool {
+    !items.is_empty() && items.iter().all(|item| item.get_ref().is_table())
 }

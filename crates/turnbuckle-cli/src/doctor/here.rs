@@ -1,9 +1,11 @@
 //! What `doctor` says about this project: what is accepted, which store is in use and who made it, how large it all is.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use turnbuckle_models::without_password;
+use turnbuckle_tools::Support;
 
 use crate::args::Common;
 use crate::config::{Config, Loaded};
@@ -73,6 +75,9 @@ impl Here {
         }
         let kept = |kept: &Kept| format!("{:<22}{} ({})", kept.what, kept.path.display(), size(kept.bytes));
         lines.extend(self.kept.iter().map(kept));
+        let enforced = |(what, is): (&str, bool)| format!("{what}: {}", if is { "yes" } else { "no" });
+        let sandbox: Vec<String> = Support::here().parts().into_iter().map(enforced).collect();
+        lines.push(format!("{:<22}{}", "sandbox can enforce", sandbox.join("; ")));
         lines
     }
 
@@ -84,6 +89,7 @@ impl Here {
             "needs_acceptance": self.items,
             "store": store.map(|store| json!({ "url": store.name, "made": store.made, "bytes": store.bytes })),
             "kept": self.kept.iter().map(kept).collect::<Vec<_>>(),
+            "sandbox": Support::here().parts().into_iter().collect::<BTreeMap<_, _>>(),
         })
     }
 }

@@ -1,25 +1,30 @@
 //! `turnbuckle delete`: shows what goes, asks, and deletes it for good.
 
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
 use turnbuckle::access::Action;
 use turnbuckle::conversation::{Deleted, Leftover, SendError};
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Conversations, Scope};
+use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
 use crate::args::{Common, Delete};
 use crate::confirm;
 use crate::exit::Exit;
-use crate::inspect::failed;
+use crate::inspect::{failed, print_all, unprintable};
 use crate::output;
 use crate::problem::{Problem, with_causes};
 use crate::run::{WHO_ACTS, named, refused};
-use crate::show::clean;
+use crate::show::{clean, json_line};
 use crate::without_agent::WithoutAgent;
 
 /// Deletes one conversation, or all of a person.
 pub(crate) async fn delete(args: Delete, common: &Common) -> Result<Exit, Stopped> {
-    let WithoutAgent { conversations, scope, .. } = WithoutAgent::deleting(common)?;
-    let desk = Desk { conversations, scope, yes: args.yes, common };
+    let WithoutAgent { conversations, scope, store, .. } = WithoutAgent::deleting(common)?;
+    let printed = if args.json { Printed::Json } else { Printed::Text };
+    let desk = Desk { conversations, scope, store, yes: args.yes, printed, common };
     match (&args.id, &args.user) {
         (Some(id), _) => desk.delete_one(&named(id, common)?).await,
         (None, user) => desk.delete_user(user.as_deref().unwrap_or_default()).await,
@@ -29,10 +34,21 @@ pub(crate) async fn delete(args: Delete, common: &Common) -> Result<Exit, Stoppe
 /// Cleaning a large database takes some seconds.
 const DELETING: &str = "deleting, and cleaning the files …";
 
+/// What stdout has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    /// Nothing: people read stderr.
+    Text,
+    /// What became of each conversation.
+    Json,
+}
+
 struct Desk<'a> {
     conversations: Conversations,
     scope: Scope,
+    store: SqliteStore,
     yes: bool,
+    printed: Printed,
     common: &'a Common,
 }
 
@@ -52,7 +68,7 @@ impl Desk<'_> {
         }
         let deleted = self.conversations.delete(id, self.scope.clone()).await;
         let deleted = deleted.map_err(|error| self.refused(error))?;
-        Ok(self.tell(&[deleted], &[]))
+        self.tell(&[deleted], &[])
     }
 
     async fn delete_user(&self, user: &str) -> Result<Exit, Stopped> {
@@ -62,7 +78,7 @@ impl Desk<'_> {
             match self.stands_against(one).await {
                 None => self.show(one).await?,
                 Some(error) => {
-                    output::report(&[self.not_deleted_because(&one.id, &error)]);
+                    self.tell_kept(&one.id, &error)?;
                     staying.push(&one.id);
                 }
             }
@@ -89,13 +105,13 @@ impl Desk<'_> {
         let result = result.map_err(|error| self.refused(error))?;
         // Of the others it was told before.
         for (id, error) in result.kept.iter().filter(|(id, _)| !staying.contains(&id)) {
-            output::report(&[self.not_deleted_because(id, error)]);
+            self.tell_kept(id, error)?;
         }
         if result.forbidden {
             let what = format!("you may not delete for user {}; what else is kept about them stays", clean(user));
             output::report(&[Problem::error(what).hint(WHO_ACTS)]);
         }
-        let exit = self.tell(&result.deleted, &result.left);
+        let exit = self.tell(&result.deleted, &result.left)?;
         Ok(if result.kept.is_empty() && !result.forbidden { exit } else { Exit::Failed })
     }
 
@@ -175,10 +191,45 @@ impl Desk<'_> {
         Ok(confirm::ask("", question))
     }
 
+    /// Names the copies that were made of the database when it was migrated: what was deleted may still stand in them.
+    fn tell_of_copies(&self) {
+        let shown = |path: &PathBuf| clean(&path.display().to_string());
+        match SqliteStore::backups_of(self.store.path()) {
+            Ok(copies) if copies.is_empty() => {}
+            Ok(copies) => {
+                let names: Vec<String> = copies.iter().map(shown).collect();
+                let what = format!("what was deleted may still be in {}", names.join(", "));
+                let hint = "copies of the database, made when it was migrated from an older version; delete them when they \
+                            are no longer needed";
+                output::report(&[Problem::warning(what).hint(hint)]);
+            }
+            Err(error) => {
+                let what = format!("the folder of the database cannot be looked at for older copies of it: {error}");
+                output::report(&[Problem::warning(what)]);
+            }
+        }
+    }
+
+    /// Says that a conversation stays, and why.
+    fn tell_kept(&self, id: &ConversationId, error: &SendError) -> Result<(), Stopped> {
+        output::report(&[self.not_deleted_because(id, error)]);
+        self.print(&json!({ "conversation": id, "deleted": false, "why": with_causes(error) }))
+    }
+
+    fn print(&self, line: &Value) -> Result<(), Stopped> {
+        match self.printed {
+            Printed::Text => Ok(()),
+            Printed::Json => print_all(&json_line(line).map_err(unprintable)?).map(drop),
+        }
+    }
+
     /// Says what was deleted, and what was not.
-    fn tell(&self, deleted: &[Deleted], left: &[Leftover]) -> Exit {
-        for Deleted { id, .. } in deleted {
+    fn tell(&self, deleted: &[Deleted], left: &[Leftover]) -> Result<Exit, Stopped> {
+        for Deleted { id, left, .. } in deleted {
             output::say(&format!("conversation {id} was deleted"));
+            let left: Vec<Value> =
+                left.iter().map(|Leftover { what, why, .. }| json!({ "what": what, "why": why })).collect();
+            self.print(&json!({ "conversation": id, "deleted": true, "left": left }))?;
         }
         let mut problems = Vec::new();
         let mut note = |Leftover { what, why, .. }: &Leftover, hint: String| {
@@ -192,8 +243,11 @@ impl Desk<'_> {
         // Nothing notes what is left of a person and of no conversation.
         left.iter()
             .for_each(|leftover| note(leftover, "the user's own `turnbuckle delete --user` tries again".to_owned()));
+        if !deleted.is_empty() {
+            self.tell_of_copies();
+        }
         output::report(&problems);
-        if problems.is_empty() { Exit::Completed } else { Exit::Failed }
+        Ok(if problems.is_empty() { Exit::Completed } else { Exit::Failed })
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) use delete::delete;
 pub(crate) use export::export;
 pub(crate) use hold::hold;
 
+use crate::chat;
 use crate::config::Config;
 use crate::project::{OWN_FOLDER, Project};
 use crate::trust::default_memories;
@@ -46,6 +47,10 @@ impl Erasure {
         let audit = own.join("audit.jsonl");
         if is_there(&audit) {
             side_stores.push(Arc::new(AuditFiles::new(PrivateFile::below(&project.folder, audit))));
+        }
+        let history = chat::history::file(&project.folder);
+        if is_there(history.path()) {
+            side_stores.push(Arc::new(AuditFiles::new(history)));
         }
         side_stores.push(Arc::new(ShellOutputs::below(&project.folder, OWN_FOLDER)));
         Self { side_stores, retain: config.store.retain.as_ref().map(|found| found.value) }
@@ -94,7 +99,8 @@ pub(crate) fn retention(age: Duration) -> String {
 
 /// What hooks of the configuration keep beside the store.
 fn side_stores(config: &Config) -> Vec<Arc<dyn SideStore>> {
-    let makers = config.hooks.iter().filter_map(|part| part.maker.as_ref());
+    let of_agents = config.agents.iter().flatten().flat_map(|agent| &agent.hooks);
+    let makers = config.hooks.iter().chain(of_agents).filter_map(|part| part.maker.as_ref());
     let made = makers.filter_map(|maker| maker.side_store().cloned());
     config.side_stores.0.iter().cloned().chain(made).collect()
 }

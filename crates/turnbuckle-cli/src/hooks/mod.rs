@@ -1,6 +1,9 @@
 //! `turnbuckle hooks`: what runs at each point, in order, with its options and what its failure would mean.
 
+mod conform;
+mod import;
 mod test;
+mod try_event;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +13,7 @@ use serde_json::{Map, Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::hooks::{ConfigHook as _, Retry};
 use turnbuckle_models::without_password;
-use turnbuckle_tools::claude::{ClaudeHandler, ClaudeSettings};
+use turnbuckle_tools::claude::{ClaudeHandler, ClaudeSettings, Waiting};
 use turnbuckle_tools::{ClaudeHooks, ClaudeOptions};
 
 use crate::Stopped;
@@ -21,13 +24,18 @@ use crate::config::HookPart;
 use crate::exit::Exit;
 use crate::inspect::unprintable;
 use crate::output;
+use crate::problem::Problem;
+use crate::read_file::{CONFIGURATION, read_file};
 use crate::show::{clean, json_line};
 use crate::trust::{Gate, not_accepted};
 
 /// Prints the hooks of the configuration, or with `--available` those that could be in it; or tests them.
 pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped> {
-    if let Some(HooksCommand::Test(options)) = &args.command {
-        return test::test(options, args.json, common).await;
+    match &args.command {
+        Some(HooksCommand::Test(options)) => return test::test(options, args.json, common).await,
+        Some(HooksCommand::Import) => return import::import(common),
+        Some(HooksCommand::Conform(options)) => return conform::conform(options, args.json).await,
+        None => {}
     }
     if args.available {
         return Ok(print(&available(args.json)?));
@@ -39,12 +47,31 @@ pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped
     if !prepared.standing.is_accepted() {
         output::report(&[not_accepted(&prepared.project.file())]);
     }
-    let lines: Vec<Line<'_>> = Point::ALL.into_iter().flat_map(|point| at(&prepared, point)).collect();
+    let parts = prepared.configured_hooks().map(|(part, _)| part);
+    let not_run = claude_notices(parts, &prepared.project.folder).into_iter().chain(unused_settings(&prepared));
+    output::report(&not_run.collect::<Vec<_>>());
+    let mut lines = all(&prepared);
+    // Where it only writes the transcript down, or hands on what handlers said elsewhere, nothing of the user's runs.
+    lines.retain(|line| line.used() != ClaudeHooks::NAME || !line.handlers().is_empty());
     let text = match args.json {
         true => lines.iter().map(Line::json).collect::<Result<_, _>>()?,
         false => clean(&by_point(&lines)),
     };
     Ok(print(&text))
+}
+
+/// Settings in the project's folder that no hook runs. People who bring them along expect otherwise.
+pub(crate) fn unused_settings(prepared: &Prepared) -> Option<Problem> {
+    let settings = prepared.project.folder.join(".claude/settings.json");
+    let is_used = prepared.config.hooks.iter().any(|part| part.used.name == ClaudeHooks::NAME);
+    let names_hooks = || {
+        let text = read_file(&settings, CONFIGURATION).ok()?;
+        serde_json::from_str::<Value>(&text).ok()?.get("hooks").cloned()
+    };
+    (!is_used && names_hooks().is_some()).then(|| {
+        Problem::warning(format!("the hooks of {} do not run", settings.display()))
+            .hint("`[[hooks]]` with `use = \"claude\"` runs them; `turnbuckle hooks import` prints what to write")
+    })
 }
 
 /// A closed stdout is not an error.
@@ -56,32 +83,74 @@ fn print(text: &str) -> Exit {
 /// A hook at a point.
 struct Line<'a> {
     point: Point,
+    /// The sub-agent that has it; none for the main agent.
+    agent: Option<&'a str>,
     entry: &'a HookEntry,
     /// None for one that stands there without configuration.
     part: Option<&'a HookPart>,
     /// The project's folder.
     project: &'a Path,
+    /// The project's file, as places name it, and whether it is accepted.
+    project_file: String,
+    is_accepted: bool,
+}
+
+/// The options of a hook with `use = "claude"`; none if they make no sense: then there is no hook either.
+pub(crate) fn claude_options(part: &HookPart) -> Option<ClaudeOptions> {
+    let options = part.options.iter().map(|(key, found)| (key.clone(), found.value.clone()));
+    serde_json::from_value(Value::Object(options.collect())).ok()
 }
 
 /// The settings that a hook with `use = "claude"` reads.
 pub(crate) fn claude_settings(part: &HookPart, project: &Path) -> ClaudeSettings {
-    let options = part.options.iter().map(|(key, found)| (key.clone(), found.value.clone()));
-    match serde_json::from_value::<ClaudeOptions>(Value::Object(options.collect())) {
-        Ok(options) => ClaudeSettings::load(&options.places(project)),
-        // Then there is no hook either.
-        Err(_) => ClaudeSettings::default(),
-    }
+    let as_run = |options: ClaudeOptions| match part.ignores_project {
+        true => options.without_project(project),
+        false => options,
+    };
+    let mut settings = claude_options(part).map(|options| as_run(options).settings(project)).unwrap_or_default();
+    settings.leave_to_others(&part.read_by_others);
+    settings
 }
 
-fn at(prepared: &Prepared, point: Point) -> impl Iterator<Item = Line<'_>> {
-    let hooks = prepared.hooks.iter().enumerate();
-    let runs = move |(_, entry): &(usize, &HookEntry)| entry.points().contains(point);
-    hooks.filter(runs).map(move |(index, entry)| Line {
+/// What people must know of the Claude-style settings before each run: handlers that do not run, though someone meant them to.
+pub(crate) fn claude_notices<'a>(parts: impl IntoIterator<Item = &'a HookPart>, project: &Path) -> Vec<Problem> {
+    let mut notices: Vec<String> = Vec::new();
+    for part in parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME) {
+        // Several sections read the same files.
+        for notice in claude_settings(part, project).notices {
+            if !notices.contains(&notice) {
+                notices.push(notice);
+            }
+        }
+    }
+    notices.into_iter().map(Problem::warning).collect()
+}
+
+/// The hooks of the main agent at a point, and behind all points those of sub-agents.
+fn all(prepared: &Prepared) -> Vec<Line<'_>> {
+    let main = at_points(prepared, None, &prepared.hooks, &prepared.config.hooks);
+    let agents = prepared.config.agents.iter().flatten().zip(&prepared.agent_hooks);
+    let own = agents.flat_map(|(part, entries)| at_points(prepared, Some(&part.name.value), entries, &part.hooks));
+    main.into_iter().chain(own).collect()
+}
+
+fn at_points<'a>(
+    prepared: &'a Prepared,
+    agent: Option<&'a str>,
+    entries: &'a [HookEntry],
+    parts: &'a [HookPart],
+) -> Vec<Line<'a>> {
+    let line = |point: Point, index: usize, entry: &'a HookEntry| Line {
         point,
+        agent,
         entry,
-        part: prepared.config.hooks.get(index),
+        part: parts.get(index),
         project: &prepared.project.folder,
-    })
+        project_file: prepared.project.file().display().to_string(),
+        is_accepted: prepared.standing.is_accepted(),
+    };
+    let at = |point: Point| entries.iter().enumerate().filter(move |(_, entry)| entry.points().contains(point));
+    Point::ALL.into_iter().flat_map(|point| at(point).map(move |(index, entry)| line(point, index, entry))).collect()
 }
 
 fn by_point(lines: &[Line<'_>]) -> String {
@@ -90,28 +159,63 @@ fn by_point(lines: &[Line<'_>]) -> String {
     let mut last = None;
     for line in lines {
         // Writing to a String cannot fail.
-        if last.replace(line.point) != Some(line.point) {
-            let _ = writeln!(text, "{}", line.point);
+        if last.replace((line.agent, line.point)) != Some((line.agent, line.point)) {
+            let agent = line.agent.map(|agent| format!(", in {agent}")).unwrap_or_default();
+            let _ = writeln!(text, "{}{agent}", line.point);
         }
         let _ = writeln!(text, "  {:width$}  {}", line.entry.name(), line.options());
-        let _ = writeln!(text, "  {:width$}  if it fails: {}", "", line.failure());
+        if let Some(part) = line.part {
+            let _ = writeln!(text, "  {:width$}  from {}, {}", "", part.place, trusted(line.is_trusted()));
+        }
+        match line.used() {
+            // Each handler has a line of its own.
+            ClaudeHooks::NAME => {
+                let what = "if a handler is not what was accepted, it does not run";
+                let _ = writeln!(text, "  {:width$}  {what}, and that blocks", "");
+            }
+            _ => {
+                let _ = writeln!(text, "  {:width$}  if it fails: {}", "", line.failure());
+            }
+        }
         for handler in line.handlers() {
-            let _ = writeln!(text, "  {:width$}  - {}", "", told(&handler));
+            let _ = writeln!(text, "  {:width$}  - {}", "", told(&handler, line.trusts(&handler)));
         }
     }
     if text.is_empty() { "no hooks\n".to_owned() } else { text }
 }
 
+fn trusted(is_trusted: bool) -> &'static str {
+    if is_trusted { "accepted" } else { "not accepted" }
+}
+
 /// A Claude-style handler as a line.
-fn told(handler: &ClaudeHandler) -> String {
+fn told(handler: &ClaudeHandler, is_trusted: bool) -> String {
     let matcher = if handler.matcher.is_empty() { String::new() } else { format!(" {:?}", handler.matcher) };
     let condition = handler.condition.as_ref().map(|rule| format!(" if {rule}")).unwrap_or_default();
-    let failure = if handler.blocks_on_failure { "blocks" } else { "is ignored" };
-    let (event, command, file) = (handler.event.name(), &handler.command, handler.file.display());
-    format!("{event}{matcher}{condition}: {command} ({file}; its failure {failure})")
+    let failure = match (handler.waiting, handler.blocks_on_failure) {
+        _ if handler.unreadable_matcher().is_some() && handler.event.can_block() => {
+            "its matcher cannot be read: it blocks everything"
+        }
+        _ if handler.unreadable_matcher().is_some() => "its matcher cannot be read: it never runs",
+        (Waiting::ForIt, true) if handler.event.can_block() => "its failure blocks",
+        (Waiting::ForIt, _) => "its failure is ignored",
+        _ => "async: nothing waits for it",
+    };
+    let (event, does, file) = (handler.event.name(), &handler.action, handler.file.display());
+    format!("{event}{matcher}{condition}: {does} ({file}, {}; {failure})", trusted(is_trusted))
 }
 
 impl Line<'_> {
+    /// Whether it may run. A file of the user's own, and one named with `--config`, counts as accepted.
+    fn is_trusted(&self) -> bool {
+        self.is_accepted || self.part.is_none_or(|part| *part.place.file != *self.project_file)
+    }
+
+    /// The same for a handler: what lies in the project's folder is accepted with the project.
+    fn trusts(&self, handler: &ClaudeHandler) -> bool {
+        self.is_accepted || !handler.file.starts_with(self.project)
+    }
+
     /// The handlers of Claude-style settings that run at the point, in order.
     fn handlers(&self) -> Vec<ClaudeHandler> {
         let Some(part) = self.part.filter(|part| part.used.name == ClaudeHooks::NAME) else { return Vec::new() };
@@ -150,9 +254,13 @@ impl Line<'_> {
         match (self.entry.failure_policy(self.point), self.point) {
             (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
             (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
+            (OnFailure::Ignore, Point::BeforeCompaction) => "ignored: the summary is made without it",
             (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
             (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
                 "the call ends with an error result"
+            }
+            (OnFailure::Block, Point::BeforeCompaction) => {
+                "no summary is made now; after three times none of these turns"
             }
             (OnFailure::Block, Point::OnEnded) => "it is told, and no more: the turn is over",
             (OnFailure::Block, _) => "the turn ends failed",
@@ -173,12 +281,16 @@ impl Line<'_> {
             "point": self.point, "hook": self.entry.name(), "use": self.used(), "options": options,
             "on_failure": policy, "failure": self.failure(), "tools": settings.tools,
             "main_agent_only": settings.main_agent_only,
-            "at": self.part.map(|part| part.place.to_string()),
+            "at": self.part.map(|part| part.place.to_string()), "trusted": self.is_trusted(),
         });
+        if let Some(agent) = self.agent {
+            line["agent"] = json!(agent);
+        }
         let handlers: Vec<Value> = self.handlers().iter().map(|handler| json!({
             "event": handler.event.name(), "matcher": handler.matcher, "if": handler.condition,
-            "command": handler.command.to_string(), "file": handler.file, "timeout": handler.timeout.as_secs_f64(),
+            "type": handler.action.kind(), "command": handler.action.to_string(), "async": handler.waiting != Waiting::ForIt, "file": handler.file, "trusted": self.trusts(handler), "timeout": handler.timeout.as_secs_f64(),
             "on_failure": if handler.blocks_on_failure { "block" } else { "ignore" },
+            "matcher_error": handler.unreadable_matcher(),
         })).collect();
         if !handlers.is_empty() {
             line["handlers"] = Value::Array(handlers);

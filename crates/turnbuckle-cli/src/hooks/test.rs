@@ -22,7 +22,7 @@ use turnbuckle_tools::CommandPoint;
 use wildmatch::WildMatch;
 
 use crate::Stopped;
-use crate::args::{Common, HooksTest};
+use crate::args::{Common, HooksTest, TestedEvent};
 use crate::assemble::prepare;
 use crate::config::nearest;
 use crate::exit::Exit;
@@ -40,6 +40,7 @@ const KEYS: &[&str] = &[
     "hook_event_name",
     "agent",
     "permission_mode",
+    "budget",
     "prompt",
     "tool_name",
     "tool_input",
@@ -79,8 +80,12 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
     if prepared.has_errors() {
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
     }
+    let on = match args.event {
+        TestedEvent::Point(on) => on,
+        TestedEvent::Claude(event) => return super::try_event::try_event(event, prepared, json).await,
+    };
     let event = read()?;
-    let point = point(args.event);
+    let point = point(on);
     let definitions = prepared.agent.as_ref().map(|agent| agent.tools().clone()).unwrap_or_default();
     let tool = match matches!(point, Point::BeforeTool | Point::AfterTool) {
         true => tool_of(&event, &definitions)?,
@@ -94,7 +99,7 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
                 .hint("`turnbuckle hooks` shows which run where"),
         ));
     }
-    let played = play(args.event, event, &tool, &definitions, hooks)
+    let played = play(on, event, &tool, &definitions, hooks)
         .await
         .map_err(|failure| Stopped::failed(Problem::error(format!("the test turn could not be run: {failure}"))))?;
     let records = &played.records;

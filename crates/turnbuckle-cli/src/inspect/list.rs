@@ -14,6 +14,7 @@ use turnbuckle_stores::{FailedJobs, SqliteStore};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::left::{Left, LeftTurns, is_left};
+use super::pager::print_long;
 use super::{failed, print_all, unprintable};
 use crate::Stopped;
 use crate::args::{Common, List};
@@ -22,8 +23,11 @@ use crate::erasure::acts;
 use crate::exit::Exit;
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::show::{clean, json_line, name, opening, terminal_width};
+use crate::show::{self, clean, json_line, name, opening, terminal_width};
 use crate::without_agent::WithoutAgent;
+
+/// The first message is among the first events.
+const FIRST_EVENTS: usize = 8;
 
 /// Those that the person may read. A sub-agent's, `ID/CALL`, is part of its parent's.
 pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
@@ -64,7 +68,10 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
             false => format!("{}{}\n", columns.line(one, &seen), seen.marks(agent_name(&desk.config))),
         };
     }
-    let exit = print_all(&text)?;
+    let exit = match args.json {
+        true => print_all(&text)?,
+        false => print_long(&text).map(|()| Exit::Completed)?,
+    };
     output::report(&unreadable);
     Ok(if unreadable.is_empty() { exit } else { Exit::Failed })
 }
@@ -73,6 +80,8 @@ pub(crate) async fn list(args: List, common: &Common) -> Result<Exit, Stopped> {
 struct Seen<'a> {
     /// What the person said last.
     message: Option<String>,
+    /// Of a hook, or else the first words of the conversation.
+    title: Option<String>,
     /// The agent of the open turn.
     agent: Option<Text>,
     /// Why the open turn is not carried on, if it is not.
@@ -101,9 +110,11 @@ impl<'a> Seen<'a> {
             None => None,
         };
         // That someone reads the conversation of another is recorded, and a list records nothing.
-        let message = match desk.scope.actor().is_same_user(&one.owner) {
-            true => last_message(&desk.store, &one.id).await?,
-            false => None,
+        let is_own = desk.scope.actor().is_same_user(&one.owner);
+        // What others said is not shown, and a title may be their words.
+        let (message, title) = match is_own {
+            true => (last_message(&desk.store, &one.id).await?, title(&desk.store, one).await?),
+            false => (None, None),
         };
         let is_undone = |job: &&Job| job.error.is_none() && job.due.is_some_and(|due| due <= now);
         let is_held = one.claimed_until.is_some_and(|until| until > now);
@@ -111,7 +122,7 @@ impl<'a> Seen<'a> {
             true => 0,
             false => desk.store.jobs(&one.id).await?.iter().filter(is_undone).count() as u64,
         };
-        Ok(Self { message, agent: begun.map(|begun| begun.agent), left, jobs, undone, hold: one.hold.clone() })
+        Ok(Self { message, title, agent: begun.map(|begun| begun.agent), left, jobs, undone, hold: one.hold.clone() })
     }
 
     /// What an operator should know, behind the line of the conversation.
@@ -141,6 +152,9 @@ impl<'a> Seen<'a> {
         let (state, message) = (state(*status), &self.message);
         let mut line =
             json!({ "id": id, "opened": opened, "written": written, "state": state, "seq": seq, "message": message });
+        if let Some(title) = &self.title {
+            line["title"] = json!(title);
+        }
         if let Some(agent) = &self.agent {
             line["agent"] = json!(agent);
         }
@@ -185,6 +199,25 @@ async fn last_message(store: &SqliteStore, id: &ConversationId) -> Result<Option
     }
 }
 
+/// The title that a hook made, or else the first words that the person said: they cost nothing, and are mostly about the same.
+async fn title(store: &SqliteStore, one: &ConversationSummary) -> Result<Option<String>, StoreError> {
+    if let Some(title) = &one.title {
+        return Ok(Some(title.to_string()));
+    }
+    let mut from = 1;
+    loop {
+        let events = store.log(&one.id, from, FIRST_EVENTS).await?;
+        let said = events.iter().find_map(|event| match &event.kind {
+            EventKind::UserMessage { content, .. } => Some(show::title(content)),
+            _ => None,
+        });
+        match events.last() {
+            Some(last) if said.is_none() => from = last.seq + 1,
+            _ => return Ok(said),
+        }
+    }
+}
+
 fn state(status: ConversationStatus) -> &'static str {
     match status {
         ConversationStatus::Idle => "idle",
@@ -209,11 +242,11 @@ impl Columns {
 
     fn line(&self, one: &ConversationSummary, seen: &Seen<'_>) -> String {
         let (id, age) = (self.id, age(self.now.since(one.written)));
-        let message = seen.message.as_deref().unwrap_or_default();
+        let title = seen.title.as_deref().unwrap_or_default();
         let state = if seen.left.is_some() { "left" } else { state(one.status) };
         let head = format!("{:<id$}  {age:>10}  {state:<7}  ", one.id.as_str());
         let room = self.width.map_or(60, |width| width.saturating_sub(head.width()).clamp(10, 60));
-        format!("{head}{}", opening(&clean(message), room)).trim_end().to_owned()
+        format!("{head}{}", opening(&clean(title), room)).trim_end().to_owned()
     }
 }
 

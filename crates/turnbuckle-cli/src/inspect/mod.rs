@@ -1,9 +1,13 @@
-//! `turnbuckle list`, `show` and `trace`: what a store keeps. Nothing is written.
+//! `turnbuckle list`, `show`, `trace` and `why`: what a store keeps. Nothing is written.
 
+mod context;
 mod left;
 mod list;
+mod pager;
 mod show;
 mod trace;
+mod waterfall;
+mod why;
 
 use std::io::{self, Write as _};
 
@@ -16,6 +20,7 @@ pub(crate) use left::{OpenTurn, left_turns, open_turn};
 pub(crate) use list::{age, list};
 pub(crate) use show::show;
 pub(crate) use trace::{hook, trace};
+pub(crate) use why::why;
 
 use crate::Stopped;
 use crate::args::Common;

@@ -12,8 +12,10 @@ use turnbuckle::store::{Cut, Job, Scratch, Store as _, StoreError};
 use turnbuckle::{CallId, ConversationId};
 use turnbuckle_stores::SqliteStore;
 
+use super::context;
 use super::left::{LeftTurns, OpenTurn, open_turn};
-use super::{check_readable, failed, parse_id, print, told_job, unprintable};
+use super::pager::Pages;
+use super::{check_readable, failed, parse_id, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Show};
 use crate::chat::question;
@@ -31,6 +33,9 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let desk = WithoutAgent::read_only(common)?;
     desk.name.tell_standing();
     check_readable(&desk, &id, common).await?;
+    if let Some(wanted) = &args.context {
+        return context::show(&desk, &id, wanted, common).await;
+    }
     // A sub-agent's turn goes on, and is answered, through the conversation that it works for.
     let (store, main) = (&desk.store, id.root().unwrap_or_else(|| id.clone()));
     let begun = store.scratch(&main).await.map_err(failed)?;
@@ -38,6 +43,7 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
     let mut reading = Reading::new(id.clone(), hints);
     let mut cuts: VecDeque<Cut> = store.cuts(&id).await.map_err(failed)?.into();
     let mut from = 1;
+    let mut pages = if args.json { Pages::Direct } else { Pages::of_stdout() };
     loop {
         let page = store.log(&id, from, PAGE).await.map_err(failed)?;
         let Some(last) = page.last() else { break };
@@ -47,15 +53,17 @@ pub(crate) async fn show(args: Show, common: &Common) -> Result<Exit, Stopped> {
             true => told.map(|told| as_json(&told)).collect::<Result<_, _>>()?,
             false => told.map(|told| reading.cuts_before(&told, &mut cuts) + &reading.told(&told)).collect(),
         };
-        if !print(&text)? {
+        if !pages.print(&text)? {
+            pages.finish()?;
             return Ok(Exit::Completed);
         }
     }
     if !args.json {
         let jobs = store.jobs(&id).await.map_err(failed)?;
         let open = reading.open_turn(&desk, begun.as_ref(), common).await?;
-        print(&(open + &reading.jobs(&jobs)))?;
+        pages.print(&(open + &reading.jobs(&jobs)))?;
     }
+    pages.finish()?;
     Ok(Exit::Completed)
 }
 
@@ -170,7 +178,7 @@ impl Reading {
         for open in &std::mem::take(&mut self.open.pending) {
             text += &self.line("open", Tone::Hook, &format!("{}, until {}", pending(open), open.expires));
             // The person who answers must see all of it.
-            for shown in question::shown(open).into_iter().skip(1) {
+            for shown in question::in_full(open).into_iter().skip(1) {
                 text += &self.line("", Tone::Plain, &shown.text);
             }
             let what_to_do = match self.answered_as(open, &asked_in_main) {

@@ -1,22 +1,26 @@
-//! `turnbuckle trace`: what each stage and hook did, turn by turn, with times.
+//! `turnbuckle trace`: what each stage and hook did, turn by turn, with times and where they went.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use turnbuckle::TurnId;
+use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
-use turnbuckle::store::Store as _;
+use turnbuckle::store::{CacheBreak, Job, Store as _, Summary};
 use turnbuckle::trace::{place_of_cut, trace_with_times};
 
-use super::{check_readable, failed, parse_id, print_all, told_job};
+use super::pager::print_long;
+use super::waterfall::{bars, spans};
+use super::{age, check_readable, failed, parse_id, print_all, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Trace};
 use crate::exit::Exit;
 use crate::problem::Problem;
-use crate::show::{clean, name};
+use crate::show::{clean, json_line, name, terminal_width};
 use crate::without_agent::WithoutAgent;
 
 /// All turns, or one.
@@ -32,10 +36,12 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
     let cuts = store.cuts(&id).await.map_err(failed)?;
     let whole = trace_with_times(&log, &cuts);
     let places: Vec<usize> = cuts.iter().filter_map(|cut| place_of_cut(&log, cut)).collect();
+    let breaks = store.cache_breaks(&id).await.map_err(failed)?;
     let mut lines = whole.lines();
     // What was left for the next turn may stand apart from its own.
     let ends: HashMap<&TurnId, u64> = log.iter().map(|event| (&event.turn, event.seq)).collect();
     let (mut text, mut at, mut found) = (String::new(), 0, false);
+    let (width, now) = (terminal_width(&std::io::stdout()), SystemClock::default().now());
     for events in log.chunk_by(|one, other| one.turn == other.turn) {
         let Some(first) = events.first() else { continue };
         let cut_here = places.iter().filter(|place| (at..at + events.len()).contains(*place)).count();
@@ -46,20 +52,39 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
             continue;
         }
         found = true;
-        let models = models(events);
-        let (work, by) = (time_at_work(events), clean(&only_model(&models)));
-        text.push_str(&format!("turn      {}, {}{work}{by}\n", first.turn, first.at));
-        stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(line))));
-        text.push_str(&clean(&model_lines(&models)));
-        if ends.get(&first.turn) != events.last().map(|last| &last.seq) {
+        let is_last = ends.get(&first.turn) == events.last().map(|last| &last.seq);
+        let records = match is_last {
+            true => store.records(&id, &first.turn).await.map_err(failed)?,
+            false => Vec::new(),
+        };
+        let own_jobs: Vec<&Job> = jobs.iter().filter(|job| is_last && job.turn == first.turn).collect();
+        if args.json {
+            text += &json_line(&as_json(events, &records, &own_jobs)).map_err(unprintable)?;
             continue;
         }
-        for record in store.records(&id, &first.turn).await.map_err(failed)? {
-            text.push_str(&clean(&hook(&record)));
+        let models = models(events);
+        let (work, by) = (time_at_work(events), clean(&only_model(&models)));
+        // Elsewhere than on a terminal it is read later, and "just now" would not be true any more.
+        let ago = width.map(|_| format!(" ({})", age(now.since(first.at)))).unwrap_or_default();
+        text.push_str(&format!("turn      {}, {}{ago}{work}{by}\n", first.turn, first.at));
+        stages.iter().for_each(|line| text.push_str(&format!("{}\n", clean(line))));
+        text.push_str(&clean(&model_lines(&models)));
+        let own = |found: &&CacheBreak| found.turn == first.turn && of_these(events, found);
+        for found in breaks.iter().filter(own) {
+            text.push_str(&clean(&format!("cache     broke in the {}\n", found.summary())));
         }
-        for job in jobs.iter().filter(|job| job.turn == first.turn) {
+        for record in &records {
+            text.push_str(&clean(&hook(record)));
+        }
+        text.push_str(&bars(&spans(events), width.unwrap_or(100)));
+        for job in own_jobs {
             let (label, words) = told_job(job);
             text.push_str(&clean(&format!("{label:<9} {words}\n")));
+        }
+    }
+    if args.turn.is_none() && !args.json {
+        for summary in store.summaries(&id).await.map_err(failed)? {
+            text.push_str(&clean(&summary_line(&summary)));
         }
     }
     if let (Some(turn), false) = (&args.turn, found) {
@@ -68,7 +93,50 @@ pub(crate) async fn trace(args: Trace, common: &Common) -> Result<Exit, Stopped>
             problem.hint(format!("`turnbuckle trace {id}{}` shows all turns", common.same_store())),
         ));
     }
-    print_all(&text)
+    match args.json {
+        true => print_all(&text),
+        false => print_long(&text).map(|()| Exit::Completed),
+    }
+}
+
+/// A turn, or the part of it that stands together in the log.
+fn as_json(events: &[Arc<Event>], records: &[Record], jobs: &[&Job]) -> Value {
+    let first = events.first();
+    let ended = events.iter().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(ended),
+        _ => None,
+    });
+    let jobs: Vec<Value> = jobs
+        .iter()
+        .map(|job| json!({ "hook": job.hook, "kind": job.kind.name(), "tries": job.tries, "error": job.error }))
+        .collect();
+    let hooks: Vec<Value> = records
+        .iter()
+        .map(|record| {
+            let ms = record.took.as_micros() as f64 / 1000.0;
+            json!({ "point": record.point, "hook": record.hook, "decision": record.decision, "ms": ms, "call": record.call,
+                    "tokens": record.tokens, "reason": record.reason, "error": record.failure, "outcome": record.outcome })
+        })
+        .collect();
+    json!({
+        "turn": first.map(|first| &first.turn), "at": first.map(|first| first.at),
+        "outcome": ended.map(|ended| ended.outcome), "ms": ended.map(|ended| ended.ms),
+        "spans": spans(events), "hooks": hooks, "jobs": jobs,
+    })
+}
+
+/// What making a summary took. It is the conversation's, and in no turn's usage or cost.
+fn summary_line(summary: &Summary) -> String {
+    let Summary { version, turns, model, usage, cost, at, .. } = summary;
+    let cost = if *cost > 0.0 { format!(", ${cost:.4}") } else { String::new() };
+    let (read, written, s) = (usage.input, usage.output, if *turns == 1 { "" } else { "s" });
+    format!("summary   {version} of {turns} turn{s}, {at}, by {model}: {read} tokens read, {written} written{cost}\n")
+}
+
+/// Whether the request of a break was made for one of these events.
+fn of_these(events: &[Arc<Event>], found: &CacheBreak) -> bool {
+    events.first().is_some_and(|first| first.seq <= found.made_at)
+        && events.last().is_some_and(|last| found.made_at <= last.seq)
 }
 
 /// Waiting is not counted.

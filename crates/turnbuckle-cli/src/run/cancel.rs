@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use turnbuckle::conversation::{Cancelled, SendError};
 use turnbuckle::event::{EventKind, TurnEnded};
 use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnId};
@@ -10,7 +11,9 @@ use super::{named, refused};
 use crate::Stopped;
 use crate::args::{Cancel, Common};
 use crate::exit::Exit;
+use crate::inspect::{print_all, unprintable};
 use crate::output;
+use crate::show::json_line;
 use crate::without_agent::WithoutAgent;
 
 /// How long the process that has the conversation is given to hear of it: it looks every second.
@@ -23,6 +26,9 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
     let refuse = |error| refused(error, common);
     let WithoutAgent { conversations, scope, .. } = &WithoutAgent::existing(common)?;
     let (turn, by) = match conversations.cancel(&id, scope.clone()).await.map_err(refuse)? {
+        Cancelled::NotRunning if args.json => {
+            return print_all(&json_line(&json!({ "conversation": id, "turn": null })).map_err(unprintable)?);
+        }
         Cancelled::NotRunning => {
             output::say(&format!("conversation {id} has no open turn: there is nothing to cancel"));
             return Ok(Exit::Completed);
@@ -32,7 +38,14 @@ pub(crate) async fn cancel(args: Cancel, common: &Common) -> Result<Exit, Stoppe
     };
     let wait = wait_for_end(conversations, &id, &turn, scope);
     let ended = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Ok(None));
-    output::say(&match ended.map_err(refuse)? {
+    let ended = ended.map_err(refuse)?;
+    if args.json {
+        // Without an outcome the process that has it was asked, and has not done it yet.
+        let outcome = ended.map(|ended| ended.outcome);
+        let line = json!({ "conversation": id, "turn": turn, "outcome": outcome, "elsewhere": !by.is_empty() });
+        return print_all(&json_line(&line).map_err(unprintable)?);
+    }
+    output::say(&match ended {
         Some(ended) if ended.outcome == Outcome::Cancelled => {
             format!("turn {turn} of conversation {id} was cancelled{by}")
         }
@@ -67,7 +80,7 @@ async fn end(
 ) -> Result<Option<TurnEnded>, SendError> {
     let view = conversations.snapshot(id, scope.clone()).await?;
     Ok(view.events.iter().rev().filter(|event| event.turn == *turn).find_map(|event| match &event.kind {
-        EventKind::TurnEnded(ended) => Some(ended.clone()),
+        EventKind::TurnEnded(ended) => Some((**ended).clone()),
         _ => None,
     }))
 }

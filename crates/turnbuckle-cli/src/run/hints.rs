@@ -11,8 +11,9 @@ use turnbuckle::{Actor, ConversationId, Conversations, Scope};
 
 use crate::args::Common;
 use crate::assemble::{Prepared, agent_name, choose_model, holds_a_secret, prepare};
+use crate::chat::question;
 use crate::config::{CannotTell, actor_named_in};
-use crate::show::{name, quoted};
+use crate::show::{is_shown_whole, name, quoted};
 use crate::started_with::{StartedWith, model_anywhere, with_absolute_path};
 use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
@@ -238,10 +239,20 @@ impl ResolveHints {
     pub(super) fn hint(&self, pending: &[Pending]) -> String {
         if !self.durable {
             return "the store `memory:` forgets, so this cannot be resolved later: `--store sqlite:PATH` keeps it; \
-                    `approve = []` in [tools] asks for no approval, and a `before_tool` hook can judge calls instead"
+                    `--allow` names what may run unasked, such as `--allow 'shell(cargo test)'`, and a `before_tool` hook can judge calls"
                 .to_owned();
         }
-        pending.iter().map(|pending| self.what_to_do(pending)).collect::<Vec<String>>().join(", ")
+        let what_to_do = |pending: &Pending| match HowShown::of(pending) {
+            HowShown::TooLong => self.look_first(pending),
+            HowShown::InSummary | HowShown::InFull(_) => self.what_to_do(pending),
+        };
+        pending.iter().map(what_to_do).collect::<Vec<String>>().join(", ")
+    }
+
+    /// What to do about a call that is too long to be shown: the command that approves it stands below the whole of it.
+    pub(crate) fn look_first(&self, pending: &Pending) -> String {
+        let (call, Self { id, options, .. }) = (name(pending.call.as_str()), self);
+        format!("`turnbuckle show {id}{options}` shows call {call} whole, and the command that answers it")
     }
 
     /// The command that answers, or who must answer if the acting user cannot.
@@ -255,6 +266,38 @@ impl ResolveHints {
     /// What to do about a turn that this agent does not carry on.
     pub(crate) fn after_left(&self, left: &LeftTurn) -> String {
         after_left(left, &self.id, &self.options)
+    }
+}
+
+/// How much of a call is shown to whoever gets the command that approves it.
+pub(crate) enum HowShown {
+    /// Its name and its arguments, as they are.
+    InSummary,
+    /// Not in the summary: all of it, as lines.
+    InFull(String),
+    /// Too long for that.
+    TooLong,
+}
+
+/// The most that is shown of a call below an error.
+const MOST_BYTES: usize = 16 * 1024;
+const MOST_LINES: usize = 200;
+
+impl HowShown {
+    pub(crate) fn of(pending: &Pending) -> Self {
+        let arguments = match &pending.question {
+            Question::Approval { arguments, .. } | Question::ClientExec { arguments, .. } => arguments,
+            _ => return Self::InSummary,
+        };
+        if is_shown_whole(arguments) {
+            return Self::InSummary;
+        }
+        let lines = question::in_full(pending).into_iter().skip(1).map(|line| line.text).collect::<Vec<String>>();
+        let text = lines.join("\n");
+        match text.len() <= MOST_BYTES && text.lines().count() <= MOST_LINES {
+            true => Self::InFull(text),
+            false => Self::TooLong,
+        }
     }
 }
 

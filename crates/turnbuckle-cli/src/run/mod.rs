@@ -10,28 +10,34 @@ mod verdict;
 mod view;
 mod watch;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use turnbuckle::access::RoleAccess;
+use turnbuckle::audit::AuditOptions;
 use turnbuckle::conversation::{ConversationsBuilder, SendError};
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::message::Text;
 use turnbuckle::store::StoreError;
 use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus};
 use turnbuckle_stores::SqliteStore;
+use turnbuckle_tools::{GuardedNames, Workspace};
 
 use crate::Stopped;
 use crate::args::{Common, Run};
 use crate::assemble::{Prepared, prepare_allowing};
+use crate::audit;
 use crate::config;
 use crate::erasure::Erasure;
 use crate::exit::Exit;
+use crate::mcp::{Desk, ServerLine};
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
+use crate::project::OWN_FOLDER;
 use crate::store::StoreName;
-use crate::trust::Gate;
+use crate::trust::{Gate, read_unasked};
 pub(crate) use cancel::cancel;
 pub(crate) use hints::{ResolveHints, after_left, for_others, who_else};
+use message::Given;
 pub(crate) use resolve::resolve;
 pub(crate) use watch::{DisplayOptions, Expected, Watch};
 
@@ -43,7 +49,8 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
     let common = &ready.with_store(common);
     // What is kept may have something left to be done.
     let kept = args.conversation.is_some() && ready.store.is_durable();
-    let message = message::read(args.message.as_deref(), kept)?;
+    let given = Given { argument: args.message.as_deref(), stdin: args.stdin, may_be_none: kept };
+    let message = message::read(given)?;
     let message = message.map(|message| schema::shaped(message, args.schema.as_deref())).transpose()?;
     let conversations = match &message {
         Some(_) => ready.conversations()?,
@@ -108,6 +115,14 @@ pub(crate) struct Ready {
     access: RoleAccess,
     /// The name of the project.
     project: Text,
+    /// The project's folder.
+    pub(crate) folder: PathBuf,
+    /// What the file tools work in.
+    pub(crate) workspace: Option<Workspace>,
+    /// What commands of the shell tool must not make.
+    pub(crate) guarded: GuardedNames,
+    /// Which files models are given although nobody accepted anything here, in words.
+    read_unasked: Option<String>,
     /// Warnings that are shown before the turn.
     problems: Vec<Problem>,
     /// The model's name, as given.
@@ -115,6 +130,12 @@ pub(crate) struct Ready {
     model_is_default: bool,
     /// What deleting conversations needs to know.
     pub(crate) erasure: Erasure,
+    /// How what models are sent is recorded, if it is.
+    audit: Option<AuditOptions>,
+    /// MCP servers, and what their tools cost.
+    pub(crate) mcp: Vec<ServerLine>,
+    /// Where they ask the person.
+    pub(crate) desk: Desk,
 }
 
 impl Ready {
@@ -129,6 +150,11 @@ impl Ready {
             gate,
             project,
             standing,
+            items,
+            reads_instructions,
+            workspace,
+            mcp,
+            desk,
             ..
         } = prepared
         else {
@@ -144,13 +170,36 @@ impl Ready {
         problems.extend(
             runs_programs.then(turnbuckle_tools::foreign_watch_folder).flatten().map(|folder| foreign(&folder)),
         );
+        problems.extend(crate::hooks::claude_notices(&config.hooks, &project.folder));
         let mut erasure = Erasure::of(&config, &project);
         if gate.options().ignore_project {
             // `retain` may delete conversations of which hooks of that file have kept something.
             erasure.note_unreached(&config::load(&Common::default(), Gate::Judged).config);
         }
-        let project = project.name();
-        Ok(Self { agent, store, scope, access, project, problems, model, model_is_default, erasure })
+        let (folder, project) = (project.folder.clone(), project.name());
+        // Whoever accepted something in this project was told then.
+        let read_unasked = (reads_instructions && items.is_empty()).then(|| read_unasked(&folder)).flatten();
+        let guarded = GuardedNames::below(folder.clone(), OWN_FOLDER);
+        let audit =
+            audit::options(&config).map_err(|problem| Stopped { problems: vec![problem], exit: Exit::Usage })?;
+        Ok(Self {
+            agent,
+            store,
+            scope,
+            access,
+            project,
+            folder,
+            workspace,
+            guarded,
+            read_unasked,
+            problems,
+            model,
+            model_is_default,
+            erasure,
+            audit,
+            mcp,
+            desk,
+        })
     }
 
     /// The same options for commands that are printed. Without the project's file another store may be in use than commands
@@ -171,6 +220,10 @@ impl Ready {
     }
 
     fn ruled(&self, builder: ConversationsBuilder) -> ConversationsBuilder {
+        let builder = match &self.audit {
+            Some(audit) => builder.audit(audit.clone()),
+            None => builder,
+        };
         self.erasure.apply(builder.access(self.access.clone()).project(self.project.clone()))
     }
 
@@ -181,12 +234,24 @@ impl Ready {
 
     /// What a person should know before anything runs, in lines.
     pub(crate) fn remarks(&self) -> String {
-        let mut lines: String = self.problems.iter().map(|problem| format!("{problem}\n")).collect();
+        let appeared = guarded_appeared(&self.guarded);
+        let mut lines: String = self.problems.iter().chain(&appeared).map(|problem| format!("{problem}\n")).collect();
+        if let Some(read) = &self.read_unasked {
+            lines += &format!("note: {read}; `default_instructions = false` in [agent] leaves that out\n");
+        }
         if self.model_is_default {
             lines += &unchosen(&self.model);
         }
         lines
     }
+}
+
+/// Guarded files that came after the last command of the shell tool had ended. Each is told once.
+pub(crate) fn guarded_appeared(guarded: &GuardedNames) -> Option<Problem> {
+    let names = guarded.appeared();
+    let what = format!("made since the last command of the shell tool ended: {}", names.join(", "));
+    let hint = "if it was not you, a process that a command left in the background did it: look at what is in there before anything uses it";
+    (!names.is_empty()).then(|| Problem::warning(what).hint(hint))
 }
 
 /// Somebody took the name of the folder in which processes of this user find each other's programs.
@@ -238,6 +303,9 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
     let problem = Problem::error(with_causes(&error));
     match error {
         SendError::Empty => Stopped::usage(problem.hint(message::HOW)),
+        SendError::TooLarge { .. } => Stopped::usage(
+            problem.hint("send less, or raise `context_tokens` in [limits]; a file is better read by a tool"),
+        ),
         SendError::Busy { id, pending } if pending.is_empty() => Stopped::failed(elsewhere(&id, &options)),
         SendError::Store(StoreError::InUse { id }) => Stopped::failed(elsewhere(&id, &options)),
         SendError::Busy { id, .. } => Stopped::failed(

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use turnbuckle::message::Content;
 use turnbuckle::{OutputSchema, UserInput};
 
 use crate::Stopped;
@@ -9,7 +10,7 @@ use crate::problem::{Problem, with_causes};
 use crate::read_file::{CONFIGURATION, read_file};
 
 /// The message, with the shape that the file asks for.
-pub(super) fn shaped(message: String, file: Option<&Path>) -> Result<UserInput, Stopped> {
+pub(super) fn shaped(message: Content, file: Option<&Path>) -> Result<UserInput, Stopped> {
     match file {
         Some(file) => Ok(UserInput::new(message).with_schema(read(file)?)),
         None => Ok(UserInput::new(message)),

@@ -8,7 +8,7 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
 use turnbuckle::{Outcome, TurnReport, TurnStatus};
 
-use super::hints::ResolveHints;
+use super::hints::{HowShown, ResolveHints};
 use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
@@ -19,7 +19,7 @@ pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> 
     match rest {
         Ok(TurnStatus::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
         Ok(TurnStatus::Waiting(pending)) => {
-            let what = format!("the turn waits for {}", shown(pending));
+            let what = format!("the turn waits for {}{}", shown(pending), in_full(pending));
             (Exit::Waiting, vec![Problem::error(what).hint(hints.hint(pending))])
         }
         Err(error) => (Exit::Failed, vec![stopped(error, hints)]),
@@ -52,13 +52,24 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
 
 /// The turn already waited when the program started.
 pub(super) fn busy(pending: &[Pending], hints: &ResolveHints) -> Problem {
-    let what = format!("conversation {} is busy: its turn waits for {}", hints.id, shown(pending));
+    let what = format!("conversation {} is busy: its turn waits for {}{}", hints.id, shown(pending), in_full(pending));
     Problem::error(what).hint(hints.hint(pending))
 }
 
 fn shown(pending: &[Pending]) -> String {
     let calls: Vec<String> = pending.iter().map(show::pending).collect();
     calls.join(" and for ")
+}
+
+/// Calls that the summary does not show whole: nobody is handed a command that approves what they have not seen.
+fn in_full(pending: &[Pending]) -> String {
+    let mut text = String::new();
+    for pending in pending {
+        if let HowShown::InFull(lines) = HowShown::of(pending) {
+            text.push_str(&format!("\n{lines}"));
+        }
+    }
+    text
 }
 
 fn ended_badly(ended: &TurnReport) -> Option<Problem> {

@@ -71,6 +71,13 @@ impl View {
         }
     }
 
+    /// How many messages contexts have by now.
+    pub(super) fn has_messages(&mut self, messages: usize) {
+        if let Self::Lines(lines) = self {
+            lines.fold.has_messages(messages);
+        }
+    }
+
     pub(super) fn told(&mut self, told: &FeedEvent, output: &Output) {
         match self {
             Self::Json => match json_line(told) {

@@ -12,13 +12,15 @@ use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEve
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::PermissionMode;
-use turnbuckle::store::{Job, Store as _};
+use turnbuckle::sent::{Stored, messages_shown};
+use turnbuckle::store::{Job, JobKind, Store as _};
 use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle_tools::GuardedNames;
 
 use super::hints::ResolveHints;
 use super::verdict;
 use super::view::View;
-use super::{Ready, refused};
+use super::{Ready, guarded_appeared, refused};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
@@ -80,6 +82,9 @@ pub(crate) struct Watch {
     pub(crate) hints: ResolveHints,
     /// Whether the turn's end was told: what is left are hooks that run after it.
     pub(crate) ended: bool,
+    /// Whether a signal asked the program to leave: then no summary is waited for.
+    is_leaving: bool,
+    guarded: GuardedNames,
 }
 
 impl Watch {
@@ -123,11 +128,39 @@ impl Watch {
                 Some(tail.map_err(|error| refused(error, common))?)
             }
         };
-        tail.iter().for_each(|tail| view.knows(&tail.snapshot.events));
+        if let Some(tail) = &tail {
+            let log = &tail.snapshot.events;
+            view.knows(log);
+            // A conversation that is not there yet cannot be asked.
+            let cuts = match log.is_empty() {
+                true => Vec::new(),
+                false => conversations.cuts(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?,
+            };
+            if !cuts.is_empty() {
+                let summaries = conversations.summaries(&id, ready.scope.clone()).await;
+                let summaries = summaries.map_err(|error| refused(error, common))?;
+                view.has_messages(messages_shown(Stored { log, cuts: &cuts, summaries: &summaries }));
+            }
+        }
         let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope);
-        let (lost, resting, moved, ended) = (false, false, false, false);
+        let (lost, resting, moved, ended, is_leaving) = (false, false, false, false, false);
         let scope = ready.scope.clone();
-        Ok(Self { conversations, id, scope, output, view, tail, signals, lost, resting, moved, hints, ended })
+        Ok(Self {
+            conversations,
+            id,
+            scope,
+            output,
+            view,
+            tail,
+            signals,
+            lost,
+            resting,
+            moved,
+            hints,
+            ended,
+            is_leaving,
+            guarded: ready.guarded.clone(),
+        })
     }
 
     /// Insists, if the person does, that a turn whose agent has changed since it began is carried on here.
@@ -189,11 +222,15 @@ impl Watch {
     }
 
     pub(crate) async fn conclude(mut self, rest: Result<TurnStatus, TurnError>) -> Exit {
-        self.settle().await;
+        self.catch_up().await;
+        self.wait_for_hooks().await;
         let exit = self.tell(&rest);
+        // The answer does not wait for it.
+        self.wait_for_summary().await;
         if self.lost {
             self.output.problem(&Problem::error("events are missing: they were not taken in time"));
         }
+        guarded_appeared(&self.guarded).iter().for_each(|problem| self.output.problem(problem));
         self.finish(exit).await
     }
 
@@ -226,6 +263,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 () = self.signals.first() => {
+                    self.is_leaving = true;
                     if self.ended {
                         self.output.err("waiting for hooks that run after the turn; again to stop at once\n");
                     }
@@ -270,12 +308,6 @@ impl Watch {
         }
     }
 
-    /// What is told after the turn: that the conversation rests, and what background hooks do.
-    pub(crate) async fn settle(&mut self) {
-        self.catch_up().await;
-        self.wait_for_leftovers().await;
-    }
-
     /// Shows what was told until the conversation rests.
     pub(crate) async fn catch_up(&mut self) {
         if !self.is_shown() {
@@ -293,24 +325,52 @@ impl Watch {
 
     /// What turns left to be done, by this process or one before.
     pub(crate) async fn wait_for_leftovers(&mut self) {
+        self.wait_for_hooks().await;
+        self.wait_for_summary().await;
+    }
+
+    async fn wait_for_hooks(&mut self) {
         // Observers run beside the turn: what they were not given yet would be missing in an audit log or a trace.
         let leaves_work = [Point::Background, Point::OnEnded, Point::OnLogged, Point::OnEvent];
         let hooks = self.conversations.agent().hooks();
         if hooks.iter().any(|hook| leaves_work.iter().any(|point| hook.points().contains(*point))) {
-            self.wait_for_background().await;
+            self.wait_for_background(BACKGROUND).await;
+        }
+    }
+
+    async fn wait_for_summary(&mut self) {
+        // A signal leaves it to the next process, also one that came while the turn ran.
+        if !self.is_leaving && self.has_summary_to_make().await {
+            let most = self.conversations.agent().summary_timeout();
+            self.wait_for_background(most).await;
         }
         while let Some(told) = self.tail.as_mut().and_then(Subscription::try_next) {
             self.show(Some(&told));
         }
     }
 
-    async fn wait_for_background(&mut self) {
+    /// Whether a summary of the oldest turns is due, and this process makes it.
+    async fn has_summary_to_make(&self) -> bool {
+        if !self.conversations.makes_summaries() {
+            return false;
+        }
+        // A store that cannot be read was told of before, or will be.
+        let jobs = self.conversations.jobs(&self.id, self.scope.clone()).await.unwrap_or_default();
+        // One that failed is due again some time later, and left to whoever is there then.
+        let now = SystemClock::default().now();
+        jobs.iter().any(|job| job.kind == JobKind::Summary && job.due.is_some_and(|due| due <= now))
+    }
+
+    async fn wait_for_background(&mut self, most: Duration) {
         let conversations = self.conversations.clone();
-        let mut drained = pin!(conversations.drain(BACKGROUND));
+        let mut drained = pin!(conversations.drain(most));
         loop {
             tokio::select! {
                 biased;
-                () = self.signals.first() => return,
+                () = self.signals.first() => {
+                    self.is_leaving = true;
+                    return;
+                }
                 told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
                 () = &mut drained => break,
             }

@@ -41,6 +41,11 @@ impl Fold {
         self.said = None;
     }
 
+    /// How many messages contexts have by now: an earlier process may have cut some of what [happened](Self::knows).
+    pub(crate) fn has_messages(&mut self, messages: usize) {
+        self.messages = messages;
+    }
+
     /// What there is to show.
     pub(crate) fn told(&mut self, told: &FeedEvent) -> Vec<Shown> {
         match &told.item {
@@ -67,12 +72,13 @@ impl Fold {
                 self.calls.insert(call.clone(), (name.clone(), recalled(name, arguments)));
                 self.after_words([line("call", Tone::Tool, format!("→ {}", called(name, arguments)))])
             }
-            EventKind::ToolStarted { call, arguments, .. } => {
+            EventKind::ToolStarted { call, arguments, rule, .. } => {
                 // A hook or an approver may have put other arguments in the place of the model's.
                 if let Some((tool, shown)) = self.calls.get_mut(call) {
                     *shown = recalled(tool, arguments);
                 }
-                Vec::new()
+                let by_rule = |rule| format!("{}: allowed by the rule {}", safe::name(call.as_str()), safe::name(rule));
+                rule.as_deref().map_or_else(Vec::new, |rule| one("resolve", Tone::Hook, by_rule(rule)))
             }
             EventKind::ToolResult { call, ok, content } => {
                 self.messages += 1;
@@ -142,13 +148,15 @@ impl Fold {
                 let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
                 one("build", Tone::Dim, text)
             }
-            LiveEvent::Compacted { turns, results, before, after, messages, .. } => {
+            LiveEvent::Compacted { turns, results, calls, before, after, messages, .. } => {
                 self.messages = usize::try_from(*messages).unwrap_or(usize::MAX);
                 let text = format!(
-                    "the context was too large: {} left out, {} shortened, {before} tokens became {after}; {} are left",
+                    "the context was too large: {} left out, {}{} shortened, {before} tokens became {after}; {} {} left",
                     count(*turns as usize, "turn"),
                     count(*results as usize, "result"),
+                    if *calls > 0 { format!(" and {}", count(*calls as usize, "call")) } else { String::new() },
                     count(self.messages, "message"),
+                    if self.messages == 1 { "is" } else { "are" },
                 );
                 one("compact", Tone::Hook, text)
             }

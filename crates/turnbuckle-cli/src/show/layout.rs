@@ -7,7 +7,7 @@ use super::wrap::{columns, rows};
 use super::{Line, Tone};
 
 /// Where the text begins: as in a trace.
-const INDENT: usize = 10;
+pub(crate) const INDENT: usize = 10;
 /// Beyond this, lines are hard to read.
 const WIDEST: usize = 110;
 
@@ -24,13 +24,24 @@ impl Palette {
         Self { coloured: !matches!(choice, anstream::ColorChoice::Never) }
     }
 
+    /// Whether styles are used.
+    pub(crate) fn is_coloured(self) -> bool {
+        self.coloured
+    }
+
+    /// Styles, whatever the stream is.
+    #[cfg(test)]
+    pub(crate) fn coloured() -> Self {
+        Self { coloured: true }
+    }
+
     /// No styles at all.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self { coloured: false }
     }
 
-    fn style(self, tone: Tone) -> Style {
+    pub(crate) fn style(self, tone: Tone) -> Style {
         let colour = |colour: AnsiColor| Style::new().fg_color(Some(Color::Ansi(colour)));
         match tone {
             _ if !self.coloured => Style::new(),
@@ -71,23 +82,11 @@ pub(crate) struct Layout {
     /// A word that may go on, and how wide it is.
     held: String,
     held_width: usize,
-    /// Before streamed text.
-    speaker: &'static str,
 }
 
 impl Layout {
     pub(crate) fn new(palette: Palette, width: Option<usize>) -> Self {
-        Self { palette, width, column: None, held: String::new(), held_width: 0, speaker: "call" }
-    }
-
-    /// Another word before streamed text than `call`.
-    pub(crate) fn speaker(self, speaker: &'static str) -> Self {
-        Self { speaker, ..self }
-    }
-
-    /// The terminal has another width now.
-    pub(crate) fn resize(&mut self, width: Option<usize>) {
-        self.width = width;
+        Self { palette, width, column: None, held: String::new(), held_width: 0 }
     }
 
     /// A whole line; a text under way is ended first.
@@ -132,7 +131,7 @@ impl Layout {
     pub(crate) fn text(&mut self, piece: &str, tone: Tone) -> String {
         let mut out = String::new();
         if self.column.is_none() {
-            out.push_str(&self.label(self.speaker));
+            out.push_str(&self.label("call"));
             self.column = Some(0);
         }
         let room = self.room();

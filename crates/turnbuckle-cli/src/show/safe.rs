@@ -1,26 +1,11 @@
-//! What may be shown on a terminal. One function decides, and everything that comes from a model, a file or a program
+//! What may be shown on a terminal. One function decides, for the page as well, and everything that comes from a model, a file or a program
 //! goes through one of these before a person sees it.
 
 use serde::Serialize;
+use turnbuckle_server::page::is_unsafe;
 
 /// The longest name or id that is shown whole. Ids of calls are chosen by the model and have no longest length.
 const LONGEST_NAME: usize = 64;
-
-/// Whether a character can steer a terminal, break a line, reverse the order of letters or hide that it is there. Joiners
-/// (U+200C, U+200D) and variation selectors stay: some scripts and most emoji need them.
-fn is_unsafe(ch: char) -> bool {
-    match ch {
-        ch if ch.is_control() => true,
-        // Marks, embeddings, overrides and isolates that change the direction of text.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        // Line and paragraph separators.
-        '\u{2028}' | '\u{2029}' => true,
-        // Of no width: they make two names look the same.
-        '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' | '\u{feff}' => true,
-        '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
-        _ => false,
-    }
-}
 
 /// Text of several lines: without unsafe characters but line ends and tabs.
 pub(crate) fn clean(text: &str) -> String {
@@ -77,21 +62,33 @@ pub(crate) fn quoted(text: &str) -> String {
 /// A value as one line of JSON, with a line end. JSON asks for escapes of the first 32 control characters only; the other
 /// unsafe ones are escaped as well, since the line may be read on a terminal. Programs read the same value either way.
 pub(crate) fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
-    let mut line = serde_json::to_string(value)?;
-    if line.contains(is_unsafe) {
-        // Outside of strings JSON is plain ASCII: what is replaced stands inside one.
-        let plain = std::mem::take(&mut line);
-        for ch in plain.chars() {
-            match ch {
-                ch if is_unsafe(ch) => {
-                    ch.encode_utf16(&mut [0; 2]).iter().for_each(|unit| line.push_str(&format!("\\u{unit:04x}")));
-                }
-                ch => line.push(ch),
-            }
-        }
-    }
+    let mut line = escaped(&serde_json::to_string(value)?);
     line.push('\n');
     Ok(line)
+}
+
+/// The same on several lines.
+pub(crate) fn json_lines(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut lines = String::new();
+    for line in serde_json::to_string_pretty(value)?.lines() {
+        lines.push_str(&escaped(line));
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
+/// Outside of strings JSON is plain ASCII: what is escaped stands inside one.
+fn escaped(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    for ch in json.chars() {
+        match ch {
+            ch if is_unsafe(ch) => {
+                ch.encode_utf16(&mut [0; 2]).iter().for_each(|unit| line.push_str(&format!("\\u{unit:04x}")));
+            }
+            ch => line.push(ch),
+        }
+    }
+    line
 }
 
 #[cfg(test)]

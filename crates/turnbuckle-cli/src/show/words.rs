@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use turnbuckle::event::Question;
+use turnbuckle::message::{Content, Part};
 use turnbuckle::projection::Pending;
 use turnbuckle::trace::in_order;
 
@@ -9,18 +10,30 @@ use super::safe;
 
 /// The longest text of a line.
 const BRIEF: usize = 160;
+/// How long a title of first words is.
+const TITLE: usize = 60;
 /// The longest argument of a call.
 const ARGUMENT: usize = 48;
 /// The most lines of a refusal.
 const LINES: usize = 12;
 
-pub(super) fn count(number: usize, what: &str) -> String {
+/// A number of things: "1 turn", "2 turns".
+pub(crate) fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// On one line, the beginning.
 pub(crate) fn brief(text: &str) -> String {
     cut(&one_line(text), BRIEF)
+}
+
+/// A title for what a person said: the first words, without what was given along with them, such as the text of a pipe.
+pub(crate) fn title(said: &Content) -> String {
+    let own = said.parts().iter().find_map(|part| match part {
+        Part::Text { text } if !text.trim().is_empty() => Some(&**text),
+        _ => None,
+    });
+    opening(own.unwrap_or_default(), TITLE)
 }
 
 /// On one line, its first words in so many letters.
@@ -43,7 +56,7 @@ pub(super) fn few_lines(text: &str) -> String {
 }
 
 /// A tool's result: all of it if it is one line, else its beginning and how much there is.
-pub(super) fn result(text: &str) -> String {
+pub(crate) fn result(text: &str) -> String {
     let text = text.trim_end();
     match text.lines().count() {
         0 | 1 => brief(text),
@@ -52,7 +65,7 @@ pub(super) fn result(text: &str) -> String {
 }
 
 /// `read_file(prices.py)`: the values, each cut short.
-pub(super) fn called(name: &str, arguments: &Value) -> String {
+pub(crate) fn called(name: &str, arguments: &Value) -> String {
     format!("{}({})", safe::name(name), values(arguments).join(", "))
 }
 
@@ -77,6 +90,21 @@ fn value(value: &Value) -> String {
         Value::String(text) if !text.is_empty() && text.chars().all(plain) => cut(text, ARGUMENT),
         Value::String(text) => format!("\"{}\"", cut(&text.replace('\n', "⏎"), ARGUMENT)),
         other => cut(&other.to_string(), ARGUMENT),
+    }
+}
+
+/// Whether [`called`] shows these arguments as they are, and nothing of them is missing.
+pub(crate) fn is_shown_whole(arguments: &Value) -> bool {
+    let is_whole = |one: &Value| match one {
+        Value::String(text) => text.chars().count() <= ARGUMENT && safe::name(text) == *text,
+        other => {
+            let text = other.to_string();
+            text.chars().count() <= ARGUMENT && safe::name(&text) == text
+        }
+    };
+    match arguments {
+        Value::Object(fields) => fields.values().all(is_whole),
+        other => is_whole(other),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::config::{self, Loaded};
 use crate::confirm;
 use crate::exit::Exit;
 use crate::inspect::{print, unprintable};
+use crate::mcp::review;
 use crate::output;
 use crate::problem::Problem;
 use crate::project::Project;
@@ -25,7 +26,7 @@ use crate::store::{StoreFile, StoreName};
 pub(crate) fn trust(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     match &args.command {
         Some(TrustCommand::List { json }) => list(*json),
-        Some(TrustCommand::Revoke { path }) => revoke(path.as_deref(), common),
+        Some(TrustCommand::Revoke { path, json }) => revoke(path.as_deref(), *json, common),
         None => accept_here(args, common),
     }
 }
@@ -54,8 +55,17 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     // Whoever stands below a project of another user must have accepted it, although nothing in it needs that.
     let is_new = loaded.project.is_anothers() && !super::is_known(&folder);
     let memories = hook_databases::told(&folder);
-    if pending.is_empty() && store.is_none() && memories.is_none() && !is_new {
+    // Of servers that are not accepted nothing was listed.
+    let servers = review::changes(&loaded.config.tools.mcp, &folder);
+    let told = Told { folder: &folder, items: pending, store: store.as_ref(), servers: &servers, whole_folder: false };
+    if pending.is_empty() && store.is_none() && memories.is_none() && !is_new && servers.is_empty() {
+        if args.json {
+            return told.print(true);
+        }
         output::say(&format!("{}: {}", folder.display(), loaded.standing.told()));
+        if let Some(read) = show::read_unasked(&folder) {
+            output::say(&read);
+        }
         return Ok(Exit::Completed);
     }
     let mut text = String::new();
@@ -68,6 +78,10 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     }
     text += &told_store(store.as_ref());
     text += memories.as_deref().unwrap_or_default();
+    text += &servers;
+    if args.json && !args.yes {
+        return told.print(false).map(|_| Exit::Usage);
+    }
     confirmed(args, &text, "Accept it?")?;
     if is_new || !pending.is_empty() {
         accept(&folder, &loaded.items, &by).map_err(Stopped::usage)?;
@@ -78,8 +92,37 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     if memories.is_some() {
         hook_databases::accept(&folder, &by)?;
     }
+    output::report(&review::accept(&loaded.config.tools.mcp, &folder));
+    if args.json {
+        return told.print(true);
+    }
     output::say(&format!("accepted for {}", folder.display()));
     Ok(Exit::Completed)
+}
+
+/// What `--json` prints.
+struct Told<'a> {
+    folder: &'a Path,
+    /// What of the files is not accepted, or was not until now.
+    items: &'a [Item],
+    store: Option<&'a (StoreFile, Option<PathBuf>)>,
+    /// What is new about MCP servers, in words.
+    servers: &'a str,
+    whole_folder: bool,
+}
+
+impl Told<'_> {
+    fn print(&self, is_accepted: bool) -> Result<Exit, Stopped> {
+        let items = self.items.iter().map(|item| {
+            let at = item.place.as_ref().map(ToString::to_string);
+            json!({ "title": item.title, "shown": item.shown, "notes": item.notes, "at": at, "digest": item.digest })
+        });
+        let line = json!({
+            "folder": self.folder, "accepted": is_accepted, "whole_folder": self.whole_folder, "items": items.collect::<Vec<_>>(),
+            "store": self.store.map(|(file, _)| &file.path), "servers": self.servers.lines().collect::<Vec<_>>(),
+        });
+        print(&json_line(&line).map_err(unprintable)?).map(|_| Exit::Completed)
+    }
 }
 
 /// What the project's file has that needs acceptance.
@@ -125,6 +168,10 @@ fn accept_folder(
         memories.as_deref().unwrap_or_default(),
         folder.display()
     );
+    let told = Told { folder, items: &loaded.items, store: store.as_ref(), servers: "", whole_folder: true };
+    if args.json && !args.yes {
+        return told.print(false).map(|_| Exit::Usage);
+    }
     confirmed(args, &text, "Accept the folder?")?;
     let noted = Records::open().and_then(|records| records.accept(folder, Extent::Folder, by));
     noted.map_err(|error| Stopped::usage(cannot_note(&error)))?;
@@ -134,12 +181,18 @@ fn accept_folder(
     if memories.is_some() {
         hook_databases::accept(folder, by)?;
     }
+    if args.json {
+        return told.print(true);
+    }
     output::say(&format!("accepted for {}, whatever its files say", folder.display()));
     Ok(Exit::Completed)
 }
 
 /// Shows what it is about, on stdout: it may be long, and be read with a pager. Without `--yes` a person must say yes, who sees it.
 fn confirmed(args: &Trust, text: &str, question: &str) -> Result<(), Stopped> {
+    if args.json {
+        return Ok(());
+    }
     print(text)?;
     if args.yes {
         return Ok(());
@@ -154,7 +207,7 @@ fn confirmed(args: &Trust, text: &str, question: &str) -> Result<(), Stopped> {
     }
 }
 
-fn revoke(path: Option<&Path>, common: &Common) -> Result<Exit, Stopped> {
+fn revoke(path: Option<&Path>, json: bool, common: &Common) -> Result<Exit, Stopped> {
     let by = config::load(common, Gate::LeftOut).user();
     let folder = match path {
         // A folder that is gone is known by its old path.
@@ -172,6 +225,10 @@ fn revoke(path: Option<&Path>, common: &Common) -> Result<Exit, Stopped> {
             Some(project) => format!("the project here is {}: `turnbuckle trust revoke` revokes it", project.display()),
             None => "`turnbuckle trust list` says what was accepted".to_owned(),
         })));
+    }
+    if json {
+        let line = json_line(&json!({ "folder": folder, "revoked": true })).map_err(unprintable)?;
+        return print(&line).map(|_| Exit::Completed);
     }
     output::say(&format!("revoked for {shown}"));
     Ok(Exit::Completed)

@@ -1,18 +1,18 @@
 //! Digests: SHA-256, as hexadecimal digits.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
+use turnbuckle_tools::read_file::{ReadError, open};
 
 /// The most bytes that are hashed, of one file and of all that a configuration names: hooks' scripts are smaller, and each start of
 /// a hook hashes them again.
 pub(super) const LARGEST: u64 = 64 << 20;
 
-pub(super) fn of_bytes(bytes: &[u8]) -> String {
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
@@ -23,7 +23,11 @@ pub(super) fn of_path(path: &Path) -> String {
 
 /// Of what a file holds, and how many bytes that are; an error if it is larger than [`LARGEST`].
 pub(super) fn of_file(path: &Path) -> io::Result<(String, u64)> {
-    let mut file = File::open(path)?.take(LARGEST + 1);
+    let file = open(path).map_err(|error| match error {
+        ReadError::Io(error) => error,
+        other => io::Error::other(other),
+    })?;
+    let mut file = file.take(LARGEST + 1);
     let (mut hash, mut room, mut length) = (Sha256::new(), vec![0; 64 << 10], 0);
     loop {
         let count = file.read(&mut room)?;

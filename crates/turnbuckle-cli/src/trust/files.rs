@@ -23,6 +23,40 @@ pub(crate) struct FileState {
 /// Files by their path in the project, as a command names them.
 pub(crate) type Files = BTreeMap<PathBuf, FileState>;
 
+/// A command of a hook or a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    /// A string for the shell, or a list of words.
+    pub(crate) line: Value,
+    /// The folder of the plugin that it belongs to, with its links resolved. What it names there is looked for as well, wherever
+    /// the folder is.
+    pub(crate) plugin: Option<PathBuf>,
+}
+
+impl From<Value> for Command {
+    fn from(line: Value) -> Self {
+        Self { line, plugin: None }
+    }
+}
+
+impl Command {
+    /// Whether some names in it are known only when it runs.
+    pub(super) fn computes_names(&self) -> bool {
+        // The variable is a plugin's: for other commands nobody knows what it is.
+        let is_unset = || self.plugin.is_none() && self.line.to_string().contains(words::PLUGIN_ROOT);
+        words::computes_names(&self.line) || is_unset() || self.line.as_str().is_some_and(pipes_into_shell)
+    }
+}
+
+/// Whether a shell runs what another program prints: nobody knows what that is.
+fn pipes_into_shell(line: &str) -> bool {
+    line.split('|').skip(1).any(|command| {
+        let mut words = command.split_whitespace().skip_while(|word| matches!(*word, "sudo" | "env" | "exec" | "&"));
+        words.next().is_some_and(words::is_shell)
+            && words.all(|word| word.starts_with(['-', '<', '>', '&', ';', '2']) || word == "/dev/stdin")
+    })
+}
+
 /// Why the files that a command names cannot be told, or not be accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
@@ -64,25 +98,35 @@ impl<'a> FileReader<'a> {
         Self { folder, spent: RefCell::default() }
     }
 
-    /// The files of the project that are a word of `command`: a string for the shell, or a list of words.
-    pub(super) fn named_by(&self, command: &Value) -> Result<Files, FileError> {
-        let names = words::names(command)?.used;
+    /// The files of the project, and of the plugin that the command belongs to, that are a word of `command`.
+    pub(super) fn named_by(&self, command: &Command) -> Result<Files, FileError> {
+        let names = words::names(&command.line)?.used;
+        let scripts = loaded_names(&command.line, names.iter().map(|name| without_variable(name)));
         let mut files = Files::new();
+        let plugin = command.plugin.as_deref();
         // A command may go to a folder first: `cd scripts && ./lint.sh`.
-        let mut folders = vec![self.folder.to_owned()];
+        let mut folders: Vec<PathBuf> = std::iter::once(self.folder).chain(plugin).map(Path::to_owned).collect();
         let mut next = 0;
         while let Some(folder) = folders.get(next).cloned() {
             next += 1;
-            for name in &names {
-                let whole = folder.join(without_variable(name));
+            for name in names.iter().map(|name| without_variable(name).to_owned()).chain(scripts.clone()) {
+                let whole = folder.join(name);
                 let Some(real) = self.find(&whole)? else { continue };
-                let is_inside = real.starts_with(self.folder);
+                let is_inside = real.starts_with(self.folder) || plugin.is_some_and(|root| real.starts_with(root));
                 if real.is_dir() && is_inside && !folders.contains(&real) && folders.len() < MOST_FOLDERS {
                     folders.push(real);
-                } else if let Some(path) = self.path_of(&whole, &real)
+                } else if let Some(path) = self.path_of(&whole, &real, plugin)
                     && let Some(state) = self.state_of(&real)?
                 {
                     files.insert(path, state);
+                    for main in mains_of(&whole, &real) {
+                        if let Some(real) = self.find(&main)?
+                            && let Some(path) = self.path_of(&main, &real, plugin)
+                            && let Some(state) = self.state_of(&real)?
+                        {
+                            files.insert(path, state);
+                        }
+                    }
                 }
             }
         }
@@ -90,9 +134,9 @@ impl<'a> FileReader<'a> {
     }
 
     /// Those of `files` that the command itself writes to: they are not the same after a run.
-    pub(super) fn written_by(&self, command: &Value, files: &Files) -> Result<BTreeSet<PathBuf>, FileError> {
+    pub(super) fn written_by(&self, command: &Command, files: &Files) -> Result<BTreeSet<PathBuf>, FileError> {
         let mut written = BTreeSet::new();
-        for name in words::names(command)?.written {
+        for name in words::names(&command.line)?.written {
             let name = name.rsplit('\0').next().unwrap_or_default().trim_start_matches('/');
             if let Some(real) = self.find(&self.folder.join(name))? {
                 let same = |(path, _): &(&PathBuf, _)| self.folder.join(path).canonicalize().is_ok_and(|it| it == real);
@@ -151,19 +195,77 @@ impl<'a> FileReader<'a> {
         real.strip_prefix(self.folder).ok().map(Path::to_path_buf)
     }
 
-    /// The path in the project of the file at `whole`; `None` if it is not in the project. A link that leads out of the project is
-    /// in it. The shell follows a link before it goes up with `..`, so of a path with `..` the folder is resolved as well.
-    fn path_of(&self, whole: &Path, real: &Path) -> Option<PathBuf> {
-        let within = whole.strip_prefix(self.folder).ok();
-        let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-        match within.filter(|path| path.components().all(is_plain)) {
-            Some(path) => Some(path.components().filter(|part| *part != Component::CurDir).collect()),
-            None => self.relative(real).or_else(|| {
-                let folder = self.relative(&whole.parent()?.canonicalize().ok()?)?;
-                Some(folder.join(whole.file_name()?))
-            }),
+    /// The path in the project of the file at `whole`, or the whole path in the plugin; `None` if it is in neither.
+    fn path_of(&self, whole: &Path, real: &Path, plugin: Option<&Path>) -> Option<PathBuf> {
+        let of_plugin = || plugin.and_then(|root| Some(root.join(path_in(root, whole, real)?)));
+        path_in(self.folder, whole, real).or_else(of_plugin)
+    }
+}
+
+/// The path in `base` of the file at `whole`; `None` if it is not in it. A link that leads out of the folder is in it. The shell follows
+/// a link before it goes up with `..`, so of a path with `..` the folder is resolved as well.
+fn path_in(base: &Path, whole: &Path, real: &Path) -> Option<PathBuf> {
+    let relative = |path: &Path| path.strip_prefix(base).ok().map(Path::to_path_buf);
+    let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    match whole.strip_prefix(base).ok().filter(|path| path.components().all(is_plain)) {
+        Some(path) => Some(path.components().filter(|part| *part != Component::CurDir).collect()),
+        None => relative(real).or_else(|| {
+            let folder = relative(&whole.parent()?.canonicalize().ok()?)?;
+            Some(folder.join(whole.file_name()?))
+        }),
+    }
+}
+
+/// Interpreters that find a script without its ending, as a module, or by its folder.
+const LOADERS: [&str; 6] = ["node", "bun", "deno", "python", "pypy", "ts"];
+/// What they add to a name, also to that of a folder.
+const ENDINGS: [&str; 11] = [
+    ".js",
+    ".mjs",
+    ".cjs",
+    ".ts",
+    ".py",
+    "/index.js",
+    "/index.mjs",
+    "/index.cjs",
+    "/index.ts",
+    "/package.json",
+    "/__main__.py",
+];
+
+/// The files that an interpreter may load for the names in a command: `node hooks/gate`, `python3 -m hooks.gate`, `node ./hooks`.
+fn loaded_names<'n>(line: &Value, names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let text = line.to_string();
+    if !LOADERS.iter().any(|loader| text.contains(loader)) {
+        return Vec::new();
+    }
+    let loads_modules = text.contains("-m");
+    let mut loaded = Vec::new();
+    for name in names.filter(|name| !name.is_empty() && !name.starts_with('-')) {
+        let name = name.trim_end_matches('/');
+        loaded.extend(ENDINGS.iter().map(|ending| format!("{name}{ending}")));
+        if loads_modules && name.split('.').all(|part| !part.is_empty() && !part.contains('/')) {
+            let path = name.replace('.', "/");
+            loaded.extend([".py", "/__main__.py", "/__init__.py"].map(|ending| format!("{path}{ending}")));
+            // The packages around it are loaded first.
+            let packages = path.match_indices('/').map(|(end, _)| format!("{}/__init__.py", &path[..end]));
+            loaded.extend(packages);
         }
     }
+    loaded
+}
+
+/// What the `package.json` of a folder says that the folder is loaded by, with what may be added to the name.
+fn mains_of(whole: &Path, real: &Path) -> Vec<PathBuf> {
+    if whole.file_name().is_none_or(|name| name != "package.json") {
+        return Vec::new();
+    }
+    let (Some(folder), Ok(text)) = (whole.parent(), std::fs::read_to_string(real)) else { return Vec::new() };
+    let package: Value = serde_json::from_str(&text).unwrap_or_default();
+    let Some(main) = package.get("main").and_then(Value::as_str) else { return Vec::new() };
+    let names =
+        ["", ".js", ".mjs", ".cjs", "/index.js"].map(|ending| format!("{}{ending}", main.trim_end_matches('/')));
+    names.into_iter().map(|name| folder.join(name)).collect()
 }
 
 fn with_end(path: &Path, end: &str) -> PathBuf {
@@ -173,7 +275,8 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
 }
 
 fn without_variable(name: &str) -> &str {
-    const VARIABLES: [&str; 2] = ["$CLAUDE_PROJECT_DIR", "${CLAUDE_PROJECT_DIR}"];
+    const VARIABLES: [&str; 4] =
+        ["$CLAUDE_PROJECT_DIR", "${CLAUDE_PROJECT_DIR}", "$CLAUDE_PLUGIN_ROOT", "${CLAUDE_PLUGIN_ROOT}"];
     let rest = VARIABLES.iter().find_map(|variable| name.strip_prefix(variable));
     rest.map_or(name, |rest| rest.trim_start_matches('/'))
 }

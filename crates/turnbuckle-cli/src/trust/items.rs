@@ -3,20 +3,22 @@
 //! The rule names what takes effect unasked; everything else needs acceptance, also sections and keys that a later version adds.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use turnbuckle::hooks::ConfigHook as _;
 use turnbuckle_models::without_password;
 use turnbuckle_tools::{ClaudeHooks, resolved_path};
 
+use super::claude::Named;
 use super::digest;
-use super::files::{FileError, FileReader, Files};
+use super::files::{Command, FileError, FileReader, Files};
 use super::show::plain_name;
 use crate::assemble::unapproved;
-use crate::config::{MOST_AGENTS, MOST_HOOKS, Setting, ToolsPart};
+use crate::config::{MCP_JSON, MOST_AGENTS, MOST_HOOKS, Setting, ToolsPart, commands_of_json};
 use crate::model_name::ModelName;
 use crate::problem::Place;
+use crate::read_file::{CONFIGURATION, read_file};
 use crate::store::StoreName;
 
 /// Something that takes effect only if it was accepted.
@@ -35,7 +37,7 @@ pub(crate) struct Item {
     /// Which one it is of a list such as `[[hooks]]`.
     pub(crate) index: Option<usize>,
     /// The commands that it runs, if it runs any.
-    pub(crate) commands: Vec<Value>,
+    pub(crate) commands: Vec<Command>,
     /// Files whose contents are part of it.
     pub(crate) files: Files,
     /// Of the definition and the files.
@@ -112,6 +114,27 @@ pub(super) fn of(settings: &[Setting], around: &Surroundings<'_>) -> Result<Vec<
     Ok(items)
 }
 
+/// What hooks of the user's own file, or of one named with `--config`, would run of the project: their file is accepted, and
+/// what they find in this folder is not.
+pub(super) fn led_to(hooks: &[Setting], around: &Surroundings<'_>) -> Result<Vec<Item>, ItemError> {
+    let mut items = Vec::new();
+    for setting in hooks {
+        let found = match &around.files {
+            Some(reader) => {
+                !super::claude::read(&setting.value, Named::ByUser, around.folder, reader)?.files.is_empty()
+            }
+            None => true,
+        };
+        if found {
+            let mut item = hook(setting, Named::ByUser, around)?;
+            item.notes.push(format!("run by {}", setting.place));
+            item.place = Some(setting.place.clone());
+            items.push(item);
+        }
+    }
+    Ok(items)
+}
+
 /// Lists such as `[[hooks]]` that are longer than may be are not looked at any further.
 fn check_lists(settings: &[Setting]) -> Result<(), ItemError> {
     let Some(over) = settings.iter().find(|one| one.index.is_some_and(|index| index >= most_of(&one.section))) else {
@@ -135,9 +158,10 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
     Ok(match (section.as_str(), key.as_deref()) {
         // Without a key such a section says nothing. An empty list does: it takes the place of the user's.
         ("agent" | "limits" | "context" | "store" | "tools", None) if *value == json!({}) => None,
-        ("agent", Some("name" | "default_retry")) => None,
-        ("limits", Some(_)) | ("context", Some("reducers" | "summary_timeout")) => None,
-        ("store", Some("audit" | "audit_ttl")) => None,
+        ("agent", Some("name" | "default_retry" | "default_instructions")) => None,
+        ("agent", Some("temperature" | "top_p" | "max_output_tokens" | "stop" | "thinking" | "effort")) => None,
+        ("limits", Some(_)) | ("context", Some("reducers" | "summary_timeout" | "tool_results")) => None,
+        ("store", Some("audit" | "audit_ttl" | "audit_rows" | "audit_bytes")) => None,
         ("agent", Some("model")) | ("context", Some("summary_model")) => match has_address(value) {
             true => Some(whole(title(setting), Vec::new(), vec![format!("requests go to {}", quoted(value))])),
             false => None,
@@ -150,7 +174,13 @@ fn item(setting: &Setting, all: &[Setting], around: &Surroundings<'_>) -> Result
             leaves_project(value, around.folder).map(|why| whole(title(setting), Vec::new(), vec![why]))
         }
         ("tools", Some("builtin" | "approve")) => tools(setting, all, around),
-        ("hooks", None) if setting.index.is_some() => Some(hook(setting, around)?),
+        ("hooks", None) if setting.index.is_some() => Some(hook(setting, Named::ByProject, around)?),
+        ("tools.mcp", None) if setting.index.is_some() => Some(mcp_server(setting, around)?),
+        ("agents", None) if setting.index.is_some() => Some(sub_agent(setting, around)?),
+        ("tools", Some("mcp_json")) => match value {
+            Value::Bool(false) => None,
+            _ => Some(mcp_json(setting, around)?),
+        },
         ("scope", Some(_)) => Some(whole(
             title(setting),
             vec![super::show::value(value)],
@@ -174,23 +204,22 @@ fn title(setting: &Setting) -> String {
 }
 
 /// A hook, with every file that its command names.
-fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
+fn hook(setting: &Setting, named: Named, around: &Surroundings<'_>) -> Result<Item, FileError> {
     let (value, text) = (&setting.value, |key: &str| setting.value.get(key).and_then(Value::as_str));
-    let mut commands: Vec<Value> = value.get("run").cloned().into_iter().collect();
-    let (mut files, mut written) = (Files::new(), BTreeSet::new());
+    let mut commands: Vec<Command> = value.get("run").cloned().map(Command::from).into_iter().collect();
+    let (mut files, mut written, mut notes) = (Files::new(), BTreeSet::new(), Vec::new());
     let mut shown = vec![super::show::value(value)];
     if let Some(reader) = &around.files {
         if text("use") == Some(ClaudeHooks::NAME) {
-            let claude = super::claude::read(value, around.folder, reader)?;
+            let claude = super::claude::read(value, named, around.folder, reader)?;
             shown.extend(claude.shown);
+            notes.extend(claude.notes);
             commands.extend(claude.commands);
             files.extend(claude.files);
         }
-        for command in &commands {
-            let named = reader.named_by(command)?;
-            written.extend(reader.written_by(command, &named)?);
-            files.extend(named);
-        }
+        let (named, own) = named_by(&commands, around)?;
+        files.extend(named);
+        written.extend(own);
         for script in scripts(value) {
             if let Some(state) = reader.state(&around.folder.join(script))? {
                 files.insert(script.into(), state);
@@ -198,7 +227,83 @@ fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError>
         }
     }
     let name = text("name").or(text("use")).unwrap_or("without a name");
+    let title = format!("[[hooks]] {}", plain_name(name));
+    let mut item = program(title, value, shown, commands, files, &written);
+    item.notes.splice(..0, notes);
+    Ok(item)
+}
+
+/// A sub-agent, with every file that commands of its hooks name, and its prompt.
+fn sub_agent(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
+    let (value, shown) = (&setting.value, vec![super::show::value(&setting.value)]);
+    let hooks = value.get("hooks").and_then(Value::as_array).into_iter().flatten();
+    let commands: Vec<Command> = hooks.filter_map(|hook| hook.get("run")).cloned().map(Command::from).collect();
+    let (mut files, written) = named_by(&commands, around)?;
+    let prompt = value.get("system_file").and_then(Value::as_str);
+    for name in prompt.into_iter().chain(scripts(value)) {
+        let state = around.files.as_ref().map(|reader| reader.state(&around.folder.join(name))).transpose()?.flatten();
+        files.extend(state.map(|state| (PathBuf::from(name), state)));
+    }
+    Ok(program(title(setting), value, shown, commands, files, &written))
+}
+
+/// A server, with every file that its command names.
+fn mcp_server(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
+    let (value, shown) = (&setting.value, vec![super::show::value(&setting.value)]);
+    let commands: Vec<Command> = value.get("command").cloned().map(Command::from).into_iter().collect();
+    let (files, written) = named_by(&commands, around)?;
+    Ok(program(title(setting), value, shown, commands, files, &written))
+}
+
+/// The servers of `.mcp.json`, which is part of it as it is.
+fn mcp_json(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError> {
+    let path = around.folder.join(MCP_JSON);
+    let text = read_file(&path, CONFIGURATION).unwrap_or_default();
+    let commands: Vec<Command> = commands_of_json(&text).into_iter().map(Command::from).collect();
+    let (mut files, written) = named_by(&commands, around)?;
+    if let Some(state) = around.files.as_ref().map(|reader| reader.state(&path)).transpose()?.flatten() {
+        files.insert(MCP_JSON.into(), state);
+    }
+    let shown = commands.iter().map(|command| super::show::value(&command.line)).collect();
+    let item = program(
+        "[tools] mcp_json: the servers of .mcp.json".to_owned(),
+        &setting.value,
+        shown,
+        commands,
+        files,
+        &written,
+    );
+    // The check before each start is kept by section and index.
+    Ok(Item { keys: vec!["mcp_json".to_owned()], ..item })
+}
+
+/// The files of the project that commands name, and those of them that they write to.
+fn named_by(commands: &[Command], around: &Surroundings<'_>) -> Result<(Files, BTreeSet<PathBuf>), FileError> {
+    let (mut files, mut written) = (Files::new(), BTreeSet::new());
+    if let Some(reader) = &around.files {
+        for command in commands {
+            let named = reader.named_by(command)?;
+            written.extend(reader.written_by(command, &named)?);
+            files.extend(named);
+        }
+    }
+    Ok((files, written))
+}
+
+/// Something that starts programs, with what there is to say about their files.
+fn program(
+    title: String,
+    value: &Value,
+    shown: Vec<String>,
+    commands: Vec<Command>,
+    files: Files,
+    written: &BTreeSet<PathBuf>,
+) -> Item {
     let mut notes: Vec<String> = Vec::new();
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    if let (Some("http"), Some(url)) = (text("use"), text("url")) {
+        notes.push(format!("what happens in turns is posted to {}", quoted(&json!(url))));
+    }
     notes.extend(files.iter().map(|(path, state)| {
         let link = match state.leads_to == *path {
             true => String::new(),
@@ -212,12 +317,36 @@ fn hook(setting: &Setting, around: &Surroundings<'_>) -> Result<Item, FileError>
         };
         format!("file {}{link}{own}", path_name(path))
     }));
-    if commands.iter().any(super::words::computes_names) {
-        notes.push(
-            "this command computes names (patterns, variables, outputs): what they lead to is not looked at".to_owned(),
-        );
+    notes.extend(uncovered(&commands));
+    Item { shown, notes, commands, ..Item::new(title, value, files) }
+}
+
+/// What of commands an acceptance does not cover, because it is known only when they run.
+fn uncovered(commands: &[Command]) -> Option<String> {
+    const MOST: usize = 4;
+    let lines: Vec<String> =
+        commands.iter().filter(|command| command.computes_names()).map(|command| command.line.to_string()).collect();
+    let which = match &lines[..] {
+        [] => return None,
+        [_] if commands.len() == 1 => "this command computes names".to_owned(),
+        lines => {
+            let more = lines.len().saturating_sub(MOST);
+            let shown = lines.iter().take(MOST).map(|line| shortened(line)).collect::<Vec<_>>().join(", ");
+            let rest = if more == 0 { String::new() } else { format!(" and {more} more") };
+            format!("computed names are in {shown}{rest}")
+        }
+    };
+    Some(format!(
+        "{which} (patterns, variables, outputs): what they lead to is not looked at, and may change without being asked about"
+    ))
+}
+
+/// Enough of a command to find it above.
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
     }
-    Ok(Item { shown, notes, commands, ..Item::new(format!("[[hooks]] {}", plain_name(name)), value, files) })
 }
 
 /// Scripts that answer in the place of a model of a hook: `script:FILE`, in whatever option.

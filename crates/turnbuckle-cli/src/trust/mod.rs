@@ -25,10 +25,12 @@ use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::hooks::ProgramCheck;
 
 pub(crate) use command::trust;
+pub(crate) use digest::of_bytes as digest_of;
 pub(crate) use hook_databases::{HookDatabases, default_memories};
 pub(crate) use items::Item;
 pub(crate) use options::{Gate, IGNORE_PROJECT, TRUST_HOOKS, TrustOptions};
 use records::{AcceptedItem, AcceptedProject, Extent, RecordError, Records};
+pub(crate) use show::read_unasked;
 
 use crate::config::{Setting, ToolsPart};
 use crate::confirm;
@@ -64,8 +66,8 @@ pub(crate) struct Judgement {
     /// What needs acceptance.
     pub(crate) items: Vec<Item>,
     pub(crate) problems: Vec<Problem>,
-    /// The checks before each start of a hook's program, by the index of the hook.
-    pub(crate) checks: HashMap<usize, ProgramCheck>,
+    /// The checks before each start of a program that the file names.
+    pub(crate) checks: ProgramChecks,
 }
 
 /// A project's file that was read and not understood yet.
@@ -74,6 +76,8 @@ pub(crate) struct ProjectFile<'a> {
     /// As it is reached from the current folder.
     pub(crate) path: &'a Path,
     pub(crate) settings: &'a [Setting],
+    /// Hooks of the user's own file that run what they find in the project.
+    pub(crate) led_to: &'a [Setting],
     /// The tools of the user's own file.
     pub(crate) tools: &'a ToolsPart,
     /// The default database, if nobody chose another one.
@@ -91,7 +95,11 @@ pub(crate) fn judge(file: &ProjectFile<'_>, gate: Gate) -> Judgement {
     let files = (!is_unknown).then(|| FileReader::new(folder));
     let around = Surroundings { files, folder, tools: file.tools, default_store: file.default_store };
     let trusted = gate.options().trust_hooks;
-    let (items, mut problems) = match items::of(file.settings, &around) {
+    let all = items::of(file.settings, &around).and_then(|mut items| {
+        items.extend(items::led_to(file.led_to, &around)?);
+        Ok(items)
+    });
+    let (items, mut problems) = match all {
         Ok(items) => (items, Vec::new()),
         Err(error) => (Vec::new(), vec![unjudged(&error, file.path, gate)]),
     };
@@ -148,17 +156,31 @@ const HOW_WHATEVER: &str = "`turnbuckle trust --folder` accepts whatever this fo
 
 /// The checks of a file that counts as accepted. Nobody noted how the files that its hooks name were, so they must stay as they
 /// are now: a tool of the model may write them while hooks run.
-pub(crate) fn checks_from_now(
-    path: &Path,
-    settings: &[Setting],
-    folder: &Path,
-) -> Result<HashMap<usize, ProgramCheck>, Problem> {
+pub(crate) fn checks_from_now(path: &Path, settings: &[Setting], folder: &Path) -> Result<ProgramChecks, Problem> {
     let files = Some(FileReader::new(folder));
     let around = Surroundings { files, folder, tools: &ToolsPart::default(), default_store: None };
     match items::of(settings, &around) {
         Ok(items) => Ok(program_checks(&items, folder, Since::Started)),
         Err(_) => Err(unchecked(path)),
     }
+}
+
+/// Whether what these hooks run of the project was accepted, by the whole folder or one by one. For a file named with
+/// `--config`, beside which the project's own file is not read.
+pub(crate) fn covers(hooks: &[Setting], folder: &Path) -> bool {
+    let around = Surroundings {
+        files: Some(FileReader::new(folder)),
+        folder,
+        tools: &ToolsPart::default(),
+        default_store: None,
+    };
+    let record = accepted(folder);
+    if matches!(record, Ok(Some(AcceptedProject { accepted: Extent::Folder, .. }))) {
+        return true;
+    }
+    let known = known_items(&record);
+    items::led_to(hooks, &around)
+        .is_ok_and(|items| items.iter().all(|item| known.iter().any(|known| known.digest == item.digest)))
 }
 
 /// A file that a hook names cannot be read, so a change of it would not be seen.
@@ -223,9 +245,9 @@ fn ask(file: &ProjectFile<'_>, items: &[Item], known: &[AcceptedItem], broken: O
     let path = subject(file.path);
     let change = items.iter().find_map(|item| Some((&item.title, *changed_files(known, item, folder).first()?)));
     let how = match file.settings.is_empty() {
-        true => HOW_LINKED,
-        false if change.is_some() => HOW_CHANGED,
-        false => HOW,
+        true if !items.iter().any(|item| item.title.starts_with("[[hooks]]")) => HOW_LINKED,
+        _ if change.is_some() => HOW_CHANGED,
+        _ => HOW,
     };
     let changed = match (known, change) {
         ([], _) => "is not accepted".to_owned(),
@@ -286,8 +308,11 @@ impl Since {
     }
 }
 
-/// For each hook that runs a command: whether the files that the command names are still what was accepted.
-fn program_checks(items: &[Item], folder: &Path, since: Since) -> HashMap<usize, ProgramCheck> {
+/// By the list of sections and the place in it.
+pub(crate) type ProgramChecks = HashMap<(String, usize), ProgramCheck>;
+
+/// For each hook or server that runs a command: whether the files that the command names are still what was accepted.
+fn program_checks(items: &[Item], folder: &Path, since: Since) -> ProgramChecks {
     let check = |item: &Item| {
         if item.commands.is_empty() {
             return None;
@@ -312,7 +337,12 @@ fn program_checks(items: &[Item], folder: &Path, since: Since) -> HashMap<usize,
                 Some(path) => Err(since.told(path, accepted.contains_key(path)).into()),
             }
         });
-        Some((item.index?, check))
+        // Of `mcp_json` there is one, which stands in no list.
+        match (item.index, item.keys.as_slice()) {
+            (Some(index), _) => Some(((item.section.clone(), index), check)),
+            (None, [key]) if key == "mcp_json" => Some((("tools.mcp_json".to_owned(), 0), check)),
+            (None, _) => None,
+        }
     };
     items.iter().filter_map(check).collect()
 }

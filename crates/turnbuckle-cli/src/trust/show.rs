@@ -9,7 +9,7 @@ use super::changes::{FileChange, changed_files};
 use super::items::Item;
 use super::records::AcceptedItem;
 use crate::hooks::disclosed;
-use crate::show::{clean, columns, log_line, name, terminal_width};
+use crate::show::{and_list, clean, columns, log_line, name, terminal_width};
 
 /// The most characters of one item that are shown: a flood must not push the rest off the screen. What runs comes first, so no
 /// other option pushes it out.
@@ -146,5 +146,16 @@ pub(super) fn scope_of(items: &[Item], folder: &Path) -> String {
         (false, true) => "What its programs read in the project (a Makefile, a build script) is not part of it.\n",
         (false, false) => "",
     };
-    format!("{files}It would be accepted for {}, until it changes.\n", folder.display())
+    let read =
+        read_unasked(folder).map(|read| format!("{read}, whether this is accepted or not.\n")).unwrap_or_default();
+    format!("{files}{read}It would be accepted for {}, until it changes.\n", folder.display())
+}
+
+/// The files of a project that models are given although nobody accepted them: they can steer a model, and run nothing.
+pub(crate) fn read_unasked(folder: &Path) -> Option<String> {
+    let names = crate::assemble::instruction_files(folder);
+    (!names.is_empty()).then(|| {
+        let is = if names.len() == 1 { "is" } else { "are" };
+        format!("{} of this folder {is} read into every turn, fenced as the project's words", and_list(&names))
+    })
 }

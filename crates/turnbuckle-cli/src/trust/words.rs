@@ -89,6 +89,9 @@ pub(super) fn computes_names(command: &Value) -> bool {
     names(command).is_ok_and(|names| names.computed)
 }
 
+/// The variable that a plugin's commands find its folder by.
+pub(super) const PLUGIN_ROOT: &str = "CLAUDE_PLUGIN_ROOT";
+
 /// Who reads a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Text {
@@ -104,7 +107,7 @@ const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ash", "ksh", "zsh", "busybox"]
 /// Commands that take names from what other programs print or from the folders that they look through.
 const FINDERS: [&str; 3] = ["xargs", "find", "parallel"];
 
-fn is_shell(word: &str) -> bool {
+pub(super) fn is_shell(word: &str) -> bool {
     SHELLS.contains(&word.rsplit('/').next().unwrap_or(word))
 }
 

@@ -23,6 +23,27 @@ fn a_pipe_is_read_line_by_line_and_ends_with_its_input() {
 }
 
 #[test]
+fn where_nothing_can_be_drawn_a_question_is_shown_whole_with_what_it_would_change() {
+    let command: String = (0..100).map(|number| format!("echo line-{number}\n")).collect();
+    let calls = serde_json::json!([
+        { "id": "c1", "name": "shell", "arguments": { "command": command } },
+        { "id": "c2", "name": "edit_file", "arguments": { "path": "a.txt", "old": "two", "new": "TWO" } },
+    ]);
+    let script =
+        format!(r#"{{ "tool_calls": [{}] }}, {{ "tool_calls": [{}] }}, {{ "text": "done" }}"#, calls[0], calls[1]);
+    let folder = Folder::with_script(&script);
+    folder.file("a.txt", "one\ntwo\n");
+    let ran = folder.run_with_stdin(&["chat", "-c", "w"], b"go\nn\ny\n").exits(0).prints("done\n");
+    ran.says("may shell run?")
+        .says("echo line-99")
+        .says("y, n, or why not")
+        .says("may edit_file run?")
+        .says("-two")
+        .says("+TWO");
+    assert_eq!(folder.read("a.txt"), "one\nTWO\n");
+}
+
+#[test]
 fn from_a_pipe_the_next_line_answers_what_is_asked() {
     let folder = Folder::with_script(WRITE);
     folder.run_with_stdin(&["chat", "-c", "w"], b"write it\n").exits(4).prints("").says("resolve w c1 --approve");
@@ -374,5 +395,23 @@ fn a_chat_says_which_turns_of_other_conversations_go_on_in_it() {
     screen.shows("notice    the turn of conversation w, which no process carried on, goes on");
     screen.shows("here, with script:script.json");
     screen.types("/quit\r");
+    screen.exits(0);
+}
+
+#[test]
+fn a_wrong_name_of_a_model_leaves_the_chat_as_it_is() {
+    let folder = Folder::with_script(r#"{ "text": "one answer" }"#);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "talk"]);
+    screen.shows("› ");
+    screen.types("hello\r");
+    screen.shows("completed");
+    let said = screen.count("one answer");
+    screen.types("/model nope:x\r");
+    screen.shows("nope");
+    screen.shows("error");
+    screen.types("/modle demo\r");
+    screen.shows("did you mean /model?");
+    assert_eq!(screen.count("one answer"), said, "the conversation is not shown again");
+    screen.types("/exit\r");
     screen.exits(0);
 }

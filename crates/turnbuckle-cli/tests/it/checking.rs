@@ -34,7 +34,7 @@ run = ["no-such-program"]
     let ran = ran.says("warning: turnbuckle.toml:4: `max_stop_refusals = 0`");
     let ran = ran.says("warning: turnbuckle.toml:10: this gate fails open");
     let ran = ran.says("warning: turnbuckle.toml:11: the program \"no-such-program\" was not found");
-    ran.says("warning: calls of write_file, edit_file, apply_patch, shell need approval");
+    ran.says("warning: calls of write_file, edit_file, apply_patch, shell, fetch need approval");
 }
 
 #[test]

@@ -57,10 +57,137 @@ fn a_folder_that_was_not_accepted_is_refused_and_a_changed_script_or_setting_is_
 }
 
 #[test]
-fn the_users_own_file_does_not_run_what_a_folder_brings_along() {
+fn the_users_own_file_runs_what_a_folder_brings_along_only_once_the_folder_is_accepted() {
     let folder = filled(Folder::cloned(WRITE, ""), DENY);
     folder.users_file(USE);
-    folder.run(&["run", "write"]).exits(2).says("accepted with the project's own file");
+    folder.run(&["run", "write"]).exits(2).says("accepted").says("turnbuckle trust");
+    let listed = folder.run(&["hooks"]).exits(0).out;
+    assert!(listed.contains("settings.json, not accepted; its failure is ignored"), "{listed}");
+    folder.run(&["trust", "--yes"]).exits(0);
+    let ran = folder.run(&["run", "--json", "write"]).exits(0);
+    assert!(ran.event("tool_result")["content"].to_string().contains("hands off"));
+    folder.file(".claude/hooks/gate.sh", ALLOW);
+    folder.run(&["run", "write"]).exits(2).says("gate.sh");
+    folder.users_file("[[hooks]]\nuse = \"claude\"\nproject = false\n");
+    let ran = folder.run(&["run", "--json", "write"]);
+    assert!(!ran.out.contains("hands off"), "the folder's handlers are left out: {}", ran.out);
+}
+
+#[test]
+fn the_users_own_handlers_run_anywhere_and_without_a_projects_files_if_that_is_asked_for() {
+    let folder = filled(Folder::foreign(), DENY);
+    folder.users_file(&format!(
+        "[agent]\nmodel = \"script:{}\"\n{USE}",
+        folder.file("script.json", &replies()).display()
+    ));
+    let own = folder.home().join(".claude/settings.json");
+    std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+    std::fs::write(
+        own,
+        r#"{"hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": "touch own"}]}]}}"#,
+    )
+    .unwrap();
+    folder.run(&["run", "write"]).exits(2).says("turnbuckle trust");
+    let ran = folder.run(&["run", "--ignore-project", "--json", "write"]);
+    assert!(!ran.out.contains("hands off"), "the folder's gate is left out, as asked: {}", ran.out);
+    assert!(folder.path().join("own").exists(), "the user's own handler ran: {}", ran.err);
+    let bare = Folder::foreign();
+    bare.users_file(&format!("[agent]\nmodel = \"script:{}\"\n{USE}", bare.file("script.json", &replies()).display()));
+    bare.run(&["run", "write"]).exits(4);
+}
+
+fn replies() -> String {
+    format!("{{\"replies\": [{WRITE}]}}")
+}
+
+#[test]
+fn a_plugin_inside_the_folder_needs_acceptance_whoever_names_it() {
+    let folder = Folder::cloned(WRITE, "");
+    folder.file(
+        "plugin/hooks/hooks.json",
+        r#"{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "touch ran; exit 2"}]}]}}"#,
+    );
+    folder.users_file("[[hooks]]\nuse = \"claude\"\nproject = false\nplugins = [\"plugin\"]\n");
+    folder.run(&["run", "write"]).exits(2).says("turnbuckle trust");
+    assert!(!folder.path().join("ran").exists());
+    folder.run(&["run", "--ignore-project", "--model", "script:script.json", "write"]).exits(4);
+    assert!(!folder.path().join("ran").exists());
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["run", "write"]).exits(0);
+    assert!(folder.path().join("ran").exists());
+}
+
+#[test]
+fn a_pipe_as_settings_hangs_no_command_before_or_after_acceptance() {
+    let folder = Folder::cloned(WRITE, USE);
+    std::fs::create_dir(folder.path().join(".claude")).unwrap();
+    let pipe = folder.path().join(".claude/settings.json");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for command in [&["run", "write"][..], &["hooks"], &["check"], &["hooks", "import"], &["trust", "list"]] {
+        let ran = folder.run(command);
+        assert!(ran.code == 0 || ran.err.contains("it is a pipe") || ran.err.contains("trust"), "{command:?}: {ran:?}");
+    }
+    folder.run(&["trust", "--yes"]);
+    folder.run(&["run", "--trust-hooks", "write"]).exits(2).says("it is a pipe");
+    folder.run(&["hooks", "import"]).exits(2).says("it is a pipe");
+}
+
+#[test]
+fn a_handler_calls_a_tool_of_a_server_of_the_configuration() {
+    const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../turnbuckle-mcp/tests/it/server.py");
+    let server = format!("[[tools.mcp]]\nname = \"test\"\ncommand = [\"python3\", \"{SERVER}\", \"good\"]\n");
+    let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"echoed"}}"#;
+    let handler = serde_json::json!({"type": "mcp_tool", "server": "test", "tool": "echo", "input": {"text": deny}});
+    let settings = serde_json::json!({"hooks": {"PreToolUse": [{"matcher": "Write", "hooks": [handler]}]}}).to_string();
+    let folder = Folder::with_config(WRITE, &format!("{USE}{server}"));
+    folder.file(".claude/settings.json", &settings);
+    let ran = folder.run(&["run", "--json", "write"]).exits(0);
+    assert!(ran.event("tool_result")["content"].to_string().contains("echoed"), "{}", ran.out);
+    let event = br#"{"tool_name": "Write", "tool_input": {"file_path": "/a"}}"#;
+    let tried = folder.run_with_stdin(&["hooks", "test", "PreToolUse"], event).exits(0);
+    assert!(tried.out.contains("the call is denied, and the model reads why: echoed"), "{}", tried.out);
+    let without = Folder::with_config(WRITE, USE);
+    without.file(".claude/settings.json", &settings);
+    without.run(&["check"]).exits(0).says("\"test\", which is not configured");
+}
+
+#[test]
+fn a_handler_has_no_terminal_though_the_program_has_one() {
+    let folder = Folder::with_config(r#"{ "text": "done" }"#, USE);
+    let look = "if (exec 3</dev/tty) 2>/dev/null; then echo tty; else echo none; fi > seen; ps -o sid= -p $$ | tr -d ' ' >> seen; echo $$ >> seen";
+    let settings =
+        serde_json::json!({"hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": look}]}]}});
+    folder.file(".claude/settings.json", &settings.to_string());
+    let run = format!("'{}' run hi", env!("CARGO_BIN_EXE_turnbuckle"));
+    let mut on_terminal = std::process::Command::new("script");
+    on_terminal.args(["-qec", &run, "/dev/null"]).current_dir(folder.path()).env("HOME", folder.home());
+    on_terminal.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    assert!(on_terminal.status().unwrap().success());
+    let seen = folder.read("seen");
+    let lines: Vec<&str> = seen.lines().collect();
+    assert_eq!(lines[0], "none", "{seen}");
+    assert_eq!(lines[1], lines[2], "it leads a session of its own: {seen}");
+}
+
+#[test]
+fn a_file_named_with_config_runs_what_a_folder_brings_along_only_if_that_was_accepted() {
+    let folder = filled(Folder::cloned(WRITE, USE), DENY);
+    folder.file("other.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{USE}"));
+    folder.run(&["run", "--config", "other.toml", "write"]).exits(2).says("turnbuckle trust --folder");
+    folder.run(&["trust", "--folder", "--yes"]).exits(0);
+    folder.run(&["run", "--config", "other.toml", "write"]).exits(0);
+}
+
+#[test]
+fn sessions_begin_and_end_with_the_process() {
+    let folder = Folder::with_config(r#"{ "text": "one" }, { "text": "two" }"#, USE);
+    let note = r#"{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "jq -r .source >> noted"}]}],
+        "SessionEnd": [{"hooks": [{"type": "command", "timeout": 30, "command": "jq -r .reason >> noted; echo bye >&2; exit 2"}]}]}}"#;
+    folder.file(".claude/settings.json", note);
+    folder.run(&["trust", "--yes"]).exits(0);
+    folder.run(&["run", "-c", "talk", "hi"]).exits(0).says("bye");
+    folder.run(&["run", "-c", "talk", "again"]).exits(0);
+    assert_eq!(folder.read("noted"), "startup\nother\nresume\nother\n");
 }
 
 #[test]
@@ -71,13 +198,19 @@ fn handlers_are_listed_with_their_files_and_what_does_not_run_is_said() {
     let lines: Vec<Value> = folder.run(&["hooks", "--json"]).exits(0).events();
     let line = lines.iter().find(|line| line["hook"] == "claude" && line["point"] == "before_tool").unwrap();
     assert_eq!(line["handlers"][0]["on_failure"], "ignore");
-    let never = r#"{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "x"}]}],
+    let never = r#"{"hooks": {"Setup": [{"hooks": [{"type": "command", "command": "x"}]}],
         "PreToolUse": [{"hooks": [{"type": "command", "command": "no-such-program-here"}]}]}}"#;
     folder.file(".claude/settings.local.json", never);
-    folder.run(&["check"]).exits(0).says("SessionStart is never fired").says("no-such-program-here");
-    let http = r#"{"hooks": {"PreToolUse": [{"hooks": [{"type": "http", "url": "http://127.0.0.1:1"}]}]}}"#;
-    folder.file(".claude/settings.local.json", http);
-    folder.run(&["run", "write"]).exits(2).says("http");
+    folder.run(&["check"]).exits(0).says("Setup is never fired").says("no-such-program-here");
+    let script = r#"{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "sh \"$CLAUDE_PROJECT_DIR\"/.claude/gone.sh"}]}]}}"#;
+    folder.file(".claude/settings.local.json", script);
+    folder.run(&["check"]).exits(0).says("/.claude/gone.sh\", which is not there");
+    let unused = filled(Folder::with_config(WRITE, ""), DENY);
+    unused.run(&["hooks"]).exits(0).says("do not run").says("hooks import");
+    unused.run(&["check"]).exits(0).says("do not run");
+    let agent = r#"{"hooks": {"PreToolUse": [{"hooks": [{"type": "agent", "prompt": "x"}]}]}}"#;
+    folder.file(".claude/settings.local.json", agent);
+    folder.run(&["run", "write"]).exits(2).says("agent");
 }
 
 #[test]

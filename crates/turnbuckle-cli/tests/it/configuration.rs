@@ -10,7 +10,8 @@ fn refused(config: &str, error: &str, hint: &str) {
     for arguments in [&["check"][..], &["run", "hi"]] {
         let ran = folder.run(arguments).exits(2).prints("");
         let at = ran.err.find(error).unwrap_or_else(|| panic!("{error:?} is not in:\n{}", ran.err));
-        let hinted = ran.err[at..].lines().nth(1).unwrap_or_default();
+        // `check` shows the line of the file, indented, before the hint.
+        let hinted = ran.err[at..].lines().skip(1).find(|line| !line.starts_with("  ")).unwrap_or_default();
         assert!(hinted.starts_with("hint: ") && hinted.contains(hint), "{hint:?} is not in {hinted:?}");
     }
 }
@@ -158,7 +159,7 @@ fn who_may_do_what_is_checked() {
     let ran = check(ruled);
     assert_eq!(ran.err, "", "what a rule guards is not unguarded");
     for line in [
-        "approve   shell, read_file, write_file, edit_file, apply_patch\n",
+        "approve   shell, fetch, read_file, write_file, edit_file, apply_patch\n",
         "access    read: support; answer: m, n\n",
         "rule      *_file is approved by whoever may answer, not the one who asked, 2 people\n",
     ] {
@@ -291,8 +292,6 @@ fn what_the_agent_refuses_is_put_back_to_its_line() {
 fn what_this_version_lacks_is_refused_clearly() {
     refused("[store]\nurl = \"sqlite:\"\n", "turnbuckle.toml:2: store \"sqlite:\" names no file", "sqlite:PATH");
     refused("[store]\nurl = \"sqlite://x\"\n", "turnbuckle.toml:2: store \"sqlite://x\"", "sqlite:PATH");
-    refused("[store]\naudit = true\n", "turnbuckle.toml:2: `audit = true` is not in this version", "audit = false");
-    refused("[[tools.mcp]]\nname = \"time\"\n", "turnbuckle.toml:1: `[[tools.mcp]]`", "take the section out");
     let folder = Folder::new();
     folder.run(&["run", "--store", "postgres://x", "hi"]).exits(2).says("no client for PostgreSQL");
     folder.run(&["run", "--model", "gpt", "hi"]).exits(2).says("there is no model \"gpt\"");

@@ -15,11 +15,16 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
     text.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
+/// Every configuration that the docs show.
+pub(crate) fn configurations() -> Vec<String> {
+    [README, PROGRAM, CATALOGUE, SERVICES, include_str!("../../../../docs/bringing-your-hooks.md")]
+        .map(|page| blocks(page, "toml"))
+        .concat()
+}
+
 #[test]
 fn every_configuration_shown_is_good() {
-    let shown = [README, PROGRAM, CATALOGUE, SERVICES, include_str!("../../../../docs/bringing-your-hooks.md")]
-        .map(|page| blocks(page, "toml"))
-        .concat();
+    let shown = configurations();
     assert!(shown.len() > 8);
     for config in &shown {
         let folder = Folder::new();
@@ -87,9 +92,12 @@ fn every_key_that_is_known_is_documented() {
         "[agent]\n",
         "[limits]\n",
         "[store]\n",
+        "[context]\n",
         "[scope]\n",
         "[access]\n",
         "[tools]\n",
+        "[tools.shell]\n",
+        "[[tools.mcp]]\nname = \"a\"\ncommand = [\"a\"]\n",
         "[[agents]]\nname = \"a\"\n",
     ];
     let hook = "[[hooks]]\nuse = \"command\"\n";
@@ -208,4 +216,34 @@ fn existing_hooks_are_brought_along_with_the_commands_shown() {
     let ran = shell(&folder, &blocks(page, "sh")[0]).exits(0);
     assert!(ran.out.contains("Stop: true"), "{}", ran.out);
     folder.run(&["run", "--model", "demo", "--quiet", "hi"]).exits(0);
+}
+
+#[test]
+fn the_table_of_events_has_every_event_with_its_point_and_the_example_explains_its_verdict() {
+    let page = include_str!("../../../../docs/bringing-your-hooks.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    for event in turnbuckle_tools::claude::ClaudeEvent::ALL {
+        let row = rows.iter().find(|row| row.split('|').nth(1).unwrap().contains(&format!("`{}`", event.name())));
+        let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row for {}", event.name())).split('|').collect();
+        let is_point = cells[2].contains(&format!("`{}`", event.point()));
+        assert!(
+            is_point || event == turnbuckle_tools::claude::ClaudeEvent::SessionEnd,
+            "{}: {}",
+            event.name(),
+            cells[2]
+        );
+        assert_eq!(
+            cells[3].trim() != "nothing",
+            event.can_block() && event.name() != "PermissionRequest",
+            "{}",
+            event.name()
+        );
+    }
+    let folder = Folder::with_config("", &blocks(page, "toml")[0]);
+    let settings = r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
+        {"type": "command", "if": "Bash(git push *)", "command": "echo 'pushes are for people' >&2; exit 2"}]}]}}"#;
+    folder.file(".claude/settings.json", settings);
+    let example = blocks(page, "sh").into_iter().find(|block| block.contains("hooks test")).unwrap();
+    let ran = shell(&folder, &example).exits(0);
+    assert!(ran.out.contains("the call is denied, and the model reads why: pushes are for people"), "{}", ran.out);
 }

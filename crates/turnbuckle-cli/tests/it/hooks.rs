@@ -22,9 +22,11 @@ fn every_hook_stands_at_its_points_with_its_options() {
     let ran = folder.run(&["hooks"]).exits(0);
     let expected = "stream
   redact  use = \"redact\", strategy = \"mask\"
+          from turnbuckle.toml:4, accepted
           if it fails: the turn ends failed
 on_stop
   build   use = \"command\", on = \"stop\", run = \"touch ran\"
+          from turnbuckle.toml:7, accepted
           if it fails: ignored: nobody judges in its place, and the turn may end
 ";
     ran.prints(expected);
@@ -37,7 +39,7 @@ fn an_audit_log_that_blocks_is_told_as_such_and_does_so() {
         "default_retry = false\n[[hooks]]\nuse = \"audit_log\"\nname = \"books\"\nfile = \"script.json/audit.jsonl\"\n";
     let folder = Folder::with_config(r#"{ "text": "x" }"#, &format!("{audit}on_failure = \"block\"\n"));
     folder.run(&["hooks"]).exits(0).prints(
-        "on_event\n  books  use = \"audit_log\", file = \"script.json/audit.jsonl\"\n         if it fails: the turn ends failed\n",
+        "on_event\n  books  use = \"audit_log\", file = \"script.json/audit.jsonl\"\n         from turnbuckle.toml:4, accepted\n         if it fails: the turn ends failed\n",
     );
     folder.run(&["run", "hi"]).exits(1).prints("").says("hook books failed at on_event: could not write to");
     let folder = Folder::with_config(r#"{ "text": "x" }"#, audit);
@@ -125,7 +127,7 @@ fn what_a_ready_made_hook_refuses_has_its_line() {
     );
     refused(
         "[[hooks]]\nuse = \"retry\"\nmax_attemps = 2\n",
-        "unknown key `max_attemps` in [[hooks]]\nhint: did you mean `max_attempts`?",
+        "unknown key `max_attemps` in [[hooks]]\n  3 | max_attemps = 2\n    | ^^^^^^^^^^^\nhint: did you mean `max_attempts`?",
     );
     refused(
         "[[hooks]]\nuse = \"retry\"\nmax_attempts = \"3\"\n",

@@ -95,7 +95,11 @@ fn json_has_no_character_that_steers_a_terminal() {
     assert_eq!(told.event("assistant_message")["content"][0]["text"], text);
     assert_eq!(shown.event("user_message")["content"][0]["text"], text);
     assert_eq!(listed.events()[0]["message"], text);
-    for ran in [told, shown, listed] {
+    let turn = told.event("user_message")["turn"].as_str().unwrap().to_owned();
+    let sent = folder.run(&["show", "j", "--context", &turn]).exits(0);
+    let body: serde_json::Value = serde_json::from_str(&sent.out).unwrap();
+    assert_eq!(body["messages"][0]["content"][0]["text"], text);
+    for ran in [told, shown, listed, sent] {
         assert!(!ran.out.contains(['\u{9b}', '\u{7f}', '\u{202e}', '\u{61c}', '\u{200b}', '\u{2028}']), "{}", ran.out);
         assert!(ran.out.contains("\\u202e\\u061c\\u200b\\u2028é"), "{}", ran.out);
     }

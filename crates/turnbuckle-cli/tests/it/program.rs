@@ -47,6 +47,14 @@ impl Folder {
         Self { project: tempfile::tempdir().unwrap(), home: Arc::new(tempfile::tempdir().unwrap()) }
     }
 
+    /// The user's own project, below a folder of the test's choice instead of the one for temporary files.
+    pub(crate) fn below(place: &Path) -> Self {
+        let folder =
+            Self { project: tempfile::tempdir_in(place).unwrap(), home: Arc::new(tempfile::tempdir().unwrap()) };
+        folder.run(&["trust", "--folder", "--yes"]).exits(0);
+        folder
+    }
+
     /// Another project of the same user, accepted as well.
     pub(crate) fn another(&self) -> Self {
         let folder = Self { project: tempfile::tempdir().unwrap(), home: self.home.clone() };
@@ -81,7 +89,7 @@ impl Folder {
         Self::foreign().filled(replies, config)
     }
 
-    fn filled(self, replies: &str, config: &str) -> Self {
+    pub(crate) fn filled(self, replies: &str, config: &str) -> Self {
         let folder = self;
         folder.file("script.json", &format!("{{\"replies\": [{replies}]}}"));
         folder.file("turnbuckle.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{config}"));
@@ -165,17 +173,21 @@ impl Folder {
     }
 
     pub(crate) fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Ran {
-        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        Ran::of_with_stdin(self.command(arguments), stdin)
+    }
+}
+
+impl Ran {
+    pub(crate) fn of_with_stdin(mut command: Command, stdin: &[u8]) -> Self {
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let (mut pipe, stdin) = (child.stdin.take().unwrap(), stdin.to_vec());
         // Who does not read it all may close it early.
         let writer = std::thread::spawn(move || drop(pipe.write_all(&stdin)));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
-        Ran::from(output)
+        Self::from(output)
     }
-}
 
-impl Ran {
     pub(crate) fn of(mut command: Command) -> Self {
         Self::from(command.output().unwrap())
     }

@@ -150,3 +150,16 @@ fn a_permit_goes_by_the_roles_of_the_scope() {
         assert_eq!(ran.event("user_message")["by"]["user"], user);
     }
 }
+
+#[test]
+fn a_title_is_listed_and_goes_with_its_conversation() {
+    let folder = folder(r#"{ "text": "hello" }, { "text": "bye" }"#, "[[hooks]]\nuse = \"title\"\n");
+    folder.run(&["run", "-c", "x", "Mend the parser\nof numbers"]).exits(0);
+    folder.run(&["run", "-c", "x", "thanks"]).exits(0);
+    let listed = folder.run(&["list"]).exits(0).out;
+    assert!(listed.contains("Mend the parser") && !listed.contains("thanks"), "{listed}");
+    assert_eq!(folder.run(&["list", "--json"]).exits(0).events()[0]["title"], "Mend the parser");
+    folder.run(&["delete", "x", "--yes"]).exits(0);
+    let database = std::fs::read(folder.path().join(".turnbuckle/turnbuckle.db")).unwrap();
+    assert!(!database.windows(15).any(|bytes| bytes == b"Mend the parser"), "the title is still in the file");
+}

@@ -36,6 +36,8 @@ impl Rows {
                 (None, '\u{1b}') => self.sequence = Some(String::new()),
                 (None, '\r') => self.column = 0,
                 (None, '\n') => self.row += 1,
+                // The bell.
+                (None, '\u{7}') => {}
                 (None, letter) => {
                     self.rows.resize(self.rows.len().max(self.row + 1), Vec::new());
                     let row = &mut self.rows[self.row];
@@ -48,6 +50,7 @@ impl Rows {
     }
 
     fn obey(&mut self, sequence: &str, letter: char) {
+        let count = sequence.get(1..).and_then(|count| count.parse::<usize>().ok()).unwrap_or(1);
         match letter {
             'J' => {
                 self.rows.truncate(self.row + 1);
@@ -55,8 +58,9 @@ impl Rows {
                     row.truncate(self.column);
                 }
             }
-            'A' => self.row = self.row.saturating_sub(1),
-            'C' => self.column += sequence[1..].parse::<usize>().unwrap_or(1),
+            'A' => self.row = self.row.saturating_sub(count),
+            'B' => self.row += count,
+            'C' => self.column += count,
             'h' | 'l' => {}
             other => panic!("nobody taught this terminal {sequence}{other}"),
         }

@@ -90,15 +90,15 @@ impl Planted {
 use = "command"
 name = "dump"
 on = "before_agent"
-run = "env > command.env; cat > /dev/null; env | grep -v ^WEBHOOK_ >&2; exit 0"
+run = "env > command.env; cat > /dev/null; env >&2; exit 0"
 [[hooks]]
 use = "command"
 name = "fails"
 on = "ended"
-run = "env | grep -v ^WEBHOOK_ >&2; exit 7"
+run = "env >&2; exit 7"
 [[hooks]]
 use = "lint"
-run = "env > lint.env; env | grep -v ^WEBHOOK_; exit 0"
+run = "env > lint.env; env; exit 0"
 [[hooks]]
 use = "persist"
 run = "env > persist.env; cat > /dev/null"
@@ -167,10 +167,7 @@ on_failure = "ignore"
         for path in files_below(self.folder.path()) {
             files += 1;
             let bytes = std::fs::read(&path).unwrap();
-            // Of the environment only what is for providers is withheld.
-            let is_env = path.extension().is_some_and(|end| end == "env");
-            let lines =
-                lines_with_secrets(&bytes).into_iter().filter(|line| !is_env || !line.starts_with("WEBHOOK_SECRET="));
+            let lines = lines_with_secrets(&bytes).into_iter();
             found.extend(lines.map(|line| format!("{}: {line}", path.display())));
         }
         assert!(files >= files_at_least, "{files} files were searched");

@@ -45,7 +45,8 @@ fn an_answer_with_always_that_was_killed_anywhere_left_both_or_neither() {
             usual = began.elapsed();
         } else {
             let mut child = folder.command(&answer).spawn().unwrap();
-            kill_after(&mut child, usual * round / 20);
+            // The first is killed at once: if the machine was busy meanwhile, a part of the usual time may be all that it takes.
+            kill_after(&mut child, usual * (round - 2) / 20);
         }
         let (given, written) = (approvals(&folder), resolutions(&folder, &id, |_| true));
         assert_eq!(given.len(), written, "round {round}");

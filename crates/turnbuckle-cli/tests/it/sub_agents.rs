@@ -64,7 +64,7 @@ fn a_tool_that_needs_approval_needs_it_in_a_sub_agent_as_well() {
     folder.file("a.txt", "contents");
     let checked = folder.run(&["check"]).exits(0).out;
     assert!(
-        checked.contains("approve   read_file, write_file, edit_file, shell; in sub-agents, too: read_file\n"),
+        checked.contains("approve   read_file, write_file, edit_file, shell, fetch; in sub-agents, too: read_file\n"),
         "{checked}"
     );
     let ran = folder.run(&["run", "-c", "w", "review"]).exits(4).says("r (approval of read_file(a.txt))");

@@ -229,7 +229,9 @@ fn age(path: &Path) {
     let db = rusqlite::Connection::open(path).unwrap();
     db.execute_batch(
         "DROP TABLE database; DROP TABLE hold; DROP TABLE unerased; DROP TABLE tombstone; DROP TABLE act; DROP TABLE cut;
-         PRAGMA user_version = 4;",
+         DROP TABLE message_key; DROP TABLE calibration; DROP TABLE summary; DROP TABLE title; DROP TABLE cache_break; DROP TABLE audit_call;
+         DROP TABLE audit_content; DROP TABLE audit_size; ALTER TABLE conversation DROP COLUMN sent;
+         ALTER TABLE conversation DROP COLUMN sent_format; PRAGMA user_version = 4;",
     )
     .unwrap();
 }

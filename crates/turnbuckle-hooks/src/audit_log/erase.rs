@@ -87,10 +87,11 @@ impl AuditFiles {
 
     /// Looks through the files until nothing was found in them and they were the same before and after: while they are listed
     /// and read, other processes append to them and rotate them, and a file that moves may be missed.
-    fn erase_all(&self, conversation: &ConversationId) -> Result<(), BoxError> {
+    /// `pause` is called between two passes.
+    fn erase_all(&self, conversation: &ConversationId, pause: impl Fn()) -> Result<(), BoxError> {
         for pass in 0..PASSES {
             if pass > 0 {
-                std::thread::sleep(PAUSE);
+                pause();
             }
             let before = self.listed()?;
             let (mut seen, mut found) = (Seen::default(), 0);
@@ -186,6 +187,23 @@ impl SideStore for AuditFiles {
 
     fn erase<'a>(&'a self, conversation: &'a ConversationId) -> BoxFuture<'a, Result<(), BoxError>> {
         let (files, conversation) = (self.clone(), conversation.clone());
-        Box::pin(async move { tokio::task::spawn_blocking(move || files.erase_all(&conversation)).await? })
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || files.erase_all(&conversation, || std::thread::sleep(PAUSE))).await?
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_audit_log_that_never_rests_is_told_as_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().join("audit.jsonl");
+        let write = || std::fs::write(&base, "{\"conversation\":\"fix\"}\n").unwrap();
+        write();
+        let error = AuditFiles::new(&base).erase_all(&"fix".into(), write).unwrap_err();
+        assert!(error.to_string().contains("may be left"), "{error}");
     }
 }

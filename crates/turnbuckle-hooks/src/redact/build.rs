@@ -36,8 +36,9 @@ impl RedactBuilder {
         self.with(patterns::cards())
     }
 
-    /// Redacts API keys and tokens of OpenAI, Anthropic, GitHub, AWS, Slack, Stripe and Google, JSON web tokens, and private
-    /// keys in PEM.
+    /// Redacts API keys and tokens by the forms that their issuers gave them (OpenAI, Anthropic, GitHub, GitLab, AWS, Slack, Stripe,
+    /// Google, Hugging Face, npm, PyPI, Docker and others), JSON web tokens, private keys in PEM, what follows `Bearer` and
+    /// `Authorization:`, and, as `[password]`, user and password in an address (`scheme://user:password@host`).
     pub fn keys(self) -> Self {
         self.with(patterns::keys())
     }
@@ -72,6 +73,15 @@ impl RedactBuilder {
     /// are.
     pub fn tool_arguments(mut self) -> Self {
         self.arguments = true;
+        self
+    }
+
+    /// Says in the place of a match that something was redacted: `[redacted: key]` instead of `[key]`. For records that people must
+    /// be able to tell from what was said.
+    pub fn marked(mut self) -> Self {
+        for pattern in &mut self.patterns {
+            pattern.label = format!("[redacted: {}]", pattern.name);
+        }
         self
     }
 

@@ -95,7 +95,7 @@ pub(super) fn cards() -> Result<Vec<Pattern>, RedactError> {
 pub(super) fn keys() -> Result<Vec<Pattern>, RedactError> {
     /// The prefix, and how many characters follow at least and at most. A run up to the bound is held back; what is longer
     /// belongs to the match as its tail.
-    const KEYS: [&str; 7] = [
+    const KEYS: [&str; 12] = [
         r"(?-u)sk-[A-Za-z0-9_-]{20,256}", // OpenAI, Anthropic and those who copied them
         r"(?-u)[prs]k_(?:live|test)_[A-Za-z0-9]{16,256}", // Stripe
         r"(?-u)gh[oprsu]_[A-Za-z0-9]{20,256}", // GitHub
@@ -103,17 +103,52 @@ pub(super) fn keys() -> Result<Vec<Pattern>, RedactError> {
         r"(?-u)(?:AKIA|ASIA)[A-Z0-9]{16}", // AWS
         r"(?-u)xox[abeoprs]-[A-Za-z0-9-]{10,256}", // Slack
         r"(?-u)AIza[A-Za-z0-9_-]{30,128}", // Google
+        r"(?-u)ya29\.[A-Za-z0-9_-]{20,64}", // Google, for some time
+        r"(?-u)gl(?:pat|ptt|dt|rt|ft|cbt|imt|soat|agent)-[A-Za-z0-9_-]{20,64}", // GitLab
+        // Hugging Face, npm, Groq, DigitalOcean, Grafana, Replicate, RubyGems, Shopify
+        r"(?-u)(?:hf|npm|gsk|do[opr]_v1|glsa|r8|rubygems|shp(?:at|ca|pa|ss))_[A-Za-z0-9]{20,64}",
+        r"(?-u)(?:dckr_pat_|pypi-|xapp-|xai-)[A-Za-z0-9_-]{20,64}", // Docker, PyPI, Slack, xAI
+        r"(?-u)SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}",     // SendGrid
     ];
+    /// In a header, whatever it is; elsewhere only what looks like a token, because there are other bearers.
+    const HEADER: &str =
+        r"(?-u)(?i:authorization)[\x22']?[:=][ \t\x22']{0,4}(?i:bearer|basic|token)[ \t]{1,4}[A-Za-z0-9._~+/=-]{4,512}";
+    const BEARER: &str = r"(?-u)(?i:bearer)[ \t]{1,4}[A-Za-z0-9._~+/-]{16,512}";
+    /// What stands behind a name that nothing but a secret has.
+    const NAMED: &str = concat!(
+        r"(?-u)(?i:x-api-key|x-goog-api-key|aws_secret_access_key|aws_session_token)[\x22']?[ \t]{0,4}[:=]",
+        r"[ \t\x22']{0,4}[A-Za-z0-9._~+/=-]{8,512}"
+    );
+    /// `//token@` of an address. Names of users are shorter, or have no digit.
+    const TOKEN_IN_ADDRESS: &str = r"(?-u)//[A-Za-z0-9._~%+-]{16,256}@";
+    /// `//user:password@` of an address. A password may have an `@` in it: the last one counts.
+    const IN_ADDRESS: &str = r"(?-u)//[!#-&(-.0-9;=?-~]{0,64}:[!#-&(-.0-;=?-~]{1,256}@";
     /// Header and the beginning of the payload; the rest is tail. A header past the bound counts as found.
     const JWT: &str = r"(?-u)eyJ[A-Za-z0-9_-]{5,1024}\.[A-Za-z0-9_-]{5,64}|eyJ[A-Za-z0-9_-]{1024}";
     const PEM: &str = r"(?-u)-----BEGIN [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----";
-    let mut keys = Vec::with_capacity(KEYS.len() + 2);
+    let mut keys = Vec::with_capacity(KEYS.len() + 7);
     for key in KEYS {
         keys.push(Pattern::new("key", key)?.following(apart));
     }
+    keys.push(Pattern::new("key", HEADER)?.following(apart));
+    for key in [BEARER, NAMED] {
+        let mut key = Pattern::new("key", key)?.following(apart);
+        key.guard = has_digit;
+        keys.push(key);
+    }
+    let mut in_address = Pattern::new("password", IN_ADDRESS)?;
+    in_address.tail = Tail::default();
     keys.push(Pattern::new("key", JWT)?.joined_by('.').following(apart));
     keys.push(Pattern::new("key", PEM)?.tailed(r"(?-u)[A-Za-z0-9+/=\\\r\n]")?);
+    keys.push(in_address);
+    let mut token = Pattern::new("password", TOKEN_IN_ADDRESS)?;
+    (token.tail, token.guard) = (Tail::default(), has_digit);
+    keys.push(token);
     Ok(keys)
+}
+
+fn has_digit(found: &[u8], _: Option<u8>) -> bool {
+    found.iter().any(u8::is_ascii_digit)
 }
 
 /// Not in the middle of a word: `task-…` has no `sk-…` in it.

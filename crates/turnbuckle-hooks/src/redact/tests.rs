@@ -211,7 +211,10 @@ fn debug_output_tells_no_text() {
     let mut redactor = redact.redactor();
     redactor.chunk("secret", &mut TransformOutput::new(&mut text, &mut annotations)).unwrap();
     assert_eq!(format!("{redactor:?}"), "Redactor { held: 6, found: 0 }");
-    assert_eq!(format!("{redact:?}"), r#"Redact { patterns: ["email", "card", "key"], strategy: Replace }"#);
+    assert_eq!(
+        format!("{redact:?}"),
+        r#"Redact { patterns: ["email", "card", "key", "password"], strategy: Replace }"#
+    );
 }
 
 #[test]
@@ -318,4 +321,63 @@ proptest! {
 fn shared() -> &'static Redact {
     static FULL: LazyLock<Redact> = LazyLock::new(full);
     &FULL
+}
+
+#[test]
+fn well_known_tokens_bearers_and_passwords_in_addresses_are_taken_out() {
+    let redact = Redact::builder().keys().build().unwrap();
+    let body = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8";
+    let key = |text: &str| assert_eq!(redact.apply(&format!("it is {text}, so")), "it is [key], so", "{text}");
+    for prefix in [
+        "sk-",
+        "sk-ant-",
+        "sk_live_",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "github_pat_",
+        "glpat-",
+        "hf_",
+        "npm_",
+        "gsk_",
+        "xoxb-",
+        "xapp-",
+        "AIza",
+        "pypi-",
+        "dckr_pat_",
+        "ya29.",
+        "dop_v1_",
+        "shpat_",
+        "r8_",
+    ] {
+        key(&format!("{prefix}{body}"));
+    }
+    key("AKIAABCDEFGHIJKLMNOP");
+    key(&format!("SG.{body}.{body}"));
+    key(&format!("Bearer {body}"));
+    key(&format!("bearer  {}", "x1".repeat(2_000)));
+    key("Authorization: Bearer opaque");
+    key(&format!("Bearer\t{body}"));
+    key("x-api-key: abc123def456");
+    key("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+    key("authorization=Basic dXNlcjpwYXNz");
+    key(&format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n{body}=="));
+    for (text, safe) in [
+        ("postgres://ann:s3cret@db.example.com/x", "postgres:[password]db.example.com/x"),
+        ("https://0123456789abcdef0123@git.example.com/a.git", "https:[password]git.example.com/a.git"),
+        ("redis://:s3cret@localhost:6379", "redis:[password]localhost:6379"),
+        ("https://x-access-token:p@ss:w0rd!@git.example.com/a.git", "https:[password]git.example.com/a.git"),
+    ] {
+        assert_eq!(redact.apply(&format!("<{text}>")), format!("<{safe}>"));
+    }
+    for text in [
+        "the bearer responsibilities-and-such are many",
+        "https://example.com:8080/a@b and http://[::1]:80/ and // note: a@b",
+        "npm_config_registry_and_other_settings_of_npm npm_ hf_ glpat-x",
+        "authorization: none",
+        "x-api-key: required and aws_secret_access_key = $SECRET",
+        "https://ann@example.com/ and ssh://somebody-with-a-long-name@example.com",
+    ] {
+        assert_eq!(redact.apply(text), text);
+    }
 }

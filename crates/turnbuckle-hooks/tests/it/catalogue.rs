@@ -61,6 +61,7 @@ fn every_hook_has_a_section_and_its_example_builds() {
     builds::<Critic>(&examples);
     builds::<Refine>(&examples);
     builds::<Suggest>(&examples);
+    builds::<Title>(&examples);
     builds::<Cache>(&examples);
     builds::<RateLimit>(&examples);
     builds::<Concurrency>(&examples);

@@ -177,6 +177,9 @@ pub fn built_in<H: ConfigHook>(folder: &Path, options: Value) -> Result<H, Strin
         open_model: &open_model,
         program_check: None,
         databases: None,
+        tool_servers: None,
+        ignores_project: false,
+        read_by_others: &[],
     };
     H::from_options(options, &context).map_err(|error| error.to_string())
 }

@@ -3,6 +3,8 @@
 
 mod kit;
 
+#[cfg(feature = "agent_hooks")]
+mod agent_hooks;
 mod audit_log;
 mod cache;
 mod catalogue;
@@ -31,5 +33,7 @@ mod suggest;
 #[cfg(feature = "telemetry")]
 mod telemetry;
 mod timeout;
+#[cfg(feature = "title")]
+mod title;
 #[cfg(feature = "tower")]
 mod tower;

@@ -26,7 +26,7 @@ fn look_in(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn every_hook_says_what_it_does_where_with_which_options_and_shows_it() {
     let hooks = hooks();
-    assert_eq!(hooks.len(), 16, "{hooks:?}");
+    assert_eq!(hooks.len(), 17, "{hooks:?}");
     for file in hooks {
         let text = fs::read_to_string(&file).unwrap();
         for heading in HEADINGS {

@@ -120,7 +120,8 @@ impl PendingReply<'_> {
             system.push(Block::text(&request.system));
         }
         let mut tools: Vec<Cow<'_, Value>> = model.wire.server_tools.iter().map(Cow::Borrowed).collect();
-        tools.extend(request.tools().iter().map(|tool| {
+        // Anthropic refuses a context with calls of tools that are not defined, so withheld ones are defined as well.
+        tools.extend(request.tools().iter().chain(request.withheld_tools()).map(|tool| {
             let parameters = &*tool.parameters;
             Cow::Owned(json!({ "name": tool.name, "description": tool.description, "input_schema": parameters }))
         }));
@@ -130,7 +131,8 @@ impl PendingReply<'_> {
             (None, Some(last)) => last.to_mut()["cache_control"] = ephemeral(),
             (None, None) => {}
         }
-        let (mut tool_choice, mut output_config) = (None, None);
+        let withholds = request.tools().is_empty() && !request.withheld_tools().is_empty();
+        let (mut tool_choice, mut output_config) = (withholds.then(|| json!({ "type": "none" })), None);
         match &self.object {
             Some(Object::Format(schema)) => {
                 output_config = Some(json!({ "format": { "type": "json_schema", "schema": schema } }));
@@ -146,6 +148,9 @@ impl PendingReply<'_> {
                 });
             }
             None => {}
+        }
+        if let Some(effort) = model.wire.effort {
+            output_config.get_or_insert_with(|| json!({}))["effort"] = effort.name().into();
         }
         let body = Body {
             model: &model.model,
@@ -350,5 +355,27 @@ impl<'a> Block<'a> {
 impl<'a> From<Known<'a>> for Block<'a> {
     fn from(known: Known<'a>) -> Self {
         Self::Known(Box::new(known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle::tool::Definition;
+
+    #[test]
+    fn tools_that_are_withheld_are_defined_and_may_not_be_called() {
+        let tool =
+            Definition { name: "f".into(), description: "F.".into(), parameters: json!({"type": "object"}).into() };
+        let mut request = Request::of("a", vec![Message::User("hi".into())], [tool]);
+        let model = Anthropic::new("claude-sonnet-4-5", crate::Key::new("k")).unwrap();
+        let body = |request: &Request| -> Value {
+            serde_json::from_slice(&PendingReply::new(&model, request).body(&[]).unwrap()).unwrap()
+        };
+        assert_eq!(body(&request)["tool_choice"], Value::Null);
+        let before = body(&request)["tools"].clone();
+        request.withhold_tools();
+        let last = body(&request);
+        assert_eq!((&last["tools"], &last["tool_choice"]["type"]), (&before, &json!("none")));
     }
 }

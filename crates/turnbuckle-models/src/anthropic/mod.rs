@@ -9,7 +9,7 @@ mod reply;
 mod schema;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use serde_json::Value;
+use serde_json::{Value, json};
 use turnbuckle::Reply;
 use turnbuckle::message::Text;
 use turnbuckle::model::{ModelError, Request, Sink};
@@ -18,7 +18,8 @@ use crate::client::{Client, Wire, sealed::Sealed};
 use crate::endpoint::{Endpoint, SetupError, Timeouts};
 use crate::generation::{Generation, generation};
 use crate::key::Key;
-use crate::token_estimator::TokenEstimator;
+use crate::options::{Effort, ModelOptions};
+use crate::tokenizer::Tokenizer;
 use body::PendingReply;
 use reply::Folding;
 
@@ -36,7 +37,7 @@ pub(crate) const WIRE: &str = "anthropic";
 /// From this generation on `output_config.format` is available.
 const NATIVE_OBJECTS: Generation = (4, 1);
 /// From this generation on a forced tool is refused, and thinking is bound to the context before it.
-const BOUND_THINKING: Generation = (5, 1);
+pub(crate) const BOUND_THINKING: Generation = (5, 1);
 /// The beta header that lets a request say what becomes of thinking whose context has changed.
 const BINDING_CONTROLS: &str = "thinking-binding-controls-2026-08-01";
 
@@ -61,6 +62,7 @@ pub struct Messages {
     server_tools: Vec<Value>,
     /// Whether the model's thinking is bound to the context before it.
     binds_thinking: bool,
+    effort: Option<Effort>,
 }
 
 impl Client<Messages> {
@@ -95,8 +97,8 @@ impl Client<Messages> {
             true => endpoint.header("anthropic-beta", HeaderValue::from_static(BINDING_CONTROLS)),
             false => endpoint,
         };
-        let wire = Messages { object_by, server_tools: Vec::new(), binds_thinking };
-        Self::over(wire, named::PROVIDER.prefix, model, endpoint, TokenEstimator::default())
+        let wire = Messages { object_by, server_tools: Vec::new(), binds_thinking, effort: None };
+        Self::over(wire, named::PROVIDER.prefix, model, endpoint, Tokenizer::Unknown)
     }
 
     /// Adds a tool that Anthropic runs itself, for example `{"type": "web_search_20250305", "name": "web_search"}`. What it did is
@@ -129,17 +131,29 @@ impl Wire for Messages {
         let mut folding = Folding::new(request, &asked, client.endpoint.secrets());
         for _ in 0..=MOST_PAUSES {
             let body = asked.body(&folding.parts_so_far())?;
-            let length = body.len();
             let events = client.endpoint.ask(body).await?;
             folding.begin();
             events.fold(&mut folding, out).await?;
             if !folding.is_paused() {
-                let reply = folding.reply(out);
-                client.estimator.learn(request, length, reply.usage.input);
-                return Ok(reply);
+                return Ok(folding.reply(out));
             }
         }
         Err(ModelError::Protocol(format!("the reply was paused more than {MOST_PAUSES} times")))
+    }
+
+    fn with_options(mut client: Anthropic, options: &ModelOptions) -> Anthropic {
+        client.wire.effort = options.effort;
+        client.wire.server_tools.extend(options.provider_tools.iter().cloned());
+        let thinking = options.thinking.map(|tokens| match tokens {
+            0 => json!({ "type": "disabled" }),
+            tokens => json!({ "type": "enabled", "budget_tokens": tokens }),
+        });
+        let stop = (!options.stop.is_empty()).then(|| options.stop.clone());
+        client
+            .option_if("temperature", options.temperature)
+            .option_if("top_p", options.top_p)
+            .option_if("stop_sequences", stop)
+            .option_if("thinking", thinking)
     }
 }
 

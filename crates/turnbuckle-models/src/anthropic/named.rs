@@ -6,6 +6,7 @@ use turnbuckle::model::Model;
 
 use super::{Anthropic, BASE};
 use crate::named::{DefaultModel, Environment, Form, Name, NameError, Provider, Settings, blame};
+use crate::options::Api;
 
 const KEY: &str = "ANTHROPIC_API_KEY";
 const TOKEN: &str = "ANTHROPIC_AUTH_TOKEN";
@@ -20,6 +21,7 @@ pub(crate) static PROVIDER: Provider = Provider {
     // Looked up on 16 November 2026: platform.claude.com, "Models overview".
     default: Some(DefaultModel { url: None, model: "claude-sonnet-5-5" }),
     open,
+    api: Api::Messages,
 };
 
 fn open(name: &Name, environment: &Environment, settings: &Settings) -> Result<Arc<dyn Model>, NameError> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use turnbuckle::model::Model;
 
+use crate::options::ModelOptions;
 use crate::prices::Prices;
 pub use environment::Environment;
 pub use name::{Name, NameError};
@@ -33,7 +34,33 @@ pub fn open(
     prices: &Arc<Prices>,
     max_tokens: Option<u32>,
 ) -> Result<Arc<dyn Model>, NameError> {
-    (name.provider().open)(name, environment, &Settings { prices: prices.clone(), max_tokens })
+    let options = ModelOptions { max_output_tokens: max_tokens, ..ModelOptions::default() };
+    open_with(name, environment, prices, &options, None)
+}
+
+/// Like [`open`], for a model that answers by `options`, and of which the caller may know how many tokens it takes. Options that the
+/// provider refuses are sent all the same: [`ModelOptions::refused_by`] says which those are.
+pub fn open_with(
+    name: &Name,
+    environment: &Environment,
+    prices: &Arc<Prices>,
+    options: &ModelOptions,
+    window: Option<u64>,
+) -> Result<Arc<dyn Model>, NameError> {
+    let settings = Settings { prices: prices.clone(), options: options.clone(), window };
+    (name.provider().open)(name, environment, &settings)
+}
+
+/// Where to ask how many tokens the named model takes: the base URL of a server that may say so. `None` for providers whose
+/// models are known or who do not say.
+pub fn window_source(name: &Name, environment: &Environment) -> Option<String> {
+    match name.url() {
+        Some(url) => Some(url.to_owned()),
+        None if name.provider().prefix() == "ollama" => {
+            Some(format!("{}/v1", environment.ollama().trim_end_matches('/')))
+        }
+        None => None,
+    }
 }
 
 #[cfg(test)]

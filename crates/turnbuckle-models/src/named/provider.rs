@@ -7,6 +7,7 @@ use turnbuckle::model::Model;
 use super::{Environment, Name, NameError};
 use crate::client::{Client, Wire};
 use crate::endpoint::SetupError;
+use crate::options::{Api, ModelOptions};
 use crate::prices::Prices;
 use crate::{anthropic, openai};
 
@@ -26,6 +27,7 @@ pub struct Provider {
     pub(crate) base_variable: Option<&'static str>,
     pub(crate) default: Option<DefaultModel>,
     pub(crate) open: Open,
+    pub(crate) api: Api,
 }
 
 /// Makes the client of a name that has this provider.
@@ -59,16 +61,23 @@ pub(crate) struct DefaultModel {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(super) prices: Arc<Prices>,
-    pub(super) max_tokens: Option<u32>,
+    pub(super) options: ModelOptions,
+    /// How many tokens the model takes, if that was found out.
+    pub(super) window: Option<u64>,
 }
 
 impl Settings {
     pub(crate) fn apply<W: Wire>(&self, client: Client<W>) -> Arc<dyn Model> {
         let client = client.prices(self.prices.clone());
-        Arc::new(match self.max_tokens {
+        let client = match self.window {
+            Some(window) => client.with_context_window(window),
+            None => client,
+        };
+        let client = match self.options.max_output_tokens {
             Some(most) => client.max_tokens(most),
             None => client,
-        })
+        };
+        Arc::new(W::with_options(client, &self.options))
     }
 }
 

@@ -22,6 +22,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     response_format: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
@@ -38,7 +40,10 @@ pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelErro
         json!({ "type": "function",
                 "function": { "name": name, "description": description, "parameters": parameters } })
     };
-    let tools: Vec<Value> = request.tools().iter().map(tool).collect();
+    // OpenAI's prompt cache begins with the tools. Other servers may show a model tools that it must not call, so they are not
+    // told of withheld ones.
+    let withheld = if model.wire.is_original { request.withheld_tools() } else { &[] };
+    let tools: Vec<Value> = request.tools().iter().chain(withheld).map(tool).collect();
     // Servers other than OpenAI's know only the older name of the limit.
     let (original, copy) = if model.wire.is_original { (model.max_tokens, None) } else { (None, model.max_tokens) };
     let body = Body {
@@ -48,6 +53,7 @@ pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelErro
         stream_options: json!({ "include_usage": true }),
         reasoning_effort: (model.wire.tools_or_reasoning && !tools.is_empty()).then_some("none"),
         tools,
+        tool_choice: (request.tools().is_empty() && !withheld.is_empty()).then_some("none"),
         response_format: request.schema.as_ref().map(|schema| format(schema)),
         max_tokens: copy,
         max_completion_tokens: original,
@@ -281,6 +287,18 @@ mod tests {
         }
         let copy = OpenAi::at("http://127.0.0.1:1/v1", "gpt-6-sol", None).unwrap();
         assert_eq!(effort(copy, offered()), Value::Null, "copies know no such rule");
+    }
+
+    #[test]
+    fn tools_that_are_withheld_are_defined_for_openai_and_may_not_be_called() {
+        let tool = Definition { name: "f".into(), description: "F.".into(), parameters: json!({}).into() };
+        let mut request = Request::of("a", vec![Message::User("hi".into())], [tool]);
+        request.withhold_tools();
+        let body = |model: &OpenAi| -> Value { serde_json::from_slice(&of(model, &request).unwrap()).unwrap() };
+        let original = body(&OpenAi::new("gpt-4o", crate::Key::new("k")).unwrap());
+        assert_eq!((original["tools"].as_array().map(Vec::len), &original["tool_choice"]), (Some(1), &json!("none")));
+        let copy = body(&OpenAi::at("http://127.0.0.1:1/v1", "gpt-4o", None).unwrap());
+        assert_eq!((&copy["tools"], &copy["tool_choice"]), (&Value::Null, &Value::Null));
     }
 
     #[test]

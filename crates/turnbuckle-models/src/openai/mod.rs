@@ -17,7 +17,8 @@ use crate::client::{Client, Wire, sealed::Sealed};
 use crate::endpoint::{Endpoint, SetupError, Timeouts};
 use crate::generation::{Generation, generation};
 use crate::key::Key;
-use crate::token_estimator::TokenEstimator;
+use crate::options::{Effort, ModelOptions};
+use crate::tokenizer::Tokenizer;
 use reply::Folding;
 
 /// The base URL of OpenAI itself.
@@ -55,13 +56,13 @@ impl Client<ChatCompletions> {
         let model = model.into();
         let is_original = endpoint.host() == "api.openai.com";
         let tools_or_reasoning = is_original && generation("gpt", &model) >= Some(TOOLS_OR_REASONING);
-        let estimator = TokenEstimator::for_openai(&model);
+        let tokenizer = Tokenizer::for_openai(&model);
         Ok(Self::over(
             ChatCompletions { is_original, tools_or_reasoning },
             named::OPENAI.prefix,
             model,
             endpoint,
-            estimator,
+            tokenizer,
         ))
     }
 
@@ -78,13 +79,18 @@ impl Sealed for ChatCompletions {}
 
 impl Wire for ChatCompletions {
     async fn answer(client: &OpenAi, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
-        let body = body::of(client, request)?;
-        let length = body.len();
-        let events = client.endpoint.ask(body).await?;
+        let events = client.endpoint.ask(body::of(client, request)?).await?;
         let mut folding = Folding::new(request, client.endpoint.secrets());
         events.fold(&mut folding, out).await?;
-        let reply = folding.reply();
-        client.estimator.learn(request, length, reply.usage.input);
-        Ok(reply)
+        Ok(folding.reply())
+    }
+
+    fn with_options(client: OpenAi, options: &ModelOptions) -> OpenAi {
+        let stop = (!options.stop.is_empty()).then(|| options.stop.clone());
+        client
+            .option_if("temperature", options.temperature)
+            .option_if("top_p", options.top_p)
+            .option_if("stop", stop)
+            .option_if("reasoning_effort", options.effort.map(Effort::name))
     }
 }

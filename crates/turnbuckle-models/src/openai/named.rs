@@ -7,6 +7,7 @@ use turnbuckle::model::Model;
 use super::{BASE, OpenAi};
 use crate::key::Key;
 use crate::named::{DefaultModel, Environment, Form, Name, NameError, Provider, Settings, blame};
+use crate::options::Api;
 
 const KEY: &str = "OPENAI_API_KEY";
 const BASE_URL: &str = "OPENAI_BASE_URL";
@@ -21,6 +22,7 @@ pub(crate) static OPENAI: Provider = Provider {
     // Looked up on 16 November 2026: developers.openai.com, "Models". One that takes tools over chat completions.
     default: Some(DefaultModel { url: None, model: "gpt-6.1-terra" }),
     open,
+    api: Api::ChatCompletions,
 };
 
 /// Any server of chat completions. OpenRouter is one of them, and its key chooses a model of its own.
@@ -32,6 +34,7 @@ pub(crate) static AT_URL: Provider = Provider {
     base_variable: None,
     default: Some(DefaultModel { url: Some("https://openrouter.ai/api/v1"), model: "openrouter/auto" }),
     open: open_at_url,
+    api: Api::ChatCompletions,
 };
 
 fn open(name: &Name, environment: &Environment, settings: &Settings) -> Result<Arc<dyn Model>, NameError> {

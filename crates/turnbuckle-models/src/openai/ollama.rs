@@ -6,6 +6,7 @@ use turnbuckle::model::Model;
 
 use super::OpenAi;
 use crate::named::{Environment, Form, Name, NameError, Provider, Settings, blame};
+use crate::options::Api;
 
 const HOST: &str = "OLLAMA_HOST";
 const DEFAULT_HOST: &str = "http://127.0.0.1:11434";
@@ -18,6 +19,7 @@ pub(crate) static OLLAMA: Provider = Provider {
     base_variable: Some(HOST),
     default: None,
     open,
+    api: Api::ChatCompletions,
 };
 
 fn open(name: &Name, environment: &Environment, settings: &Settings) -> Result<Arc<dyn Model>, NameError> {

@@ -189,3 +189,60 @@ async fn what_cannot_work_is_refused_when_the_model_is_made() {
     }
     assert!(matches!(OpenAi::at("http://h", "m", Some(Key::new("a\nb"))), Err(SetupError::Key)));
 }
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_told_apart_with_what_the_provider_said_of_its_length() {
+    let openai = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5,120 tokens.";
+    for (status, error, limit, size) in [
+        (
+            400,
+            json!({"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000 maximum"}),
+            Some(200_000),
+            Some(210_000),
+        ),
+        (400, json!({"message": openai, "code": "context_length_exceeded"}), Some(4096), Some(5120)),
+        (400, json!({"message": "no", "code": "context_length_exceeded"}), None, None),
+        (
+            400,
+            json!({"code": 400, "message": "the request exceeds the available context size", "type": "exceed_context_size_error",
+                "n_prompt_tokens": 9000, "n_ctx": 8192}),
+            Some(8192),
+            Some(9000),
+        ),
+        (413, json!({"type": "request_too_large", "message": "Request exceeds the maximum size"}), None, None),
+    ] {
+        for failed in both(answering(status, "", &json!({ "error": error }).to_string())).await {
+            let ModelError::TooLong { status: told, limit: most, size: had, .. } = &failed else {
+                panic!("{failed:?}")
+            };
+            assert_eq!((*told, *most, *had), (Some(status), limit, size), "{failed}");
+            assert_eq!(failed.retry(), Retry::Never);
+        }
+    }
+    for other in ["max_tokens is too large", "tools: too many", "slow down, the prompt was fine"] {
+        for failed in both(answering(400, "", &json!({"error": {"message": other}}).to_string())).await {
+            assert!(matches!(failed, ModelError::Status { .. }), "{failed:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_says_how_many_tokens_its_model_takes_in_one_of_several_ways() {
+    let no = || answering(404, "", "");
+    let list = |model: serde_json::Value| answering(200, "", &json!({"data": [{"id": "other"}, model]}).to_string());
+    let props = json!({"default_generation_settings": {"n_ctx": 16_384}}).to_string();
+    let loaded = json!({"models": [{"name": "m", "context_length": 4096}]}).to_string();
+    for (answers, window) in [
+        (vec![list(json!({"id": "m", "max_model_len": 40_960}))], Some(40_960)),
+        (vec![list(json!({"id": "m", "context_length": 131_072}))], Some(131_072)),
+        (vec![list(json!({"id": "m"})), answering(200, "", &props)], Some(16_384)),
+        (vec![list(json!({"id": "m"})), no(), answering(200, "", &loaded)], Some(4096)),
+        (vec![list(json!({"id": "m", "max_model_len": 1})), no(), no()], None),
+        (vec![no()], None),
+        (vec![answering(200, "", "<html>")], None),
+    ] {
+        let server = StandIn::playing(answers).await;
+        let found = turnbuckle_models::window_at(&server.url, "m", Duration::from_secs(20)).await;
+        assert_eq!(found, window);
+    }
+}

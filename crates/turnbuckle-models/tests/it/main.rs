@@ -10,6 +10,7 @@ mod kit;
 mod oddities;
 mod openai_wire;
 mod peers_bugs;
+mod planted_facts;
 mod retrying;
 mod servers;
 mod shaped;

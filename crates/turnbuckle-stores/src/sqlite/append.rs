@@ -24,14 +24,15 @@ macro_rules! advance {
                     model_calls = coalesce(?6, model_calls), tokens = coalesce(?7, tokens),
                     beside = iif(?8, ?9, beside), beside_format = iif(?8, ?10, beside_format),
                     writer = iif(?11, NULL, writer), lease_until = iif(?11, NULL, lease_until),
-                    process = iif(?11, NULL, process)",
+                    process = iif(?11, NULL, process),
+                    sent = coalesce(?12, sent), sent_format = coalesce(?13, sent_format)",
             $status,
             " WHERE id = ?1 AND epoch = ?2 AND writer IS NOT NULL AND seq = ?3 RETURNING made, written"
         )
     };
 }
 const ADVANCE: &str = advance!("");
-const ADVANCE_WITH_STATUS: &str = advance!(", standing = ?12, due = ?13");
+const ADVANCE_WITH_STATUS: &str = advance!(", standing = ?14, due = ?15");
 
 impl OwnedBatch {
     /// Writes the whole batch. If any part is refused, the savepoint around the call takes all of it back.
@@ -70,6 +71,17 @@ impl OwnedBatch {
         if let Some(body) = &self.cut {
             db.prepare_cached("INSERT INTO cut (conversation, format, body) VALUES (?, ?, ?)")?
                 .execute((key, FORMAT, body))?;
+        }
+        for body in &self.breaks {
+            db.prepare_cached("INSERT INTO cache_break (conversation, format, body) VALUES (?, ?, ?)")?
+                .execute((key, FORMAT, body))?;
+        }
+        if let Some(audit) = &self.audit {
+            audit.write(db, key)?;
+        }
+        for (model, body) in &self.calibrations {
+            db.prepare_cached("INSERT OR REPLACE INTO calibration (model, format, body) VALUES (?, ?, ?)")?
+                .execute((&**model, FORMAT, body))?;
         }
         for job in &self.done {
             job.remove(db, key)?;
@@ -112,10 +124,12 @@ impl OwnedBatch {
         advance.raw_bind_parameter(9, scratch)?;
         advance.raw_bind_parameter(10, scratch.map(|_| FORMAT))?;
         advance.raw_bind_parameter(11, self.lease == Lease::Release)?;
+        advance.raw_bind_parameter(12, self.sent.as_ref())?;
+        advance.raw_bind_parameter(13, self.sent.as_ref().map(|_| FORMAT))?;
         if let Some(status) = self.status {
             let (name, due) = status_columns(status);
-            advance.raw_bind_parameter(12, name)?;
-            advance.raw_bind_parameter(13, due)?;
+            advance.raw_bind_parameter(14, name)?;
+            advance.raw_bind_parameter(15, due)?;
         }
         let mut rows = advance.raw_query();
         rows.next()?.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()

@@ -12,7 +12,7 @@ use super::error::Fault;
 use super::inbox::inbox;
 use super::lease::LeaseRow;
 use super::process::Process;
-use super::read::{body, key, last_cut};
+use super::read::{body, claimed_summaries, key, last_cut, sent};
 use super::sql_integer;
 
 /// Makes `writer` in this process the only writer: if the conversation is free, if its lease has expired, or if the same
@@ -30,7 +30,7 @@ pub(super) fn claim(
     let mut grant = db.prepare_cached(
         "UPDATE conversation SET epoch = epoch + 1, writer = ?2, lease_until = ?4, process = ?5
           WHERE id = ?1 AND (writer IS NULL OR lease_until <= ?3 OR epoch = ?6 OR (writer = ?2 AND process IS ?5))
-      RETURNING beside_format, beside, made, epoch, seq, model_calls, tokens",
+      RETURNING beside_format, beside, made, epoch, seq, model_calls, tokens, sent_format, sent",
     )?;
     // `expired` is the epoch of a claim that is replaced although its lease has not ended.
     let mut try_to_claim = |expired: Option<i64>| -> Result<Option<(i64, Claim)>, Fault> {
@@ -40,7 +40,17 @@ pub(super) fn claim(
         let scratch =
             if row.get_ref(1)? == rusqlite::types::ValueRef::Null { None } else { Some(Arc::new(body(row)?)) };
         let totals = Totals { model_calls: read(5)?, tokens: read(6)? };
-        let claim = Claim { epoch: read(3)?, seq: read(4)?, totals, cut: None, inbox: Vec::new(), scratch };
+        let claim = Claim {
+            epoch: read(3)?,
+            seq: read(4)?,
+            totals,
+            cut: None,
+            sent: sent(row, 7)?,
+            summary: None,
+            newest_summary: None,
+            inbox: Vec::new(),
+            scratch,
+        };
         Ok(Some((row.get(2)?, claim)))
     };
     let granted = match try_to_claim(None)? {
@@ -51,7 +61,9 @@ pub(super) fn claim(
         granted => granted,
     };
     let Some((key, claim)) = granted else { return Err(StoreError::InUse { id: id.clone() }.into()) };
-    Ok(Claim { cut: last_cut(db, key)?.map(Arc::new), inbox: inbox(db, key, InboxFilter::All)?, ..claim })
+    let cut = last_cut(db, key)?.map(Arc::new);
+    let [summary, newest_summary] = claimed_summaries(db, key, cut.as_ref().and_then(|cut| cut.summary))?;
+    Ok(Claim { cut, summary, newest_summary, inbox: inbox(db, key, InboxFilter::All)?, ..claim })
 }
 
 /// The epoch of the present claim, if others may replace it before its lease ends: its process is dead, or its end cannot be

@@ -9,6 +9,7 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::{Act, ActKind, Deletion, Hold, StoreError, Tombstone};
 use turnbuckle::{ConversationId, Timestamp};
 
+use super::audit;
 use super::error::Fault;
 use super::lease::LeaseRow;
 use super::process::Process;
@@ -67,9 +68,12 @@ impl DeletionRow {
             }
         }
         for key in keys {
-            for table in ["event", "inbox", "record", "cut", "job", "hold"] {
+            for table in
+                ["event", "inbox", "record", "cut", "cache_break", "summary", "title", "job", "hold", "message_key"]
+            {
                 db.prepare_cached(&format!("DELETE FROM {table} WHERE conversation = ?"))?.execute([key])?;
             }
+            audit::delete(db, key)?;
             db.prepare_cached("DELETE FROM conversation WHERE made = ?")?.execute([key])?;
         }
         db.prepare_cached(&format!(

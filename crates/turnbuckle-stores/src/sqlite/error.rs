@@ -297,3 +297,8 @@ impl From<SqliteError> for Fault {
         Self::Opening(error)
     }
 }
+
+/// A thread for the file at `path` could not be started.
+pub(super) fn no_thread(path: &Path, error: std::io::Error) -> SqliteError {
+    SqliteError::Failed { path: path.to_owned(), doing: "starting a thread for it", source: Arc::new(error) }
+}

@@ -1,7 +1,10 @@
-//! The identity of a file, which stays the same when the file is renamed.
+//! Where a file is, and its identity, which stays the same when the file is renamed.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::SqliteError;
 
 /// A file by device and inode. Before each commit the writer checks that its file is still at its path: a deleted or moved file
 /// can be written to, and what is written to it is lost.
@@ -27,4 +30,13 @@ impl FileId {
     pub(super) fn is_at(&self, path: &Path) -> bool {
         Self::of(path).is_ok_and(|found| found.as_ref() == Some(self))
     }
+}
+
+/// Made absolute once: the working directory of the process may change.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
+    std::path::absolute(path).map_err(|error| SqliteError::Unreachable {
+        path: path.to_owned(),
+        doing: "finding out where it is",
+        source: Arc::new(error),
+    })
 }

@@ -7,6 +7,7 @@ use turnbuckle::store::{AnswerTally, InboxFilter, InboxItem, MAX_INBOX, StoreErr
 use turnbuckle::{CallId, ConversationId};
 
 use super::error::Fault;
+use super::message_key;
 use super::read::{bodies, key};
 use super::sql_integer;
 use crate::json::json;
@@ -28,6 +29,12 @@ pub(super) fn inbox(db: &Connection, key: i64, which: InboxFilter) -> Result<Vec
     let query = match which {
         InboxFilter::All => "SELECT format, body FROM inbox WHERE conversation = ? ORDER BY place",
         InboxFilter::Control => "SELECT format, body FROM inbox WHERE conversation = ? AND opens = 0 ORDER BY place",
+        // Messages are counted and found by their column; which of those that wait steer a turn, their bodies say.
+        InboxFilter::DuringTurn => {
+            "SELECT format, body FROM inbox
+              WHERE conversation = ? AND (opens = 0 OR json_extract(body, '$.says.message.steers') IS NOT NULL)
+              ORDER BY place"
+        }
     };
     bodies(db, query, [key])
 }
@@ -62,7 +69,8 @@ pub(super) fn deliver(db: &Connection, id: &ConversationId, row: &InboxRow) -> R
         .execute((key, item.id.as_str(), opens, FORMAT, body, sql_integer(MAX_INBOX as u64), column))?;
     match added {
         0 => Err(StoreError::Full { id: id.clone() }.into()),
-        _ => Ok(()),
+        // Last: what is refused leaves no key.
+        _ => message_key::store(db, id, key, item),
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, Row};
+use turnbuckle::message::Text;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, Hold};
 use turnbuckle::{ConversationId, Timestamp};
 
 use super::error::Fault;
 use super::lease::LeaseRow;
 use super::process::Process;
-use super::read::body;
+use super::read::{body, has_titles};
 use super::{SqliteError, deletion};
 
 /// What [`SqliteStore::list_with_errors`](super::SqliteStore::list_with_errors) found.
@@ -46,10 +47,11 @@ pub(super) fn list(
            FROM conversation ORDER BY made DESC",
     )?;
     let mut holds = deletion::holds(db)?;
+    let mut titles = titles(db)?;
     let mut rows = query.query([])?;
     let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next()? {
-        match summary(row, me, &mut holds) {
+        match summary(row, me, &mut holds, &mut titles) {
             Ok(summary) => listed.push(summary),
             // The row's error is reported; whether its id can be read is told by the `Option`.
             Err(fault) => unreadable.push((id(row).ok(), fault)),
@@ -62,12 +64,28 @@ fn id(row: &Row<'_>) -> Result<ConversationId, Fault> {
     Ok(row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?.into())
 }
 
-fn summary(row: &Row<'_>, me: Option<&Process>, holds: &mut HashMap<i64, Hold>) -> Result<ConversationSummary, Fault> {
+/// Titles by the key of their conversation.
+fn titles(db: &Connection) -> Result<HashMap<i64, Text>, Fault> {
+    if !has_titles(db)? {
+        return Ok(HashMap::new());
+    }
+    let mut query = db.prepare_cached("SELECT conversation, text FROM title")?;
+    let found = query.query_map([], |row| Ok((row.get(0)?, Text::from(row.get::<_, String>(1)?))))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+fn summary(
+    row: &Row<'_>,
+    me: Option<&Process>,
+    holds: &mut HashMap<i64, Hold>,
+    titles: &mut HashMap<i64, Text>,
+) -> Result<ConversationSummary, Fault> {
     let time = |at| Ok::<_, Fault>(Timestamp::from_millis(row.get::<_, i64>(at)?.unsigned_abs()));
     let lease = LeaseRow { from: None, until: row.get(8)?, process: row.get(9)? };
     Ok(ConversationSummary {
         claimed_until: lease.until_unless_dead(me),
         hold: holds.remove(&row.get(10)?),
+        title: titles.remove(&row.get(10)?),
         id: id(row)?,
         owner: body(row)?,
         opened: time(3)?,

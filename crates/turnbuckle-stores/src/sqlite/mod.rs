@@ -16,6 +16,8 @@
 //! ```
 
 mod append;
+mod audit;
+mod backup;
 mod claim;
 mod deletion;
 mod due;
@@ -27,6 +29,7 @@ mod jobs;
 mod lease;
 mod list;
 mod log;
+mod message_key;
 mod process;
 mod purge;
 mod read;
@@ -39,6 +42,7 @@ mod standing;
 mod tests;
 mod writer;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,15 +52,17 @@ use turnbuckle::hook::Record;
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 use turnbuckle::store::{
-    Act, ActKind, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition,
-    JobLease, JobSelector, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
+    Act, ActKind, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationSummary,
+    Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, PurgeLimits,
+    Purged, Scratch, SentRequest, StandingApproval, Store, StoreError, StoreFuture, Summary, Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use crate::json::json;
 use deletion::{ActRow, DeletionRow, HoldRow};
-use error::Fault;
 pub use error::{Cause, SqliteError};
+use error::{Fault, no_thread};
+use file::absolute;
 pub use identity::DatabaseId;
 use inbox::InboxRow;
 use jobs::JobRow;
@@ -65,6 +71,7 @@ use process::Process;
 use read_connection::ReadConnection;
 use readers::Readers;
 use rows::OwnedBatch;
+use schema::Prepared;
 use writer::{Shared, Writer};
 
 /// Conversations in a SQLite file. Clones share one writer's thread and two readers' threads. Dropping the last clone blocks
@@ -85,6 +92,8 @@ struct Inner {
     shared: Arc<Shared>,
     /// This process, as it is stored with every lease.
     process: Option<Arc<Process>>,
+    /// The copy that was made of an older version.
+    backup: Option<PathBuf>,
 }
 
 impl SqliteStore {
@@ -92,8 +101,9 @@ impl SqliteStore {
     /// refused.
     pub const SCHEMA_VERSION: i64 = schema::VERSION;
 
-    /// Opens the file. Makes it and its folder if they are missing, and migrates its tables. Blocks for some milliseconds, or for
-    /// up to ten seconds while another process keeps the file locked.
+    /// Opens the file. Makes it and its folder if they are missing, and migrates its tables; before that, a file of an older version
+    /// is copied to `NAME.bak-VERSION` beside it ([`backup`](Self::backup)), and without a copy nothing is migrated. Blocks for some
+    /// milliseconds, for as long as the copy takes, or for up to ten seconds while another process keeps the file locked.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
         Self::prepare(path.as_ref(), None)
     }
@@ -125,17 +135,17 @@ impl SqliteStore {
 
     fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Self, SqliteError> {
         let path = absolute(path)?;
-        let db = schema::prepare(&path, id)?;
-        Self::with_connection(db, path)
+        let Prepared { db, backup } = schema::prepare(&path, id)?;
+        Self::with_connection(db, path, backup)
     }
 
     /// A store that writes through `db`.
-    fn with_connection(db: rusqlite::Connection, path: PathBuf) -> Result<Self, SqliteError> {
+    fn with_connection(db: rusqlite::Connection, path: PathBuf, backup: Option<PathBuf>) -> Result<Self, SqliteError> {
         let id = identity::of_tables(&path, &db).map_err(|fault| identity::named(&path, fault))?;
         let shared = Arc::new(Shared::of(path));
         let readers = Readers::start(shared.clone(), ReadConnection::with_writer)?;
         let writer = Writer::start(db, shared.clone()).map_err(|error| no_thread(&shared.path, error))?;
-        Ok(Self::of(readers, Some((writer, id)), shared))
+        Ok(Self::of(readers, Some((writer, id)), shared, backup))
     }
 
     /// Opens an existing file for reading only. Nothing is written to it, and no file is made next to it as long as no process
@@ -152,12 +162,28 @@ impl SqliteStore {
             connection.read(check).map_err(|fault| shared.name(fault, "opening it"))?;
             Ok(connection)
         })?;
-        Ok(Self::of(readers, None, shared))
+        Ok(Self::of(readers, None, shared, None))
     }
 
-    fn of(readers: Readers, writer: Option<(Writer, DatabaseId)>, shared: Arc<Shared>) -> Self {
+    fn of(
+        readers: Readers,
+        writer: Option<(Writer, DatabaseId)>,
+        shared: Arc<Shared>,
+        backup: Option<PathBuf>,
+    ) -> Self {
         let (writer, id) = writer.unzip();
-        Self { inner: Arc::new(Inner { readers, writer, id, shared, process: Process::this().map(Arc::new) }) }
+        Self { inner: Arc::new(Inner { readers, writer, id, shared, process: Process::this().map(Arc::new), backup }) }
+    }
+
+    /// The copy of the file as it was, if opening it migrated its tables: `NAME.bak-VERSION`, for its owner alone. It holds all
+    /// conversations of that time; nothing deletes it, and nothing is deleted from it.
+    pub fn backup(&self) -> Option<&Path> {
+        self.inner.backup.as_deref()
+    }
+
+    /// The copies of older versions that were made of the database in a file, and what an interrupted copy left.
+    pub fn backups_of(path: impl AsRef<Path>) -> std::io::Result<Vec<PathBuf>> {
+        backup::list(path.as_ref())
     }
 
     /// The id of the database; `None` for a store that was opened read-only.
@@ -213,19 +239,6 @@ impl SqliteStore {
     }
 }
 
-/// Made absolute once: the working directory of the process may change.
-fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
-    std::path::absolute(path).map_err(|error| SqliteError::Unreachable {
-        path: path.to_owned(),
-        doing: "finding out where it is",
-        source: Arc::new(error),
-    })
-}
-
-fn no_thread(path: &Path, error: std::io::Error) -> SqliteError {
-    SqliteError::Failed { path: path.to_owned(), doing: "starting a thread for it", source: Arc::new(error) }
-}
-
 /// SQLite's integers are signed. A number beyond them becomes the largest one: no time, seq or count that is stored reaches it.
 fn sql_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -248,6 +261,19 @@ impl Store for SqliteStore {
         StoreFuture::later(async move {
             let (id, item) = (id.clone(), InboxRow::of(item)?);
             self.write("adding to an inbox", move |db| inbox::deliver(db, &id, &item)).await
+        })
+    }
+
+    fn keyed_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        user: &'a str,
+        key: &'a str,
+        now: Timestamp,
+    ) -> StoreFuture<'a, Option<KeyedMessage>> {
+        let (user, key) = (user.to_owned(), key.to_owned());
+        self.read("reading the key of a message", id, move |db, id| {
+            message_key::find(db, read::key(db, id)?, (&user, &key), now)
         })
     }
 
@@ -298,6 +324,60 @@ impl Store for SqliteStore {
 
     fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
         self.read("reading cuts", id, read::cuts)
+    }
+
+    fn sent<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Arc<SentRequest>>> {
+        self.read("reading the last request", id, read::sent_of)
+    }
+
+    fn cache_breaks<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<CacheBreak>> {
+        self.read("reading cache breaks", id, read::cache_breaks)
+    }
+
+    fn audited_calls<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<AuditedCall>> {
+        self.read("reading the audit", id, audit::calls)
+    }
+
+    fn audit_contents<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, HashMap<Text, Text>> {
+        self.read("reading the audit", id, audit::contents)
+    }
+
+    fn expire_audit<'a>(&'a self, limits: AuditLimits, now: Timestamp) -> StoreFuture<'a, u64> {
+        StoreFuture::later(self.write("removing old parts of the audit", move |db| audit::expire(db, limits, now)))
+    }
+
+    fn add_audited<'a>(&'a self, id: &'a ConversationId, audit: &'a AuditWrite) -> StoreFuture<'a, ()> {
+        let id = id.clone();
+        StoreFuture::later(async move {
+            let rows = audit::AuditRows::of(audit)?;
+            self.write("adding to an audit", move |db: &_| audit::add(db, &id, &rows)).await
+        })
+    }
+
+    fn summaries<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Arc<Summary>>> {
+        self.read("reading summaries", id, read::summaries)
+    }
+
+    fn add_summary<'a>(&'a self, id: &'a ConversationId, summary: Summary, job: &'a Job) -> StoreFuture<'a, ()> {
+        StoreFuture::later(async move {
+            let (id, job) = (id.clone(), jobs::JobKey::of(job));
+            let body = json(&summary, "writing a summary as JSON")?;
+            let work = move |db: &_| read::add_summary(db, &id, (summary.version, &body), &job);
+            self.write("adding a summary", work).await
+        })
+    }
+
+    fn title<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Text>> {
+        self.read("reading a title", id, read::title)
+    }
+
+    fn set_title<'a>(&'a self, id: &'a ConversationId, title: &'a Text) -> StoreFuture<'a, ()> {
+        let (id, title) = (id.clone(), title.clone());
+        StoreFuture::later(self.write("writing a title", move |db| read::set_title(db, &id, &title)))
+    }
+
+    fn calibrations<'a>(&'a self) -> StoreFuture<'a, Vec<Calibration>> {
+        StoreFuture::later(self.inner.readers.read("reading calibrations", read::calibrations))
     }
 
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {

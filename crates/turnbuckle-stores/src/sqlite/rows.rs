@@ -7,9 +7,10 @@ use turnbuckle::context::tokens;
 use turnbuckle::event::Event;
 use turnbuckle::id::ItemId;
 use turnbuckle::message::Text;
-use turnbuckle::store::{Batch, ConversationStatus, Lease, ScratchWrite, StoreError, Totals};
+use turnbuckle::store::{Batch, Calibration, ConversationStatus, Lease, ScratchWrite, StoreError, Totals};
 use turnbuckle::{CallId, ConversationId, TurnId};
 
+use super::audit::AuditRows;
 use super::jobs::{JobKey, JobRow};
 use super::sql_integer;
 use super::standing::StandingRow;
@@ -36,6 +37,13 @@ pub(super) struct OwnedBatch {
     pub(super) records: Option<(TurnId, String)>,
     /// A cut of the context, as a body.
     pub(super) cut: Option<String>,
+    /// The last request that a model answered, as a body.
+    pub(super) sent: Option<String>,
+    /// Requests that did not begin like the ones before them, as bodies.
+    pub(super) breaks: Vec<String>,
+    pub(super) audit: Option<AuditRows>,
+    /// What was learned about the estimates of tokens: models, each with a body.
+    pub(super) calibrations: Vec<(Text, String)>,
     pub(super) jobs: Vec<JobRow>,
     /// How long this process keeps the new jobs to itself.
     pub(super) job_lease: Duration,
@@ -89,7 +97,7 @@ impl OwnedBatch {
             events: batch.events.iter().map(|event| EventRow::of(event)).collect::<Result<_, _>>()?,
             take: batch.take.to_vec(),
             answer: batch.answer.cloned(),
-            answers: batch.events.iter().filter_map(|event| event.kind.follows_answers_to()).cloned().collect(),
+            answers: batch.follows_answers_to().cloned().collect(),
             scratch: match batch.scratch {
                 ScratchWrite::Keep => ScratchRow::Keep,
                 ScratchWrite::Put(scratch) => {
@@ -104,6 +112,14 @@ impl OwnedBatch {
                 None => None,
             },
             cut: batch.cut.map(|cut| json(cut, "writing a cut as JSON")).transpose()?,
+            sent: batch.sent.map(|sent| json(sent, "writing the last request as JSON")).transpose()?,
+            breaks: batch
+                .breaks
+                .iter()
+                .map(|found| json(found, "writing a cache break as JSON"))
+                .collect::<Result<_, _>>()?,
+            audit: batch.audit.map(AuditRows::of).transpose()?,
+            calibrations: batch.calibrations.iter().map(calibration_row).collect::<Result<_, _>>()?,
             jobs: batch.jobs.iter().map(JobRow::of).collect::<Result<_, _>>()?,
             job_lease: batch.job_lease,
             done: batch.done.iter().map(JobKey::of).collect(),
@@ -117,6 +133,10 @@ impl OwnedBatch {
     pub(super) fn is_gapless(&self) -> bool {
         self.events.iter().zip(1..).all(|(row, past)| row.seq == self.expected_seq.saturating_add(past))
     }
+}
+
+fn calibration_row(calibration: &Calibration) -> Result<(Text, String), StoreError> {
+    Ok((calibration.model.clone(), json(calibration, "writing a calibration as JSON")?))
 }
 
 fn use_of_standing(event: &Event) -> Option<(Text, i64)> {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior};
 
 use super::SqliteError;
+use super::backup;
 use super::identity::{self, DatabaseId};
 
 /// `TbKl`: tells this program, and the program `file`, that the database is Turnbuckle's.
@@ -25,6 +26,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("v5.sql"),
     include_str!("v6.sql"),
     include_str!("v7.sql"),
+    include_str!("v8.sql"),
+    include_str!("v9.sql"),
+    include_str!("v10.sql"),
+    include_str!("v11.sql"),
+    include_str!("v12.sql"),
 ];
 /// The version that [`prepare`] brings every file to.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -34,9 +40,17 @@ const OLDEST_READABLE: i64 = 2;
 const OPENING: &str = "opening it";
 const MIGRATING: &str = "making or migrating its tables";
 
+/// A file that can be written.
+pub(super) struct Prepared {
+    /// The connection of the writer.
+    pub(super) db: Connection,
+    /// The copy of the file as it was before its tables were migrated, if they were.
+    pub(super) backup: Option<PathBuf>,
+}
+
 /// Makes the folder and the file if they are missing, and migrates the tables; those that have no id yet get `id`, or a random
-/// one. Returns the connection of the writer.
-pub(super) fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Connection, SqliteError> {
+/// one. A file of an older version is copied first.
+pub(super) fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Prepared, SqliteError> {
     make_folder(path)?;
     {
         let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,10 +73,10 @@ pub(super) fn prepare(path: &Path, id: Option<&DatabaseId>) -> Result<Connection
     // On macOS `fsync` leaves data in the cache of the disk; `fullfsync` writes it to the medium.
     db.execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
         .map_err(failed)?;
-    migrate(path, &mut db, id)?;
+    let backup = migrate(path, &mut db, id)?;
     use_wal(path, &db)?;
     set_up(&db).map_err(failed)?;
-    Ok(db)
+    Ok(Prepared { db, backup })
 }
 
 /// A connection for reading to a file that [`prepare`] has prepared. SQLite may write the `-wal` and `-shm` files through it.
@@ -269,24 +283,30 @@ pub(super) fn check_version_again(path: &Path, db: &Connection) -> Result<(), Sq
     check_version(path, found)
 }
 
-/// Migrates the tables in one transaction. The version is read again inside it: two processes may open a new file at once.
-fn migrate(path: &Path, db: &mut Connection, id: Option<&DatabaseId>) -> Result<(), SqliteError> {
+/// Migrates the tables in one transaction, after it copied a file of an older version; returns the copy. The version is read again
+/// inside the transaction: two processes may open a file at once.
+fn migrate(path: &Path, db: &mut Connection, id: Option<&DatabaseId>) -> Result<Option<PathBuf>, SqliteError> {
     let failed = |error| SqliteError::of(path, MIGRATING, error);
     let found = version(db).map_err(failed)?;
     check_version(path, found)?;
     if found == VERSION {
-        return Ok(());
+        return Ok(None);
     }
     let work = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let found = version(&work).map_err(failed)?;
     check_version(path, found)?;
+    if found == VERSION {
+        return Ok(None);
+    }
+    let backup = (found > 0).then(|| backup::make(path, found)).transpose()?;
     for step in MIGRATIONS.iter().skip(found as usize) {
         work.execute_batch(step).map_err(failed)?;
     }
     identity::write(&work, id).map_err(failed)?;
     let stamp = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
     work.execute_batch(&stamp).map_err(failed)?;
-    work.commit().map_err(failed)
+    work.commit().map_err(failed)?;
+    Ok(backup)
 }
 
 /// Turns WAL mode on. SQLite ignores the busy timeout when two connections do so at the same moment, so it is tried again for

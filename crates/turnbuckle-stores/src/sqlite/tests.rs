@@ -16,9 +16,9 @@ const NOW: Timestamp = Timestamp::from_millis(0);
 
 /// A store whose file may not grow beyond so many pages.
 fn cramped(path: &std::path::Path, pages: u32) -> SqliteStore {
-    let db = schema::prepare(path, None).unwrap();
+    let db = schema::prepare(path, None).unwrap().db;
     allow(&db, pages);
-    SqliteStore::with_connection(db, path.to_owned()).unwrap()
+    SqliteStore::with_connection(db, path.to_owned(), None).unwrap()
 }
 
 fn allow(db: &rusqlite::Connection, pages: u32) {
@@ -52,7 +52,7 @@ async fn a_write_that_finds_no_room_leaves_no_trace_and_smaller_ones_go_on() {
 #[test]
 fn what_is_due_is_found_without_looking_at_what_is_not() {
     let folder = tempfile::tempdir().unwrap();
-    let db = schema::prepare(&folder.path().join("a.db"), None).unwrap();
+    let db = schema::prepare(&folder.path().join("a.db"), None).unwrap().db;
     let plan = |query: &str| -> Vec<String> {
         let mut plan =
             db.prepare(&format!("EXPLAIN QUERY PLAN {}", query.replace("?1", "1").replace("?2", "''"))).unwrap();

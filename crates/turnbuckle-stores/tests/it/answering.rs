@@ -21,7 +21,15 @@ fn event(seq: u64, kind: EventKind) -> Arc<Event> {
 
 fn asked(seq: u64, call: &str) -> Arc<Event> {
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
-    event(seq, EventKind::Suspension { call: call.into(), question, expires: NOW.after(LEASE), rule: None })
+    event(
+        seq,
+        EventKind::Suspension {
+            call: call.into(),
+            question: Box::new(question),
+            expires: NOW.after(LEASE),
+            rule: None,
+        },
+    )
 }
 
 fn resolved(seq: u64, call: &str) -> Arc<Event> {

@@ -83,6 +83,9 @@ fn child() {
     let file = std::env::var_os(FILE).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async move {
+        if role == "migrate" {
+            return migrate(&file);
+        }
         let open = || SqliteStore::open(&file).unwrap();
         match role.as_str() {
             "append" => append_for_ever(open()).await,
@@ -149,6 +152,17 @@ async fn work(store: SqliteStore) {
     let (jobs, job_lease, lease) = (vec![job("memory")], LEASE * 100, Lease::Release);
     store.append(Batch { jobs, job_lease, lease, ..batch(&id, epoch, 0, &[said(1, "hi")]) }).await.unwrap();
     say("at work");
+    let _until_killed = std::io::stdin().lock().lines().next();
+}
+
+/// Opens the file when it is told to, and says whether it was the one that migrated it.
+fn migrate(file: &std::ffi::OsStr) {
+    say("ready");
+    let _told = std::io::stdin().lock().lines().next();
+    match SqliteStore::open(file) {
+        Ok(store) => say(if store.backup().is_some() { "migrated" } else { "opened" }),
+        Err(error) => say(&format!("failed: {error}")),
+    }
     let _until_killed = std::io::stdin().lock().lines().next();
 }
 

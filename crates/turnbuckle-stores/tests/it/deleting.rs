@@ -80,6 +80,7 @@ fn scratch(advice: String) -> Scratch {
         schema: None,
         limits: turnbuckle::Limits::default(),
         injections: Vec::new(),
+        steering: Vec::new(),
         regeneration: None,
         asked: None,
         approved_reply: None,
@@ -92,6 +93,7 @@ fn scratch(advice: String) -> Scratch {
         worked: Duration::ZERO,
         unlogged: Default::default(),
         sub_agents: Vec::new(),
+        last_answer: None,
         advice: vec![("coach".into(), advice.into())],
         warnings: Vec::new(),
     }
@@ -276,12 +278,20 @@ async fn a_database_without_the_new_tables_is_read() {
     fill(&place.store(), 1, 20).await;
     let db = rusqlite::Connection::open(place.file()).unwrap();
     db.execute_batch(
-        "DROP TABLE act; DROP TABLE unerased; DROP TABLE tombstone; DROP TABLE hold; PRAGMA user_version = 4;",
+        "DROP TABLE act; DROP TABLE unerased; DROP TABLE tombstone; DROP TABLE hold; DROP TABLE title;
+         DROP TABLE cache_break; DROP TABLE audit_call; DROP TABLE audit_content; DROP TABLE audit_size;
+         ALTER TABLE conversation DROP COLUMN sent; ALTER TABLE conversation DROP COLUMN sent_format;
+         PRAGMA user_version = 4;",
     )
     .unwrap();
     drop(db);
     let store = SqliteStore::open_read_only(place.file()).unwrap();
-    assert_eq!(store.list().await.unwrap()[0].hold, None);
+    let listed = store.list().await.unwrap();
+    assert_eq!(listed[0].hold, None);
+    let id = &listed[0].id;
+    assert_eq!((store.title(id).await.unwrap(), store.sent(id).await.unwrap()), (None, None));
+    assert!(store.cache_breaks(id).await.unwrap().is_empty() && store.audited_calls(id).await.unwrap().is_empty());
+    assert!(store.audit_contents(id).await.unwrap().is_empty());
     assert!(matches!(store.log(&"none".into(), 1, 1).await, Err(StoreError::NotFound { .. })));
     assert_eq!(store.tombstone(&"none".into()).await.unwrap(), None);
     assert!(store.acts(9).await.unwrap().is_empty() && store.unfinished_deletions().await.unwrap().is_empty());

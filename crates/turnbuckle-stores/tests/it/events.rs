@@ -73,6 +73,7 @@ fn kinds() -> Vec<EventKind> {
             digest: CallDigest::from(Text::from("d")),
             approved_by: None,
             approvals: Vec::new(),
+            rule: None,
         },
         EventKind::ToolResult { call: "c1".into(), ok: true, content: content.clone() },
         EventKind::ToolResult { call: "c1".into(), ok: false, content: "".into() },
@@ -88,6 +89,7 @@ fn kinds() -> Vec<EventKind> {
             digest: CallDigest::from(Text::from("d")),
             approved_by,
             approvals: Vec::new(),
+            rule: Some("shell(cargo test *)".into()),
         });
         let (reason, decision) = (Some("so".into()), Resolved::Denied);
         kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason, evidence: Default::default() });
@@ -115,7 +117,7 @@ fn kinds() -> Vec<EventKind> {
     }
     kinds.extend(questions().into_iter().map(|question| EventKind::Suspension {
         call: "c2".into(),
-        question,
+        question: Box::new(question),
         expires: NOW,
         rule: None,
     }));
@@ -131,7 +133,7 @@ fn kinds() -> Vec<EventKind> {
     }
     use Outcome::{Cancelled, Completed, Exhausted, Failed, Halted, Rejected};
     for outcome in [Completed, Halted, Rejected, Exhausted, Cancelled, Failed] {
-        kinds.push(EventKind::TurnEnded(TurnEnded {
+        kinds.push(EventKind::TurnEnded(Arc::new(TurnEnded {
             outcome,
             reason: Some("r".into()),
             cause: Some(Cause::Limit { limit: "max_tokens".into() }),
@@ -149,7 +151,7 @@ fn kinds() -> Vec<EventKind> {
             usage,
             cost: 0.1 + 0.2,
             ms: u64::MAX,
-        }));
+        })));
     }
     kinds
 }
@@ -209,6 +211,7 @@ async fn what_events_have_in_common_is_shared_when_they_come_back() {
         digest: CallDigest::from(Text::from("d")),
         approved_by: None,
         approvals: Vec::new(),
+        rule: None,
     };
     let kinds = vec![call(json!({"a": 1})), started(json!({"a": 1})), started(json!({"a": 2}))];
     let (events, back) = there_and_back(kinds).await;

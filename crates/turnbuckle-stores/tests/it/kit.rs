@@ -62,6 +62,7 @@ pub fn job(hook: &str) -> Job {
         due: Some(NOW),
         used: None,
         reminder: None,
+        spent: None,
     }
 }
 

@@ -4,8 +4,9 @@
 //! descriptors that it opens itself. Without its lock another process takes itself for the last one that uses the database, and
 //! removes the write-ahead log of this one.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use turnbuckle::ConversationId;
 use turnbuckle::store::Store;
@@ -13,19 +14,25 @@ use turnbuckle_stores::SqliteStore;
 
 use crate::kit::{NOW, Place, batch, claim, said};
 
-/// The locks of this process on the file, as the kernel lists them.
+/// The locks of this process on the file, as the kernel lists them for each open descriptor. `/proc/locks` would not do: it is read
+/// in pieces, and a lock that another test releases between two pieces makes the list skip one that is still held.
 fn locks(path: &Path) -> Vec<String> {
     let about = path.metadata().unwrap();
-    let (me, inode) = (std::process::id().to_string(), format!(":{}", about.ino()));
-    let is_ours = |line: &&str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        words.contains(&"POSIX") && words.contains(&me.as_str()) && words.iter().any(|word| word.ends_with(&inode))
-    };
-    let listed = std::fs::read_to_string("/proc/locks").unwrap();
-    let mut found: Vec<String> =
-        listed.lines().filter(is_ours).map(|line| line.split_once(':').unwrap().1.to_owned()).collect();
-    found.sort();
-    found
+    let is_ours = |fd: &PathBuf| fd.metadata().is_ok_and(|at| (at.dev(), at.ino()) == (about.dev(), about.ino()));
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let fd = entry.unwrap().path();
+        if !is_ours(&fd) {
+            continue;
+        }
+        // A descriptor of another thread may be closed by now; then it holds nothing.
+        let listed = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(fd.file_name().unwrap()));
+        let listed = listed.unwrap_or_default();
+        let posix = listed.lines().filter(|line| line.starts_with("lock:") && line.contains("POSIX"));
+        // Each descriptor of a file lists all locks that this process has on it, numbered anew.
+        found.extend(posix.map(|line| line.splitn(3, ':').nth(2).unwrap().trim().to_owned()));
+    }
+    found.into_iter().collect()
 }
 
 #[test]

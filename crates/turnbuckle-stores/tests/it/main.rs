@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 mod answering;
+mod backups;
 mod bad_files;
 mod child;
 mod conforming;

@@ -7,7 +7,7 @@ use turnbuckle_stores::{DatabaseId, SqliteError, SqliteStore};
 use crate::kit::{NOW, Place, claim, hooks, job, message, record, said};
 
 /// A file as the first version left it: a conversation with an event, an inbox item, hook records, and a job that is leased to a lost process.
-fn first_version(place: &Place) -> ConversationId {
+pub fn first_version(place: &Place) -> ConversationId {
     let db = rusqlite::Connection::open(place.file()).unwrap();
     db.execute_batch(include_str!("../../src/sqlite/v1.sql")).unwrap();
     let json = |value: serde_json::Value| value.to_string();
@@ -69,7 +69,7 @@ async fn a_file_of_the_first_version_is_migrated_with_all_that_is_in_it() {
 }
 
 /// Brings a file of the first version to the second, by the statements that an older program had.
-fn second_version(place: &Place) -> ConversationId {
+pub fn second_version(place: &Place) -> ConversationId {
     let id = first_version(place);
     let db = rusqlite::Connection::open(place.file()).unwrap();
     db.execute_batch(include_str!("../../src/sqlite/v2.sql")).unwrap();

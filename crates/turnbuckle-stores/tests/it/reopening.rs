@@ -26,6 +26,7 @@ async fn everything_is_kept() {
         digest: "d".into(),
         limits: Limits::default(),
         injections: Vec::new(),
+        steering: Vec::new(),
         regeneration: None,
         asked: None,
         approved_reply: None,
@@ -37,6 +38,7 @@ async fn everything_is_kept() {
         worked: Default::default(),
         unlogged: Default::default(),
         sub_agents: Vec::new(),
+        last_answer: None,
         advice: Vec::new(),
         warnings: Vec::new(),
     };
@@ -53,6 +55,7 @@ async fn everything_is_kept() {
         due: Some(NOW),
         used: None,
         reminder: None,
+        spent: None,
     };
     let events = [said(1, "one"), said(2, "two")];
     let (totals, status) =

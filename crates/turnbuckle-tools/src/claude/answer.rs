@@ -70,8 +70,12 @@ pub(super) struct Answer {
     pub(super) context: Option<String>,
     /// For the user.
     pub(super) message: Option<String>,
+    /// Lines of shell for the environment of later commands.
+    pub(super) env: Option<String>,
     /// What was said and is not used.
     pub(super) warnings: Vec<String>,
+    /// Why `hookSpecificOutput` is not used. It may have held a decision, so that is a failure of the handler.
+    pub(super) misaddressed: Option<String>,
 }
 
 /// What came of a handler's run: how it ended, what it said, and what went wrong if it failed.
@@ -85,6 +89,41 @@ pub(super) struct Reading {
 /// The answer is not of the shape that it must have.
 type Misshapen = String;
 
+/// Why an answer is not read.
+enum Unread {
+    Misshapen(Misshapen),
+    /// It is in braces, and no JSON.
+    NoJson(String),
+    /// Only its beginning was kept.
+    TooLong(String),
+}
+
+impl From<Misshapen> for Unread {
+    fn from(why: Misshapen) -> Self {
+        Self::Misshapen(why)
+    }
+}
+
+impl Unread {
+    /// An answer that is too long may be a denial that repeats what the model wrote, so it blocks where it could: otherwise a model
+    /// would get past a gate by writing more. One of the wrong shape is the handler's own failure.
+    fn reading(self, event: ClaudeEvent) -> Reading {
+        match self {
+            Self::TooLong(why) if event.can_block() => Reading {
+                outcome: Outcome::Blocked,
+                answer: Answer { block: Some(Some(format!("{why}, so it counts as a block"))), ..Answer::default() },
+                failure: None,
+            },
+            Self::TooLong(why) | Self::NoJson(why) | Self::Misshapen(why) => Reading::failed(Outcome::InvalidJson, why),
+        }
+    }
+}
+
+/// Reads an answer of a service of which only the beginning was kept.
+pub(super) fn read_too_long(event: ClaudeEvent, why: String) -> Reading {
+    Unread::TooLong(why).reading(event)
+}
+
 /// Reads what a program left.
 pub(super) fn read(event: ClaudeEvent, dialect: &Dialect, ran: &Ran) -> Reading {
     let stdout = String::from_utf8_lossy(&ran.stdout.bytes);
@@ -95,33 +134,96 @@ pub(super) fn read(event: ClaudeEvent, dialect: &Dialect, ran: &Ran) -> Reading 
     };
     let blocks = code == Some(2) && (event != ClaudeEvent::PermissionRequest || dialect.permission_request_exit_2);
     let reason = (!stderr.is_empty()).then(|| stderr.clone());
-    let parsed = object.and_then(|object| object.map(|object| answer(event, &object)).transpose());
+    let parsed = object.and_then(|object| Ok(object.map(|object| answer(event, &object)).transpose()?));
     if blocks && event.can_block() {
         let mut answer = parsed.unwrap_or_default().unwrap_or_default();
         let suspect = stdout.trim().is_empty() && looks_like_a_failed_interpreter(&stderr);
         // The answer's own reason is the finer one; a permission other than a denial cannot undo the block.
         answer.block = Some(answer.block.flatten().or(answer.permission.take().and_then(denial)).or(reason));
+        answer.warnings.extend(answer.misaddressed.take());
         let outcome = if suspect { Outcome::BlockedSuspect } else { Outcome::Blocked };
         return Reading { outcome, answer, failure: None };
     }
-    let failed = |outcome, why: String| Reading { outcome, answer: Answer::default(), failure: Some(why) };
+    let failed = Reading::failed;
     match (code, parsed) {
         (None, _) => failed(Outcome::Signalled, format!("it was ended by a signal ({})", ran.status)),
-        (Some(_), Ok(Some(answer))) => {
-            let denied = answer.permission.as_ref().is_some_and(|(permission, _)| *permission == Permission::Deny);
-            let outcome = if answer.block.is_some() || denied { Outcome::Blocked } else { Outcome::Ok };
-            Reading { outcome, answer, failure: None }
+        (Some(_), Ok(Some(answer))) => Reading::of(answer),
+        // By the protocol what is no JSON is text. Where text is nothing it may as well have been a decision.
+        (Some(0), Err(Unread::NoJson(_))) if event.takes_text() && !may_decide(&stdout) => {
+            Reading::of_text(event, &stdout, ran.stdout.beyond)
         }
-        (Some(_), Err(why)) => failed(Outcome::InvalidJson, why),
-        (Some(0), Ok(None)) => {
-            let text = stdout.trim();
-            let context = (event.takes_text() && !text.is_empty()).then(|| with_rest(text, ran.stdout.beyond));
-            Reading { outcome: Outcome::Ok, answer: Answer { context, ..Answer::default() }, failure: None }
-        }
+        (Some(_), Err(why)) => why.reading(event),
+        (Some(0), Ok(None)) => Reading::of_text(event, &stdout, ran.stdout.beyond),
         (Some(code), Ok(None)) => {
             let first = stderr.lines().next().unwrap_or_default();
             failed(Outcome::NonblockingError, format!("exit code {code}: {first}"))
         }
+    }
+}
+
+/// Plain text is context at some events, and says nothing at the others.
+fn plain_text(event: ClaudeEvent, text: &str) -> Answer {
+    let context = (event.takes_text() && !text.trim().is_empty()).then(|| text.to_owned());
+    Answer { context, ..Answer::default() }
+}
+
+/// Reads the text that a tool of a server answered with: like stdout.
+pub(super) fn read_result(event: ClaudeEvent, dialect: &Dialect, text: &str) -> Reading {
+    match object(text, 0, dialect).and_then(|object| Ok(object.map(|object| answer(event, &object)).transpose()?)) {
+        Ok(Some(answer)) => Reading::of(answer),
+        Ok(None) => Reading::of_text(event, text, 0),
+        Err(why) => why.reading(event),
+    }
+}
+
+/// Reads what a service answered to a post. It cannot block by its status.
+pub(super) fn read_posted(event: ClaudeEvent, dialect: &Dialect, status: u16, body: &[u8]) -> Reading {
+    if !(200..300).contains(&status) {
+        return Reading::failed(Outcome::NonblockingError, format!("status {status}"));
+    }
+    let text = String::from_utf8_lossy(body);
+    if text.trim().is_empty() {
+        return Reading { outcome: Outcome::Ok, answer: Answer::default(), failure: None };
+    }
+    match object(&text, 0, dialect).and_then(|object| Ok(object.map(|object| answer(event, &object)).transpose()?)) {
+        Ok(Some(answer)) => Reading::of(answer),
+        Ok(None) => Reading::failed(Outcome::NonblockingError, "its answer is no JSON object".to_owned()),
+        Err(why) => why.reading(event),
+    }
+}
+
+impl Reading {
+    /// An answer that was read.
+    pub(super) fn of(mut answer: Answer) -> Self {
+        let denied = answer.permission.as_ref().is_some_and(|(permission, _)| *permission == Permission::Deny);
+        let blocked = answer.block.is_some() || denied;
+        let mut failure = answer.misaddressed.take();
+        if blocked {
+            answer.warnings.extend(failure.take());
+        }
+        let outcome = match (blocked, &failure) {
+            (true, _) => Outcome::Blocked,
+            (false, Some(_)) => Outcome::InvalidJson,
+            (false, None) => Outcome::Ok,
+        };
+        Self { outcome, answer, failure }
+    }
+
+    /// Plain text. If an answer with a decision stands in it, the handler meant that, and the protocol does not read it: that is a
+    /// failure of the handler, so that a gate is not gone in silence.
+    fn of_text(event: ClaudeEvent, stdout: &str, beyond: usize) -> Self {
+        let reading = Self::of(plain_text(event, &with_rest(stdout.trim(), beyond)));
+        match holds_decision(stdout) {
+            false => reading,
+            true => {
+                let why = "its answer is not read, because there is text before or behind the JSON on stdout";
+                Self { outcome: Outcome::InvalidJson, failure: Some(why.to_owned()), ..reading }
+            }
+        }
+    }
+
+    pub(super) fn failed(outcome: Outcome, why: String) -> Self {
+        Self { outcome, answer: Answer::default(), failure: Some(why) }
     }
 }
 
@@ -138,53 +240,147 @@ fn text_of(kept: &Kept) -> String {
 }
 
 /// The object on stdout, if there is one: text before it makes all of it plain text.
-fn object(stdout: &str, beyond: usize, dialect: &Dialect) -> Result<Option<Map<String, Value>>, Misshapen> {
-    let text = stdout.trim();
+fn object(stdout: &str, beyond: usize, dialect: &Dialect) -> Result<Option<Map<String, Value>>, Unread> {
+    let text = stdout.trim_start_matches('\u{feff}').trim();
+    if text.is_empty() && beyond > 0 {
+        return Err(Unread::TooLong(format!("its answer begins behind {} blank bytes, and is not read", stdout.len())));
+    }
     if !text.starts_with('{') || (beyond == 0 && dialect.object_ends_with_brace && !text.ends_with('}')) {
         return Ok(None);
     }
     if beyond > 0 {
-        return Err(format!("its answer is longer than {} bytes", stdout.len()));
+        return Err(Unread::TooLong(format!("its answer is longer than {} bytes, and is not read", stdout.len())));
     }
-    serde_json::from_str(text).map(Some).map_err(|error| format!("its answer is not JSON: {error}"))
+    serde_json::from_str(text).map(Some).map_err(|error| Unread::NoJson(format!("its answer is not JSON: {error}")))
 }
+
+/// Whether a text in braces that is no JSON was perhaps meant to decide something.
+fn may_decide(text: &str) -> bool {
+    ["decision", "Decision", "continue", "hookSpecificOutput"].iter().any(|key| text.contains(key))
+}
+
+/// Whether an object that decides something stands among other text.
+fn holds_decision(text: &str) -> bool {
+    // At the beginning of a line or behind other words; a text with more braces than this is no answer.
+    const MOST: usize = 64;
+    let decides = |object: &Map<String, Value>| {
+        let is_decision = |value: &Value| matches!(value.as_str(), Some("block" | "approve"));
+        object.get("hookSpecificOutput").is_some_and(Value::is_object)
+            || object.get("decision").is_some_and(is_decision)
+            || object.get("continue") == Some(&Value::Bool(false))
+    };
+    let mut rest = text;
+    for _ in 0..MOST {
+        let Some(at) = rest.find('{') else { return false };
+        let mut objects = serde_json::Deserializer::from_str(&rest[at..]).into_iter::<Map<String, Value>>();
+        match objects.next() {
+            Some(Ok(object)) if decides(&object) => return true,
+            // What stands inside of an object is no answer.
+            Some(Ok(_)) => rest = &rest[at + objects.byte_offset()..],
+            _ => rest = &rest[at + 1..],
+        }
+    }
+    false
+}
+
+/// Fields of an answer that the protocol has, and that do nothing here.
+const UNUSED: &[(&str, &str)] = &[
+    ("terminalSequence", "hooks do not write to the terminal; `systemMessage` tells the user something"),
+    ("async", "`\"async\": true` belongs on the handler in the settings"),
+    ("additionalContext", "it belongs into `hookSpecificOutput`"),
+];
+
+/// The same inside `hookSpecificOutput`.
+const UNUSED_SPECIFICS: &[(&str, &str)] = &[
+    ("sessionTitle", "conversations have no titles here"),
+    ("suppressOriginalPrompt", "a message is shown as it was sent"),
+    ("initialUserMessage", "only a person sends messages"),
+    ("watchPaths", "files are not watched"),
+    ("reloadSkills", "there are no skills"),
+    ("classifierContext", "there is no classifier"),
+];
+
+/// Whether something counts at an event.
+type CountsAt = fn(ClaudeEvent) -> bool;
+
+/// What the protocol has inside `hookSpecificOutput`, and at which events it counts.
+const ELSEWHERE: &[(&str, CountsAt)] = &[
+    ("additionalContext", ClaudeEvent::takes_context),
+    ("permissionDecision", |event| event == ClaudeEvent::PreToolUse),
+    ("updatedInput", |event| event == ClaudeEvent::PreToolUse),
+    ("decision", |event| event == ClaudeEvent::PermissionRequest),
+    ("updatedToolOutput", |event| event == ClaudeEvent::PostToolUse),
+    ("updatedMCPToolOutput", |event| event == ClaudeEvent::PostToolUse),
+];
 
 fn answer(event: ClaudeEvent, object: &Map<String, Value>) -> Result<Answer, Misshapen> {
     let mut answer = Answer::default();
     let (reason, decision) = (string(object, "reason")?, string(object, "decision")?);
-    if let Some(goes_on) = object.get("continue") {
-        let goes_on = goes_on.as_bool().ok_or("`continue` is not true or false")?;
-        answer.stop = (!goes_on).then(|| string(object, "stopReason")).transpose()?;
+    let goes_on = match object.get("continue") {
+        None | Some(Value::Null) => true,
+        Some(goes_on) => goes_on.as_bool().ok_or("`continue` is not true or false")?,
+    };
+    let stop = (!goes_on).then(|| string(object, "stopReason")).transpose()?;
+    if stop.is_some() && !event.can_end_turn() {
+        answer.warnings.push(format!("its `continue` is not used: {} does not end a turn", event.name()));
+    } else {
+        answer.stop = stop;
     }
     answer.message = string(object, "systemMessage")?;
+    for (key, why) in UNUSED {
+        if object.get(*key).is_some_and(|value| !value.is_null()) {
+            answer.warnings.push(format!("its `{key}` is not used: {why}"));
+        }
+    }
     match (decision.as_deref(), event) {
         (None, _) => {}
         (Some("block"), ClaudeEvent::PreToolUse) => answer.permission = Some((Permission::Deny, reason)),
         (Some("approve"), ClaudeEvent::PreToolUse) => answer.permission = Some((Permission::Allow, reason)),
-        (Some("block"), _) => answer.block = Some(reason),
+        (Some("block"), event) if event.can_block() => answer.block = Some(reason),
+        (Some("block"), event) => {
+            answer.warnings.push(format!("its `decision` is not used: {} blocks nothing", event.name()));
+        }
         (Some("approve"), _) => {}
         (Some(other), _) => return Err(format!("`decision` is {other:?}, and can be \"block\" or \"approve\"")),
     }
-    let Some(specific) = object.get("hookSpecificOutput") else { return Ok(answer) };
-    let specific = specific.as_object().ok_or("`hookSpecificOutput` is not an object")?;
+    let Some(specific) = map(object, "hookSpecificOutput")? else { return Ok(answer) };
     match specific.get("hookEventName").and_then(Value::as_str) {
-        Some(name) if name == event.name() => specifics(event, specific, &mut answer)?,
+        Some(name) if name == event.name() => specifics(event, &specific, &mut answer)?,
         Some(name) => {
-            let what = format!("its `hookSpecificOutput` is for {name}, not for {}, and is not used", event.name());
-            answer.warnings.push(what);
+            let what = format!("its `hookSpecificOutput` is for {name:?}, not for {}, and is not used", event.name());
+            answer.misaddressed = Some(what);
         }
-        None => answer.warnings.push("its `hookSpecificOutput` has no `hookEventName`, and is not used".to_owned()),
+        None => {
+            answer.misaddressed = Some("its `hookSpecificOutput` has no `hookEventName`, and is not used".to_owned());
+        }
     }
     Ok(answer)
 }
 
 fn specifics(event: ClaudeEvent, specific: &Map<String, Value>, answer: &mut Answer) -> Result<(), Misshapen> {
-    answer.context = string(specific, "additionalContext")?.filter(|text| !text.trim().is_empty());
+    if event.takes_context() {
+        answer.context = string(specific, "additionalContext")?.filter(|text| !text.trim().is_empty());
+    }
+    for (key, is_at) in ELSEWHERE {
+        if specific.get(*key).is_some_and(|value| !value.is_null()) && !is_at(event) {
+            answer.warnings.push(format!("its `{key}` is not used: it means nothing at {}", event.name()));
+        }
+    }
+    for (key, why) in UNUSED_SPECIFICS {
+        if specific.get(*key).is_some_and(|value| !value.is_null() && *value != false) {
+            answer.warnings.push(format!("its `{key}` is not used: {why}"));
+        }
+    }
     match event {
         ClaudeEvent::PreToolUse => {
             if let Some(name) = string(specific, "permissionDecision")? {
                 let permission = Permission::named(&name).ok_or(format!("`permissionDecision` is {name:?}"))?;
-                answer.permission = Some((permission, string(specific, "permissionDecisionReason")?));
+                let reason = string(specific, "permissionDecisionReason")?;
+                // The old `decision` may stand beside it. The stricter of the two holds, as between handlers.
+                match &answer.permission {
+                    Some((old, _)) if *old > permission => {}
+                    _ => answer.permission = Some((permission, reason)),
+                }
             }
             answer.updated_input = map(specific, "updatedInput")?;
         }
@@ -237,4 +433,66 @@ fn looks_like_a_failed_interpreter(stderr: &str) -> bool {
         &["can't open file", "No such file or directory", "Syntax error", "syntax error", "cannot open", "not found"];
     let last = stderr.lines().last().unwrap_or_default();
     stderr.lines().count() <= 3 && SIGNS.iter().any(|sign| last.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_among_other_text_is_a_failure_and_not_silence() {
+        let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny"}}"#;
+        for text in [
+            format!("Loading…\n{deny}"),
+            format!("{deny}\nbye"),
+            format!("checked: {deny}"),
+            "nvm: v20\n{\"decision\": \"block\", \"reason\": \"x\"}\n".to_owned(),
+            "a {\n{\"continue\": false}\n}".to_owned(),
+        ] {
+            let read = Reading::of_text(ClaudeEvent::PreToolUse, &text, 0);
+            assert_eq!(read.outcome, Outcome::InvalidJson, "{text}");
+            assert!(read.failure.is_some());
+        }
+        for text in
+            ["fine", "{ not json }", "[1, 2]", "a {\"decision\": 1} b", "{\"x\": {\"decision\": \"block\"}} and more"]
+        {
+            let read = Reading::of_text(ClaudeEvent::PreToolUse, text, 0);
+            assert_eq!((read.outcome, read.failure), (Outcome::Ok, None), "{text}");
+        }
+        let read = Reading::of_text(ClaudeEvent::UserPromptSubmit, &format!("note\n{deny}"), 0);
+        assert!(read.answer.context.is_some_and(|text| text.starts_with("note")), "the text stays context");
+    }
+
+    #[test]
+    fn braces_that_are_no_json_are_text_where_text_is_context_unless_they_may_decide() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let said = |event: ClaudeEvent, stdout: &str| {
+            let kept = Kept { bytes: stdout.as_bytes().to_vec(), beyond: 0 };
+            let ran = Ran { status: std::process::ExitStatus::from_raw(0), stdout: kept, stderr: Kept::default() };
+            read(event, &Dialect::default(), &ran)
+        };
+        for event in [ClaudeEvent::UserPromptSubmit, ClaudeEvent::SessionStart] {
+            let read = said(event, "{branch: main, dirty: 3}\n");
+            assert_eq!(read.outcome, Outcome::Ok, "{event:?}: {:?}", read.failure);
+            assert_eq!(read.answer.context.as_deref(), Some("{branch: main, dirty: 3}"), "{event:?}");
+        }
+        let read = said(ClaudeEvent::UserPromptSubmit, "{'decision': 'block'}");
+        assert_eq!(read.outcome, Outcome::InvalidJson, "a decision that is misspelt stays a failure");
+        assert_eq!(said(ClaudeEvent::PreToolUse, "{branch: main}").outcome, Outcome::InvalidJson);
+        let marked = said(ClaudeEvent::PreToolUse, "\u{feff}{\"decision\": \"block\"}");
+        assert_eq!(marked.outcome, Outcome::Blocked, "a byte-order mark is no text before the answer");
+    }
+
+    #[test]
+    fn what_is_said_and_not_used_is_named() {
+        let object = serde_json::json!({
+            "terminalSequence": "\u{7}", "suppressOutput": true, "additionalContext": "x", "metrics": 1,
+            "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "sessionTitle": "t", "suppressOriginalPrompt": true},
+        });
+        let answer = answer(ClaudeEvent::UserPromptSubmit, object.as_object().unwrap()).unwrap();
+        for name in ["terminalSequence", "additionalContext", "sessionTitle", "suppressOriginalPrompt"] {
+            assert!(answer.warnings.iter().any(|warning| warning.contains(name)), "{name} in {:?}", answer.warnings);
+        }
+        assert_eq!(answer.warnings.len(), 4, "unknown keys are nobody's concern: {:?}", answer.warnings);
+    }
 }

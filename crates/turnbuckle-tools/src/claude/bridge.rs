@@ -7,6 +7,9 @@ use turnbuckle::Turn;
 use turnbuckle::message::ToolCall;
 use turnbuckle::tool::Output;
 
+use super::patched::APPLY_PATCH;
+use crate::shell::exit_code_in;
+
 /// A tool of ours under the name that scripts expect, and its arguments: ours, theirs.
 struct Row {
     ours: &'static str,
@@ -32,6 +35,12 @@ const TABLE: &[Row] = &[
     Row { ours: "fetch", theirs: "WebFetch", fields: &[("url", "url")] },
 ];
 
+/// What scripts call every sub-agent.
+pub(super) const SUB_AGENT: &str = "Agent";
+
+/// The pattern of their tool, which must have one, where ours has none.
+const ALL_FILES: &str = "*";
+
 /// What only their tools have: it is dropped on the way back.
 const THEIRS_ALONE: &[&str] = &["description", "run_in_background", "output_mode", "-i", "multiline", "prompt"];
 
@@ -41,6 +50,18 @@ pub(super) fn name_of<'a>(tool: &'a str, arguments: &Value) -> &'a str {
         Some(row) if row.theirs == "Edit" && arguments.get("edits").is_some() => "MultiEdit",
         Some(row) => row.theirs,
         None => tool,
+    }
+}
+
+/// The names by which matchers and rules know a tool, its own first. A gate for `Edit|Write` was written before there were tools that
+/// change several places or files at once, and must hold for them as well; so must one for `Task`, which is the old name of `Agent`.
+pub(super) fn names_for_matchers(name: &str) -> Vec<&str> {
+    match name {
+        "MultiEdit" => vec![name, "Edit"],
+        // One that could not be read as the files that it changes.
+        APPLY_PATCH => vec![name, "Edit", "MultiEdit", "Write"],
+        SUB_AGENT => vec![name, "Task"],
+        _ => vec![name],
     }
 }
 
@@ -61,7 +82,7 @@ pub(super) fn outward(turn: &Turn, call: &ToolCall, project: &Path) -> (String, 
     if turn.agent().spec(&call.name).is_some_and(|spec| spec.sub_agent.is_some()) {
         let prompt = call.arguments.get("task").cloned();
         let input = json!({ "prompt": prompt, "description": &*call.name, "subagent_type": &*call.name });
-        return ("Agent".to_owned(), input);
+        return (SUB_AGENT.to_owned(), input);
     }
     (name_of(&call.name, &call.arguments).to_owned(), input_of(&call.name, &call.arguments, project))
 }
@@ -81,7 +102,11 @@ pub(super) fn input_of(tool: &str, arguments: &Value, project: &Path) -> Value {
         };
         (theirs.to_owned(), value)
     };
-    Value::Object(given.iter().map(field).collect())
+    let mut fields: Map<String, Value> = given.iter().map(field).collect();
+    if row.theirs == "Glob" {
+        fields.entry("pattern").or_insert_with(|| json!(ALL_FILES));
+    }
+    Value::Object(fields)
 }
 
 fn renamed(value: &Value, names: &[(&str, &str)]) -> Value {
@@ -121,7 +146,11 @@ fn arguments_of(tool: &str, given: Map<String, Value>, project: &Path) -> Value 
         };
         Some((ours.map_or(key, str::to_owned), value))
     };
-    Value::Object(given.into_iter().filter_map(field).collect())
+    let mut fields: Map<String, Value> = given.into_iter().filter_map(field).collect();
+    if row.theirs == "Glob" && fields.get("glob").is_some_and(|glob| glob == ALL_FILES) {
+        fields.remove("glob");
+    }
+    Value::Object(fields)
 }
 
 /// Our tools take paths from the project's folder on.
@@ -151,9 +180,44 @@ pub(super) fn response(name: &str, input: &Value, output: &Output) -> Value {
     }
 }
 
-/// The text of a result that a script gave in the place of the tool's; `None` if it does not have the tool's shape.
+/// What scripts read of a call that failed: that of a command begins with its exit code.
+pub(super) fn error_of(name: &str, output: &Output) -> String {
+    let text = output.content.text();
+    match exit_code_in(&text).filter(|_| name == "Bash") {
+        Some(code) => format!("Exit code {code}\n{text}"),
+        None => text,
+    }
+}
+
+/// What is told of a result that a script gave and that cannot be used.
+pub(super) const NOT_ITS_SHAPE: &str =
+    "`updatedToolOutput` does not have the shape of the tool's result, and is not used";
+
+/// What a script gave in the place of a result.
+#[derive(Debug, PartialEq)]
+pub(super) enum Replaced {
+    Text(String),
+    /// It is the shape that was given to the script, which does not hold the text: there is nothing to change.
+    Unchanged,
+    /// It does not have the tool's shape.
+    Misshapen,
+}
+
+/// The result that a script gave in the place of the tool's: in the shape of [`response`], or as a text.
+pub(super) fn replaced_response(name: &str, input: &Value, output: &Output, given: &Value) -> Replaced {
+    if *given == response(name, input, output) {
+        return Replaced::Unchanged;
+    }
+    text_of_response(name, given).map_or(Replaced::Misshapen, Replaced::Text)
+}
+
+/// The text of a result that a script gave; `None` if it does not have the tool's shape.
 pub(super) fn text_of_response(name: &str, given: &Value) -> Option<String> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let lines = |value: Option<&Value>| -> Option<String> {
+        let lines = value?.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?;
+        Some(lines.join("\n"))
+    };
     match given {
         Value::String(text) => Some(text.clone()),
         Value::Object(fields) => match name {
@@ -162,6 +226,12 @@ pub(super) fn text_of_response(name: &str, given: &Value) -> Option<String> {
                 Some(if err.is_empty() { out } else { format!("{out}\n{err}") })
             }
             "Read" => text(fields.get("file")?.get("content")),
+            "Glob" => lines(fields.get("filenames")).or_else(|| text(fields.get("content"))),
+            // The shape of these says little, so a changed one is what the model reads.
+            "Write" | "Edit" | "MultiEdit" => match text(fields.get("content")) {
+                Some(content) => Some(content),
+                None => fields.contains_key("filePath").then(|| given.to_string()),
+            },
             _ => text(fields.get("content")),
         },
         Value::Array(parts) => {
@@ -174,6 +244,24 @@ pub(super) fn text_of_response(name: &str, given: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_comes_back_in_the_shape_in_which_it_was_given() {
+        let input = json!({"file_path": "/p/a"});
+        let output = Output::ok("one\ntwo");
+        for name in ["Bash", "Read", "Write", "Edit", "MultiEdit", "Glob", "Grep", "WebFetch", "mcp__s__t"] {
+            let given = response(name, &input, &output);
+            assert_eq!(replaced_response(name, &input, &output, &given), Replaced::Unchanged, "{name}");
+            let other = response(name, &json!({"file_path": "/p/b"}), &Output::ok("three\nfour"));
+            match replaced_response(name, &input, &output, &other) {
+                Replaced::Text(text) if matches!(name, "Write" | "Edit" | "MultiEdit") => {
+                    assert!(text.contains("/p/b"), "{name}: {text}");
+                }
+                replaced => assert_eq!(replaced, Replaced::Text("three\nfour".to_owned()), "{name}"),
+            }
+            assert_eq!(replaced_response(name, &input, &output, &json!(7)), Replaced::Misshapen, "{name}");
+        }
+    }
 
     #[test]
     fn arguments_go_out_and_come_back() {
@@ -193,12 +281,17 @@ mod tests {
                 json!({"file_path": "/p/a", "edits": [{"old_string": "x", "new_string": "y"}]}),
             ),
             ("search_files", json!({"pattern": "x", "path": "a"}), json!({"pattern": "x", "path": "/p/a"})),
+            ("list_files", json!({"path": "a"}), json!({"pattern": "*", "path": "/p/a"})),
+            ("list_files", json!({"glob": "*.rs"}), json!({"pattern": "*.rs"})),
             ("mcp__s__t", json!({"path": "a"}), json!({"path": "a"})),
         ] {
             assert_eq!(input_of(tool, &ours, project), theirs);
             assert_eq!(arguments_of(tool, theirs.as_object().unwrap().clone(), project), ours);
         }
         assert_eq!(name_of("edit_file", &json!({"edits": []})), "MultiEdit");
+        for tool in [name_of("edit_file", &json!({"edits": []})), name_of("apply_patch", &json!({}))] {
+            assert!(names_for_matchers(tool).contains(&"Edit"), "a gate for Edit must hold for {tool}");
+        }
         assert_eq!(tool_named("Write"), Some("write_file"));
     }
 }

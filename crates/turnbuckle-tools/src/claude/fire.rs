@@ -7,21 +7,26 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 use turnbuckle::feed::Level;
-use turnbuckle::hook::{Decision, OnFailure, Record};
+use turnbuckle::hook::{Decision, OnConversationContext, OnFailure, Record};
+use turnbuckle::hooks::ToolServers;
 use turnbuckle::id::CallId;
 use turnbuckle::message::Text;
-use turnbuckle::{BoxError, Turn};
+use turnbuckle::{Agent, BoxError, Turn};
 
-use super::answer::{Answer, Outcome, Reading, read};
+use super::answer::{Answer, Outcome, Reading};
+use super::bridge;
 use super::dialect::Dialect;
 use super::event::ClaudeEvent;
+use super::handler::{ClaudeHandler, Waiting};
+use super::later::Aside;
+use super::matcher::Matcher;
 use super::merge::{Given, Merged, merge};
-use super::settings::ClaudeHandler;
-use super::text::short;
+use super::patched::{FileView, Match, limit_allowed, within_limit};
+use super::run::PromptModels;
+use super::session::Sessions;
+use super::text::{plain, short};
 use super::transcript::{self, Transcripts};
-use crate::command::CommandError;
 use crate::command::env::ProgramEnv;
-use crate::command::process::run_within;
 
 /// Everything that handlers are run with.
 #[derive(Clone, Debug)]
@@ -32,6 +37,23 @@ pub(super) struct Adapter {
     pub(super) transcripts: Transcripts,
     pub(super) env: ProgramEnv,
     pub(super) dialect: Dialect,
+    pub(super) models: PromptModels,
+    pub(super) servers: Option<Arc<dyn ToolServers>>,
+    /// Whether the failure of every handler blocks, beside what the agent says of this hook.
+    pub(super) fails_closed: bool,
+    pub(super) aside: Arc<Aside>,
+    pub(super) sessions: Arc<Sessions>,
+}
+
+/// Who is told what handlers say to the user.
+#[derive(Clone, Copy)]
+pub(super) enum Audience<'a> {
+    Turn(&'a Turn),
+    Conversation(&'a OnConversationContext),
+    /// Between turns.
+    Agent(&'a Agent),
+    /// The turn is over.
+    Nobody,
 }
 
 /// Something that happened in a turn.
@@ -42,12 +64,13 @@ pub(super) struct Occasion<'a> {
     pub(super) turn_id: &'a str,
     pub(super) agent: &'a str,
     pub(super) is_sub_agent: bool,
-    /// None once the turn is over.
-    pub(super) turn: Option<&'a Turn>,
+    pub(super) audience: Audience<'a>,
     /// What matchers are compared with.
     pub(super) subject: &'a str,
     /// The call, at events of tools: its id, and its input in the protocol's words.
     pub(super) call: Option<(&'a CallId, &'a Value)>,
+    /// The files that the call changes, if it is a patch.
+    pub(super) files: Vec<FileView>,
     /// What stands on stdin beyond the common fields.
     pub(super) more: Value,
 }
@@ -60,19 +83,51 @@ impl<'a> Occasion<'a> {
             turn_id: turn.id().as_str(),
             agent: turn.agent().name(),
             is_sub_agent: turn.parent_agent().is_some(),
-            turn: Some(turn),
+            audience: Audience::Turn(turn),
             subject: "",
             call: None,
+            files: Vec::new(),
             more,
         }
     }
 
+    pub(super) fn turn(&self) -> Option<&'a Turn> {
+        match self.audience {
+            Audience::Turn(turn) => Some(turn),
+            Audience::Conversation(_) | Audience::Agent(_) | Audience::Nobody => None,
+        }
+    }
+
+    fn agent(&self) -> Option<&'a Agent> {
+        match self.audience {
+            Audience::Turn(turn) => Some(turn.agent()),
+            Audience::Conversation(context) => Some(context.agent()),
+            Audience::Agent(agent) => Some(agent),
+            Audience::Nobody => None,
+        }
+    }
+
     /// A sub-agent belongs to the conversation that called it.
-    fn session(&self) -> &str {
+    pub(super) fn session(&self) -> &str {
         match self.is_sub_agent {
             true => self.conversation.split('/').next().unwrap_or(self.conversation),
             false => self.conversation,
         }
+    }
+}
+
+/// A handler of which nobody can tell whether it is for an event.
+pub(super) struct Unreadable<'a> {
+    pub(super) handler: &'a ClaudeHandler,
+    pub(super) why: &'a str,
+}
+
+impl Unreadable<'_> {
+    /// It blocks: a gate must not be gone in silence.
+    pub(super) fn given(&self) -> Given {
+        let block = self.handler.event.can_block().then(|| Some(self.why.to_owned()));
+        let answer = Answer { block, message: Some(self.why.to_owned()), ..Answer::default() };
+        Given { handler: self.handler.action.to_string(), answer }
     }
 }
 
@@ -86,41 +141,34 @@ struct Done {
 impl Adapter {
     /// Runs the handlers of an event and merges what they say. An error only if a program may not run.
     pub(super) async fn fire(&self, occasion: Occasion<'_>) -> Result<Merged, BoxError> {
-        let mut matching = Vec::new();
-        let mut given = Vec::new();
-        for handler in self.handlers.iter().filter(|handler| handler.event == occasion.event) {
-            match handler.fits.fits(occasion.subject) {
-                Ok(false) => {}
-                Ok(true) => {
-                    let fits = |(_, input): (_, &Value)| {
-                        handler.rule.as_ref().is_none_or(|rule| rule.fits(occasion.subject, input, &self.project))
-                    };
-                    if occasion.call.is_none_or(fits) {
-                        matching.push(handler);
-                    }
-                }
-                // Nobody can tell whether the gate is for this call, so it blocks.
-                Err(why) => {
-                    let block = handler.event.can_block().then(|| Some(why.to_owned()));
-                    let answer = Answer { block, message: Some(why.to_owned()), ..Answer::default() };
-                    given.push(Given { handler: handler.command.to_string(), answer });
-                }
-            }
-        }
-        if matching.is_empty() && given.is_empty() {
+        let (matching, unreadable) = self.matching(&occasion);
+        if matching.is_empty() && unreadable.is_empty() {
             return Ok(Merged::default());
         }
+        let (matching, beyond) = within_limit(matching);
+        let told = unreadable.iter().map(Unreadable::given).chain(beyond);
+        let mut given: Vec<(Option<usize>, Given)> = told.map(|given| (None, given)).collect();
         self.write_transcript(&occasion).await;
-        let mut input = serde_json::to_vec(&self.input(&occasion))?;
-        // With none, `read` in a shell script fails on the last line.
-        input.push(b'\n');
+        let inputs = self.inputs(&occasion)?;
         // A short program may be over by the first look: then whether its start is told would be chance.
         tokio::task::yield_now().await;
-        let runs = matching.iter().map(|handler| self.run(handler, &occasion, &input));
-        for (handler, done) in matching.iter().zip(join_all(runs).await) {
-            given.push(self.noted(&occasion, handler, done?));
+        let (waited, aside): (Vec<Match<'_>>, Vec<_>) =
+            matching.into_iter().partition(|(handler, _)| handler.waiting == Waiting::ForIt);
+        for (handler, file) in aside {
+            if !self.start_aside(handler, occasion.session(), inputs.of(file)) {
+                self.tell(&occasion, &format!("{} is left out: too many async handlers run already", handler.action));
+            }
         }
-        let mut merged = merge(given);
+        let runs = waited.iter().map(|(handler, file)| self.timed(handler, &occasion, inputs.of(*file)));
+        for ((handler, file), done) in waited.iter().zip(join_all(runs).await) {
+            let mut one = self.noted(&occasion, handler, done?);
+            if let Some(view) = file.and_then(|file| occasion.files.get(file)) {
+                view.limit(occasion.event, &mut one.answer);
+            }
+            given.push((*file, one));
+        }
+        limit_allowed(&mut given, occasion.files.len());
+        let mut merged = merge(given.into_iter().map(|(_, given)| given).collect());
         self.shorten(&occasion, &mut merged).await?;
         for message in &merged.messages {
             self.tell(&occasion, message);
@@ -128,43 +176,68 @@ impl Adapter {
         Ok(merged)
     }
 
-    async fn run(&self, handler: &ClaudeHandler, occasion: &Occasion<'_>, input: &[u8]) -> Result<Done, BoxError> {
-        let project = self.project.to_string_lossy().into_owned();
-        let mut set = vec![
-            ("CLAUDECODE".to_owned(), "1".to_owned()),
-            ("CLAUDE_CODE_CHILD_SESSION".to_owned(), "1".to_owned()),
-            ("CLAUDE_CODE_SESSION_ID".to_owned(), occasion.session().to_owned()),
-            ("CLAUDE_PID".to_owned(), std::process::id().to_string()),
-            ("CLAUDE_PROJECT_DIR".to_owned(), project),
-        ];
-        if let Some(root) = &handler.plugin {
-            set.push(("CLAUDE_PLUGIN_ROOT".to_owned(), root.to_string_lossy().into_owned()));
-        }
-        let began = Instant::now();
-        let ran = run_within(&handler.command, &self.project, &self.env.with(set), input, Some(handler.timeout)).await;
-        let reading = match ran {
-            Ok(ran) => read(occasion.event, &self.dialect, &ran),
-            // What would run is not what was accepted: that blocks, whatever the handler says of its failures.
-            Err(error @ CommandError::NotAllowed { .. }) => return Err(error.into()),
-            Err(error) => {
-                let outcome = match error {
-                    CommandError::TimedOut { .. } => Outcome::Timeout,
-                    _ => Outcome::SpawnFailed,
-                };
-                Reading { outcome, answer: Answer::default(), failure: Some(error.to_string()) }
-            }
+    /// The handlers that are for this, each with the file of a patch that it is for, and those of which nobody can tell.
+    pub(super) fn matching<'s>(&'s self, occasion: &Occasion<'_>) -> (Vec<Match<'s>>, Vec<Unreadable<'s>>) {
+        let mut matching = Vec::new();
+        let mut unreadable = Vec::new();
+        // A patch whose files are known goes by its own name only to those who ask for that name.
+        let names = match occasion.files.is_empty() {
+            true => bridge::names_for_matchers(occasion.subject),
+            false => vec![occasion.subject],
         };
-        Ok(Done { label: handler.command.to_string(), reading, took: began.elapsed() })
+        for handler in self.handlers.iter().filter(|handler| handler.event == occasion.event) {
+            let fits = |names: &mut dyn Iterator<Item = &str>, input: Option<&Value>| -> Result<bool, &'s str> {
+                let names: Vec<&str> = names.collect();
+                let rule = |input: &Value| {
+                    let rule = handler.rule.as_ref();
+                    rule.is_none_or(|rule| names.iter().any(|name| rule.fits(name, input, &self.project)))
+                };
+                Ok(fits_any(&handler.fits, &names)? && input.is_none_or(rule))
+            };
+            let whole = fits(&mut names.iter().copied(), occasion.call.map(|(_, input)| input));
+            let files = occasion.files.iter().enumerate();
+            let fitting = files.filter(|(_, view)| fits(&mut view.names(), Some(&view.input)) == Ok(true));
+            match whole {
+                Ok(is_whole) => {
+                    let whole = is_whole.then_some(None);
+                    let each = whole.into_iter().chain(fitting.map(|(at, _)| Some(at)));
+                    matching.extend(each.map(|file| (handler, file)));
+                }
+                Err(why) => unreadable.push(Unreadable { handler, why }),
+            }
+        }
+        (matching, unreadable)
     }
 
-    /// Leaves the record of a run, and makes a block of a failure where it is to be one.
-    fn noted(&self, occasion: &Occasion<'_>, handler: &ClaudeHandler, done: Done) -> Given {
-        let Done { label, reading: Reading { outcome, mut answer, failure }, took } = done;
-        let blocks = handler.blocks_on_failure || occasion.turn.is_some_and(|turn| self.fails_closed(turn));
-        if let Some(why) = &failure {
+    /// What handlers read on stdin.
+    pub(super) fn inputs(&self, occasion: &Occasion<'_>) -> Result<Inputs, serde_json::Error> {
+        let line = |event: &Map<String, Value>| {
+            let mut line = serde_json::to_vec(event)?;
+            // With none, `read` in a shell script fails on the last line.
+            line.push(b'\n');
+            Ok(line)
+        };
+        let whole = self.input(occasion);
+        let files = occasion.files.iter().map(|view| line(&view.event(whole.clone()))).collect::<Result<_, _>>()?;
+        Ok(Inputs { whole: line(&whole)?, files })
+    }
+
+    async fn timed(&self, handler: &ClaudeHandler, occasion: &Occasion<'_>, input: &[u8]) -> Result<Done, BoxError> {
+        if let (Some(turn), Some(status)) = (occasion.turn(), &handler.status_message) {
+            turn.hook_progress(&self.name, plain(status));
+        }
+        let began = Instant::now();
+        let reading = self.run(handler, occasion, input).await?;
+        Ok(Done { label: handler.action.to_string(), reading, took: began.elapsed() })
+    }
+
+    /// The answer of a handler, in which its failure is a block where it is to be one, and else a warning.
+    pub(super) fn settled(&self, occasion: &Occasion<'_>, handler: &ClaudeHandler, reading: &Reading) -> Answer {
+        let (mut answer, outcome) = (reading.answer.clone(), reading.outcome);
+        if let Some(why) = &reading.failure {
             let why = format!("it failed ({}): {why}", outcome.name());
-            match blocks && occasion.event.can_block() {
-                true => answer.block = Some(Some(format!("{label}: {why}"))),
+            match self.failure_blocks(occasion, handler) {
+                true => answer.block = Some(Some(format!("{}: {why}", handler.action))),
                 false => answer.warnings.push(format!("{why}; the turn goes on without it")),
             }
         }
@@ -173,6 +246,20 @@ impl Adapter {
                 .warnings
                 .push("it blocks, and looks as if its program could not be run: is the path right?".to_owned());
         }
+        answer
+    }
+
+    /// Whether the failure of a handler blocks: it says so itself, or this hook's configuration does for all of them.
+    pub(super) fn failure_blocks(&self, occasion: &Occasion<'_>, handler: &ClaudeHandler) -> bool {
+        let of_all = || self.fails_closed || occasion.agent().is_some_and(|agent| self.fails_closed_in(agent));
+        occasion.event.can_block() && (handler.blocks_on_failure || of_all())
+    }
+
+    /// Leaves the record of a run.
+    fn noted(&self, occasion: &Occasion<'_>, handler: &ClaudeHandler, done: Done) -> Given {
+        let Done { label, reading, took } = done;
+        let answer = self.settled(occasion, handler, &reading);
+        let Reading { outcome, failure, .. } = reading;
         let blocked = matches!(outcome, Outcome::Blocked | Outcome::BlockedSuspect);
         let decision = match (&failure, occasion.event) {
             (Some(_), _) => Decision::Failed,
@@ -180,9 +267,10 @@ impl Adapter {
             (None, ClaudeEvent::Stop | ClaudeEvent::SubagentStop) => Decision::Accept,
             (None, ClaudeEvent::UserPromptSubmit) if blocked => Decision::Erase,
             (None, ClaudeEvent::PreToolUse | ClaudeEvent::PermissionRequest) if blocked => Decision::Deny,
+            (None, ClaudeEvent::PostToolBatch) if blocked => Decision::Halt,
             (None, _) => Decision::Continue,
         };
-        if let Some(turn) = occasion.turn {
+        if let Some(turn) = occasion.turn() {
             let name = format!("{}: {label}", self.name).into();
             let mut record = Record::new(occasion.event.point(), name, decision, took);
             record.call = occasion.call.map(|(call, _)| call.clone());
@@ -196,46 +284,61 @@ impl Adapter {
     }
 
     /// Whether `on_failure = "block"` stands in the configuration of this hook: then it holds for all its handlers.
-    fn fails_closed(&self, turn: &Turn) -> bool {
-        let own = turn.agent().hooks().iter().find(|entry| entry.name() == &*self.name);
+    fn fails_closed_in(&self, agent: &Agent) -> bool {
+        let own = agent.hooks().iter().find(|entry| entry.name() == &*self.name);
         own.is_some_and(|entry| entry.settings().on_failure == Some(OnFailure::Block))
     }
 
     pub(super) fn tell(&self, occasion: &Occasion<'_>, message: &str) {
-        match occasion.turn {
-            Some(turn) => turn.notice(Level::Warning, &self.name, message),
-            None => tracing::warn!(hook = %self.name, "{message}"),
+        match occasion.audience {
+            Audience::Turn(turn) => turn.notice(Level::Warning, &self.name, message),
+            Audience::Conversation(context) => context.notice(Level::Warning, &self.name, message),
+            Audience::Agent(_) | Audience::Nobody => tracing::warn!(hook = %self.name, "{message}"),
         }
     }
 
-    fn input(&self, occasion: &Occasion<'_>) -> Value {
+    fn input(&self, occasion: &Occasion<'_>) -> Map<String, Value> {
         let mut input = Map::new();
         let mut set = |key: &str, value: Value| input.insert(key.to_owned(), value);
         set("session_id", json!(occasion.session()));
         set("transcript_path", json!(self.transcripts.path(occasion.session())));
         set("cwd", json!(self.project));
         set("hook_event_name", json!(occasion.event.name()));
-        set("permission_mode", json!("default"));
+        if occasion.event.has_permission_mode() {
+            set("permission_mode", json!("default"));
+        }
         set("turn_id", json!(occasion.turn_id));
+        if occasion.event != ClaudeEvent::SessionStart {
+            set("prompt_id", json!(occasion.turn_id));
+        }
+        if let Some(turn) = occasion.turn() {
+            set("model", json!(turn.agent().model().name()));
+            if let Some(reply) = turn.assistant_message() {
+                set("usage", json!(reply.usage));
+            }
+        }
         if occasion.is_sub_agent {
             set("agent_id", json!(occasion.conversation));
             set("agent_type", json!(occasion.agent));
-            if occasion.event == ClaudeEvent::SubagentStop {
-                set("agent_transcript_path", json!(self.transcripts.path(occasion.conversation)));
-            }
+            set("agent_transcript_path", json!(self.transcripts.path(occasion.conversation)));
         }
         if let Value::Object(more) = &occasion.more {
             input.extend(more.clone());
         }
-        Value::Object(input)
+        input
     }
 
     /// A transcript that cannot be written is told; handlers that need it say so themselves.
-    async fn write_transcript(&self, occasion: &Occasion<'_>) {
-        let Some(turn) = occasion.turn else { return };
-        let (lines, transcripts) = (transcript::lines(turn), self.transcripts.clone());
+    pub(super) async fn write_transcript(&self, occasion: &Occasion<'_>) {
+        let (lines, transcripts) =
+            (occasion.turn().map(|turn| transcript::lines(turn, &self.project)), self.transcripts.clone());
         let id = occasion.conversation.to_owned();
-        let written = tokio::task::spawn_blocking(move || transcripts.write(&id, &lines)).await;
+        let write = move || match lines {
+            Some(lines) => transcripts.write(&id, &lines),
+            // Outside of a turn it is what the last event of one left.
+            None => transcripts.make(&id),
+        };
+        let written = tokio::task::spawn_blocking(write).await;
         let failed = match written {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
@@ -246,22 +349,40 @@ impl Adapter {
 
     /// Long texts go to files.
     async fn shorten(&self, occasion: &Occasion<'_>, merged: &mut Merged) -> Result<(), BoxError> {
-        let mut texts = std::mem::take(&mut merged.context);
-        let contexts = texts.len();
-        texts.append(&mut merged.blocks);
-        let (transcripts, most) = (self.transcripts.clone(), self.dialect.most_text);
-        let id = occasion.conversation.to_owned();
-        let shorten = move || -> Vec<String> {
-            let short = |text: &String| short(text, most, &transcripts.project, &transcripts.text_file(&id));
-            texts.iter().map(short).collect()
-        };
-        let mut texts = tokio::task::spawn_blocking(shorten).await?;
-        merged.blocks = texts.split_off(contexts);
-        merged.context = texts;
-        let cut = |text: &mut String| *text = super::text::plain(text).chars().take(most).collect();
-        merged.messages.iter_mut().for_each(cut);
-        merged.stop.iter_mut().for_each(cut);
-        merged.permission.iter_mut().for_each(|(_, reason)| cut(reason));
+        let Merged { stop, blocks, permission, context, messages, .. } = merged;
+        let reasons = stop.iter_mut().chain(permission.iter_mut().map(|(_, reason)| reason));
+        for text in context.iter_mut().chain(blocks).chain(messages).chain(reasons) {
+            *text = plain(text);
+            // A character has a byte at least.
+            if text.len() > self.dialect.most_text {
+                let (transcripts, most, whole) = (self.transcripts.clone(), self.dialect.most_text, text.clone());
+                let file = transcripts.text_file(occasion.conversation);
+                let shorten = move || short(&whole, most, &transcripts.project, &file);
+                *text = tokio::task::spawn_blocking(shorten).await?;
+            }
+        }
         Ok(())
     }
+}
+
+/// What handlers read: the event, and the same for each file of a patch.
+pub(super) struct Inputs {
+    whole: Vec<u8>,
+    files: Vec<Vec<u8>>,
+}
+
+impl Inputs {
+    pub(super) fn of(&self, file: Option<usize>) -> &[u8] {
+        file.and_then(|file| self.files.get(file)).unwrap_or(&self.whole)
+    }
+}
+
+/// Whether the matcher fits any of the names by which a tool is known.
+fn fits_any<'m>(matcher: &'m Matcher, names: &[&str]) -> Result<bool, &'m str> {
+    for name in names {
+        if matcher.fits(name)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

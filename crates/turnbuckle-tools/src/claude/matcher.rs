@@ -16,8 +16,10 @@ pub(super) enum Matcher {
 }
 
 impl Matcher {
-    pub(super) fn parse(text: &str) -> Self {
-        let is_exact = |ch: char| ch.is_ascii_alphanumeric() || "_- ,|".contains(ch);
+    /// `narrow`: only letters, digits, `_` and `|` make exact names.
+    pub(super) fn parse(text: &str, narrow: bool) -> Self {
+        let signs = if narrow { "_|" } else { "_- ,|" };
+        let is_exact = |ch: char| ch.is_ascii_alphanumeric() || signs.contains(ch);
         match text {
             "" | "*" => Self::All,
             names if names.chars().all(is_exact) => {
@@ -64,8 +66,13 @@ mod tests {
             ("^(?!Read).*$", "Write", true),
             ("Edit.", "NotebookEdits", true),
         ] {
-            assert_eq!(Matcher::parse(matcher).fits(name), Ok(fits), "{matcher:?} on {name:?}");
+            assert_eq!(Matcher::parse(matcher, false).fits(name), Ok(fits), "{matcher:?} on {name:?}");
         }
-        assert!(Matcher::parse("Bash(").fits("Bash").is_err(), "what cannot be read fits nothing and everything");
+        assert!(
+            Matcher::parse("Bash(", false).fits("Bash").is_err(),
+            "what cannot be read fits nothing and everything"
+        );
+        assert_eq!(Matcher::parse("rate_limit|overloaded", true).fits("overloaded"), Ok(true));
+        assert_eq!(Matcher::parse("a-b", true).fits("xa-bx"), Ok(true), "a hyphen makes an expression there");
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Merged {
     pub(super) updated_input: Option<Map<String, Value>>,
     pub(super) updated_output: Option<Value>,
     pub(super) context: Vec<String>,
+    /// Lines of shell for the environment of later commands.
+    pub(super) env: Vec<String>,
     /// For the user, each with its handler.
     pub(super) messages: Vec<String>,
 }
@@ -65,6 +67,7 @@ pub(super) fn merge(given: Vec<Given>) -> Merged {
             merged.updated_output = Some(output);
         }
         merged.context.extend(answer.context);
+        merged.env.extend(answer.env);
         merged.messages.extend(answer.message.map(|message| format!("{handler}: {message}")));
         merged.messages.extend(answer.warnings.into_iter().map(|warning| format!("{handler}: {warning}")));
     }

@@ -1,15 +1,16 @@
 //! The events at the points of a turn: what handlers are told, and what their merged answer decides.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::conversation::TurnReport;
-use turnbuckle::event::{Cause, Outcome};
+use turnbuckle::event::{Cause, EventKind, Outcome, Question};
+use turnbuckle::feed::FeedItem;
 use turnbuckle::hook::{
-    AfterTool, BeforeAgent, BeforeAgentContext, BeforeTool, Hook, OnStop, OnStopContext, Point, Settings,
+    AfterTool, BeforeAgent, BeforeAgentContext, BeforeCompaction, BeforeCompactionContext, BeforeModel,
+    BeforeModelContext, BeforeTool, Hook, Lifecycle, LoggedContext, OnConversationContext, OnStop, OnStopContext,
+    Point, Settings,
 };
-use turnbuckle::id::CallId;
 use turnbuckle::message::{Part, ToolCall};
 use turnbuckle::store::SideStore;
 use turnbuckle::tool::Output;
@@ -17,37 +18,15 @@ use turnbuckle::{BoxError, Turn};
 
 use super::ClaudeHooks;
 use super::answer::Permission;
-use super::bridge;
+use super::bridge::{self, NOT_ITS_SHAPE, Replaced};
 use super::event::ClaudeEvent;
-use super::fire::Occasion;
+use super::fire::{Audience, Occasion};
+use super::handler::Waiting;
 use super::merge::Merged;
+use super::notes::{Notes, last_batch};
+use super::patched::files_of;
 use super::text::reminder;
-
-/// What `PreToolUse` handlers said for the model, until the call has its result. It is lost if the process ends meanwhile.
-#[derive(Default)]
-struct Notes(Mutex<HashMap<CallId, Vec<String>>>);
-
-impl Notes {
-    fn of(turn: &Turn) -> Arc<Self> {
-        // Calls of one reply are decided at the same time.
-        static MAKING: Mutex<()> = Mutex::new(());
-        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        turn.shared::<Self>().unwrap_or_else(|| {
-            turn.share(Self::default());
-            turn.shared::<Self>().unwrap_or_default()
-        })
-    }
-
-    fn add(&self, call: &CallId, notes: Vec<String>) {
-        if !notes.is_empty() {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(call.clone()).or_default().extend(notes);
-        }
-    }
-
-    fn take(&self, call: &CallId) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(call).unwrap_or_default()
-    }
-}
+use crate::session_env;
 
 impl Hook for ClaudeHooks {
     fn name(&self) -> String {
@@ -62,13 +41,92 @@ impl Hook for ClaudeHooks {
         settings.repeats_refusals = true;
         let points = self.adapter.handlers.iter().map(|handler| handler.event.point());
         // What `PreToolUse` handlers say for the model stands beside the result.
-        let beside = self.adapter.handlers.iter().any(|handler| handler.event == ClaudeEvent::PreToolUse);
-        settings.only = Some(points.chain(beside.then_some(Point::AfterTool)).collect());
+        let any = |fits: fn(ClaudeEvent) -> bool| self.adapter.handlers.iter().any(|handler| fits(handler.event));
+        let beside = any(|event| event == ClaudeEvent::PreToolUse);
+        // The transcript is written where there is a turn, for handlers that run elsewhere: in sub-agents, and after turns.
+        let in_sub_agent = any(|event| matches!(event, ClaudeEvent::SubagentStart | ClaudeEvent::SubagentStop));
+        // A session begins before its conversation can be let go; what runs aside is told later.
+        let aside = |waiting: Waiting| self.adapter.handlers.iter().any(|handler| handler.waiting == waiting);
+        let more = [
+            (beside, Point::AfterTool),
+            (in_sub_agent, Point::BeforeTool),
+            (any(ClaudeEvent::is_outside_turns), Point::OnStop),
+            (aside(Waiting::Not) || aside(Waiting::NotButWakes), Point::BeforeAgent),
+            (aside(Waiting::NotButWakes), Point::BeforeModel),
+        ];
+        let more = more.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, point)| point);
+        let only: Vec<Point> = points.chain(more).collect();
+        // The protocol stores what handlers add, and shows it in later turns as well.
+        settings.durable = only.iter().any(|point| matches!(point, Point::BeforeAgent | Point::OnConversation));
+        settings.only = Some(only.into_iter().collect());
+        settings.logged = vec!["suspension".into()];
         settings
     }
 
     fn side_store(&self) -> Option<Arc<dyn SideStore>> {
         Some(Arc::new(self.adapter.transcripts.clone()))
+    }
+
+    async fn on_conversation(&self, context: &mut OnConversationContext) -> Result<(), BoxError> {
+        // A sub-agent belongs to the conversation that called it.
+        if context.parent_agent().is_some() {
+            return Ok(());
+        }
+        let id = context.conversation().as_str();
+        let (event, source) = match context.lifecycle() {
+            Lifecycle::Started => (ClaudeEvent::SessionStart, "startup"),
+            Lifecycle::Revived => (ClaudeEvent::SessionStart, "resume"),
+            _ => (ClaudeEvent::SessionEnd, "other"),
+        };
+        let is_due = match event {
+            ClaudeEvent::SessionStart => {
+                self.adapter.begin_session(id, context.agent().name(), context.turn().as_str())
+            }
+            _ => {
+                self.adapter.forget_session(id);
+                true
+            }
+        };
+        if !is_due {
+            return Ok(());
+        }
+        let key = if event == ClaudeEvent::SessionStart { "source" } else { "reason" };
+        let merged = {
+            let occasion = |more| Occasion {
+                event,
+                conversation: id,
+                turn_id: context.turn().as_str(),
+                agent: context.agent().name(),
+                is_sub_agent: false,
+                audience: Audience::Conversation(context),
+                subject: source,
+                call: None,
+                files: Vec::new(),
+                more,
+            };
+            if event == ClaudeEvent::SessionEnd {
+                session_env::forget(id);
+                let fired = self.adapter.fire(occasion(json!({ key: source })));
+                let limit = self.adapter.end_time();
+                return match tokio::time::timeout(limit, fired).await {
+                    Ok(fired) => fired.map(drop),
+                    Err(_) => {
+                        let what = format!("the SessionEnd handlers took longer than {limit:?}");
+                        self.adapter.tell(&occasion(json!({})), &what);
+                        Ok(())
+                    }
+                };
+            }
+            let more = json!({ key: source, "model": context.agent().model().name() });
+            let merged = self.adapter.fire(occasion(more)).await?;
+            if !merged.env.is_empty() && !session_env::set(id, merged.env.join("\n")) {
+                self.adapter
+                    .tell(&occasion(json!({})), "what handlers wrote to CLAUDE_ENV_FILE is too much, and not used");
+            }
+            merged
+        };
+        merged.context.iter().for_each(|text| context.inject(reminder(text)));
+        Ok(())
     }
 
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
@@ -91,18 +149,48 @@ impl Hook for ClaudeHooks {
         if let Some(reason) = merged.blocked() {
             return Ok(BeforeAgent::Erase(reason.into()));
         }
-        merged.context.iter().for_each(|context| turn.inject(reminder(context)));
+        let aside = match turn.parent_agent() {
+            Some(_) => Vec::new(),
+            None => self.adapter.aside.take(turn.conversation().as_str()),
+        };
+        merged.context.iter().chain(&aside).for_each(|context| turn.inject(reminder(context)));
         Ok(BeforeAgent::Continue)
+    }
+
+    async fn before_model(&self, turn: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
+        let notes = Notes::of(turn);
+        let batch = last_batch(turn, &self.adapter.project);
+        if let Some(batch) = batch.filter(|batch| notes.is_new_batch(&batch.last)) {
+            let merged = {
+                let more = json!({ "tool_calls": batch.calls });
+                self.adapter.fire(Occasion::of(turn, ClaudeEvent::PostToolBatch, more)).await?
+            };
+            let blocked = merged.blocked();
+            if let Some(reason) = merged.stop.or(blocked) {
+                return Ok(BeforeModel::Halt(reason.into()));
+            }
+            notes.add_to_turn(merged.context);
+        }
+        if turn.parent_agent().is_none() {
+            notes.add_to_turn(self.adapter.aside.take_waking(turn.conversation().as_str()));
+        }
+        // What stands at the tail is for one call alone, so it is put there again at each.
+        notes.of_turn().iter().for_each(|note| turn.inject(reminder(note)));
+        Ok(BeforeModel::Continue)
     }
 
     async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let (name, input) = bridge::outward(turn, call, &self.adapter.project);
         let more = json!({ "tool_name": name, "tool_input": input, "tool_use_id": call.call });
-        let first = self.adapter.fire(of_call(turn, ClaudeEvent::PreToolUse, call, &name, &input, more)).await?;
+        let first = self.adapter.fire(self.of_call(turn, ClaudeEvent::PreToolUse, call, (&name, &input), more)).await?;
         let first = match Judged::of(first) {
             Ok(judged) => judged,
             Err(decision) => return Ok(decision),
         };
+        if name == bridge::SUB_AGENT {
+            // What runs inside the sub-agent is given the path of this conversation's transcript.
+            self.adapter.write_transcript(&Occasion::of(turn, ClaudeEvent::PreToolUse, json!({}))).await;
+        }
         let notes = Notes::of(turn);
         notes.add(&call.call, first.context);
         let input = first.input.map_or(input, Value::Object);
@@ -112,7 +200,7 @@ impl Hook for ClaudeHooks {
         if asks || is_gated {
             let more = json!({ "tool_name": name, "tool_input": input });
             let event = ClaudeEvent::PermissionRequest;
-            let second = self.adapter.fire(of_call(turn, event, call, &name, &input, more)).await?;
+            let second = self.adapter.fire(self.of_call(turn, event, call, (&name, &input), more)).await?;
             let second = match Judged::of(second) {
                 Ok(judged) => judged,
                 Err(decision) => return Ok(decision),
@@ -146,22 +234,20 @@ impl Hook for ClaudeHooks {
                 ClaudeEvent::PostToolUse
             }
             false => {
-                more["error"] = json!(output.content.text());
+                more["error"] = json!(bridge::error_of(&name, output));
                 ClaudeEvent::PostToolUseFailure
             }
         };
-        let occasion = of_call(turn, event, call, &name, &input, more);
+        let occasion = self.of_call(turn, event, call, (&name, &input), more);
         let merged = self.adapter.fire(occasion).await?;
         let mut changed = None;
         if let Some(given) = &merged.updated_output {
-            match bridge::text_of_response(&name, given) {
-                Some(text) => changed = Some(output.clone().with_content(text)),
-                None => {
-                    let occasion = of_call(turn, event, call, &name, &input, json!({}));
-                    self.adapter.tell(
-                        &occasion,
-                        "`updatedToolOutput` does not have the shape of the tool's result, and is not used",
-                    );
+            match bridge::replaced_response(&name, &input, output, given) {
+                Replaced::Text(text) => changed = Some(output.clone().with_content(text)),
+                Replaced::Unchanged => {}
+                Replaced::Misshapen => {
+                    let occasion = self.of_call(turn, event, call, (&name, &input), json!({}));
+                    self.adapter.tell(&occasion, NOT_ITS_SHAPE);
                 }
             }
         }
@@ -187,12 +273,57 @@ impl Hook for ClaudeHooks {
             "background_tasks": [], "session_crons": [],
         });
         let occasion = Occasion { subject: turn.agent().name(), ..Occasion::of(turn, event, more) };
+        if self.adapter.handlers.iter().any(|handler| handler.event.is_outside_turns()) {
+            self.adapter.write_transcript(&occasion).await;
+        }
         let merged = self.adapter.fire(occasion).await?;
         if let Some(reason) = merged.stop {
             return Ok(OnStop::Prevent(reason.into()));
         }
         let feedback: Vec<String> = merged.blocks.into_iter().chain(merged.context).collect();
         Ok(if feedback.is_empty() { OnStop::Accept } else { OnStop::Refuse(feedback.join("\n\n").into()) })
+    }
+
+    async fn before_compaction(&self, context: &mut BeforeCompactionContext) -> Result<BeforeCompaction, BoxError> {
+        let conversation = context.conversation().as_str();
+        let occasion = Occasion {
+            event: ClaudeEvent::PreCompact,
+            conversation,
+            turn_id: context.turn().as_str(),
+            agent: context.agent(),
+            is_sub_agent: context.conversation().is_sub_agent(),
+            audience: Audience::Agent(context.agent_definition()),
+            subject: AUTO,
+            call: None,
+            files: Vec::new(),
+            more: json!({ "trigger": AUTO, "custom_instructions": null }),
+        };
+        let merged = self.adapter.fire(occasion).await?;
+        if let Some(reason) = merged.blocked() {
+            return Ok(BeforeCompaction::Skip(reason.into()));
+        }
+        if self.adapter.handlers.iter().any(|handler| handler.event == ClaudeEvent::PostCompact) {
+            let (adapter, agent) = (self.adapter.clone(), context.agent().clone());
+            let (id, turn) = (context.conversation().clone(), context.turn().clone());
+            context.when_summarised(async move |summary| {
+                let occasion = Occasion {
+                    event: ClaudeEvent::PostCompact,
+                    conversation: id.as_str(),
+                    turn_id: turn.as_str(),
+                    agent: &agent,
+                    is_sub_agent: id.is_sub_agent(),
+                    audience: Audience::Nobody,
+                    subject: AUTO,
+                    call: None,
+                    files: Vec::new(),
+                    more: json!({ "trigger": AUTO, "compact_summary": summary }),
+                };
+                if let Err(error) = adapter.fire(occasion).await {
+                    tracing::warn!(hook = %adapter.name, error = &*error as &dyn std::error::Error, "a PostCompact handler may not run");
+                }
+            });
+        }
+        Ok(BeforeCompaction::Continue)
     }
 
     async fn on_ended(&self, ended: &TurnReport) -> Result<(), BoxError> {
@@ -212,25 +343,52 @@ impl Hook for ClaudeHooks {
             conversation: ended.conversation.as_str(),
             turn_id: ended.turn.as_str(),
             agent: &ended.agent,
-            is_sub_agent: false,
-            turn: None,
+            is_sub_agent: ended.conversation.is_sub_agent(),
+            audience: Audience::Nobody,
             subject,
             call: None,
+            files: Vec::new(),
             more,
+        };
+        self.adapter.fire(occasion).await.map(|_| ())
+    }
+
+    async fn on_logged(&self, context: &LoggedContext) -> Result<(), BoxError> {
+        let event = context.event();
+        let FeedItem::Log(logged) = &event.item else { return Ok(()) };
+        let EventKind::Suspension { question, .. } = &logged.kind else { return Ok(()) };
+        let (kind, message) = notification(question);
+        let occasion = Occasion {
+            event: ClaudeEvent::Notification,
+            conversation: event.conversation.as_str(),
+            turn_id: logged.turn.as_str(),
+            agent: context.agent(),
+            is_sub_agent: event.conversation.is_sub_agent(),
+            audience: Audience::Nobody,
+            subject: kind,
+            call: None,
+            files: Vec::new(),
+            more: json!({ "notification_type": kind, "message": message }),
         };
         self.adapter.fire(occasion).await.map(|_| ())
     }
 }
 
-fn of_call<'a>(
-    turn: &'a Turn,
-    event: ClaudeEvent,
-    call: &'a ToolCall,
-    name: &'a str,
-    input: &'a Value,
-    more: Value,
-) -> Occasion<'a> {
-    Occasion { subject: name, call: Some((&call.call, input)), ..Occasion::of(turn, event, more) }
+/// Summaries are made when they are due; nobody asks for one.
+const AUTO: &str = "auto";
+
+impl ClaudeHooks {
+    fn of_call<'a>(
+        &self,
+        turn: &'a Turn,
+        event: ClaudeEvent,
+        call: &'a ToolCall,
+        (name, input): (&'a str, &'a Value),
+        more: Value,
+    ) -> Occasion<'a> {
+        let files = files_of(name, input, &self.adapter.project);
+        Occasion { subject: name, call: Some((&call.call, input)), files, ..Occasion::of(turn, event, more) }
+    }
 }
 
 /// What is left of a merged answer about a call when nothing forbids the call.
@@ -272,5 +430,19 @@ fn error_kind(status: Option<u16>) -> &'static str {
         Some(400..=499) => "invalid_request",
         Some(500..) => "server_error",
         _ => "unknown",
+    }
+}
+
+/// What kind of notification a question is, and its words.
+fn notification(question: &Question) -> (&'static str, String) {
+    match question {
+        Question::Approval { tool: Some(tool), arguments, .. } => {
+            ("permission_prompt", format!("permission is needed to use {}", bridge::name_of(tool, arguments)))
+        }
+        Question::Approval { why, .. } => {
+            ("permission_prompt", why.as_deref().unwrap_or("permission is needed to go on").to_owned())
+        }
+        Question::Elicitation { question, .. } => ("elicitation_dialog", question.to_string()),
+        _ => ("agent_needs_input", "the agent waits for an answer".to_owned()),
     }
 }

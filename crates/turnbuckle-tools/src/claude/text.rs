@@ -21,10 +21,9 @@ pub(super) fn plain(text: &str) -> String {
 
 /// The text, or the path of a new file with it and a preview if it is longer than `most` characters. Blocks.
 pub(super) fn short(text: &str, most: usize, project: &Path, file: &Path) -> String {
-    let text = plain(text);
     let count = text.chars().count();
     if count <= most {
-        return text;
+        return text.to_owned();
     }
     let preview: String = text.chars().take(PREVIEW).collect();
     let written = PrivateFile::below(project, file)

@@ -33,6 +33,27 @@ impl Transcripts {
         self.folder.join(name)
     }
 
+    /// Makes an empty transcript if there is none: a script may open it. Blocks.
+    pub(super) fn make(&self, conversation: &str) -> io::Result<()> {
+        let path = self.path(conversation);
+        match path.exists() {
+            true => Ok(()),
+            false => PrivateFile::below(&self.project, &path).append().map(drop).map_err(io::Error::other),
+        }
+    }
+
+    /// Removes the transcript of a conversation. Blocks.
+    pub(super) fn remove(&self, conversation: &str) -> io::Result<()> {
+        gone(&self.path(conversation))
+    }
+
+    /// A new file for what a handler puts into the environment of later commands. Blocks.
+    pub(super) fn env_file(&self, conversation: &str) -> io::Result<PathBuf> {
+        let path = self.text_file(conversation);
+        PrivateFile::below(&self.project, &path).append().map_err(io::Error::other)?;
+        Ok(path)
+    }
+
     /// Writes what the model's context holds now. The file is exchanged whole: no script sees half of it. Blocks.
     pub(super) fn write(&self, conversation: &str, lines: &[Value]) -> io::Result<()> {
         let (path, new) = (self.path(conversation), self.text_file(conversation));
@@ -66,34 +87,39 @@ impl Transcripts {
 }
 
 /// What a turn's model has seen, as scripts expect it: one line a message.
-pub(super) fn lines(turn: &Turn) -> Vec<Value> {
+pub(super) fn lines(turn: &Turn, project: &Path) -> Vec<Value> {
+    let used = |calls: &[ToolCall]| calls.iter().map(|call| used(turn, call, project)).collect();
     let mut lines: Vec<Value> = match turn.context() {
-        Some(request) => request.messages.iter().map(line).collect(),
-        None => vec![said("user", turn.user_message(), &[])],
+        Some(request) => request.messages.iter().map(|message| line(message, &used)).collect(),
+        None => vec![said("user", turn.user_message(), Vec::new())],
     };
     if let Some(reply) = turn.assistant_message() {
-        lines.push(said("assistant", &reply.content, &reply.calls));
+        lines.push(said("assistant", &reply.content, used(&reply.calls)));
     }
     lines
 }
 
-fn line(message: &Message) -> Value {
+fn line(message: &Message, used: &dyn Fn(&[ToolCall]) -> Vec<Value>) -> Value {
     match message {
-        Message::Assistant { content, calls } => said("assistant", content, calls),
+        Message::Assistant { content, calls } => said("assistant", content, used(calls)),
         Message::Result { call, ok, content, .. } => {
             let result =
                 json!({ "type": "tool_result", "tool_use_id": call, "is_error": !ok, "content": content.text() });
             json!({ "type": "user", "message": { "role": "user", "content": [result] } })
         }
-        other => said("user", other.content(), &[]),
+        other => said("user", other.content(), Vec::new()),
     }
 }
 
-fn said(role: &str, content: &Content, calls: &[ToolCall]) -> Value {
+/// A call as handlers are told of it: by the names that scripts expect, that of a sub-agent as `Agent`.
+fn used(turn: &Turn, call: &ToolCall, project: &Path) -> Value {
+    let (name, input) = super::bridge::outward(turn, call, project);
+    json!({ "type": "tool_use", "id": call.call, "name": name, "input": input })
+}
+
+fn said(role: &str, content: &Content, used: Vec<Value>) -> Value {
     let mut parts = vec![json!({ "type": "text", "text": content.text() })];
-    parts.extend(calls.iter().map(|call| {
-        json!({ "type": "tool_use", "id": call.call, "name": super::bridge::name_of(&call.name, &call.arguments), "input": call.arguments })
-    }));
+    parts.extend(used);
     json!({ "type": role, "message": { "role": role, "content": parts } })
 }
 

@@ -11,6 +11,7 @@ use turnbuckle::conversation::TurnReport;
 use turnbuckle::hook::{
     AfterModel, AfterTool, BeforeAgent, BeforeAgentContext, BeforeTool, Hook, OnStop, OnStopContext,
 };
+use turnbuckle::limits::RemainingBudget;
 use turnbuckle::message::{Part, Reply, ToolCall, Usage};
 use turnbuckle::scope::PermissionMode;
 use turnbuckle::tool::Output;
@@ -38,6 +39,8 @@ struct Input<'a, M> {
     hook_event_name: &'static str,
     agent: &'a str,
     permission_mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<RemainingBudget>,
     #[serde(flatten)]
     more: M,
 }
@@ -48,18 +51,21 @@ struct About<'a> {
     turn: &'a TurnId,
     agent: &'a str,
     mode: PermissionMode,
+    /// What is left to it, as long as it runs.
+    budget: Option<RemainingBudget>,
 }
 
 impl<'a> From<&'a Turn> for About<'a> {
     fn from(turn: &'a Turn) -> Self {
-        let mode = turn.permission_mode();
-        Self { conversation: turn.conversation(), turn: turn.id(), agent: turn.agent().name(), mode }
+        let (mode, budget) = (turn.permission_mode(), Some(turn.remaining_budget()));
+        Self { conversation: turn.conversation(), turn: turn.id(), agent: turn.agent().name(), mode, budget }
     }
 }
 
 impl<'a> From<&'a TurnReport> for About<'a> {
     fn from(ended: &'a TurnReport) -> Self {
-        Self { conversation: &ended.conversation, turn: &ended.turn, agent: &ended.agent, mode: ended.permission_mode }
+        let (mode, budget) = (ended.permission_mode, None);
+        Self { conversation: &ended.conversation, turn: &ended.turn, agent: &ended.agent, mode, budget }
     }
 }
 
@@ -78,6 +84,7 @@ impl Command {
             hook_event_name: on.event_name(),
             agent: about.agent,
             permission_mode: about.mode.name(),
+            budget: about.budget,
             more,
         };
         let mut line = serde_json::to_vec(&input)?;
@@ -98,6 +105,9 @@ pub(super) struct BeforeAgentCommand(pub(super) Command);
 #[derive(Serialize)]
 struct Prompted {
     prompt: String,
+    /// Whether the message is for the turn that runs: what the program decides is about the message then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    steering: bool,
 }
 
 impl Hook for BeforeAgentCommand {
@@ -106,8 +116,8 @@ impl Hook for BeforeAgentCommand {
     }
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
         let on = CommandPoint::BeforeAgent;
-        let answer: AgentAnswer = match self.0.ask(on, &**turn, Prompted { prompt: turn.user_message().text() }).await?
-        {
+        let asked = Prompted { prompt: turn.user_message().text(), steering: turn.is_steering() };
+        let answer: AgentAnswer = match self.0.ask(on, &**turn, asked).await? {
             Said::Nothing => return Ok(BeforeAgent::Continue),
             Said::Block(reason) => return Ok(BeforeAgent::Halt(reason.into())),
             Said::Answer(answer) => answer,

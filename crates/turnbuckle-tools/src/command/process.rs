@@ -1,21 +1,30 @@
 //! One run of a program. Its pipes are served while it runs, and dropping the future kills it with its children.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStdin};
+use tokio::process::{Child, ChildStdin, Command};
 
 use super::env::ProgramEnv;
 use super::{CommandError, CommandLine};
 use crate::watcher::{self, Ticket, WatchError};
 
-/// Kept of stdout: an answer is never longer.
+/// Kept of stdout beside what an answer may repeat of the input: an answer is never longer.
 const MOST_STDOUT: usize = 1024 * 1024;
+/// How often an answer may repeat its input. The input is partly the model's: no denial shall be lost because the model wrote much.
+const REPEATED: usize = 2;
+/// Kept of stdout whatever the input is.
+const MOST_KEPT: usize = 64 * 1024 * 1024;
 /// Kept of stderr: a reason that the model reads.
 const MOST_STDERR: usize = 64 * 1024;
 /// How long to go on reading when the program has ended and another process still holds its output. What the program itself
@@ -50,7 +59,14 @@ pub(crate) struct Started {
 pub(crate) async fn start(line: &CommandLine, cwd: &Path, env: &ProgramEnv) -> Result<Started, CommandError> {
     let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
     let mut command = line.command(cwd)?;
-    command.current_dir(cwd).process_group(0).kill_on_drop(true);
+    let keeps_away = env.is_without_terminal() && has_terminal();
+    match keeps_away.then(|| session_program(&command)).flatten() {
+        Some(program) => command = in_session(program, &command),
+        None => {
+            command.process_group(0);
+        }
+    }
+    command.current_dir(cwd).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     env.apply(&mut command);
     let unwatched = |source| CommandError::Unwatched { command: line.to_string(), source };
@@ -66,6 +82,36 @@ pub(crate) async fn start(line: &CommandLine, cwd: &Path, env: &ProgramEnv) -> R
     })?;
     let group = Group::of(&child, ticket).map_err(unwatched)?;
     Ok(Started { group, child })
+}
+
+/// Whether this process, and so what it starts, can reach a terminal.
+fn has_terminal() -> bool {
+    OpenOptions::new().read(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open("/dev/tty").is_ok()
+}
+
+/// The program that begins a session and then becomes the command, where the machine has one. None for a command that would not be
+/// found: then the failure shall be that of its start.
+fn session_program(command: &Command) -> Option<&'static Path> {
+    static SETSID: LazyLock<Option<PathBuf>> = LazyLock::new(|| in_path(OsStr::new("setsid")));
+    let program = command.as_std().get_program();
+    let is_found = match program.as_bytes().contains(&b'/') {
+        true => Path::new(program).is_file(),
+        false => in_path(program).is_some(),
+    };
+    SETSID.as_deref().filter(|_| is_found)
+}
+
+fn in_path(name: &OsStr) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// The command behind `setsid`. That program does not fork here, because the child does not lead a group yet: so session and group
+/// have the child's number, as a group alone would.
+fn in_session(setsid: &Path, command: &Command) -> Command {
+    let mut wrapped = Command::new(setsid);
+    wrapped.arg(command.as_std().get_program()).args(command.as_std().get_args());
+    wrapped
 }
 
 /// Dropping the future kills the process group.
@@ -85,9 +131,10 @@ pub(crate) async fn run_within(
     let Started { group, child } = &mut started;
     let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
     let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let most = input.len().saturating_mul(REPEATED).saturating_add(MOST_STDOUT).min(MOST_KEPT);
     let status = {
         let pipes = async {
-            tokio::join!(feed(stdin, input), drain(out, &mut stdout, MOST_STDOUT), drain(err, &mut stderr, MOST_STDERR))
+            tokio::join!(feed(stdin, input), drain(out, &mut stdout, most), drain(err, &mut stderr, MOST_STDERR))
         };
         let mut pipes = std::pin::pin!(pipes);
         let over = async {
@@ -180,6 +227,14 @@ impl Group {
         }
     }
 
+    /// Kills every process of the group.
+    pub(crate) fn kill(&self) {
+        if let Some(group) = self.id {
+            // It may have ended in this moment.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
     /// Its leader is reaped: the number may soon be another's.
     pub(crate) fn ended(&mut self) {
         if let Some(id) = self.id.take() {
@@ -191,10 +246,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(group) = self.id {
-            // It may have ended in this moment.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        self.kill();
         self.ended();
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::blocking::CancelFlag;
-use super::diff::shown_diff;
+use super::diff::{short_diff, whole_diff};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
 use super::replace::temporary_name;
@@ -72,8 +72,13 @@ impl Plan {
     /// What the model reads once the changes are made: it has just written all of a new file, and is not shown it again.
     pub(super) fn result(&self) -> String {
         let shown = self.changes.iter().filter(|change| !matches!(change.before, Before::Missing));
-        let diff: String = shown.map(Change::diff).collect();
+        let diff: String = shown.map(|change| change.diff(short_diff)).collect();
         if diff.is_empty() { self.said.clone() } else { format!("{}\n{diff}", self.said) }
+    }
+
+    /// All that would change, for a person who is asked. Nothing is left out: whoever shows it may cut it, and show the rest when asked to.
+    pub(super) fn preview(&self) -> String {
+        self.changes.iter().map(|change| change.diff(whole_diff)).collect()
     }
 
     /// The files that will be there, or gone.
@@ -112,7 +117,7 @@ fn taken_back(folder: &Folder, made: Vec<Made>, refusal: Refusal) -> Refusal {
 }
 
 impl Change {
-    fn diff(&self) -> String {
+    fn diff(&self, of: fn(&str, Option<&str>, Option<&str>) -> String) -> String {
         let name = shown(&self.path);
         let renamed = self.to.as_deref().map(|to| format!("rename from {name}\nrename to {}\n", shown(to)));
         let before = match &self.before {
@@ -121,7 +126,7 @@ impl Change {
             Before::Other => return format!("[{name} is not text, or is too large to be compared]\n"),
         };
         let is_same = before == self.after.as_deref();
-        let diff = if is_same { String::new() } else { shown_diff(&name, before, self.after.as_deref()) };
+        let diff = if is_same { String::new() } else { of(&name, before, self.after.as_deref()) };
         renamed.unwrap_or_default() + &diff
     }
 

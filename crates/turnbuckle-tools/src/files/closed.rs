@@ -8,6 +8,8 @@ use cap_std::fs::{Metadata, MetadataExt as _};
 
 /// What SQLite puts beside a database, and the database itself.
 const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+/// What the name of a copy has behind the database's name, before the version.
+const COPY: &str = ".bak-";
 /// As many links as the kernel follows.
 const MOST_LINKS: usize = 40;
 
@@ -15,6 +17,8 @@ const MOST_LINKS: usize = 40;
 pub(super) struct Closed {
     /// In normal form, below the folder.
     paths: Vec<PathBuf>,
+    /// How the names of copies begin that are made of a store of an older version, with the folder, in normal form.
+    copies: Vec<PathBuf>,
     /// Device and inode of those that are there, wherever they are.
     files: Vec<(u64, u64)>,
 }
@@ -27,7 +31,9 @@ impl Closed {
         let id = |path: &PathBuf| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
         let inside = |path: &PathBuf| path.strip_prefix(root).ok().map(Path::to_owned);
         let own = resolved_path(&root.join(own));
+        let copies = files.iter().map(|file| with_end(&resolved_path(file), COPY));
         Self {
+            copies: copies.filter_map(|copy| inside(&copy)).collect(),
             paths: located.iter().chain([&own]).filter_map(inside).collect(),
             files: located.iter().filter_map(id).collect(),
         }
@@ -42,7 +48,16 @@ impl Closed {
                 .components()
                 .all(|closed| names.next().is_some_and(|name| name.as_os_str().eq_ignore_ascii_case(closed)))
         };
-        self.paths.iter().any(begins_with)
+        let is_copy = |begin: &PathBuf| {
+            let (Some(begin), Some(name)) = (begin.file_name(), path.file_name()) else { return false };
+            let (begin, name) = (begin.as_encoded_bytes(), name.as_encoded_bytes());
+            name.get(..begin.len()).is_some_and(|name| name.eq_ignore_ascii_case(begin))
+        };
+        let beside = |begin: &&PathBuf| {
+            let folders = begin.parent().zip(path.parent());
+            folders.is_some_and(|(one, other)| one.as_os_str().eq_ignore_ascii_case(other.as_os_str()))
+        };
+        self.paths.iter().any(begins_with) || self.copies.iter().filter(beside).any(is_copy)
     }
 
     /// Whether a file is one of them by another name: a hard link, or one that was moved.
@@ -84,6 +99,19 @@ pub fn resolved_path(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_of_a_database_are_closed_as_the_database_is() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let closed = Closed::now(&root, ".turnbuckle", &[root.join("data/a.db")]);
+        for path in ["data/a.db", "data/a.db-wal", "data/a.db.bak-8", "data/A.db.BAK-8", "data/a.db.bak-8.partial"] {
+            assert!(closed.has(Path::new(path)), "{path}");
+        }
+        for path in ["a.db.bak-8", "data/a.db.bak", "data/a.db.txt", "other/a.db.bak-8"] {
+            assert!(!closed.has(Path::new(path)), "{path}");
+        }
+    }
 
     #[test]
     fn where_a_path_leads_is_known_before_anything_is_there() {

@@ -7,7 +7,7 @@ use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_di
 
 /// Unchanged lines that are shown around a change.
 const CONTEXT: usize = 3;
-/// What a model and a person are shown of one diff.
+/// What a result has of one diff.
 const MOST_LINES: usize = 300;
 const MOST_BYTES: usize = 16 * 1024;
 /// Of a line: minified code is one line.
@@ -61,16 +61,23 @@ fn lines(text: &mut String, mark: char, lines: &[&str]) {
     }
 }
 
-/// A file before and after a change, for a model and a person to read: with a header, and cut if it is long. `None` stands for
-/// a file that is not there.
-pub(super) fn shown_diff(path: &str, old: Option<&str>, new: Option<&str>) -> String {
-    let hunks = hunks(old.unwrap_or_default(), new.unwrap_or_default());
+/// A file before and after a change, with a header. `None` stands for a file that is not there.
+pub(super) fn whole_diff(path: &str, old: Option<&str>, new: Option<&str>) -> String {
+    header(path, old, new) + &hunks(old.unwrap_or_default(), new.unwrap_or_default())
+}
+
+fn header(path: &str, old: Option<&str>, new: Option<&str>) -> String {
     let side = |there: Option<&str>, prefix: &str| match there {
         Some(_) => format!("{prefix}/{path}"),
         None => "/dev/null".to_owned(),
     };
-    let header = format!("--- {}\n+++ {}\n", side(old, "a"), side(new, "b"));
-    let mut shown = header;
+    format!("--- {}\n+++ {}\n", side(old, "a"), side(new, "b"))
+}
+
+/// The same, cut if it is long.
+pub(super) fn short_diff(path: &str, old: Option<&str>, new: Option<&str>) -> String {
+    let hunks = hunks(old.unwrap_or_default(), new.unwrap_or_default());
+    let mut shown = header(path, old, new);
     let (mut kept, total) = (0, hunks.lines().count());
     for line in hunks.split_inclusive('\n') {
         let end = line.floor_char_boundary(WIDTH);
@@ -104,10 +111,11 @@ mod tests {
     #[test]
     fn a_long_diff_is_cut_and_says_so() {
         let new: String = (0..1000).map(|line| format!("{line}\n")).collect();
-        let shown = shown_diff("f", None, Some(&new));
+        let shown = short_diff("f", None, Some(&new));
         assert!(shown.starts_with("--- /dev/null\n+++ b/f\n@@ -0,0 +1,1000 @@\n+0\n"));
         assert!(shown.ends_with("[701 more lines of this diff are not shown]\n"), "{shown}");
-        let wide = shown_diff("f", None, Some(&"é".repeat(100_000)));
+        let wide = short_diff("f", None, Some(&"é".repeat(100_000)));
         assert!(wide.len() < 1000 && wide.contains("…\n"), "{wide}");
+        assert_eq!(whole_diff("f", None, Some(&new)).lines().count(), 1003);
     }
 }

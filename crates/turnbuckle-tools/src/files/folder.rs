@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::closed::Closed;
 use super::refusal::{Refusal, shown};
+use super::undo::UndoLog;
 
 /// A folder that no path leads out of.
 pub(crate) struct Folder {
@@ -25,6 +26,8 @@ pub(crate) struct Folder {
     closed: Vec<PathBuf>,
     /// Held while a file is changed: calls of one reply run side by side, and an edit reads before it writes.
     changing: Mutex<()>,
+    /// What was changed in the last turns, for those who want it undone.
+    undo_log: Mutex<UndoLog>,
     /// Folders in which temporary files of processes that were killed have been looked for.
     pub(super) swept: Mutex<HashSet<PathBuf>>,
 }
@@ -40,7 +43,8 @@ impl Folder {
     pub(crate) fn open(root: &Path, closed: Vec<PathBuf>) -> io::Result<Self> {
         let dir = Dir::open_ambient_dir(root, ambient_authority())?;
         let root = root.canonicalize()?;
-        Ok(Self { dir, root, closed, changing: Mutex::default(), swept: Mutex::default() })
+        let (changing, undo_log, swept) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { dir, root, closed, changing, undo_log, swept })
     }
 
     /// The files that are closed to tools, wherever links have them now.
@@ -50,6 +54,10 @@ impl Folder {
 
     pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn undo_log(&self) -> MutexGuard<'_, UndoLog> {
+        self.undo_log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A regular file to read, by its normal form.

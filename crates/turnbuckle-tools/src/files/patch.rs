@@ -2,11 +2,13 @@
 
 mod apply;
 mod marked;
+mod told;
 mod unified;
 
 use std::fmt;
 
 pub(super) use apply::{HunkError, applied};
+pub(crate) use told::{FileChange, PatchedFile, files_of_patch};
 
 /// The longest patch that is read.
 const MOST_BYTES: usize = 1024 * 1024;

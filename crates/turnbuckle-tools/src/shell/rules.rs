@@ -5,7 +5,7 @@
 //! | rule | allows |
 //! |---|---|
 //! | `shell(git status)` | the command `git status`, with no further argument |
-//! | `shell(cargo test *)` | `cargo test` with any further arguments; `*` inside a word stands for any part of that word |
+//! | `shell(cargo test *)` | `cargo test` with any further arguments; `*` inside a word stands for any part of that word, and quoted (`'*'`) for itself |
 //! | `shell(*)`, `shell` | every command that can be parsed |
 //! | `write_file(src/**)` | paths below `src`; `*` stands for a part of one name, `**` for any number of folders |
 //! | `fetch(docs.rs)`, `fetch(*.rust-lang.org)` | addresses of that host, or of the hosts below it, on the scheme's own port |
@@ -18,7 +18,7 @@
 //! A rule with `*` allows whatever arguments the program takes, also those that run other programs or write files
 //! (`find * -exec`, `git log --output=FILE`). The rule's author has to know the program.
 
-mod address;
+pub(crate) mod address;
 mod line;
 mod path;
 
@@ -26,8 +26,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
-use wildmatch::WildMatch;
+use wildmatch::WildMatchPattern;
 
+use line::STAR;
 pub use line::{Unparsed, simple_commands};
 
 /// What a rule's pattern is compared with.
@@ -43,10 +44,13 @@ enum Pattern {
     Host(address::HostPattern),
 }
 
+/// A word in which [`STAR`] stands for any part. No line has the sign for a single one either.
+type WordPattern = WildMatchPattern<STAR, '\u{2}'>;
+
 /// Words of a simple command, and whether more may follow.
 #[derive(Clone, Debug)]
 struct CommandPattern {
-    words: Vec<WildMatch>,
+    words: Vec<WordPattern>,
     has_rest: bool,
 }
 
@@ -108,29 +112,47 @@ impl Rule {
     /// Whether the rules allow a call with these arguments. The arguments are in their normal form: a path is relative to the
     /// project. What cannot be judged is not allowed.
     pub fn allow<'a>(rules: impl IntoIterator<Item = &'a Self>, tool: &str, arguments: &Value) -> bool {
+        Self::allowing(rules, tool, arguments).is_some()
+    }
+
+    /// The rules by which a call with these arguments is allowed: one, or one for each command of a line. `None` if it is not.
+    pub fn allowing<'a>(
+        rules: impl IntoIterator<Item = &'a Self>,
+        tool: &str,
+        arguments: &Value,
+    ) -> Option<Vec<&'a Self>> {
         let rules: Vec<&Self> = rules.into_iter().filter(|rule| rule.tool == tool).collect();
         let text = |key: &str| arguments.get(key).and_then(Value::as_str);
-        match subject_of(tool) {
+        let rule = match subject_of(tool) {
             Subject::Command => {
                 // A call that asks for more than to run a command is not what a rule about commands allows.
                 let known = |key: &String| matches!(key.as_str(), "command" | "timeout");
                 let is_plain = arguments.as_object().is_some_and(|fields| fields.keys().all(known));
-                let Some(commands) = text("command").and_then(|line| simple_commands(line).ok()) else { return false };
-                let is_allowed = |words: &Vec<String>| rules.iter().any(|rule| rule.allows_command(words));
-                is_plain && !commands.is_empty() && commands.iter().all(is_allowed)
+                let commands =
+                    simple_commands(text("command")?).ok().filter(|commands| is_plain && !commands.is_empty())?;
+                let allowing = |words: &Vec<String>| rules.iter().copied().find(|rule| rule.allows_command(words));
+                let mut found: Vec<&Self> = Vec::new();
+                for words in &commands {
+                    let rule = allowing(words)?;
+                    if !found.iter().any(|known| std::ptr::eq(*known, rule)) {
+                        found.push(rule);
+                    }
+                }
+                return Some(found);
             }
-            Subject::Path => rules.iter().any(|rule| match &rule.pattern {
+            Subject::Path => rules.into_iter().find(|rule| match &rule.pattern {
                 Pattern::Any => true,
                 Pattern::Path(pattern) => text("path").is_some_and(|path| pattern.matches(path)),
                 _ => false,
             }),
-            Subject::Host => rules.iter().any(|rule| match &rule.pattern {
+            Subject::Host => rules.into_iter().find(|rule| match &rule.pattern {
                 Pattern::Any => text("url").is_some(),
                 Pattern::Host(pattern) => text("url").is_some_and(|url| pattern.matches(url)),
                 _ => false,
             }),
-            Subject::Nothing => !rules.is_empty(),
-        }
+            Subject::Nothing => rules.into_iter().next(),
+        };
+        Some(vec![rule?])
     }
 
     fn allows_command(&self, words: &[String]) -> bool {
@@ -193,25 +215,22 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Words are separated by blanks and may be quoted as in a command; `*` is the only sign with a meaning of its own.
+/// Words are separated by blanks and may be quoted as in a command. `*` is the only sign with a meaning of its own, and quoted or behind a backslash it
+/// is itself.
 fn command_pattern(pattern: &str) -> Result<Pattern, RuleError> {
     if pattern == "*" {
         return Ok(Pattern::Any);
     }
     let refused = |source| RuleError::Command { pattern: pattern.to_owned(), source };
     let mut words = line::pattern_words(pattern).map_err(refused)?;
-    let has_rest = words.last().is_some_and(|word| word == "*");
+    let has_rest = words.last().is_some_and(|word| word.chars().eq([STAR]));
     if has_rest {
         words.pop();
     }
-    if words.first().is_none_or(|program| program.contains(['*', '?'])) {
+    if words.first().is_none_or(|program| program.contains(STAR)) {
         return Err(RuleError::Program(pattern.to_owned()));
     }
-    // `?` is a sign of the matcher and not of the language.
-    if words.iter().any(|word| word.contains('?')) {
-        return Err(refused(Unparsed::Pattern));
-    }
-    let words = words.iter().map(|word| WildMatch::new(word)).collect();
+    let words = words.iter().map(|word| WordPattern::new(word)).collect();
     Ok(Pattern::Command(CommandPattern { words, has_rest }))
 }
 

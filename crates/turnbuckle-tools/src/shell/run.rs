@@ -2,19 +2,23 @@
 
 use std::io;
 use std::pin::pin;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe::Receiver;
 use turnbuckle::Turn;
+use turnbuckle::feed::Level;
 use turnbuckle::message::ToolCall;
 use turnbuckle::tool::Output;
 
+use super::launched::{Launched, Spare};
 use super::output::CommandOutput;
-use super::{ShellOptions, launcher};
-use crate::command::process::{GRACE, Group};
-use crate::watcher::{self, WatchError};
+use super::sandbox::{Guarded, OwnFolders, Support, blame, make_missing};
+use super::{Place, SandboxMode, Shell, ShellOptions};
+use crate::command::process::GRACE;
+use crate::session_env;
+use crate::watcher::WatchError;
 
 /// How often viewers are told the last line.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -26,6 +30,10 @@ pub(super) enum ShellError {
     Start(#[source] io::Error),
     #[error("the command was not started: {0}")]
     Unwatched(#[from] WatchError),
+    #[error("a temporary folder for the command could not be made: {0}")]
+    Temporary(#[source] io::Error),
+    #[error("the command was not started: a folder of Turnbuckle's own is missing, and could not be made: {0}")]
+    OwnFolder(#[source] io::Error),
     #[error("waiting for the command: {0}")]
     Wait(#[source] io::Error),
 }
@@ -37,29 +45,31 @@ enum Ended {
 }
 
 pub(super) async fn run(
-    options: &ShellOptions,
+    options: &Arc<ShellOptions>,
+    spare: &Spare,
     turn: &Turn,
     call: &ToolCall,
     line: &str,
+    place: Place,
     limit: Duration,
 ) -> Result<Output, ShellError> {
-    let ticket = watcher::begin().await?;
-    let mut command = launcher::command(line).map_err(ShellError::Start)?;
-    command.current_dir(&options.folder).env_clear().envs(options.environment()).kill_on_drop(true);
-    if let Some(ticket) = &ticket {
-        command.env(watcher::VARIABLE, ticket.token());
+    // Before the command can change anything: what came since the last one was not made by this one.
+    let came = match options.sandbox {
+        SandboxMode::Off => Vec::new(),
+        SandboxMode::On | SandboxMode::Require => options.guarded.appeared(),
+    };
+    if place == Place::Sandbox {
+        // On a full disk commands run all the same: what one of them makes then is reported when it ends.
+        if let Err(error) = make_missing(&options.folder) {
+            tracing::warn!(%error, "missing hooks and settings of the repository could not be made, and are not guarded");
+        }
+        options.policy.make_missing(&options.folder, Support::here()).map_err(ShellError::OwnFolder)?;
     }
-    // One pipe for both outputs, so that they come in the order in which they were written.
-    let (reader, writer) = io::pipe().map_err(ShellError::Start)?;
-    let second = writer.try_clone().map_err(ShellError::Start)?;
-    command.stdin(Stdio::null()).stdout(writer).stderr(second);
-    let mut child = command.spawn().map_err(ShellError::Start)?;
-    // It holds the writing ends of the pipe, whose end would never come.
-    drop(command);
-    // Dropped before `child`: until the child is reaped, no other group can have its number.
-    let mut group = Group::of(&child, ticket)?;
-    let mut reader = Receiver::from_owned_fd(reader.into()).map_err(ShellError::Start)?;
-
+    let guarded = (place == Place::Sandbox).then(|| Guarded::note(&options.folder));
+    let own_folders = (place == Place::Sandbox).then(|| OwnFolders::note(&options.policy.hidden));
+    let with_lines = session_env::with_lines(turn.conversation().as_str(), line);
+    let mut launched = spare.run(options, place, with_lines.as_deref().unwrap_or(line)).await?;
+    let Launched { group, child, output: reader, .. } = &mut launched;
     let mut output = CommandOutput::new(options.outputs.clone().map(|outputs| {
         let (conversation, call) = (turn.conversation().to_string(), call.call.to_string());
         Box::new(move || outputs.create(&conversation, &call)) as Box<_>
@@ -91,7 +101,7 @@ pub(super) async fn run(
     match ended {
         Ended::ByItself(_) => group.ended(),
         Ended::TimeIsUp => {
-            drop(group);
+            group.kill();
             // The group is there once the launcher has begun its session; it may not have come so far.
             child.kill().await.map_err(ShellError::Wait)?;
         }
@@ -107,7 +117,59 @@ pub(super) async fn run(
         () = rest => {}
         () = &mut grace => {}
     }
-    Ok(result(output.text(), &ended, limit))
+    let mut output = result(output.text(), &ended, limit);
+    if guarded.is_some()
+        && !output.ok
+        && let Some(what) = blame(&output.content.text())
+    {
+        let hint = format!(
+            "[the sandbox may have refused this: {what}. If the command must run outside it, call `shell` again with \
+             `outside_sandbox`; a person is asked about that]"
+        );
+        output = append(output, &hint);
+    }
+    let missing = options.guarded.missing();
+    // In every case: a link, or a file that was not there, can be changed from within.
+    let changed = guarded.map(|guarded| guarded.changed()).unwrap_or_default();
+    if !changed.is_empty() {
+        let text = format!("changed while a command ran: {}", changed.join(", "));
+        turn.notice(Level::Warning, &Shell::NAME.into(), text.clone());
+        output = append(output, &format!("[{text}]"));
+    }
+    let replaced = own_folders.map(|folders| folders.changed()).unwrap_or_default();
+    if !replaced.is_empty() {
+        let text = format!(
+            "made or replaced while a command ran, look at it before Turnbuckle reads it again: {}",
+            replaced.join(", ")
+        );
+        turn.notice(Level::Warning, &Shell::NAME.into(), text.clone());
+        output = append(output, &format!("[{text}]"));
+    }
+    if !came.is_empty() {
+        let text = format!("made since the last command ended: {}", came.join(", "));
+        turn.notice(Level::Warning, &Shell::NAME.into(), text.clone());
+        output = append(output, &format!("[{text}]"));
+    }
+    if options.sandbox != SandboxMode::Off {
+        options.guarded.note(missing, &changed);
+    }
+    // Last: the start of the next launcher must not take time from this call.
+    spare.ended(launched, options);
+    Ok(output)
+}
+
+fn append(output: Output, line: &str) -> Output {
+    let text = output.content.text();
+    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    output.with_content(format!("{text}{gap}{line}"))
+}
+
+/// What stands before the exit code of a command that failed.
+const EXITED: &str = "[exit status: ";
+
+/// The exit code in the result of a command that failed. Lines of ours may follow it.
+pub(crate) fn exit_code_in(text: &str) -> Option<i32> {
+    text.lines().rev().find_map(|line| line.strip_prefix(EXITED)?.strip_suffix(']')?.parse().ok())
 }
 
 /// What the model reads: the output, and how the command ended if not well.
@@ -116,7 +178,10 @@ fn result(mut text: String, ended: &Ended, limit: Duration) -> Output {
         Ended::ByItself(status) if status.success() => {
             return Output::ok(if text.is_empty() { "[no output]".to_owned() } else { text });
         }
-        Ended::ByItself(status) => format!("[{status}]"),
+        Ended::ByItself(status) => match status.code() {
+            Some(code) => format!("{EXITED}{code}]"),
+            None => format!("[{status}]"),
+        },
         Ended::TimeIsUp => format!("[killed: it took longer than {} s]", limit.as_secs()),
     };
     if !text.is_empty() && !text.ends_with('\n') {

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::identity::Identity;
-use super::{ENABLED, NAME, WatchError, record};
+use super::{BY_PIPE, ENABLED, NAME, WatchError, record};
 
 /// How long the watcher may take to answer.
 const START: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -23,13 +23,15 @@ static ME: LazyLock<Option<Identity>> = LazyLock::new(Identity::this);
 
 /// Held only for a write to the pipe, or while a watcher is started.
 static WATCHER: Mutex<Watcher> =
-    Mutex::new(Watcher { running: None, notes: None, programs: BTreeMap::new(), count: 0 });
+    Mutex::new(Watcher { running: None, notes: None, is_told: false, programs: BTreeMap::new(), count: 0 });
 
 struct Watcher {
     running: Option<(Child, ChildStdin)>,
-    /// The same in a file, for the next process, should this one and its watcher be killed. `None` until a watcher has made the
-    /// file, and where there can be none.
+    /// What runs, in a file: the watcher reads it when this process has ended, and the next process does, should both be killed. So
+    /// the watcher need not wake up for each program. `None` until a watcher has made the file, and where there can be none.
     notes: Option<record::Notes>,
+    /// Whether the watcher is told through the pipe instead, because there is no file. It stays so for this watcher.
+    is_told: bool,
     /// Those that run or are about to, with their process groups: for a new watcher, should this one be killed.
     programs: BTreeMap<String, Option<u32>>,
     count: u64,
@@ -48,6 +50,12 @@ pub(crate) async fn begin() -> Result<Option<Ticket>, WatchError> {
     if !ENABLED.load(Ordering::Acquire) {
         return Ok(None);
     }
+    // Nearly always there is nothing to wait for, and a hop to another thread would take longer than the few calls that this needs.
+    if !is_one_dead()
+        && let Some(token) = watcher().begin_at_once()
+    {
+        return Ok(Some(Ticket(token)));
+    }
     let begun = tokio::task::spawn_blocking(|| {
         if let Some(me) = &*ME {
             record::wait_for_the_dead(me)?;
@@ -56,6 +64,19 @@ pub(crate) async fn begin() -> Result<Option<Ticket>, WatchError> {
         Ok(Some(Ticket(token)))
     });
     begun.await.map_err(|error| WatchError::Start(io::Error::other(error)))?
+}
+
+/// Waits for programs of processes that have died, as [`begin`] does.
+pub(crate) async fn wait_for_the_dead() -> Result<(), WatchError> {
+    if !ENABLED.load(Ordering::Acquire) || !is_one_dead() {
+        return Ok(());
+    }
+    let waited = tokio::task::spawn_blocking(|| ME.as_ref().map_or(Ok(()), record::wait_for_the_dead));
+    waited.await.map_err(|error| WatchError::Start(io::Error::other(error)))?
+}
+
+fn is_one_dead() -> bool {
+    ME.as_ref().is_some_and(record::is_one_dead)
 }
 
 impl Ticket {
@@ -68,9 +89,7 @@ impl Ticket {
     pub(crate) fn started(&self, leader: u32) -> Result<(), WatchError> {
         let mut watcher = watcher();
         watcher.programs.insert(self.0.clone(), Some(leader));
-        let line = format!("group {} {leader}\n", self.0);
-        watcher.note(&line);
-        watcher.tell(&line)
+        watcher.pass_on(&format!("group {} {leader}\n", self.0))
     }
 }
 
@@ -78,27 +97,26 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut watcher = watcher();
         watcher.programs.remove(&self.0);
-        let over = format!("over {}\n", self.0);
-        watcher.note(&over);
         // A watcher that is gone does not know of it, and the next one is not told of it. One that stands still would look at the
         // start of the process before it kills.
-        let _ = watcher.running.as_mut().map(|(_, pipe)| pipe.write_all(over.as_bytes()));
+        let _ = watcher.pass_on(&format!("over {}\n", self.0));
     }
 }
 
 impl Watcher {
     fn begin(&mut self) -> Result<String, WatchError> {
-        self.count += 1;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let token = format!("{}-{now:x}-{}", std::process::id(), self.count);
+        if !self.is_watching() {
+            self.replace()?;
+        }
+        self.begin_watched()
+    }
+
+    fn begin_watched(&mut self) -> Result<String, WatchError> {
+        let token = new_token(&mut self.count);
         self.programs.insert(token.clone(), None);
-        let line = format!("start {token}\n");
-        match self.tell(&line) {
-            // Noted before the program is started, which is when the caller has the token.
-            Ok(()) => {
-                self.note(&line);
-                Ok(token)
-            }
+        // Passed on before the program is started, which is when the caller has the token.
+        match self.pass_on(&format!("start {token}\n")) {
+            Ok(()) => Ok(token),
             Err(error) => {
                 self.programs.remove(&token);
                 Err(error)
@@ -106,45 +124,57 @@ impl Watcher {
         }
     }
 
-    /// Keeps the notes short: what is over need not be known. Without the notes the watcher still ends programs, so it is no error
-    /// if they cannot be written.
-    fn note(&mut self, line: &str) {
-        if self.notes.is_none() && self.running.is_some() {
-            self.notes = ME.as_ref().and_then(record::Notes::open);
-        }
-        let Some(notes) = &mut self.notes else { return };
-        let written = match self.programs.is_empty() || notes.are_long() {
-            true => notes.replace(&told(&self.programs)),
-            false => notes.add(line),
-        };
-        if let Err(error) = written {
-            tracing::warn!(error = &error as &dyn std::error::Error, "programs cannot be noted for the next process");
-            self.notes = None;
-        }
+    /// Like [`begin`](Self::begin), if a watcher runs; otherwise nothing is begun.
+    fn begin_at_once(&mut self) -> Option<String> {
+        if self.is_watching() { self.begin_watched().ok() } else { None }
     }
 
-    /// Lines are much shorter than what a pipe takes in one piece. A watcher that was killed is replaced.
-    fn tell(&mut self, line: &str) -> Result<(), WatchError> {
-        if let Some((_, pipe)) = &mut self.running {
-            match pipe.write_all(line.as_bytes()) {
+    fn is_watching(&mut self) -> bool {
+        self.running.as_mut().is_some_and(|(child, _)| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Starts a watcher, in the place of one that was killed. It finds what runs in the file.
+    fn replace(&mut self) -> Result<(), WatchError> {
+        self.running = None;
+        self.running = Some(start().map_err(WatchError::Start)?);
+        (self.is_told, self.notes) = (false, ME.as_ref().and_then(record::Notes::open));
+        self.pass_on("")
+    }
+
+    /// What became of a program: a line of the file, or of the pipe where there is none. Empty: all that is known.
+    fn pass_on(&mut self, line: &str) -> Result<(), WatchError> {
+        if let Some(notes) = &mut self.notes {
+            let written = match line.is_empty() || notes.are_long(self.programs.is_empty()) {
+                true => notes.replace(&told(&self.programs)),
+                false => notes.add(line),
+            };
+            match written {
                 Ok(()) => return Ok(()),
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(WatchError::Tell(error)),
-                Err(_) => self.bury(),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "programs cannot be noted for the next process");
+                    self.notes = None;
+                }
             }
         }
-        let (child, mut pipe) = start().map_err(WatchError::Start)?;
-        let told = pipe.write_all(told(&self.programs).as_bytes());
-        self.running = Some((child, pipe));
-        told.map_err(WatchError::Tell)
-    }
-
-    fn bury(&mut self) {
-        if let Some((mut child, pipe)) = self.running.take() {
-            drop(pipe);
-            // It closed its end of the pipe, so it has ended or is about to.
-            let _ = child.wait();
+        let Some((_, pipe)) = &mut self.running else { return Err(WatchError::Tell(io::ErrorKind::BrokenPipe.into())) };
+        // Lines are much shorter than what a pipe takes in one piece.
+        let written = match self.is_told {
+            true => pipe.write_all(line.as_bytes()),
+            false => pipe.write_all(format!("{BY_PIPE}\n{}", told(&self.programs)).as_bytes()),
+        };
+        self.is_told = true;
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !self.is_watching() => self.replace(),
+            written => written.map_err(WatchError::Tell),
         }
     }
+}
+
+fn new_token(count: &mut u64) -> String {
+    *count += 1;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{}-{now:x}-{count}", std::process::id())
 }
 
 /// All programs, in the lines that a watcher reads.

@@ -1,7 +1,9 @@
 //! Which process is which: process ids are reused, a pair of id and start is not.
 
 use std::fmt;
+use std::io::Read as _;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 /// A process of this boot and process namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +18,12 @@ impl Identity {
     /// This process; `None` where there is no Linux `/proc`.
     pub(super) fn this() -> Option<Self> {
         let pid = std::process::id();
-        Some(Self { space: this_space()?, pid, started: started(pid)? })
+        Some(Self { space: (*SPACE)?, pid, started: started(pid)? })
     }
 
     /// Whether it has ended for certain. One of another namespace is never known to have.
     pub(super) fn has_ended(&self) -> bool {
-        if this_space() != Some(self.space) {
+        if *SPACE != Some(self.space) {
             return false;
         }
         match Stat::of(self.pid) {
@@ -30,6 +32,9 @@ impl Identity {
         }
     }
 }
+
+/// A process stays in its namespace.
+static SPACE: LazyLock<Option<u64>> = LazyLock::new(this_space);
 
 /// The number of this process namespace, which the kernel shows as `pid:[4026531836]`.
 fn this_space() -> Option<u64> {
@@ -57,6 +62,12 @@ impl FromStr for Identity {
 /// When a process started, in clock ticks since the boot; also of one that has ended and is not waited for yet.
 pub(super) fn started(pid: u32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.started)
+}
+
+/// The time now, as [`started`] has it: that of the start of a thread. `/proc/uptime` is another clock in some containers.
+pub(super) fn now() -> Option<u64> {
+    let started = || Stat::read(std::path::Path::new("/proc/thread-self/stat")).map(|stat| stat.started);
+    std::thread::spawn(started).join().ok().flatten()
 }
 
 /// All processes that can be seen; none where there is no Linux `/proc`.
@@ -92,7 +103,14 @@ struct Stat {
 
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Self::read(std::path::Path::new(&format!("/proc/{pid}/stat")))
+    }
+
+    fn read(file: &std::path::Path) -> Option<Self> {
+        // One read takes all of it. The name may be cut off in the middle of a sign.
+        let mut bytes = [0; 1024];
+        let length = std::fs::File::open(file).ok()?.read(&mut bytes).ok()?;
+        let stat = String::from_utf8_lossy(&bytes[..length]);
         // The name, in parentheses, may contain anything, also parentheses. After it come the state and, at 2, 17 and 19, the process
         // group, the number of threads and the start.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();

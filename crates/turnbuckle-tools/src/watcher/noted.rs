@@ -48,7 +48,7 @@ pub(super) fn end(notes: &str) -> bool {
 }
 
 /// Those that are not over, by token, with their groups as far as they are noted. A last line without an end was cut off.
-fn programs(notes: &str) -> BTreeMap<String, Option<u32>> {
+pub(super) fn programs(notes: &str) -> BTreeMap<String, Option<u32>> {
     let mut programs = BTreeMap::new();
     for line in notes.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
         let mut words = line.split(' ');

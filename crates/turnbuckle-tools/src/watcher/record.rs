@@ -2,10 +2,11 @@
 //! programs in the same file, for the case that both are killed: then the next process that starts programs ends them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::identity::Identity;
 use super::{WatchError, noted};
@@ -51,13 +52,16 @@ fn own_folder(folder: &Path) -> io::Result<&Path> {
 
 /// Whether the folder belongs to this user, and nobody else can write to it.
 fn is_ours(folder: &Path) -> io::Result<bool> {
-    let about = fs::symlink_metadata(folder)?;
-    Ok(about.is_dir() && about.uid() == rustix::process::getuid().as_raw() && about.mode() & 0o077 == 0)
+    Ok(is_private(&fs::symlink_metadata(folder)?))
+}
+
+fn is_private(about: &fs::Metadata) -> bool {
+    about.is_dir() && about.uid() == rustix::process::getuid().as_raw() && about.mode() & 0o077 == 0
 }
 
 /// The file, locked until it is dropped.
 pub(super) fn hold(file: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(file)?;
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(file)?;
     // Another process may hold it for a moment, to find out whether it is locked.
     file.lock()?;
     Ok(file)
@@ -69,35 +73,48 @@ pub(super) struct Notes {
     length: u64,
 }
 
-/// How long the notes may become before those of programs that are over are taken out.
+/// How long the notes may become before those of programs that are over are taken out, and how long while none runs.
 const MOST_NOTED: u64 = 64 << 10;
+const MOST_OVER: u64 = 4 << 10;
 /// The most that is read of the notes of another process.
 const MOST_READ: u64 = 1 << 20;
 
 impl Notes {
     /// In the file that the watcher of `owner` has made.
     pub(super) fn open(owner: &Identity) -> Option<Self> {
-        let file = OpenOptions::new().append(true).open(file_of(owner)?).ok()?;
+        let file = OpenOptions::new().write(true).open(file_of(owner)?).ok()?;
         let length = file.metadata().ok()?.len();
         Some(Self { file, length })
     }
 
     /// One line, in one write.
     pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
+        self.file.write_all_at(line.as_bytes(), self.length)?;
         self.length += line.len() as u64;
-        self.file.write_all(line.as_bytes())
+        Ok(())
     }
 
-    pub(super) fn are_long(&self) -> bool {
-        self.length > MOST_NOTED
+    /// Whether it is time to [`replace`](Self::replace) them. That takes longer than a line, so it is not done for each program.
+    pub(super) fn are_long(&self, none_runs: bool) -> bool {
+        self.length > if none_runs { MOST_OVER } else { MOST_NOTED }
     }
 
-    /// These lines instead of all that were noted. A kill in between loses them, and their programs then have the watcher alone.
+    /// These lines instead of all that were noted. A kill in between leaves the last of the old lines behind the new ones, and they say
+    /// nothing new: the first may be cut off, and is not understood.
     pub(super) fn replace(&mut self, lines: &str) -> io::Result<()> {
-        self.length = 0;
-        self.file.set_len(0)?;
-        if lines.is_empty() { Ok(()) } else { self.add(lines) }
+        self.file.write_all_at(lines.as_bytes(), 0)?;
+        self.length = lines.len() as u64;
+        self.file.set_len(self.length)
     }
+}
+
+/// What the process that was watched has noted, in the file that its watcher holds.
+pub(super) fn notes_in(file: &File) -> String {
+    let mut notes = String::new();
+    let mut from_start = file;
+    // What cannot be read was not written by a process of this user.
+    let read = from_start.rewind().and_then(|()| file.take(MOST_READ).read_to_string(&mut notes));
+    if read.is_ok() { notes } else { String::new() }
 }
 
 /// Waits until no watcher is left whose process has died: then the programs of that process are gone. Of a watcher that was killed
@@ -107,6 +124,48 @@ pub(super) fn wait_for_the_dead(me: &Identity) -> Result<(), WatchError> {
     places().iter().try_for_each(|place| wait_for_the_dead_in(place, me))
 }
 
+/// Whether there is a file of a process that has died, so that [`wait_for_the_dead`] has something to do.
+pub(super) fn is_one_dead(me: &Identity) -> bool {
+    let mut listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
+    PLACES.iter().zip(&mut *listed).any(|(place, listed)| {
+        let about = fs::symlink_metadata(place).ok().filter(is_private);
+        let Some(changed) = about.and_then(|about| about.modified().ok()) else { return false };
+        if let Some(listed) = listed.as_ref().filter(|listed| listed.changed == changed) {
+            return listed.owners.iter().any(Identity::has_ended);
+        }
+        let Ok(entries) = fs::read_dir(place) else { return false };
+        let owners: Vec<Identity> = owners(entries, me).map(|(_, owner)| owner).collect();
+        let is_one_dead = owners.iter().any(Identity::has_ended);
+        let is_settled = changed.elapsed().is_ok_and(|ago| ago > SETTLED);
+        *listed = is_settled.then_some(Listed { changed, owners });
+        is_one_dead
+    })
+}
+
+/// The places, which stay the same.
+static PLACES: LazyLock<[PathBuf; 2]> = LazyLock::new(places);
+
+/// Whose files were in each of them. Reading a folder takes longer than all else that is done for a program, so it is read again only
+/// if it has changed. Held only to look.
+static LISTED: Mutex<[Option<Listed>; 2]> = Mutex::new([None, None]);
+
+struct Listed {
+    /// The folder's time of change when it was listed.
+    changed: SystemTime,
+    owners: Vec<Identity>,
+}
+
+/// Changes within this time may leave a folder with the same time of change.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// The files of other processes.
+fn owners(entries: fs::ReadDir, me: &Identity) -> impl Iterator<Item = (PathBuf, Identity)> {
+    entries.flatten().filter_map(move |entry| {
+        let owner = entry.file_name().to_str()?.parse::<Identity>().ok().filter(|owner| owner != me)?;
+        Some((entry.path(), owner))
+    })
+}
+
 fn wait_for_the_dead_in(place: &Path, me: &Identity) -> Result<(), WatchError> {
     // In a folder that is not this user's alone no watcher of theirs has left anything, and anybody could keep a file locked.
     if !is_ours(place).is_ok_and(|ours| ours) {
@@ -114,13 +173,9 @@ fn wait_for_the_dead_in(place: &Path, me: &Identity) -> Result<(), WatchError> {
     }
     let Ok(entries) = fs::read_dir(place) else { return Ok(()) };
     let until = Instant::now() + LONGEST_WAIT;
-    for entry in entries.flatten() {
-        let Some(owner) = entry.file_name().to_str().and_then(|name| name.parse::<Identity>().ok()) else { continue };
-        if owner == *me || !owner.has_ended() {
-            continue;
-        }
+    for (path, owner) in owners(entries, me).filter(|(_, owner)| owner.has_ended()) {
         loop {
-            match lock(&entry.path()) {
+            match lock(&path) {
                 Locked::Gone => break,
                 Locked::ByAnother if Instant::now() > until => return Err(WatchError::Earlier { owner: owner.pid }),
                 Locked::ByAnother => std::thread::sleep(PAUSE),
@@ -131,7 +186,7 @@ fn wait_for_the_dead_in(place: &Path, me: &Identity) -> Result<(), WatchError> {
                         return Err(WatchError::Earlier { owner: owner.pid });
                     }
                     // Another process may have removed it in this moment.
-                    let _ = fs::remove_file(entry.path());
+                    let _ = fs::remove_file(&path);
                     break;
                 }
             }

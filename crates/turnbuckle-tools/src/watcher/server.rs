@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, setsid};
 
-use super::identity::{group_leaders, group_lives, started};
-use super::{VARIABLE, has_variable, record};
+use super::identity::{group_leaders, group_lives, now, started};
+use super::{BY_PIPE, VARIABLE, has_variable, noted, record};
 
 /// How long a program is looked for that was started in the moment in which its process was killed.
 pub(super) const SEARCH: Duration = Duration::from_millis(700);
@@ -44,11 +44,15 @@ fn watch(file: Option<&Path>) -> io::Result<()> {
     let held = file.map(record::hold).transpose()?;
     io::stdout().write_all(b"\n")?;
     io::stdout().flush()?;
-    let mut programs = BTreeMap::new();
+    let (mut programs, mut by_pipe) = (BTreeMap::new(), false);
     for line in io::stdin().lock().lines() {
         // A line that cannot be read ends the watch like the end of the pipe: what is known is ended.
         let Ok(line) = line else { break };
+        by_pipe |= line == BY_PIPE;
         note(&mut programs, &line);
+    }
+    if let (false, Some(file)) = (by_pipe, &held) {
+        programs = noted(&record::notes_in(file), now());
     }
     end(programs);
     if let Some(file) = file {
@@ -71,6 +75,20 @@ fn note(programs: &mut BTreeMap<String, Program>, line: &str) {
         }
         _ => drop(programs.remove(token)),
     }
+}
+
+/// The programs that the notes have. Until its process has reaped the leader of a group, and then notes that it is over, no other
+/// process has the leader's number; so one that started after the process ended, which is `now`, is a stranger.
+fn noted(notes: &str, now: Option<u64>) -> BTreeMap<String, Program> {
+    let mut found = BTreeMap::new();
+    for (token, leader) in noted::programs(notes) {
+        let group = leader.map(|leader| Group { leader, started: started(leader) });
+        let is_stranger = group.as_ref().and_then(|group| group.started).zip(now).is_some_and(|(at, now)| at > now);
+        if !is_stranger {
+            found.insert(token, Program { group });
+        }
+    }
+    found
 }
 
 fn end(programs: BTreeMap<String, Program>) {
@@ -141,6 +159,20 @@ mod tests {
         note(&mut programs, "over b");
         note(&mut programs, "");
         assert!(programs.is_empty());
+    }
+
+    #[test]
+    fn a_leader_that_started_after_the_process_ended_is_a_stranger() {
+        let mut program = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let notes = format!("start a\ngroup a {}\nstart b\nstart c\nover c\nstart d", program.id());
+        let at = started(program.id()).unwrap();
+        assert!(now().unwrap() >= at, "the clock is that of starts");
+        let known = noted(&notes, Some(at));
+        assert!(known["a"].group.as_ref().is_some_and(|group| group.started == Some(at)));
+        assert!(known["b"].group.is_none() && known.len() == 2, "c is over, and the line of d was cut off");
+        assert!(!noted(&notes, Some(at - 1)).contains_key("a"));
+        program.kill().unwrap();
+        program.wait().unwrap();
     }
 
     #[test]

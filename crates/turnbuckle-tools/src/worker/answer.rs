@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use turnbuckle::hook::Point;
 use turnbuckle::message::{Reply, StopReason, Usage};
 use turnbuckle::tool::Output;
 
@@ -131,6 +132,17 @@ pub(super) enum NoAnswer {
     Continue {},
 }
 
+/// At the stream: what it lets through of a batch.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "decision", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum StreamAnswer {
+    Pass {
+        text: String,
+        #[serde(default)]
+        annotations: Map<String, Value>,
+    },
+}
+
 /// Around a tool: its result.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case", deny_unknown_fields)]
@@ -170,6 +182,28 @@ pub(super) struct NextRequest {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NextTool {}
+
+/// What is wrong with an answer at a point, if anything is.
+pub(super) fn complaint(point: Point, answer: Value) -> Option<String> {
+    fn read<A: serde::de::DeserializeOwned>(answer: Value) -> Option<String> {
+        serde_json::from_value::<A>(answer).err().map(|error| error.to_string())
+    }
+    match point {
+        Point::OnConversation => read::<InjectAnswer>(answer),
+        Point::BeforeAgent => read::<AgentAnswer>(answer),
+        Point::BeforeModel => read::<ModelAnswer>(answer),
+        Point::WrapModelCall => read::<WrapModelAnswer>(answer),
+        Point::Stream => read::<StreamAnswer>(answer),
+        Point::AfterModel => read::<ReplyAnswer>(answer),
+        Point::BeforeTool => read::<ToolAnswer>(answer),
+        Point::WrapToolCall => read::<WrapToolAnswer>(answer),
+        Point::AfterTool => read::<ResultAnswer>(answer),
+        Point::OnStop => read::<StopAnswer>(answer),
+        Point::AfterAgent => read::<SettledAnswer>(answer),
+        Point::Background => read::<BackgroundAnswer>(answer),
+        _ => read::<NoAnswer>(answer),
+    }
+}
 
 fn yes() -> bool {
     true

@@ -4,7 +4,8 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use turnbuckle::hook::Point;
+use turnbuckle::BoxError;
+use turnbuckle::hook::{MustBlock, Point};
 
 use crate::command::CommandError;
 
@@ -15,13 +16,21 @@ pub enum WorkerError {
     /// The program could not be started, or may not be.
     #[error("the worker could not be started: {0}")]
     Start(#[source] Arc<CommandError>),
-    /// It did not answer `initialize` as the protocol says.
+    /// It answered `initialize` in another way than the protocol says.
     #[error("the worker `{command}` did not begin as it should: {why}")]
     Handshake {
         /// What runs.
         command: String,
         /// What is wrong.
         why: String,
+    },
+    /// It said nothing.
+    #[error("the worker `{command}` did not answer `initialize` for {} s", limit.as_secs_f64())]
+    Silent {
+        /// What runs.
+        command: String,
+        /// How long it had.
+        limit: Duration,
     },
     /// It serves other points than the configuration says.
     #[error("the worker `{command}` serves {served}, and `on` says {declared}")]
@@ -32,6 +41,14 @@ pub enum WorkerError {
         served: String,
         /// Those of the option `on`.
         declared: String,
+    },
+    /// A service did not answer as the protocol says.
+    #[error("the service {host} {why}")]
+    Service {
+        /// The host.
+        host: String,
+        /// What is wrong, as the rest of a sentence.
+        why: String,
     },
     /// The process ended.
     #[error("the worker `{command}` ended{}{}", with_status(*status), after_colon(stderr))]
@@ -98,6 +115,25 @@ pub enum WorkerError {
         /// What ran.
         command: String,
     },
+}
+
+impl WorkerError {
+    /// As the failure of a hook. That a worker serves other points than the configuration says, or introduces itself in a way that
+    /// does not tell which, blocks whatever `on_failure` says: a guard may be missing.
+    pub(super) fn boxed(self) -> BoxError {
+        match self.must_block() {
+            true => MustBlock(self.into()).into(),
+            false => self.into(),
+        }
+    }
+
+    fn must_block(&self) -> bool {
+        match self {
+            Self::Points { .. } | Self::Handshake { .. } => true,
+            Self::Resting { last, .. } => last.must_block(),
+            _ => false,
+        }
+    }
 }
 
 fn with_status(status: Option<ExitStatus>) -> String {

@@ -138,6 +138,11 @@ pub(super) struct Served {
 }
 
 impl Served {
+    /// The hook of a service, for all tools: what it is for is said by the configuration.
+    pub(super) fn of_service(name: String, point: Point) -> Self {
+        Self { name, point, tools: Vec::new() }
+    }
+
     pub(super) fn minds(&self, tool: Option<&str>) -> bool {
         let matches = |tool| self.tools.iter().any(|glob| wildmatch::WildMatch::new(glob).matches(tool));
         self.tools.is_empty() || tool.is_none_or(matches)
@@ -151,8 +156,8 @@ impl Handshake {
         if handshake.protocol != PROTOCOL {
             return Err(format!("it speaks protocol {}, and {PROTOCOL} is spoken here", handshake.protocol));
         }
-        if handshake.hooks.is_empty() || handshake.hooks.len() > MOST_HOOKS {
-            return Err(format!("it has {} hooks; 1 to {MOST_HOOKS} are possible", handshake.hooks.len()));
+        if handshake.hooks.len() > MOST_HOOKS {
+            return Err(format!("it has {} hooks; {MOST_HOOKS} are the most", handshake.hooks.len()));
         }
         for (index, hook) in handshake.hooks.iter().enumerate() {
             if hook.name.is_empty() || hook.name.chars().count() > 64 || hook.name.chars().any(char::is_control) {

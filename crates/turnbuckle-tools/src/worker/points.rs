@@ -1,18 +1,17 @@
-//! A worker at the points of a turn.
+//! A worker, or a service, at the points of a turn.
 //!
 //! Of several hooks of a worker at one point each is asked in turn. Edits add up, each hook sees what the one before made, and
 //! the first decision that is more than an edit is the decision of the worker.
 
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use turnbuckle::conversation::TurnReport;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::{
-    AfterAgent, AfterAgentContext, AfterModel, AfterTool, BackgroundContext, BeforeAgent, BeforeAgentContext,
-    BeforeModel, BeforeModelContext, BeforeTool, Hook, HookFailure, LoggedContext, ModelNext, OnConversationContext,
-    OnStop, OnStopContext, Point, Points, Settings, ToolNext, WrapFailure,
+    AfterAgent, AfterAgentContext, AfterModel, AfterTool, AsyncTransformer, BackgroundContext, BeforeAgent,
+    BeforeAgentContext, BeforeModel, BeforeModelContext, BeforeTool, Hook, LoggedContext, ModelNext,
+    OnConversationContext, OnStop, OnStopContext, Point, Points, Settings, ToolNext,
 };
 use turnbuckle::message::{Content, Message, Reply, Text, ToolCall};
 use turnbuckle::model::{ModelError, Request, Sink};
@@ -20,122 +19,34 @@ use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, Turn};
 
 use super::answer::{
-    AgentAnswer, BackgroundAnswer, InjectAnswer, ModelAnswer, NextRequest, NextTool, NoAnswer, ReplyAnswer,
-    ResultAnswer, SettledAnswer, StopAnswer, ToolAnswer, WrapModelAnswer, WrapToolAnswer, reply, result,
+    AgentAnswer, BackgroundAnswer, InjectAnswer, ModelAnswer, NoAnswer, ReplyAnswer, ResultAnswer, SettledAnswer,
+    StopAnswer, ToolAnswer, result,
 };
-use super::connection::{Call, CallEvent, Connection};
+use super::ask::Hooks;
 use super::error::WorkerError;
-use super::message::{NEXT_FAILED, RpcError, Served};
-use super::supervisor::Worker;
-use super::wire;
+use super::remote::Remote;
+use super::stream::RemoteTransformer;
+use super::{wire, wraps};
 use crate::command::with_text;
-
-/// How often a wrap may run what it wraps.
-const MOST_NEXT: u32 = 100;
 
 /// Implements all points of the protocol; its settings narrow it to those that the configuration names.
 #[derive(Debug)]
-pub(super) struct WorkerPoints {
-    pub(super) name: Text,
-    pub(super) points: Points,
-    pub(super) worker: Arc<Worker>,
-}
-
-/// The hooks of a running worker at one point.
-struct Hooks {
-    connection: Arc<Connection>,
-    point: Point,
-}
-
-impl Hooks {
-    fn iter(&self, tool: Option<&str>) -> impl Iterator<Item = &Served> {
-        let hooks = &self.connection.handshake.hooks;
-        hooks.iter().filter(move |hook| hook.point == self.point && hook.minds(tool))
-    }
-
-    /// The wrap of the worker. There is one: the order of several would be that of nested calls, which one connection per hook
-    /// keeps apart.
-    fn only(&self, tool: Option<&str>) -> Result<Option<&Served>, WorkerError> {
-        let mut hooks = self.iter(tool);
-        match (hooks.next(), hooks.next()) {
-            (hook, None) => Ok(hook),
-            (_, Some(second)) => Err(self.nonsense(second, "a worker has one wrap for a call; it has two")),
-        }
-    }
-
-    async fn begin(&self, hook: &Served, params: Value) -> Result<Call, WorkerError> {
-        self.connection.begin(self.point.name(), with_hook(hook, params)).await
-    }
-
-    /// Asks one hook. `params` is what the point has to say, `tell` is given what the hook does meanwhile.
-    async fn ask<A: DeserializeOwned>(
-        &self,
-        hook: &Served,
-        params: Value,
-        tell: impl Fn(String) + Send,
-    ) -> Result<A, WorkerError> {
-        let mut call = self.begin(hook, params).await?;
-        loop {
-            match call.event().await? {
-                CallEvent::Answer(answer) => return self.read(hook, answer),
-                CallEvent::Failed(error) => return Err(failed(hook, error)),
-                CallEvent::Progress(text) => tell(text),
-                CallEvent::Next(id, _) => {
-                    call.respond(&id, Err(RpcError::new("only a wrap has a `next`"))).await?;
-                }
-            }
-        }
-    }
-
-    fn read<A: DeserializeOwned>(&self, hook: &Served, answer: Value) -> Result<A, WorkerError> {
-        serde_json::from_value(answer).map_err(|error| self.nonsense(hook, error.to_string()))
-    }
-
-    fn nonsense(&self, hook: &Served, why: impl Into<String>) -> WorkerError {
-        WorkerError::Answer { hook: hook.name.clone(), point: self.point, why: why.into() }
-    }
-}
-
-fn failed(hook: &Served, error: RpcError) -> WorkerError {
-    WorkerError::Failed { hook: hook.name.clone(), message: error.message }
-}
-
-fn with_hook(hook: &Served, mut params: Value) -> Value {
-    if let Some(params) = params.as_object_mut() {
-        params.insert("hook".to_owned(), Value::from(&*hook.name));
-    }
-    params
+pub(crate) struct WorkerPoints {
+    pub(crate) name: Text,
+    pub(crate) points: Points,
+    pub(crate) remote: Remote,
 }
 
 fn contents<C: Into<Content>>(given: Vec<C>) -> impl Iterator<Item = Content> {
     given.into_iter().map(Into::into)
 }
 
-/// The request with what a wrap changed of it.
-fn changed(request: &Request, params: Value) -> Result<Request, String> {
-    let changes: NextRequest = serde_json::from_value(params).map_err(|error| format!("`next` with {error}"))?;
-    let mut request = request.clone();
-    if let Some(system) = changes.system {
-        request.system = system.into();
-    }
-    if let Some(messages) = changes.messages {
-        request.messages = Arc::new(messages.into_iter().map(Into::into).collect());
-    }
-    if let Some(names) = changes.tools {
-        if let Some(unknown) = names.iter().find(|name| !request.tools().iter().any(|tool| *tool.name == ***name)) {
-            return Err(format!("{unknown:?} is none of the tools of this request; none can be added"));
-        }
-        request.narrow_tools(|tool| names.iter().any(|name| *tool.name == **name));
-    }
-    Ok(request)
-}
-
 /// Where nobody watches.
 fn untold(_: String) {}
 
 impl WorkerPoints {
-    async fn hooks(&self, point: Point) -> Result<Hooks, WorkerError> {
-        Ok(Hooks { connection: self.worker.connection().await?, point })
+    pub(super) async fn hooks(&self, point: Point) -> Result<Hooks, BoxError> {
+        self.remote.hooks(point).await.map_err(WorkerError::boxed)
     }
 
     fn tell<'a>(&'a self, turn: &'a Turn) -> impl Fn(String) + Send + 'a {
@@ -224,59 +135,12 @@ impl Hook for WorkerPoints {
         out: &'a mut dyn Sink,
         next: ModelNext<'a>,
     ) -> Result<Reply, ModelError> {
-        let own = |error: WorkerError| ModelError::Hook {
-            hook: self.name.clone(),
-            cause: HookFailure::from(BoxError::from(error)),
-        };
-        let hooks = self.hooks(Point::WrapModelCall).await.map_err(own)?;
-        let hook = hooks.only(None).map_err(own)?;
-        let Some(hook) = hook else { return next.run(request, out).await };
-        let params = json!({"turn": wire::turn(turn), "request": wire::request(request)});
-        let mut call = hooks.begin(hook, params).await.map_err(own)?;
-        let (mut last, mut runs) = (None, 0);
-        loop {
-            match call.event().await.map_err(own)? {
-                CallEvent::Answer(answer) => {
-                    return match hooks.read(hook, answer).map_err(own)? {
-                        WrapModelAnswer::Answer { content, calls } => Ok(reply(content, calls)),
-                        WrapModelAnswer::Reply {} => match last {
-                            Some(Ok(reply)) => Ok(reply),
-                            _ => Err(own(hooks.nonsense(hook, "\"reply\" without a `next` that gave one"))),
-                        },
-                    };
-                }
-                CallEvent::Failed(error) => {
-                    return Err(match last {
-                        Some(Err(failure)) if error.code == NEXT_FAILED => failure,
-                        _ => own(failed(hook, error)),
-                    });
-                }
-                CallEvent::Progress(text) => turn.hook_progress(&self.name, text),
-                CallEvent::Next(id, params) => {
-                    runs += 1;
-                    let answer = match changed(request, params) {
-                        Err(why) => Err(RpcError::new(why)),
-                        Ok(_) if runs > MOST_NEXT => {
-                            Err(RpcError::new(format!("`next` ran {MOST_NEXT} times already")))
-                        }
-                        Ok(request) => {
-                            let result = tokio::select! {
-                                result = next.run(&request, &mut *out) => result,
-                                // The worker did not wait for it, or is gone: what it wraps is given up.
-                                () = call.closed() => continue,
-                            };
-                            let told = match &result {
-                                Ok(reply) => Ok(json!({"reply": reply})),
-                                Err(error) => Err(RpcError::next_failed(error.to_string())),
-                            };
-                            last = Some(result);
-                            told
-                        }
-                    };
-                    call.respond(&id, answer).await.map_err(own)?;
-                }
-            }
-        }
+        wraps::model_call(self, turn, request, out, next).await
+    }
+
+    /// One for each stretch of text.
+    fn async_transformer(&self) -> Option<Box<dyn AsyncTransformer>> {
+        Some(Box::new(RemoteTransformer::new(self.remote.clone())))
     }
 
     async fn after_model(&self, turn: &Turn, reply: &Arc<Reply>) -> Result<AfterModel, BoxError> {
@@ -339,54 +203,7 @@ impl Hook for WorkerPoints {
         call: &'a ToolCall,
         next: ToolNext<'a>,
     ) -> Result<Output, BoxError> {
-        let own = |error: WorkerError| BoxError::from(WrapFailure(error.into()));
-        let hooks = self.hooks(Point::WrapToolCall).await.map_err(own)?;
-        let hook = hooks.only(Some(&call.name)).map_err(own)?;
-        let Some(hook) = hook else { return next.run(call).await };
-        let params = json!({"turn": wire::turn(turn), "call": wire::call(call)});
-        let mut asked = hooks.begin(hook, params).await.map_err(own)?;
-        let (mut last, mut runs) = (None, 0);
-        loop {
-            match asked.event().await.map_err(own)? {
-                CallEvent::Answer(answer) => {
-                    let WrapToolAnswer::Result { ok, content } = hooks.read(hook, answer).map_err(own)?;
-                    return Ok(result(ok, content));
-                }
-                CallEvent::Failed(error) => {
-                    return Err(match last {
-                        Some(failure) if error.code == NEXT_FAILED => failure,
-                        _ => own(failed(hook, error)),
-                    });
-                }
-                CallEvent::Progress(text) => turn.hook_progress(&self.name, text),
-                CallEvent::Next(id, params) => {
-                    runs += 1;
-                    let answer = match serde_json::from_value::<NextTool>(params) {
-                        Err(error) => Err(RpcError::new(format!("`next` of a tool takes no changes: {error}"))),
-                        Ok(_) if runs > MOST_NEXT => {
-                            Err(RpcError::new(format!("`next` ran {MOST_NEXT} times already")))
-                        }
-                        Ok(NextTool {}) => {
-                            let ran = tokio::select! {
-                                ran = next.run(call) => ran,
-                                () = asked.closed() => continue,
-                            };
-                            match ran {
-                                // A tool that waits for someone has no result that a worker could judge.
-                                Ok(output) if output.is_waiting() => return Ok(output),
-                                Ok(output) => Ok(json!({"result": wire::output(&output)})),
-                                Err(error) => {
-                                    let told = RpcError::next_failed(error.to_string());
-                                    last = Some(error);
-                                    Err(told)
-                                }
-                            }
-                        }
-                    };
-                    asked.respond(&id, answer).await.map_err(own)?;
-                }
-            }
-        }
+        wraps::tool_call(self, turn, call, next).await
     }
 
     async fn after_tool(&self, turn: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, BoxError> {

@@ -36,7 +36,7 @@ pub(super) struct Program {
 }
 
 /// A worker, running or not.
-pub(super) struct Worker {
+pub(crate) struct Worker {
     program: Program,
     /// Held only to look and to change, never across an await.
     state: Mutex<State>,
@@ -189,7 +189,9 @@ impl Program {
         let connection = Connection::open(started, command.clone(), initialize, self.patience).await?;
         let served: Points = connection.handshake.hooks.iter().map(|hook| hook.point).collect();
         if served != self.points {
-            let (served, declared) = (names(served).join(", "), names(self.points).join(", "));
+            let served =
+                if connection.handshake.hooks.is_empty() { "no point".to_owned() } else { names(served).join(", ") };
+            let declared = names(self.points).join(", ");
             return Err(WorkerError::Points { command, served, declared });
         }
         Ok(connection)

@@ -20,6 +20,7 @@ pub(super) fn turn(turn: &Turn) -> Value {
         "user_message": turn.user_message(),
         "stop_active": turn.stop_active(),
         "touched": turn.touched(),
+        "budget": turn.remaining_budget(),
     })
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Played {
 
 impl Played {
     /// The result of the first call.
-    fn result(&self) -> (bool, String) {
+    pub(crate) fn result(&self) -> (bool, String) {
         let found = self.events.iter().find_map(|event| match event {
             EventKind::ToolResult { ok, content, .. } => Some((*ok, content.text())),
             _ => None,
@@ -43,7 +43,7 @@ impl Played {
     }
 
     /// How the runs of handlers came out, in order.
-    fn outcomes(&self) -> Vec<&str> {
+    pub(crate) fn outcomes(&self) -> Vec<&str> {
         self.records.iter().filter_map(|record| record.outcome.as_deref()).collect()
     }
 
@@ -82,18 +82,24 @@ impl Project {
         self.folder.path()
     }
 
-    fn script(&self, name: &str, text: &str) {
+    pub(crate) fn script(&self, name: &str, text: &str) {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn settings(&self) -> ClaudeSettings {
+    pub(crate) fn settings(&self) -> ClaudeSettings {
         let project = self.path().to_owned();
-        ClaudeSettings::load(&ClaudePlaces { project, home: None, managed: None, plugins: Vec::new() })
+        ClaudeSettings::load(&ClaudePlaces {
+            project,
+            reads_project: true,
+            home: None,
+            managed: None,
+            plugins: Vec::new(),
+        })
     }
 
-    fn hook(&self) -> HookEntry {
+    pub(crate) fn hook(&self) -> HookEntry {
         ClaudeHooks::new(self.settings(), self.path(), self.path().join(".turnbuckle")).into()
     }
 
@@ -103,8 +109,13 @@ impl Project {
     }
 
     pub(crate) async fn play_with(&self, hook: HookEntry) -> Played {
-        let step = ScriptReply::calls("c1", "shell", json!({"command": "ls"}));
-        let script = Script::of([step, ScriptReply::says("done")]).when_exhausted(OnExhausted::Repeat);
+        let agent = self.agent(hook, script());
+        let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+        self.play_in(&conversations).await
+    }
+
+    /// An agent with the tool and the hook.
+    pub(crate) fn agent(&self, hook: HookEntry, model: impl turnbuckle::model::Model) -> Agent {
         let schema = json!({
             "type": "object", "properties": {"command": {"type": "string"}, "timeout": {"type": "integer"}},
             "required": ["command"], "additionalProperties": false,
@@ -114,8 +125,11 @@ impl Project {
             calls.lock().unwrap().push(arguments.clone());
             async move { Ok(format!("ran {}", arguments["command"].as_str().unwrap())) }
         });
-        let agent = Agent::builder("coder", script).tool(shell).approve(["shell"]).hook(hook).build().unwrap();
-        let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+        Agent::builder("coder", model).tool(shell).approve(["shell"]).hook(hook).build().unwrap()
+    }
+
+    /// One more turn of the conversation.
+    pub(crate) async fn play_in(&self, conversations: &Conversations) -> Played {
         let id = ConversationId::from("c");
         let handle = conversations.send(&id, "go", Scope::local()).await.unwrap();
         let turn = handle.turn().clone();
@@ -127,10 +141,17 @@ impl Project {
     }
 }
 
-const ALLOW: &str = r#"echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}'"#;
+/// The model calls `shell` with `ls`, and then says that it is done.
+pub(crate) fn script() -> Script {
+    let step = ScriptReply::calls("c1", "shell", json!({"command": "ls"}));
+    Script::of([step, ScriptReply::says("done")]).when_exhausted(OnExhausted::Repeat)
+}
+
+pub(crate) const ALLOW: &str =
+    r#"echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}'"#;
 
 /// The handler, and one before it that lets the call run.
-fn allowed_and(event: &str, command: &str) -> Project {
+pub(crate) fn allowed_and(event: &str, command: &str) -> Project {
     let group = |command: &str| json!([{"hooks": [{"type": "command", "command": command}]}]);
     match event {
         "PreToolUse" => Project::new(json!({"hooks": {"PreToolUse": [
@@ -404,15 +425,21 @@ async fn scripts_in_the_usual_languages_work_unchanged() {
 fn one_bad_entry_does_not_void_a_file_and_the_same_handler_of_two_files_runs_once() {
     let good = json!({"hooks": [{"type": "command", "command": "a"}]});
     let project = Project::new(json!({"hooks": {
-        "Stop": [good, {"hooks": [{"type": "http", "url": "http://x"}]}],
-        "SessionEnd": [good], "Nonsense": [good], "StopFailure": [{"hooks": 3}],
+        "Stop": [good, {"hooks": [{"type": "agent", "prompt": "p"}]}],
+        "Setup": [good], "Nonsense": [good], "StopFailure": [{"hooks": 3}],
     }}));
     let local =
         json!({"hooks": {"Stop": [good, {"hooks": [{"type": "command", "command": "b", "onFailure": "block"}]}]}});
     fs::write(project.path().join(".claude/settings.local.json"), local.to_string()).unwrap();
     let settings = project.settings();
-    let commands: Vec<String> = settings.handlers.iter().map(|handler| handler.command.to_string()).collect();
+    let commands: Vec<String> = settings.handlers.iter().map(|handler| handler.action.to_string()).collect();
     assert_eq!(commands, ["a", "b"]);
     assert_eq!(settings.unsupported.len(), 1, "a handler that could block and does not run is not only a warning");
-    assert_eq!(settings.warnings.len(), 3, "{:?}", settings.warnings);
+    assert_eq!(
+        (settings.warnings.len(), settings.notices.len()),
+        (2, 1),
+        "{:?} {:?}",
+        settings.warnings,
+        settings.notices
+    );
 }

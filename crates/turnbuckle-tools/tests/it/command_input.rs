@@ -27,8 +27,12 @@ fn agent(hook: CommandHook) -> AgentBuilder {
     Agent::builder("coder", script).tool(echo).hook(hook)
 }
 
-/// The last input of a hook that runs here.
+/// The last input of a hook that runs here, without what is left of the budget.
 async fn told(on: CommandPoint) -> Value {
+    told_with_budget(on).await.0
+}
+
+async fn told_with_budget(on: CommandPoint) -> (Value, Option<Value>) {
     let folder = TempDir::new().unwrap();
     let line = CommandLine::Shell("cat > input.part; mv input.part input.json".into());
     let hook = CommandHook::new("spy", on, line, folder.path());
@@ -38,8 +42,10 @@ async fn told(on: CommandPoint) -> Value {
     assert!(text.ends_with("}\n") && text.lines().count() == 1, "{text}");
     let mut input: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(input["cwd"], json!(folder.path()));
-    input.as_object_mut().unwrap().remove("cwd");
-    input
+    let keys = input.as_object_mut().unwrap();
+    keys.remove("cwd");
+    let budget = keys.remove("budget");
+    (input, budget)
 }
 
 fn with(event: &str, more: Value) -> Value {
@@ -48,6 +54,21 @@ fn with(event: &str, more: Value) -> Value {
     });
     input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     input
+}
+
+#[tokio::test]
+async fn each_is_told_what_is_left_of_the_budget_while_the_turn_runs() {
+    let left = [
+        (CommandPoint::BeforeAgent, 50),
+        (CommandPoint::BeforeTool, 49),
+        (CommandPoint::AfterTool, 49),
+        (CommandPoint::AfterModel, 48),
+        (CommandPoint::Stop, 48),
+    ];
+    for (point, calls) in left {
+        assert_eq!(told_with_budget(point).await.1, Some(json!({"model_calls": calls})), "{point:?}");
+    }
+    assert_eq!(told_with_budget(CommandPoint::Ended).await.1, None);
 }
 
 #[tokio::test]

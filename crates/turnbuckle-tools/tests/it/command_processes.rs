@@ -10,14 +10,16 @@ use turnbuckle::hook::HookEntry;
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, ProgramCheck};
 use turnbuckle::models::Script;
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, Outcome, Scope};
+use turnbuckle::{Agent, Limits, Outcome, Scope};
 use turnbuckle_tools::{CommandHook, CommandLine, CommandOptions, CommandPoint, Persist};
 
 use crate::desk::{fifo, listen};
 
 fn rig(folder: &Path, on: CommandPoint, line: &str) -> Rig {
     let hook = CommandHook::new("odd", on, CommandLine::Shell(line.into()), folder);
-    Rig::new(Agent::builder("coder", Script::says(["done"])).hook(hook).build().unwrap())
+    // Some of the messages are long, and one that no context can hold is refused before hooks see it.
+    let limits = Limits { context_tokens: 2_000_000, ..Limits::default() };
+    Rig::new(Agent::builder("coder", Script::says(["done"])).limits(limits).hook(hook).build().unwrap())
 }
 
 /// Everybody in the group holds the pipe; its end is heard when the last of them is gone.
@@ -130,6 +132,9 @@ async fn a_program_that_may_not_start_is_not_started_and_blocks() {
         open_model: &open_model,
         program_check: Some(refused),
         databases: None,
+        tool_servers: None,
+        ignores_project: false,
+        read_by_others: &[],
     };
     let run = CommandLine::Shell("touch ran".into());
     let options = CommandOptions { on: CommandPoint::Stop, run, pass_env: Vec::new() };

@@ -13,7 +13,7 @@ use turnbuckle_tools::{CommandLine, WorkerHook};
 use crate::worker::agent;
 
 /// A worker without an SDK. `body` is run for each call, with its `id` and the `count` of calls in this process.
-fn raw(body: &str) -> (TempDir, WorkerHook) {
+pub(crate) fn raw(body: &str) -> (TempDir, WorkerHook) {
     let folder = TempDir::new().unwrap();
     let mut script = String::from(
         "import json, os, sys, time\n\
@@ -37,9 +37,9 @@ fn raw(body: &str) -> (TempDir, WorkerHook) {
     (folder, hook)
 }
 
-const GO_ON: &str = "send(id=id, result={'decision': 'continue'})";
+pub(crate) const GO_ON: &str = "send(id=id, result={'decision': 'continue'})";
 
-async fn reasons(hook: impl Into<HookEntry>, turns: usize) -> Vec<Option<String>> {
+pub(crate) async fn reasons(hook: impl Into<HookEntry>, turns: usize) -> Vec<Option<String>> {
     let replies = std::iter::repeat_with(|| ScriptReply::says("done")).take(turns);
     let mut rig = Rig::new(agent(replies).hook(hook).build().unwrap());
     let mut reasons = Vec::new();
@@ -88,11 +88,23 @@ async fn what_is_no_protocol_ends_the_worker_and_says_why() {
         ("send(method='launch', id=1, params={})", "\"launch\""),
         ("send(id=id)", "neither an answer"),
         ("sys.stdout.write('x' * 5000000); sys.stdout.flush()", "more than 4194304 bytes"),
-        ("for n in range(2000): send(method='progress', params={'call': id, 'text': 'x'})", "more than 1000 reports"),
+        ("for n in range(100000): send(method='progress', params={'call': id, 'text': 'x'})", "more than 1000 reports"),
+        ("print('[' * 200000, flush=True)", "logs belong on stderr"),
+        (
+            "print('{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":%s' % (id, '[' * 1000 + ']' * 1000 + '}'), flush=True)",
+            "recursion limit",
+        ),
+        (
+            "sys.stdout.buffer.write(b'{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"decision\":\"\\xff\"}}\\n' % id); sys.stdout.flush()",
+            "no message",
+        ),
+        ("while True: sys.stdout.write('x' * 65536)", "more than 4194304 bytes"),
+        ("send(id=id, result={'decision': 'continue'}, error={'code': 1, 'message': 'x'})", "neither an answer"),
+        ("send(id=str(id), result={'decision': 'continue'})", "neither an answer"),
     ] {
         let (_folder, hook) = raw(&format!("if starts == 1:\n    {lie}\nelse: {GO_ON}"));
         let reasons = reasons(hook, 2).await;
-        assert!(reasons[0].as_deref().unwrap().contains(why), "{lie}: {reasons:?}");
+        assert!(reasons[0].as_deref().is_some_and(|reason| reason.contains(why)), "{lie}: {reasons:?}");
         assert_eq!(reasons[1], None, "{lie}");
     }
 }
@@ -147,9 +159,9 @@ async fn a_worker_must_serve_the_points_that_were_declared() {
 #[test]
 fn a_point_that_cannot_be_served_is_refused_when_it_is_built() {
     let line = CommandLine::Shell("true".into());
-    let error = WorkerHook::new("raw", [Point::BeforeTool, Point::Stream], line.clone(), ".").unwrap_err();
+    let error = WorkerHook::new("raw", [Point::BeforeTool, Point::BeforeCompaction], line, ".").unwrap_err();
     assert_eq!((error.option, error.item), ("on", Some(1)));
-    assert!(WorkerHook::new("raw", [], line, ".").is_err());
+    assert!(WorkerHook::new("raw", [], CommandLine::Shell("true".into()), ".").is_err());
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use turnbuckle_tools::{CommandLine, WorkerHook};
 use crate::worker::{agent, call, python};
 
 /// A folder with `hooks.mjs`, where the SDK is installed, and the worker that runs it.
-fn node(points: &[Point], script: &str) -> (TempDir, WorkerHook) {
+pub(crate) fn node(points: &[Point], script: &str) -> (TempDir, WorkerHook) {
     let folder = TempDir::new().unwrap();
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/typescript").canonicalize().unwrap();
     std::fs::create_dir(folder.path().join("node_modules")).unwrap();

@@ -1,23 +1,25 @@
 //! Building an agent: everything that can be wrong with a definition is an error here, naming the culprit.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
+use wildmatch::WildMatch;
 
-use super::{Agent, AgentParts, Chains, CompiledTool, Inner, hook_parts};
+use super::build_error::{BuildError, NamedBy};
+use super::{Agent, AgentParts, Chains, CompiledTool, Inner, Retentions, hook_parts};
 use crate::context::reducer::Reducer;
-use crate::context::{reducers, tokens};
+use crate::context::{prefix, reducers, tokens};
 use crate::event::{Executor, StandingBasis};
 use crate::hook::{HookEntry, Point, Release};
 use crate::id::NameMap;
-use crate::json_schema::{JsonSchema, SchemaError};
+use crate::json_schema::JsonSchema;
 use crate::limits::Limits;
 use crate::message::Text;
 use crate::model::Model;
 use crate::output_schema::OutputSchema;
-use crate::tool::{AllowCalls, Approval, Definition, Spec, Tool};
+use crate::tool::{AllowCalls, Approval, Definition, Retention, Spec, Tool};
 
 /// A definition under way.
 #[must_use = "a definition does nothing until it is built"]
@@ -29,144 +31,15 @@ pub struct AgentBuilder {
     hooks: Vec<HookEntry>,
     approve: Vec<String>,
     allow: Option<Arc<dyn AllowCalls>>,
-    reducers: Vec<Arc<dyn Reducer>>,
+    /// `None`: the standard ones.
+    reducers: Option<Vec<Arc<dyn Reducer>>>,
+    summary_model: Option<Arc<dyn Model>>,
+    summary_timeout: Duration,
+    retentions: Retentions,
     limits: Limits,
     schema: Option<Value>,
     model_choice: Option<Text>,
     started_with: Vec<String>,
-}
-
-/// What is wrong with a definition.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// A name that cannot be one.
-    #[error("{what} name {name:?} is not made of 1 to 64 of A-Z a-z 0-9 _ -")]
-    BadName {
-        /// What is named so: an agent or a tool.
-        what: &'static str,
-        /// The name that was given.
-        name: Text,
-    },
-    /// Two hooks, or members of groups, with one name.
-    #[error("two hooks are named {hook:?}")]
-    DuplicateHook {
-        /// The name that was given.
-        hook: Text,
-    },
-    /// A hook with an empty name.
-    #[error("hook number {place} has an empty name")]
-    NamelessHook {
-        /// Counted from 1.
-        place: usize,
-    },
-    /// Two tools with one name.
-    #[error("two tools are named {tool:?}")]
-    DuplicateTool {
-        /// The name that was given.
-        tool: Text,
-    },
-    /// A name or a glob that means no tool of the agent.
-    #[error("{named_by} names {tool:?}, and the agent has no such tool; it has: {}", list(.known))]
-    UnknownTool {
-        /// What names it.
-        named_by: NamedBy,
-        /// The name or glob.
-        tool: String,
-        /// The tools that the agent has.
-        known: Vec<Text>,
-    },
-    /// Approval is required for a tool that a person or the provider runs.
-    #[error(
-        "tool {tool:?} requires approval, and is run by the {executor:?}: only server and client tools can be gated"
-    )]
-    IllegalGate {
-        /// The tool's name.
-        tool: Text,
-        /// Who runs the tool.
-        executor: Executor,
-    },
-    /// A pointer by which a standing approval would know a call again names no argument of the tool: the approval would cover
-    /// every call.
-    #[error(
-        "`standing_by` of tool {tool:?} has {pointer:?}, which is not the JSON pointer of an argument, like \"/path\""
-    )]
-    BadStandingBy {
-        /// The tool.
-        tool: Text,
-        /// The pointer that was given.
-        pointer: Text,
-    },
-    /// The parameters of a tool are not the JSON schema of an object.
-    #[error("the parameters of tool {tool:?} are not the JSON schema of an object: {}", .source.problem())]
-    BadSchema {
-        /// The tool's name.
-        tool: Text,
-        /// What is wrong with it.
-        source: SchemaError,
-    },
-    /// What answers must look like is no schema.
-    #[error("the schema of the agent's answers cannot be used")]
-    BadAnswerSchema {
-        /// What is wrong.
-        #[source]
-        source: SchemaError,
-    },
-    /// No room is left for history.
-    #[error("injection_reserve ({reserve}) must be smaller than context_tokens ({context})")]
-    ReserveTooLarge {
-        /// What hooks may add.
-        reserve: u64,
-        /// What a context may hold.
-        context: u64,
-    },
-    /// A hook that may add more than all hooks together.
-    #[error("hook {hook:?} may add {tokens} tokens, and injection_reserve is {reserve}")]
-    HookBeyondReserve {
-        /// The hook's name.
-        hook: Text,
-        /// Its `max_tokens`.
-        tokens: u32,
-        /// What hooks may add, together.
-        reserve: u64,
-    },
-    /// A limit that allows nothing.
-    #[error("{limit} must not be 0")]
-    ZeroLimit {
-        /// The limit's name in the configuration.
-        limit: &'static str,
-    },
-    /// A setting that would be ignored.
-    #[error("hook {hook:?} has {setting}, and implements no point that it applies to")]
-    IdleSetting {
-        /// The hook's name.
-        hook: Text,
-        /// The setting.
-        setting: &'static str,
-    },
-}
-
-/// What names a tool that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NamedBy {
-    /// The list given to [`AgentBuilder::approve`].
-    Approve,
-    /// The `tools` of this hook.
-    Hook(Text),
-}
-
-impl fmt::Display for NamedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Approve => f.write_str("approve"),
-            Self::Hook(hook) => write!(f, "hook {hook:?}"),
-        }
-    }
-}
-
-fn list(known: &[Text]) -> String {
-    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
 }
 
 impl AgentBuilder {
@@ -179,7 +52,10 @@ impl AgentBuilder {
             hooks: Vec::new(),
             approve: Vec::new(),
             allow: None,
-            reducers: Vec::new(),
+            reducers: None,
+            summary_model: None,
+            summary_timeout: super::SUMMARY_TIMEOUT,
+            retentions: Retentions::default(),
             limits: Limits::default(),
             schema: None,
             model_choice: None,
@@ -264,7 +140,48 @@ impl AgentBuilder {
     /// What makes contexts smaller that have become too large, behind those that were given before. An agent that is given none
     /// has [`ToolResults`](reducers::ToolResults) and [`Window`](reducers::Window); one that is given any has only those.
     pub fn reducer(mut self, reducer: impl Reducer) -> Self {
-        self.reducers.push(Arc::new(reducer));
+        self.reducers.get_or_insert_default().push(Arc::new(reducer));
+        self
+    }
+
+    /// Exactly these reducers, in this order, in the place of those that were given before. Without any, a context that becomes
+    /// too large fails its turn.
+    pub fn reducers(mut self, reducers: impl IntoIterator<Item = Arc<dyn Reducer>>) -> Self {
+        self.reducers = Some(reducers.into_iter().collect());
+        self
+    }
+
+    /// The model that makes summaries of old turns, if not the agent's own: a cheaper one.
+    pub fn summary_model(mut self, model: impl Model) -> Self {
+        self.summary_model = Some(Arc::new(model));
+        self
+    }
+
+    /// How long making a summary may take. Default: 2 minutes.
+    pub fn summary_timeout(mut self, most: Duration) -> Self {
+        self.summary_timeout = most;
+        self
+    }
+
+    /// Which results of the tools that match `tools` may be shortened, whatever the tools say themselves. `*` and `?` match any
+    /// text and any character; of several patterns that match, the first one counts.
+    ///
+    /// ```
+    /// use turnbuckle::{Agent, models::Script};
+    /// use turnbuckle::tool::Retention;
+    /// let agent = Agent::builder("a", Script::says(["hi"]))
+    ///     .retention("read_*", Retention::Last(3))
+    ///     .default_retention(Retention::Turns(1));
+    /// # agent.build().unwrap();
+    /// ```
+    pub fn retention(mut self, tools: &str, retention: Retention) -> Self {
+        self.retentions.by_tool.push((WildMatch::new(tools), retention));
+        self
+    }
+
+    /// The same for tools that say nothing themselves. Default: [`Retention::default`].
+    pub fn default_retention(mut self, retention: Retention) -> Self {
+        self.retentions.default = Some(retention);
         self
     }
 
@@ -275,8 +192,15 @@ impl AgentBuilder {
     }
 
     /// The agent, or what is wrong with it.
-    pub fn build(self) -> Result<Agent, BuildError> {
+    pub fn build(mut self) -> Result<Agent, BuildError> {
         check_name("agent", &self.name)?;
+        // Of the limits as they were given: a window that becomes known makes no other agent of it.
+        let given = self.limits.clone();
+        self.limits = given.clone().for_window(self.model.context_window());
+        if self.limits.context_tokens < given.context_tokens {
+            let (given, cut) = (given.context_tokens, self.limits.context_tokens);
+            tracing::warn!(agent = &*self.name, given, cut, "context_tokens is more than 75 % of the model's window");
+        }
         self.check_limits()?;
         let tools = self.equip()?;
         self.check_hooks()?;
@@ -285,12 +209,16 @@ impl AgentBuilder {
         let definitions: Arc<[Definition]> = self.tools.iter().map(|tool| tool.spec().definition.clone()).collect();
         let offered: u64 = definitions.iter().map(tokens::of_definition).sum();
         Ok(Agent(Arc::new(Inner {
-            digest: self.digest(&definitions),
-            parts: Arc::new(self.parts(&definitions)),
+            digest: self.digest(&given),
+            parts: Arc::new(self.parts()),
             is_stand_in: false,
             fixed_tokens: tokens::of_text(&self.system) + offered,
+            fixed: [prefix::of_tools(&definitions), prefix::of_system(&self.system)],
             chains: Chains::of(&self.hooks),
-            reducers: if self.reducers.is_empty() { reducers::standard() } else { self.reducers.into() },
+            reducers: self.reducers.map_or_else(reducers::standard, Arc::from),
+            summary_model: self.summary_model,
+            summary_timeout: self.summary_timeout,
+            retentions: self.retentions,
             name: self.name,
             model_choice: self.model_choice.unwrap_or_else(|| self.model.name().into()),
             model: self.model,
@@ -414,12 +342,16 @@ impl AgentBuilder {
     }
 
     /// What is recorded with each turn.
-    fn parts(&self, definitions: &[Definition]) -> AgentParts {
-        let tools = definitions.iter().map(|tool| tool.name.clone()).collect();
+    fn parts(&self) -> AgentParts {
+        let specs = || self.tools.iter().map(|tool| tool.spec());
+        let name = |spec: &Spec| spec.definition.name.clone();
+        let tools = specs().filter(|spec| spec.origin.is_none()).map(name).collect();
+        let offered = specs().filter(|spec| spec.origin.is_some()).map(name).collect();
         let inside = self.tools.iter().filter_map(|tool| tool.spec().sub_agent.as_ref());
         let sub_agents = inside.map(|agent| (agent.shared_name().clone(), agent.parts().clone())).collect();
         let (approve, hooks) = (Some(self.gated_tools()), hook_parts(&self.hooks));
-        AgentParts { tools, approve, approvals: Vec::new(), hooks, sub_agents, started_with: self.started_with.clone() }
+        let (approvals, started_with) = (Vec::new(), self.started_with.clone());
+        AgentParts { tools, offered, approve, approvals, hooks, sub_agents, started_with }
     }
 
     /// The tools whose calls need approval, because they say so or because the agent does.
@@ -438,16 +370,18 @@ impl AgentBuilder {
 
     /// Of the configuration as it is written, by stable names: another version of the program has the same, also if it
     /// describes its tools in other words.
-    fn digest(&self, definitions: &[Definition]) -> Text {
+    fn digest(&self, limits: &Limits) -> Text {
+        let AgentParts { tools, offered, approve, hooks, .. } = self.parts();
+        let approve: Vec<Text> = approve.into_iter().flatten().filter(|tool| !offered.contains(tool)).collect();
         let parts = serde_json::json!([
             self.name,
             self.model_choice.as_deref().unwrap_or(self.model.name()),
             self.system,
-            definitions.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
-            self.gated_tools(),
-            self.parts(definitions).hooks,
+            tools,
+            approve,
+            hooks,
             self.hooks.iter().map(|entry| entry.settings().stable()).collect::<Vec<_>>(),
-            self.limits,
+            limits,
             self.schema
         ]);
         crate::digest::of(&parts)

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use super::tokens;
+use super::prefix::{MeasuredMessages, PrefixMeasure};
+use crate::cache_break::SegmentMark;
 use crate::call_map::CallMap;
 use crate::event::{Event, EventKind, Executor, InjectionTarget, Outcome};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
-use crate::model::{SegmentEnd, Segments};
+use crate::model::{Request, SegmentEnd, Segments};
 use crate::store::Regeneration;
+use crate::summary::Summary;
 
 /// What the next turn's model sees of a turn that was cancelled.
 const INTERRUPTED: &str = "[interrupted]";
@@ -22,8 +24,17 @@ const INITIAL_CAPACITY: usize = 8;
 pub(crate) struct Overlay<'a> {
     /// The open turn, and what hooks added to it for this turn only.
     pub(crate) turn: Option<(&'a TurnId, &'a [Part])>,
+    /// What hooks added behind messages that steered the open turn, each part with the seq of its message.
+    pub(crate) steering: &'a [(u64, Part)],
     /// The discarded reply and the feedback on it, at the tail.
     pub(crate) regeneration: Option<&'a Regeneration>,
+    /// What stands before the history, in the place of older turns.
+    pub(crate) summary: Option<&'a Arc<Summary>>,
+}
+
+/// A summary as contexts have it: nobody's words in the conversation, so a note.
+pub(crate) fn summary_message(summary: &Summary) -> Message {
+    Message::Note(Part::text(&*summary.shown).into())
 }
 
 /// The messages that a log makes.
@@ -60,7 +71,8 @@ struct CachedPrefix {
     first_seq: u64,
     events: usize,
     messages: usize,
-    tokens: u64,
+    /// The version of the summary at the front; 0: there is none.
+    summary: u32,
 }
 
 impl ContextCache {
@@ -73,12 +85,16 @@ impl ContextCache {
         overlay: &Overlay<'_>,
     ) -> (Arc<Vec<Message>>, Segments) {
         let first_seq = log.first().map_or(0, |first| first.seq);
-        if self.ended.first_seq != first_seq {
-            self.ended = CachedPrefix::default();
+        let summary = overlay.summary.map_or(0, |summary| summary.version);
+        if self.ended.first_seq != first_seq || self.ended.summary != summary {
+            self.ended = CachedPrefix { summary, ..CachedPrefix::default() };
             self.for_next.clear();
         }
         let messages = Arc::make_mut(&mut self.messages);
         messages.truncate(self.ended.messages);
+        if let (0, Some(summary)) = (self.ended.messages, overlay.summary) {
+            messages.push(summary_message(summary));
+        }
         messages.reserve(INITIAL_CAPACITY.max(log.len() - self.ended.events));
         let for_next = std::mem::take(&mut self.for_next);
         let mut writer =
@@ -86,15 +102,16 @@ impl ContextCache {
         for event in &log[self.ended.events..open] {
             writer.write(event, &Overlay::default());
         }
-        let added = tokens::of_messages(&writer.messages[self.ended.messages..]);
-        let (messages, tokens) = (writer.messages.len(), self.ended.tokens + added);
-        self.ended = CachedPrefix { first_seq, events: open, messages, tokens };
+        self.ended = CachedPrefix { first_seq, events: open, messages: writer.messages.len(), summary };
         self.for_next.clone_from(&writer.for_next);
         for event in &log[open..] {
             writer.write(event, overlay);
         }
         writer.finish_results();
-        let segments = writer.segments();
+        let mut segments = writer.segments();
+        if overlay.summary.is_some() {
+            segments.summary = SegmentEnd::behind(&writer.messages[..1]);
+        }
         if let Some(again) = overlay.regeneration {
             writer.messages.push(Message::Assistant { content: again.discarded.clone(), calls: Vec::new() });
             let text = format!("[this reply was sent back by {}] {}", again.hook, again.feedback);
@@ -103,12 +120,22 @@ impl ContextCache {
         (self.messages.clone(), segments)
     }
 
-    /// Tokens of a request's messages. If they are the cached ones, only the open turn is counted.
-    pub(crate) fn count(&self, messages: &Arc<Vec<Message>>) -> u64 {
-        if !Arc::ptr_eq(messages, &self.messages) {
-            return tokens::of_messages(messages);
-        }
-        self.ended.tokens + tokens::of_messages(&messages[self.ended.messages..])
+    /// Measures the messages of a request: tokens, bytes and hashes of its segments. Unless a hook edited them, only those that
+    /// were not there at the call before, and the open turn, are looked at; `kept` has the others.
+    pub(crate) fn measure(
+        &self,
+        kept: &mut PrefixMeasure,
+        request: &Request,
+        is_edited: bool,
+        last: Option<&[SegmentMark; 8]>,
+    ) -> MeasuredMessages {
+        kept.follow(self.ended.first_seq, self.ended.summary);
+        kept.measure(&request.messages, &request.segments(), self.ended.messages, is_edited, last)
+    }
+
+    /// The messages as they were shown last.
+    pub(crate) fn messages(&self) -> &Arc<Vec<Message>> {
+        &self.messages
     }
 }
 
@@ -121,8 +148,8 @@ struct ContextWriter<'p> {
     /// Injected while results were outstanding. They are written after the results, because providers want each result
     /// right behind its call.
     after_results: Vec<Part>,
-    /// Where the message that opened the present turn stands.
-    opening: Option<usize>,
+    /// Where the message that opened the present turn stands, and how many of its parts hooks did not add for this turn.
+    opening: Option<(usize, usize)>,
 }
 
 impl ContextWriter<'_> {
@@ -131,10 +158,18 @@ impl ContextWriter<'_> {
             EventKind::UserMessage { content, .. } => {
                 self.finish_results();
                 let mine = overlay.turn.filter(|(turn, _)| **turn == event.turn).map(|(_, parts)| parts);
-                if mine.is_some() {
-                    self.opening = Some(self.messages.len());
+                match (mine, self.opening) {
+                    (Some(_), Some(_)) => {
+                        let behind = overlay.steering.iter().filter(|(seq, _)| *seq == event.seq);
+                        let parts: Vec<Part> = behind.map(|(_, part)| part.clone()).collect();
+                        self.user(content, &parts);
+                    }
+                    (mine, _) => {
+                        let own = content.parts().len() + self.for_next.len();
+                        self.opening = mine.map(|_| (self.messages.len(), own));
+                        self.user(content, mine.unwrap_or_default());
+                    }
                 }
-                self.user(content, mine.unwrap_or_default());
             }
             EventKind::Injection { content, place: InjectionTarget::NextTurn, .. } => {
                 self.for_next.extend_from_slice(content.parts());
@@ -173,10 +208,13 @@ impl ContextWriter<'_> {
     }
 
     fn segments(&self) -> Segments {
-        let opening = self.opening.unwrap_or(self.messages.len());
+        let (opening, own) = self.opening.unwrap_or((self.messages.len(), 0));
+        let behind = SegmentEnd::behind(&self.messages[..self.messages.len().min(opening + 1)]);
         Segments {
+            summary: SegmentEnd::default(),
             history: SegmentEnd::behind(&self.messages[..opening]),
-            opening: SegmentEnd::behind(&self.messages[..self.messages.len().min(opening + 1)]),
+            message: if self.opening.is_some() { SegmentEnd { parts: own, ..behind } } else { behind },
+            opening: behind,
             calls: SegmentEnd::behind(self.messages),
         }
     }
@@ -212,6 +250,7 @@ impl ContextWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::tokens;
     use crate::event::TurnEnded;
     use crate::message::{StopReason, Usage};
     use crate::scope::Author;
@@ -234,7 +273,7 @@ mod tests {
     fn ended(outcome: Outcome) -> EventKind {
         let (reason, cause, by, result, cost) = (None, None, None, None, 0.0);
         let (warnings, usage) = (Vec::new(), Usage::default());
-        EventKind::TurnEnded(TurnEnded {
+        EventKind::TurnEnded(Arc::new(TurnEnded {
             outcome,
             reason,
             cause,
@@ -245,7 +284,7 @@ mod tests {
             usage,
             cost,
             ms: 0,
-        })
+        }))
     }
 
     /// A turn with a call, a note for the next one, and an end that later models see.
@@ -271,17 +310,28 @@ mod tests {
     #[test]
     fn a_cache_kept_from_call_to_call_gives_what_a_new_one_would() {
         let (mut cache, mut log) = (ContextCache::default(), Vec::new());
+        let (mut last, mut measure) = (None, PrefixMeasure::default());
         for number in 1..=4 {
             let (id, open) = (TurnId::from(format!("t_{number}")), log.len());
             let injected = [Part::text("transient")];
-            let overlay = Overlay { turn: Some((&id, &injected)), regeneration: None };
+            let overlay = Overlay { turn: Some((&id, &injected)), ..Overlay::default() };
             for kind in turn(number) {
                 let seq = log.len() as u64 + 1;
                 log.push(Arc::new(Event { seq, turn: id.clone(), at: Default::default(), kind }));
                 let (kept, segments) = cache.show(&log, open, &overlay);
                 let (anew, segments_anew) = ContextCache::default().show(&log, 0, &overlay);
                 assert_eq!((&kept, segments), (&anew, segments_anew));
-                assert_eq!(cache.count(&kept), tokens::of_messages(&anew));
+                let request = |messages: &Arc<Vec<Message>>| {
+                    let mut request = Request::new("a".into(), "".into(), messages.clone(), Arc::new([]));
+                    request.segments = segments;
+                    request
+                };
+                let measured = cache.measure(&mut measure, &request(&kept), false, last.as_ref());
+                let whole = cache.measure(&mut PrefixMeasure::default(), &request(&anew), true, last.as_ref());
+                assert_eq!(measured, whole);
+                assert_eq!(measured.total().tokens, tokens::of_messages(&anew));
+                measure.note_sent();
+                last = Some(measured.with_fixed(Default::default(), Default::default()));
             }
         }
     }

@@ -1,20 +1,20 @@
-//! A context as reducers see it: turns that can be left out, results that can be shortened. A plan never changes the log.
+//! A context as reducers see it: turns that can be left out, results and arguments of calls that can be shortened. A plan never changes the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::tokens;
 use crate::cut::{Recovery, Stub};
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, Executor};
 use crate::id::CallId;
-use crate::message::{Content, Text};
+use crate::message::{Content, Part, Text};
 
 /// Which results of a tool may be shortened when a context becomes too large. It does not say that they are: as long as there
 /// is room, all of them stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
-    /// Those of the last so many turns stay, the open one counted. They are shortened all the same, the oldest first, if the
-    /// open turn would fail otherwise; but not before the model has read them.
+    /// Those of the last so many turns stay, the open one counted. They are shortened all the same, the oldest first, if a
+    /// recent turn would have to be left out otherwise, or the open turn would fail; but not before the model has read them.
     Turns(u32),
     /// The last so many stay, with the same exception.
     Last(u32),
@@ -37,13 +37,20 @@ pub(crate) struct ToolFacts {
     pub(crate) recovery: Recovery,
 }
 
-/// How much a plan must shrink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much a plan must shrink. Reducers run once for each, in this order, as long as the plan is too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Pressure {
     /// The context is too large; older history makes room.
     Normal,
-    /// The reducers have not made it small enough so far: without more room the turn fails.
+    /// Older history is not enough. Results that a tool asks to keep for some turns are given up before the turn behind them
+    /// is left out: a result can be had again, and what a user said cannot. If a provider said that a request was too long,
+    /// reducers begin here.
+    Recent,
+    /// The context still does not fit: without more room the turn fails.
     Urgent,
+    /// All of that was not enough. What the model has not read yet is all that is left to be shortened.
+    Last,
 }
 
 /// A turn in a plan.
@@ -54,25 +61,40 @@ pub struct PlannedTurn {
     pub tokens: u64,
     /// How many of the log's events it has in the window.
     pub(crate) events: usize,
+    /// The seq of the last of them.
+    pub(crate) last: u64,
     /// Whether it is the one under way, which cannot be left out.
     pub is_open: bool,
+    /// Whether it is the one before that: left out when everything else was tried.
+    pub is_recent: bool,
     /// Whether it is left out.
     pub is_left_out: bool,
 }
 
-/// A result in a plan.
+/// What a [`PlannedItem`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// The result of a call.
+    Result,
+    /// A call: its arguments can be shortened. Small ones are not in a plan, because nothing could be saved.
+    Call,
+}
+
+/// A result or a call in a plan.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct PlannedResult {
+pub struct PlannedItem {
+    /// Which of the two.
+    pub kind: ItemKind,
     /// The place of its turn in [`Plan::turns`].
     pub turn: usize,
     /// The tool's name.
     pub tool: Text,
-    /// What the tool says about its results.
+    /// What the tool says about its results. It holds for the arguments of its calls as well.
     pub retention: Retention,
     /// What contexts show of it, in tokens.
     pub tokens: u64,
-    /// Whether the model has answered since the result came.
+    /// Whether the model has answered since the result came, or since it made the call.
     pub was_read: bool,
     event: Arc<Event>,
     /// How it is shown, if not whole.
@@ -81,10 +103,10 @@ pub struct PlannedResult {
     is_changed: bool,
 }
 
-impl PlannedResult {
-    /// Whether nothing but a note is shown in its place.
+impl PlannedItem {
+    /// Whether nothing but a note is shown in the place of a result.
     pub fn is_stub(&self) -> bool {
-        self.stub.is_some_and(|stub| stub.head == 0 && stub.tail == 0)
+        self.kind == ItemKind::Result && self.stub.is_some_and(|stub| stub.head == 0 && stub.tail == 0)
     }
 
     fn content(&self) -> Option<&Content> {
@@ -93,83 +115,178 @@ impl PlannedResult {
             _ => None,
         }
     }
+
+    /// Shows it shortened by this stub, if that saves anything. Returns how many tokens it saves.
+    fn shorten(&mut self, stub: Stub) -> Option<u64> {
+        let event = stub.shorten(&self.event, &self.tool)?;
+        let tokens = tokens::of_event(&event);
+        // What was left out before is not there any more, so a stub never grows.
+        let grows = self.stub.is_some_and(|before| stub.head > before.head || stub.tail > before.tail);
+        if grows || tokens >= self.tokens {
+            return None;
+        }
+        let saved = self.tokens - tokens;
+        (self.stub, self.event, self.tokens, self.is_changed) = (Some(stub), event, tokens, true);
+        Some(saved)
+    }
 }
+
+/// Calls with fewer tokens are not worth shortening.
+const SMALL_CALL: u64 = 150;
+
+/// What is left of each string in the arguments of a call that is shortened as far as possible, in bytes.
+const LEAST_ARGUMENT: u32 = 160;
 
 /// What contexts show of a conversation, to be made smaller.
 ///
-/// Whatever is done to a plan, the context that it makes is valid: turns are left out whole, the oldest first, and a result that
-/// is shortened stays behind its call.
+/// Whatever is done to a plan, the context that it makes is valid: turns are left out whole, the oldest first, a result that
+/// is shortened stays behind its call, and a call that is shortened keeps its id, its tool and the fields of its arguments.
 #[derive(Debug)]
 pub struct Plan {
     turns: Vec<PlannedTurn>,
-    results: Vec<PlannedResult>,
+    results: Vec<PlannedItem>,
+    calls: Vec<PlannedItem>,
     tokens: u64,
     limit: u64,
     target: u64,
     pressure: Pressure,
+    /// Tokens of the summary that is shown before the turns.
+    shown_summary: u64,
+    /// A newer summary that could be shown.
+    newer_summary: Option<NewerSummary>,
+}
+
+/// A summary that is newer than the one that is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewerSummary {
+    /// The seq of the last event that it covers.
+    pub(crate) last: u64,
+    pub(crate) tokens: u64,
+    /// Whether it is shown from now on.
+    is_used: bool,
 }
 
 impl Plan {
-    /// A plan of `events`, of which the first belong to ended turns of so many events each, and the rest to the open turn.
+    /// A plan of `events`, given with the tokens of each, of which the first belong to ended turns of so many events each, and the rest to the open turn.
     pub(crate) fn new(
-        events: &[Arc<Event>],
+        (events, counts): (&[Arc<Event>], &[u32]),
         ended: impl Iterator<Item = usize>,
         stubs: &[Stub],
         facts: &dyn Fn(&str) -> ToolFacts,
         limit: u64,
         target: u64,
     ) -> Self {
-        let mut plan =
-            Self { turns: Vec::new(), results: Vec::new(), tokens: 0, limit, target, pressure: Pressure::Normal };
-        let mut rest = events;
+        let mut plan = Self {
+            turns: Vec::new(),
+            results: Vec::new(),
+            calls: Vec::new(),
+            tokens: 0,
+            limit,
+            target,
+            pressure: Pressure::Normal,
+            shown_summary: 0,
+            newer_summary: None,
+        };
+        let (mut begin, mut recent) = (0, None);
         for count in ended {
-            let (turn, behind) = rest.split_at(count.min(rest.len()));
-            plan.add_turn(turn, stubs, facts);
-            rest = behind;
+            let end = (begin + count).min(events.len());
+            let speaks = |event: &Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
+            // Of a turn that was halted or rejected there may be a note for the next one, and nothing else.
+            recent = events[begin..end].iter().any(speaks).then_some(plan.turns.len()).or(recent);
+            plan.add_turn(&events[begin..end], &counts[begin..end], stubs, facts);
+            begin = end;
         }
-        plan.add_turn(rest, stubs, facts);
+        let rest = &events[begin..];
+        plan.add_turn(rest, &counts[begin..], stubs, facts);
         if let Some(open) = plan.turns.last_mut() {
             open.is_open = true;
         }
         let spoke = rest.iter().rev().find(|event| matches!(event.kind, EventKind::AssistantMessage { .. }));
         let spoke = spoke.map_or(0, |event| event.seq);
         let open = plan.turns.len() - 1;
-        for result in &mut plan.results {
-            result.was_read = result.turn != open || result.event.seq < spoke;
+        for turn in &mut plan.turns[recent.unwrap_or(open)..open] {
+            turn.is_recent = true;
+        }
+        for item in plan.results.iter_mut().chain(&mut plan.calls) {
+            item.was_read = item.turn != open || item.event.seq < spoke;
         }
         plan
     }
 
-    fn add_turn(&mut self, events: &[Arc<Event>], stubs: &[Stub], facts: &dyn Fn(&str) -> ToolFacts) {
+    fn add_turn(&mut self, events: &[Arc<Event>], counts: &[u32], stubs: &[Stub], facts: &dyn Fn(&str) -> ToolFacts) {
         let mut names: HashMap<&CallId, &Text> = HashMap::new();
-        let mut turn = PlannedTurn { tokens: 0, events: events.len(), is_open: false, is_left_out: false };
-        for event in events {
-            let tokens = tokens::of_event(event);
+        let last = events.last().map_or(u64::MAX, |event| event.seq);
+        let (is_open, is_recent, is_left_out) = (false, false, false);
+        let mut turn = PlannedTurn { tokens: 0, events: events.len(), last, is_open, is_recent, is_left_out };
+        for (event, count) in events.iter().zip(counts) {
+            let tokens = u64::from(*count);
             turn.tokens += tokens;
-            match &event.kind {
-                EventKind::ToolCall { call, name, .. } => drop(names.insert(call, name)),
-                EventKind::ToolResult { call, .. } => {
-                    // What a provider's host did is read by it in another form, and stays as it is.
-                    let Some(name) = names.get(call) else { continue };
-                    let ToolFacts { retention, recovery } = facts(name);
-                    let stub = stubs.binary_search_by_key(&event.seq, |stub| stub.seq).ok().map(|at| stubs[at]);
-                    self.results.push(PlannedResult {
-                        turn: self.turns.len(),
-                        tool: Text::clone(name),
-                        retention,
-                        tokens,
-                        was_read: true,
-                        event: event.clone(),
-                        stub,
-                        recovery,
-                        is_changed: false,
-                    });
+            let (kind, name) = match &event.kind {
+                // What a provider's host did is read by it in another form, and stays as it is.
+                EventKind::ToolCall { executor: Executor::Provider, .. } => continue,
+                EventKind::ToolCall { call, name, .. } => {
+                    names.insert(call, name);
+                    (ItemKind::Call, name)
                 }
-                _ => {}
+                EventKind::ToolResult { call, .. } => match names.get(call) {
+                    Some(name) => (ItemKind::Result, *name),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let stub = stub_of(stubs, event);
+            if kind == ItemKind::Call && tokens <= SMALL_CALL && stub.is_none() {
+                continue;
+            }
+            let ToolFacts { retention, recovery } = facts(name);
+            let item = PlannedItem {
+                kind,
+                turn: self.turns.len(),
+                tool: name.clone(),
+                retention,
+                tokens,
+                was_read: true,
+                event: event.clone(),
+                stub,
+                recovery,
+                is_changed: false,
+            };
+            match kind {
+                ItemKind::Result => self.results.push(item),
+                ItemKind::Call => self.calls.push(item),
             }
         }
         self.tokens += turn.tokens;
         self.turns.push(turn);
+    }
+
+    /// Says what summaries there are: the tokens of the one that is shown, and a newer one with its last event and its tokens.
+    pub(crate) fn set_summaries(&mut self, shown: u64, newer: Option<(u64, u64)>) {
+        self.shown_summary = shown;
+        self.newer_summary = newer.map(|(last, tokens)| NewerSummary { last, tokens, is_used: false });
+        self.tokens += shown;
+    }
+
+    /// Shows the newest summary in the place of the turns that it covers, if that saves anything. False if there is none that is
+    /// not shown already.
+    pub fn show_summary(&mut self) -> bool {
+        let Some(newer) = self.newer_summary.filter(|newer| !newer.is_used) else { return false };
+        let covered = self.turns.iter().take_while(|turn| !turn.is_open && turn.last <= newer.last).count();
+        let saved: u64 = self.turns[..covered].iter().filter(|turn| !turn.is_left_out).map(|turn| turn.tokens).sum();
+        if covered == 0 || self.shown_summary + saved <= newer.tokens {
+            return false;
+        }
+        for turn in &mut self.turns[..covered] {
+            turn.is_left_out = true;
+        }
+        self.tokens = self.tokens - saved - self.shown_summary + newer.tokens;
+        self.newer_summary = Some(NewerSummary { is_used: true, ..newer });
+        true
+    }
+
+    /// Whether the newest summary is shown from now on.
+    pub(crate) fn shows_newer_summary(&self) -> bool {
+        self.newer_summary.is_some_and(|newer| newer.is_used)
     }
 
     /// What contexts show, in tokens: history and the open turn, without system prompt, tools and what hooks add.
@@ -207,8 +324,13 @@ impl Plan {
     }
 
     /// The results of all turns, the oldest first.
-    pub fn results(&self) -> &[PlannedResult] {
+    pub fn results(&self) -> &[PlannedItem] {
         &self.results
+    }
+
+    /// The calls of all turns whose arguments can be shortened, the oldest first.
+    pub fn calls(&self) -> &[PlannedItem] {
+        &self.calls
     }
 
     /// Leaves the oldest turn out that is not left out yet. False if only the open one is there.
@@ -228,30 +350,53 @@ impl Plan {
     /// Shortens the result at this place of [`results`](Self::results) to its beginning and its end, so that about `tokens` are
     /// left. False if that would save nothing.
     pub fn shorten(&mut self, result: usize, tokens: u64) -> bool {
-        let bytes = u32::try_from(tokens.saturating_mul(4)).unwrap_or(u32::MAX);
+        let Some(planned) = self.results.get(result) else { return false };
+        // As many bytes as have so many tokens on average, in this text.
+        let text = |content: &Content| content.parts().iter().filter_map(Part::as_text).map(str::len).sum::<usize>();
+        let bytes = planned.content().map_or(0, text) as u64;
+        let bytes = u128::from(bytes) * u128::from(tokens) / u128::from(planned.tokens.max(1));
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let (head, tail) = ((bytes / 4 * 3).max(Stub::MIN_HEAD), bytes / 4);
         self.replace(result, head, tail)
     }
 
+    /// Shortens the arguments of the call at this place of [`calls`](Self::calls) to the beginnings of their strings, so that
+    /// about `tokens` are left. False if that would save nothing.
+    pub fn shorten_call(&mut self, call: usize, tokens: u64) -> bool {
+        let Some(planned) = self.calls.get(call) else { return false };
+        let EventKind::ToolCall { arguments, .. } = &planned.event.kind else { return false };
+        let (mut strings, mut bytes) = (0, 0);
+        measure(arguments, &mut strings, &mut bytes);
+        let shown =
+            u128::from(bytes) * u128::from(tokens) / u128::from(planned.tokens.max(1)) / u128::from(strings.max(1));
+        self.replace_call(call, u32::try_from(shown).unwrap_or(u32::MAX).max(LEAST_ARGUMENT))
+    }
+
+    fn replace_call(&mut self, call: usize, head: u32) -> bool {
+        let Some(planned) = self.calls.get_mut(call) else { return false };
+        let EventKind::ToolCall { arguments, .. } = &planned.event.kind else { return false };
+        let stub = match planned.stub {
+            Some(stub) => Stub { head, ..stub },
+            None => Stub::of_call(planned.event.seq, arguments, head),
+        };
+        Self::shrink(planned, &mut self.turns, &mut self.tokens, stub)
+    }
+
     fn replace(&mut self, result: usize, head: u32, tail: u32) -> bool {
         let Some(planned) = self.results.get_mut(result) else { return false };
-        let turn = &mut self.turns[planned.turn];
         let Some(content) = planned.content() else { return false };
-        let (mut stub, before) = match planned.stub {
-            Some(stub) => (stub, (stub.head, stub.tail)),
-            None => (Stub::of(planned.event.seq, content, planned.recovery), (u32::MAX, u32::MAX)),
-        };
-        (stub.head, stub.tail) = (head, tail);
-        let Some(event) = stub.shorten(&planned.event, &planned.tool) else { return false };
-        let tokens = tokens::of_event(&event);
-        // What was left out before is not there any more, so a stub never grows.
-        if turn.is_left_out || tokens >= planned.tokens || head > before.0 || tail > before.1 {
+        let stub = planned.stub.unwrap_or_else(|| Stub::of(planned.event.seq, content, planned.recovery));
+        Self::shrink(planned, &mut self.turns, &mut self.tokens, Stub { head, tail, ..stub })
+    }
+
+    fn shrink(item: &mut PlannedItem, turns: &mut [PlannedTurn], total: &mut u64, stub: Stub) -> bool {
+        let turn = &mut turns[item.turn];
+        if turn.is_left_out {
             return false;
         }
-        let saved = planned.tokens - tokens;
-        (planned.stub, planned.event, planned.tokens, planned.is_changed) = (Some(stub), event, tokens, true);
+        let Some(saved) = item.shorten(stub) else { return false };
         turn.tokens -= saved;
-        self.tokens -= saved;
+        *total -= saved;
         true
     }
 
@@ -266,16 +411,42 @@ impl Plan {
     }
 
     /// The results that were shortened, as events, in the order of the log.
-    pub(crate) fn changed(&self) -> impl Iterator<Item = &Arc<Event>> {
-        self.shown().filter(|result| result.is_changed).map(|result| &result.event)
+    pub(crate) fn changed_results(&self) -> impl Iterator<Item = &Arc<Event>> {
+        self.shown(&self.results).filter(|result| result.is_changed).map(|result| &result.event)
     }
 
-    /// All results that are shown shortened, in the order of the log.
+    /// The calls that were shortened, as events, in the order of the log.
+    pub(crate) fn changed_calls(&self) -> impl Iterator<Item = &Arc<Event>> {
+        self.shown(&self.calls).filter(|call| call.is_changed).map(|call| &call.event)
+    }
+
+    /// All results and calls that are shown shortened, in the order of the log.
     pub(crate) fn stubs(&self) -> Vec<Stub> {
-        self.shown().filter_map(|result| result.stub).collect()
+        let all = self.shown(&self.results).chain(self.shown(&self.calls));
+        let mut stubs: Vec<Stub> = all.filter_map(|item| item.stub).collect();
+        stubs.sort_unstable_by_key(|stub| stub.seq);
+        stubs
     }
 
-    fn shown(&self) -> impl Iterator<Item = &PlannedResult> {
-        self.results.iter().filter(|result| !self.turns[result.turn].is_left_out)
+    fn shown<'p>(&'p self, items: &'p [PlannedItem]) -> impl Iterator<Item = &'p PlannedItem> {
+        items.iter().filter(|item| !self.turns[item.turn].is_left_out)
+    }
+}
+
+fn stub_of(stubs: &[Stub], event: &Event) -> Option<Stub> {
+    stubs.binary_search_by_key(&event.seq, |stub| stub.seq).ok().map(|at| stubs[at])
+}
+
+/// Counts the strings that can be shortened, and their bytes.
+fn measure(value: &serde_json::Value, strings: &mut u64, bytes: &mut u64) {
+    use serde_json::Value::{Array, Object, String};
+    match value {
+        String(text) if text.len() > LEAST_ARGUMENT as usize => {
+            *strings += 1;
+            *bytes += text.len() as u64;
+        }
+        Array(items) => items.iter().for_each(|item| measure(item, strings, bytes)),
+        Object(fields) => fields.values().for_each(|field| measure(field, strings, bytes)),
+        _ => {}
     }
 }

@@ -11,7 +11,7 @@ use crate::message::Text;
 /// the part of the context that the provider's prompt cache knows changes rarely. They run in the path of a model call: one
 /// looks at its plan, changes it, and returns.
 ///
-/// If a context still does not fit after all of them, they run once more with [`Pressure::Urgent`].
+/// If it is not small enough after all of them, they run again and go further: see [`Pressure`].
 ///
 /// What a reducer decides may only depend on the plan: a process that carries a turn on after a crash asks it again and must get
 /// the same context.
@@ -45,6 +45,16 @@ pub trait Reducer: Send + Sync + 'static {
     /// Its name, for the record of what it did.
     fn name(&self) -> &str;
 
+    /// Called before any reducer makes the plan smaller: takes up what was made earlier.
+    fn prepare(&self, plan: &mut Plan) {
+        let _ = plan;
+    }
+
+    /// Whether it shows summaries: then they are made, between turns.
+    fn wants_summaries(&self) -> bool {
+        false
+    }
+
     /// Makes the plan smaller, until [`Plan::is_too_large`] is false or there is nothing more to do.
     fn reduce(&self, plan: &mut Plan);
 }
@@ -58,11 +68,21 @@ pub(crate) struct Reduced {
     pub(crate) panicked: Vec<Text>,
 }
 
-/// Runs reducers in order until the plan is small enough.
-pub(crate) fn reduce<'r>(reducers: impl Iterator<Item = &'r dyn Reducer> + Clone, plan: &mut Plan) -> Reduced {
+/// Runs reducers in order until the plan is small enough, `from` this pressure on.
+pub(crate) fn reduce<'r>(
+    reducers: impl Iterator<Item = &'r dyn Reducer> + Clone,
+    plan: &mut Plan,
+    from: Pressure,
+) -> Reduced {
     let mut reduced = Reduced::default();
-    for pressure in [Pressure::Normal, Pressure::Urgent] {
-        if pressure == Pressure::Urgent && plan.tokens() <= plan.limit() {
+    for reducer in reducers.clone() {
+        run(reducer, plan, &mut reduced, |plan| reducer.prepare(plan));
+    }
+    for pressure in [Pressure::Normal, Pressure::Recent, Pressure::Urgent, Pressure::Last] {
+        if pressure < from {
+            continue;
+        }
+        if pressure >= Pressure::Urgent && plan.tokens() <= plan.limit() {
             break;
         }
         plan.set_pressure(pressure);
@@ -70,21 +90,25 @@ pub(crate) fn reduce<'r>(reducers: impl Iterator<Item = &'r dyn Reducer> + Clone
             if !plan.is_too_large() {
                 return reduced;
             }
-            let before = plan.tokens();
-            // Every change of a plan leaves it consistent, so one that was changed half-way can be used.
-            let done = catch_unwind(AssertUnwindSafe(|| reducer.reduce(plan)));
-            let note = |names: &mut Vec<Text>| {
-                if !names.iter().any(|name| **name == *reducer.name()) {
-                    names.push(reducer.name().into());
-                }
-            };
-            if plan.tokens() < before {
-                note(&mut reduced.by);
-            }
-            if done.is_err() {
-                note(&mut reduced.panicked);
-            }
+            run(reducer, plan, &mut reduced, |plan| reducer.reduce(plan));
         }
     }
     reduced
+}
+
+fn run(reducer: &dyn Reducer, plan: &mut Plan, reduced: &mut Reduced, work: impl FnOnce(&mut Plan)) {
+    let before = plan.tokens();
+    // Every change of a plan leaves it consistent, so one that was changed half-way can be used.
+    let done = catch_unwind(AssertUnwindSafe(|| work(plan)));
+    let note = |names: &mut Vec<Text>| {
+        if !names.iter().any(|name| **name == *reducer.name()) {
+            names.push(reducer.name().into());
+        }
+    };
+    if plan.tokens() < before {
+        note(&mut reduced.by);
+    }
+    if done.is_err() {
+        note(&mut reduced.panicked);
+    }
 }

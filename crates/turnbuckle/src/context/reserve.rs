@@ -10,6 +10,8 @@ pub(crate) struct Candidate {
     pub(crate) sheddable: Option<i32>,
     /// Whether it is written to the log and rendered in its place ever after.
     pub(crate) durable: bool,
+    /// The seq of the message that it stands behind, if that one steered the turn and did not open it.
+    pub(crate) behind: Option<u64>,
 }
 
 /// A hook added more than the reserve allows, and nothing could be left out instead.

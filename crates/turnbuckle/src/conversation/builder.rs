@@ -9,12 +9,13 @@ use super::conversations::Conversations;
 use super::runtime::{Runtime, ScopeSource, TakenUp};
 use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
+use crate::audit::AuditOptions;
 use crate::clock::{Clock, SystemClock};
 use crate::id::{ConversationId, Ids, SystemIds, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::{SideStore, Store};
-use crate::turn::{ChangedAgentPolicy, LeftTurn, OnChangedAgent, Services};
+use crate::turn::{Calibrations, ChangedAgentPolicy, LeftTurn, OnChangedAgent, Services};
 
 /// Settings of a [`Conversations`].
 #[must_use = "settings do nothing until `build` is called"]
@@ -33,6 +34,7 @@ pub struct ConversationsBuilder {
     side_stores: Vec<Arc<dyn SideStore>>,
     retain: Option<Duration>,
     on_taken_up: Option<Arc<TakenUp>>,
+    audit: Option<AuditOptions>,
 }
 
 impl ConversationsBuilder {
@@ -52,6 +54,7 @@ impl ConversationsBuilder {
             side_stores: Vec::new(),
             retain: None,
             on_taken_up: None,
+            audit: None,
         }
     }
 
@@ -128,6 +131,12 @@ impl ConversationsBuilder {
         self
     }
 
+    /// Records exactly what models are sent, and digests of what hooks were given. Default: not recorded.
+    pub fn audit(mut self, options: AuditOptions) -> Self {
+        self.audit = Some(options);
+        self
+    }
+
     /// Told of each open turn that [`Conversations::recover_due`] takes up, before it goes on: another process began it and left
     /// it, or someone answered what it waited for. It must return quickly. Default: nobody is told.
     pub fn on_taken_up(mut self, tell: impl Fn(&ConversationId, &TurnId) + Send + Sync + 'static) -> Self {
@@ -148,6 +157,8 @@ impl ConversationsBuilder {
             project: self.project,
             access: self.access,
             on_changed_agent: self.on_changed_agent,
+            calibrations: Calibrations::default(),
+            audit: self.audit.map(Arc::new),
         };
         let runtime = Runtime {
             services: Arc::new(services),

@@ -15,9 +15,8 @@ pub(super) async fn call_close_hooks(ctx: &Arc<TurnContext>) -> (JobResults, Res
     let mut results = JobResults::default();
     for entry in ctx.agent.hooks_at(Point::OnConversation) {
         let Some(hook) = entry.hook() else { continue };
-        let (conversation, scope) = (ctx.conversation.clone(), ctx.scope.clone());
         let lifecycle = Lifecycle::Ended;
-        let mut view = OnConversationContext { conversation, scope, lifecycle, injected: Vec::new() };
+        let mut view = OnConversationContext { ctx: ctx.clone(), lifecycle, injected: Vec::new() };
         // Nothing stops a hook after the turn, so this always has a result.
         let Ok(mut run) = caller.run(entry, pin!(hook.on_conversation(&mut view))).await else { continue };
         run.tokens = cost_of(&view.injected);

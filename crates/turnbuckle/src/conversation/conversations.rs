@@ -10,7 +10,7 @@ use super::builder::ConversationsBuilder;
 use super::error::{Cancelled, RunError, SendError, TurnHandle};
 use super::inline::Inline;
 use super::input::{UserInput, WhileBusy};
-use super::order::{CancelOrder, MessageOrder, Order};
+use super::order::{CancelOrder, MessageOrder, Order, TakeBackOrder};
 use super::outbox;
 use super::read_back::open_turn;
 use super::runtime::Runtime;
@@ -20,6 +20,7 @@ use crate::BoxFuture;
 use crate::access::{AccessTo, Action};
 use crate::agent::Agent;
 use crate::clock::Timestamp;
+use crate::context::tokens;
 use crate::event::{Event, EventKind};
 use crate::feed::projection::Projection;
 use crate::feed::{Delivery, Level, LiveEvent, Subscription};
@@ -27,7 +28,10 @@ use crate::id::{ConversationId, ItemId, TurnId};
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
-use crate::store::{Act, ActKind, ConversationSummary, Cut, InboxFilter, InboxItem, InboxKind, Job, Store, StoreError};
+use crate::store::{
+    Act, ActKind, ConversationSummary, Cut, InboxFilter, InboxItem, InboxKind, Job, KeyedMessage, MessageKey, Store,
+    StoreError, Summary,
+};
 use crate::stores::MemoryStore;
 use crate::turn::{AbortCause, LeftTurn, OnChangedAgent, TurnContext, TurnError};
 
@@ -127,11 +131,43 @@ impl Conversations {
         scope: Scope,
         while_busy: WhileBusy,
     ) -> Result<TurnHandle, SendError> {
-        let (input, sender) = (message.into(), scope.clone());
+        let input = message.into();
         let conversation = self.open(id, &scope, Action::Say).await?;
         if while_busy == WhileBusy::Interrupt {
             self.check(id, &scope, Action::Cancel).await?;
         }
+        // Looked for before anything else: while the first one's turn runs, the second one is not refused as busy.
+        self.check_key(id, &input, &scope).await?;
+        let sent = self.send_new(id, &conversation, input.clone(), scope.clone(), while_busy).await;
+        match sent {
+            Err(SendError::Busy { .. }) if input.key().is_some() => {
+                // The first one may have been stored just now.
+                self.check_key(id, &input, &scope).await?;
+                sent
+            }
+            Err(SendError::Store(StoreError::SentBefore { sent, .. })) => Err(sent_before(&input, sent)),
+            sent => sent,
+        }
+    }
+
+    /// Refuses a message that was sent under its key before.
+    async fn check_key(&self, id: &ConversationId, input: &UserInput, scope: &Scope) -> Result<(), SendError> {
+        let (Some(MessageKey { key, .. }), Some(user)) = (input.key(), scope.user_id()) else { return Ok(()) };
+        match self.store().keyed_message(id, user, &key, self.runtime.services.clock.now()).await? {
+            Some(sent) => Err(sent_before(input, sent)),
+            None => Ok(()),
+        }
+    }
+
+    async fn send_new(
+        &self,
+        id: &ConversationId,
+        conversation: &Arc<Conversation>,
+        input: UserInput,
+        scope: Scope,
+        while_busy: WhileBusy,
+    ) -> Result<TurnHandle, SendError> {
+        let sender = scope.clone();
         let (mut order, accepted, status) = self.message(input.clone(), scope, while_busy)?;
         let turn = order.turn.clone();
         loop {
@@ -145,7 +181,7 @@ impl Conversations {
             }
             // A message that was accepted before this one must be stored before it.
             if conversation.wait_for_start().await {
-                self.store_beside_driver(&conversation, order).await?;
+                self.store_beside_driver(conversation, order).await?;
                 return Ok(TurnHandle::new(turn, status));
             }
         }
@@ -174,6 +210,15 @@ impl Conversations {
         if input.content.is_blank() {
             return Err(SendError::Empty);
         }
+        let (limit, fixed) = (self.agent.limits().context_tokens, self.agent.fixed_tokens());
+        let factor = self.runtime.services.calibrations.factor(self.agent.model_choice());
+        // The smallest context that it can be sent in has system prompt and tools beside it. If these are too large by themselves,
+        // no message is at fault: the turn says so.
+        let fixed = if factor.with_margin(fixed) > limit { 0 } else { fixed };
+        let size = factor.with_margin(tokens::of_content(&input.content) + fixed);
+        if size > limit {
+            return Err(SendError::TooLarge { size, limit });
+        }
         let turn = TurnId::from(self.runtime.services.ids.mint("t_"));
         let (accepted, on_accepted) = oneshot::channel();
         let (waiter, status) = oneshot::channel();
@@ -189,13 +234,19 @@ impl Conversations {
     ) -> Result<(), SendError> {
         let MessageOrder { turn, input, scope, while_busy, waiter, .. } = order;
         let (item, by) = (input.item(&turn, &self.agent, &scope, self.runtime.services.clock.now()), scope.by());
-        // Which turn to interrupt is decided now: once the message is stored another one, even its own, may run.
-        let interrupted = conversation.running_turn().filter(|_| while_busy == WhileBusy::Interrupt);
+        // Which turn to interrupt or steer is decided now: once the message is stored another one, even its own, may run.
+        let running = conversation.running_turn();
+        let item = item.steering(running.clone().filter(|_| while_busy == WhileBusy::Steer));
+        if item.steers().is_some() && !conversation.has_room_to_steer() {
+            return Err(SendError::Full { id: conversation.id.clone() });
+        }
+        let interrupted = running.filter(|_| while_busy == WhileBusy::Interrupt);
         let (conversation, runtime) = (conversation.clone(), self.runtime.clone());
         let storing = Storing::new(&conversation, &turn, scope, waiter);
         let sent = tokio::spawn(async move {
-            runtime.services.store.deliver(&conversation.id, item).await?;
+            runtime.services.store.deliver(&conversation.id, item.clone()).await?;
             storing.stored();
+            conversation.steer(item);
             if let Some(turn) = interrupted {
                 conversation.abort(&turn, &AbortCause::Cancelled(by));
             }
@@ -216,6 +267,7 @@ impl Conversations {
     ) -> Result<TurnHandle, SendError> {
         let open = open_turn(self.store(), id).await?;
         let item = input.item(&turn, &self.agent, &scope, self.runtime.services.clock.now());
+        let item = item.steering(open.clone().filter(|_| while_busy == WhileBusy::Steer));
         self.store().deliver(id, item).await?;
         if let (WhileBusy::Interrupt, Some(turn)) = (while_busy, open) {
             self.deliver(id, InboxKind::Cancel { turn }, &scope).await?;
@@ -223,6 +275,20 @@ impl Conversations {
         // The owner may have left meanwhile: then it is taken up here.
         self.conversation(id).submit_and_spawn(&self.runtime, Order::Wake);
         Ok(TurnHandle::remote(turn))
+    }
+
+    /// Takes back a message that was sent from here and whose turn has not begun: one that is queued, or that is to steer the
+    /// turn that runs. False if its turn has begun, or it was not sent by this actor through this process. The message is gone
+    /// for good when the turn that runs ends or waits; a crash before that brings it back.
+    pub async fn take_back(&self, id: &ConversationId, turn: &TurnId, scope: Scope) -> Result<bool, SendError> {
+        let conversation = self.existing(id, &scope, Action::Say).await?;
+        if conversation.waiters.scope_of(turn).is_none_or(|sent| sent.by() != scope.by()) {
+            return Ok(false);
+        }
+        let (reply, on_reply) = oneshot::channel();
+        let order = Order::TakeBack(TakeBackOrder { turn: turn.clone(), reply });
+        conversation.submit_and_spawn(&self.runtime, order);
+        on_reply.await.map_err(|_| SendError::Gone)?.map_err(SendError::or_busy)
     }
 
     // Cancellations, and turns that a crash left. Answers are in `answering.rs`.
@@ -403,6 +469,12 @@ impl Conversations {
         Ok(self.store().cuts(id).await?)
     }
 
+    /// The summaries that were made of the oldest turns, oldest first. [`Cut::summary`] says which one contexts show.
+    pub async fn summaries(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Arc<Summary>>, SendError> {
+        self.begin_reading(id, &scope).await?;
+        Ok(self.store().summaries(id).await?)
+    }
+
     /// What turns left to be done and is not done yet, oldest first. Parked jobs stay here with their error.
     pub async fn jobs(&self, id: &ConversationId, scope: Scope) -> Result<Vec<Job>, SendError> {
         self.begin_reading(id, &scope).await?;
@@ -501,7 +573,18 @@ impl Conversations {
         self.runtime.resident_count()
     }
 
-    /// Waits for background hooks, at most this long. What is left stays in the outbox.
+    /// How many conversations this process works on now: a turn runs, or an answer or another order is carried out. A turn that
+    /// waits for someone is not counted.
+    pub fn running_count(&self) -> usize {
+        self.runtime.driven_count()
+    }
+
+    /// Whether this process makes summaries of old turns: its agent shows them, and background work is not switched off.
+    pub fn makes_summaries(&self) -> bool {
+        self.agent.wants_summaries() && self.runtime.services.background_hooks
+    }
+
+    /// Waits for background hooks and summaries, at most this long. What is left stays in the outbox.
     pub async fn drain(&self, most: Duration) {
         let mut tasks = self.runtime.tasks.subscribe();
         tokio::select! {
@@ -565,7 +648,7 @@ impl Conversations {
             actor: actor.clone(),
             permission_mode: self.runtime.services.permission_mode,
         };
-        Ok(Some(TurnReport::new(of, ended, reply)))
+        Ok(Some(TurnReport::new(of, &ended, reply)))
     }
 
     // Access.
@@ -667,6 +750,13 @@ impl Conversations {
             }
             _ => Err(SendError::NotFound { id: id.clone() }),
         }
+    }
+}
+
+fn sent_before(input: &UserInput, sent: KeyedMessage) -> SendError {
+    match input.key().is_some_and(|key| key.digest == sent.digest) {
+        true => SendError::SentBefore { turn: sent.turn },
+        false => SendError::KeyReused,
     }
 }
 

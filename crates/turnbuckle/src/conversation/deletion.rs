@@ -242,8 +242,18 @@ impl Conversations {
     /// What maintenance does about deletions. A store that fails is reported by what maintenance does next.
     pub(super) async fn maintain_deletions(&self, retention_due: &mut Timestamp) {
         let now = self.runtime.services.clock.now();
-        if let Some(age) = self.runtime.retain.filter(|_| *retention_due <= now) {
+        let is_due = *retention_due <= now;
+        if is_due {
             *retention_due = now.after(RETENTION_EVERY);
+            // Also if nothing is recorded any more: what was recorded earlier ends with its time.
+            let limits = self.runtime.services.audit.as_ref().map(|audit| audit.limits).unwrap_or_default();
+            match self.store().expire_audit(limits, now).await {
+                Ok(0) => {}
+                Ok(gone) => tracing::info!(gone, "removed calls from the audit that were kept long enough"),
+                Err(error) => tracing::warn!(%error, "the audit could not be cleared of what was kept long enough"),
+            }
+        }
+        if let Some(age) = self.runtime.retain.filter(|_| is_due) {
             match self.delete_unused_for(age).await {
                 Ok(0) => {}
                 Ok(gone) => tracing::info!(gone, "deleted conversations that were kept long enough"),

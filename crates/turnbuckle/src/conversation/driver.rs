@@ -14,7 +14,7 @@ use tracing::Instrument;
 use super::error::SendError;
 use super::input::WhileBusy;
 use super::observers::Observers;
-use super::order::{CancelOrder, MessageOrder, Order, Refusal};
+use super::order::{CancelOrder, MessageOrder, Order, Refusal, TakeBackOrder};
 use super::outbox;
 use super::read_back::revive;
 use super::runtime::Runtime;
@@ -30,15 +30,15 @@ use crate::id::{CallId, ItemId, TurnId};
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::Actor;
 use crate::store::{
-    Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch, StoreError,
+    Batch, ConversationStatus, InboxFilter, InboxItem, InboxKind, Job, JobKind, Lease, RENEW_EVERY, Scratch,
+    SentRequest, StoreError, Summary,
 };
 use crate::turn::{
     AbortCause, ActiveTurn, AnswerError, AnswerOrder, AnswerOrigin, LeftTurn, NewTurn, OnChangedAgent, PostTurn,
     Progress, Stage, State, StoredTurn, Taken, TurnError, answer, next, start,
 };
 
-/// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out while
-/// it works.
+/// One driver. At most one exists for a conversation in this process; the store's claim keeps other processes out.
 pub(crate) struct Driver {
     guard: DriverGuard,
     conversation: Arc<Conversation>,
@@ -53,6 +53,10 @@ pub(crate) struct Driver {
     stored: VecDeque<Order>,
     /// The scratch of the open turn, as of the claim or of the last time that it waited here.
     scratch: Option<Arc<Scratch>>,
+    /// The last request that a model answered, as of the claim or of the last turn.
+    last_sent: Option<Arc<SentRequest>>,
+    /// The newest summary of the conversation, as of the claim.
+    newest_summary: Option<Arc<Summary>>,
     /// Ids of inbox items that came to nothing. The next write removes them.
     done_items: SmallVec<[ItemId; 1]>,
     /// Answers for the open turn. They are checked and written when it is started.
@@ -80,6 +84,8 @@ impl Driver {
             inbox: SmallVec::new(),
             stored: VecDeque::new(),
             scratch: None,
+            last_sent: None,
+            newest_summary: None,
             done_items: SmallVec::new(),
             answers: VecDeque::new(),
             cancel: None,
@@ -310,6 +316,19 @@ impl Driver {
                 drop(reply.send(left.map_or(Ok(open), |left| Err(self.left_error(left)))));
                 Ok(())
             }
+            Order::TakeBack(TakeBackOrder { turn, reply }) => {
+                let waits = |item: &InboxItem| item.opens().as_ref() == Some(&turn);
+                let taken = self.state().and_then(|state| state.turn.as_ref()).is_none_or(|open| open.id != turn)
+                    && self.inbox.iter().any(waits);
+                if taken {
+                    self.inbox.retain(|item| !waits(item));
+                    self.done_items.push(ItemId::of_turn(&turn));
+                    self.conversation.waiters.finish(&turn, Err(TurnError::TakenBack));
+                }
+                // The caller may have gone away.
+                drop(reply.send(Ok(taken)));
+                Ok(())
+            }
             Order::Close(scope, reply) => {
                 let (closed, done) = match self.stage() {
                     Stage::Idle if self.inbox.is_empty() => match Box::pin(self.close(scope)).await {
@@ -375,6 +394,8 @@ impl Driver {
         let MessageOrder { turn, input, scope, while_busy, accepted, waiter } = message;
         let services = &self.runtime.services;
         let item = input.item(&turn, &self.conversation.agent, &scope, services.clock.now());
+        let steered = || self.open_turn().filter(|_| while_busy == WhileBusy::Steer);
+        let item = item.steering(steered());
         if let Err(error) = services.store.deliver(&self.conversation.id, item.clone()).await {
             self.conversation.forget_starting(&turn);
             drop(accepted.send(Err(error.into())));
@@ -386,6 +407,10 @@ impl Driver {
             self.cancel = Some((open.id.clone(), AbortCause::Cancelled(scope.by())));
         }
         self.is_waited_for = true;
+        if item.steers().is_some() {
+            // No turn starts for it, unless the one that it steers ends first.
+            self.conversation.forget_starting(&turn);
+        }
         self.inbox.push(item);
         self.conversation.waiters.add(&turn, waiter);
         self.conversation.waiters.keep_scope(&turn, scope);
@@ -415,7 +440,15 @@ impl Driver {
         }
         let services = self.runtime.services.clone();
         let id = self.conversation.id.clone();
+        self.conversation.waiters.inbox_is_read();
         let claim = services.store.claim(&id, &self.runtime.writer, services.clock.now()).await?;
+        if services.calibrations.is_unloaded() {
+            match services.store.calibrations().await {
+                Ok(stored) => services.calibrations.load(stored),
+                // Estimates are used as they are, and the next claim asks again.
+                Err(error) => tracing::warn!(%error, "what was learned about estimates could not be read"),
+            }
+        }
         tracing::debug!(conversation = %id, epoch = claim.epoch, seq = claim.seq, "claimed");
         let current = self.state().is_some_and(|state| state.seq == claim.seq);
         if current && self.conversation.shows_log() {
@@ -423,14 +456,20 @@ impl Driver {
         } else {
             let (state, log) = revive(&*services.store, &id, &self.conversation.agent, &claim).await?;
             self.conversation.begin_epoch(claim.epoch, Some(&log));
-            self.loaded = Some(Loaded { state, cache: ContextCache::default() });
+            self.loaded = Some(Loaded { state, cache: ContextCache::default(), memory: Box::default() });
         }
         (self.epoch, self.scratch) = (Some(claim.epoch), claim.scratch);
+        (self.last_sent, self.newest_summary) = (claim.sent, claim.newest_summary);
         self.inbox.clear();
         self.stored.clear();
         let mut answers = Vec::new();
         for item in claim.inbox {
             match item.kind {
+                InboxKind::Message { .. }
+                    if item.opens().is_some_and(|turn| self.conversation.was_taken_back(&turn)) =>
+                {
+                    self.done_items.push(item.id);
+                }
                 InboxKind::Message { .. } => self.inbox.push(item),
                 _ => {
                     answers.extend(item.answers().map(|_| item.id.clone()));
@@ -460,7 +499,7 @@ impl Driver {
             });
             let status = ended.map(|ended| {
                 let actor = self.conversation.owner().unwrap_or(Actor::System);
-                let report = TurnReport::new(self.report_of(turn.clone(), actor), ended, last_reply(events, &turn));
+                let report = TurnReport::new(self.report_of(turn.clone(), actor), &ended, last_reply(events, &turn));
                 TurnStatus::Ended(Box::new(report))
             });
             self.conversation.waiters.finish(&turn, status.ok_or(TurnError::Remote));
@@ -562,7 +601,11 @@ impl Driver {
             active.ctx().abort.abort(cause);
         }
         match active.ctx().abort.check() {
-            Err(cause) => active.settle(cause.verdict()),
+            Err(cause) => {
+                // Those in the inbox count all the same: the end of the turn takes them up from there.
+                self.answers.retain(|order| order.item().is_none());
+                active.settle(cause.verdict());
+            }
             Ok(()) => {
                 // Answers first: one that was given in time counts, however late it is taken up.
                 let (turn, mut orders) = (active.ctx().id.clone(), std::mem::take(&mut self.answers));
@@ -594,7 +637,12 @@ impl Driver {
     fn start_turn(&mut self) -> Option<Box<ActiveTurn>> {
         let epoch = self.epoch?;
         let (turn, left) = (self.open_turn()?, self.left());
-        let Loaded { state, cache } = self.loaded.take()?;
+        if !self.conversation.begin_turn(&turn) {
+            self.inbox.retain(|item| item.opens().as_ref() != Some(&turn));
+            self.done_items.push(ItemId::of_turn(&turn));
+            return None;
+        }
+        let Loaded { state, cache, memory } = self.loaded.take()?;
         let place = self.inbox.iter().position(|item| item.id.as_str() == turn.as_str());
         let greets = left.is_none() && self.conversation.greets_first_turn();
         let lifecycle = greets.then_some(if state.seq == 0 { Lifecycle::Started } else { Lifecycle::Revived });
@@ -615,9 +663,13 @@ impl Driver {
             state,
             cache,
             epoch,
+            last_sent: self.last_sent.clone(),
+            memory,
+            newest_summary: self.newest_summary.clone(),
         };
         let scope = self.conversation.waiters.scope_of(&turn);
-        Some(start(stored, lifecycle, |actor| NewTurn {
+        let steering: Vec<InboxItem> = self.inbox.iter().filter(|item| item.steers() == Some(&turn)).cloned().collect();
+        let active = start(stored, lifecycle, |actor| NewTurn {
             conversation: self.conversation.id.clone(),
             scope: scope.unwrap_or_else(|| (self.runtime.scope_source)(actor)),
             agent,
@@ -627,7 +679,11 @@ impl Driver {
             host: self.conversation.clone(),
             abort: self.conversation.start_turn(&turn),
             id: turn,
-        }))
+        });
+        for item in steering {
+            self.conversation.steer(item);
+        }
+        Some(active)
     }
 
     /// Takes the turn apart. If it is over, `on_ended` hooks see its end before those who wait for it, and background
@@ -637,28 +693,35 @@ impl Driver {
         active: Box<ActiveTurn>,
         done: Result<Stage, StoreError>,
     ) -> Result<(), StoreError> {
-        let ActiveTurn { turn, state, cache, scratch, ended, released, jobs, done_items, .. } = *active;
+        let ActiveTurn { turn, state, cache, mut memory, last_sent, scratch, ended, .. } = *active;
+        let ActiveTurn { released, jobs, done_items, summary_is_due, .. } = *active;
         done?;
+        self.last_sent = last_sent;
+        memory.measure.rest();
         // Inbox items that came to nothing, in a turn that wrote nothing behind them.
         self.done_items.extend(done_items);
         if released {
             self.epoch = None;
         }
         let Some(ended) = ended else {
-            self.loaded = Some(Loaded { state, cache });
+            self.loaded = Some(Loaded { state, cache, memory });
             self.scratch = Some(scratch.into_inner());
             return Ok(());
         };
+        if summary_is_due && self.runtime.services.background_hooks {
+            outbox::take_up_own_jobs(self.conversation.clone(), self.runtime.clone());
+        }
         let ctx = turn.ctx.clone();
         let report_of = self.report_of(ctx.id.clone(), ctx.scope.actor().clone());
-        let report = TurnReport::new(report_of, ended, turn.view.assistant_message.clone());
+        let report = TurnReport::new(report_of, &ended, turn.view.assistant_message.clone());
         if jobs.is_empty() {
-            self.loaded = Some(Loaded { state, cache });
+            self.loaded = Some(Loaded { state, cache, memory });
             self.conversation.waiters.finish(&ctx.id, Ok(TurnStatus::Ended(Box::new(report))));
             return Ok(());
         }
-        let messages = layout::messages(state.window.events(), &Overlay::default());
-        self.loaded = Some(Loaded { state, cache });
+        let overlay = Overlay { summary: state.window.summary(), ..Overlay::default() };
+        let messages = layout::messages(state.window.events(), &overlay);
+        self.loaded = Some(Loaded { state, cache, memory });
         let background = outbox::background_context(&ctx, &report, messages);
         Box::pin(self.run_jobs(PostTurn { ctx, report, background }, jobs)).await
     }

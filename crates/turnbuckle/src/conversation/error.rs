@@ -123,6 +123,23 @@ pub enum SendError {
     /// There is nothing in it.
     #[error("the message is empty")]
     Empty,
+    /// With nothing but the system prompt and the tools beside it, it has more tokens than a context may hold. It was not stored.
+    #[error("the message, the system prompt and the tools have up to {size} tokens, and context_tokens is {limit}")]
+    TooLarge {
+        /// Their estimated tokens, with the margin that every call must have.
+        size: u64,
+        /// What a context may hold.
+        limit: u64,
+    },
+    /// The same message was sent under its key before. Nothing was stored.
+    #[error("the message was sent before, for turn {turn}")]
+    SentBefore {
+        /// The turn that the first one opened.
+        turn: TurnId,
+    },
+    /// Another message was sent under its key before. Nothing was stored.
+    #[error("another message was sent under this key before")]
+    KeyReused,
     /// A turn runs or waits.
     #[error("conversation {id} is busy{}", waiting_for(.pending))]
     Busy {
@@ -361,6 +378,9 @@ impl From<SendError> for ResolveError {
             // Nothing is said here that could be empty or meet a turn, and nothing is closed.
             SendError::Gone
             | SendError::Empty
+            | SendError::TooLarge { .. }
+            | SendError::SentBefore { .. }
+            | SendError::KeyReused
             | SendError::NoAgent
             | SendError::Left { .. }
             | SendError::Busy { .. }

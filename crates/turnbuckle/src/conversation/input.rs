@@ -2,11 +2,12 @@
 
 use crate::agent::Agent;
 use crate::clock::Timestamp;
+use crate::digest;
 use crate::id::TurnId;
-use crate::message::Content;
+use crate::message::{Content, Text};
 use crate::output_schema::OutputSchema;
 use crate::scope::Scope;
-use crate::store::InboxItem;
+use crate::store::{InboxItem, MessageKey};
 
 /// What a user says, and what the answer must look like.
 #[derive(Clone, Debug)]
@@ -14,12 +15,13 @@ use crate::store::InboxItem;
 pub struct UserInput {
     pub(crate) content: Content,
     schema: Option<OutputSchema>,
+    key: Option<Text>,
 }
 
 impl UserInput {
     /// Just this.
     pub fn new(content: impl Into<Content>) -> Self {
-        Self { content: content.into(), schema: None }
+        Self { content: content.into(), schema: None, key: None }
     }
 
     /// The answer must be an object that fits this schema.
@@ -28,11 +30,27 @@ impl UserInput {
         self
     }
 
-    /// The inbox item for a turn of its own.
+    /// A message of the same user that is sent again under this key within a day is not sent twice:
+    /// [`SendError::SentBefore`](super::SendError::SentBefore) says which turn the first one opened. Across restarts, if the store is
+    /// durable.
+    pub fn with_key(mut self, key: impl Into<Text>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// The key, with the digest of what is said.
+    pub(super) fn key(&self) -> Option<MessageKey> {
+        let key = self.key.clone()?;
+        let schema = self.schema.as_ref().map(|schema| schema.schema());
+        let digest = digest::of(&serde_json::json!([self.content, schema]));
+        Some(MessageKey { key, digest })
+    }
+
+    /// The inbox item for a turn of its own, unless it steers the turn that is open.
     pub(super) fn item(&self, turn: &TurnId, agent: &Agent, scope: &Scope, at: Timestamp) -> InboxItem {
         let schema = self.schema.as_ref().map(|schema| schema.schema().clone());
         let item = InboxItem::message(turn, self.content.clone(), scope.actor().clone(), at);
-        item.with_schema(schema).for_agent(agent.shared_name().clone())
+        item.with_schema(schema).with_key(self.key()).for_agent(agent.shared_name().clone())
     }
 }
 
@@ -53,4 +71,12 @@ pub enum WhileBusy {
     Queue,
     /// Cancel the turn, then take it up.
     Interrupt,
+    /// Give it to the model at its next call within the turn. If the turn ends first, the message opens the next one.
+    ///
+    /// The `before_agent` hooks see it once, for itself, and [`Turn::is_steering`](crate::Turn::is_steering) tells them so. A
+    /// hook that halts, fails and blocks, or injects more than the reserve holds refuses this message and not the turn;
+    /// its sender gets [`TurnError::Refused`](crate::conversation::TurnError::Refused). A message of someone else than the
+    /// turn's own user, or whose answer must fit a schema, waits for a turn of its own: the tools of a turn act for the one
+    /// who opened it.
+    Steer,
 }

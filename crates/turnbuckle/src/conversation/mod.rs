@@ -4,8 +4,8 @@
 //! cancellation) makes a driver run until no turn can go on. Disconnecting is not cancelling: the driver is a task of its
 //! own, or becomes one when the caller who runs it goes away.
 //!
-//! Read in this order: `conversations.rs` is the public API (with `answering.rs`, `pending.rs`, `standing.rs` and
-//! `deletion.rs`), `order.rs` what is asked, `shared.rs` one conversation as
+//! Read in this order: `conversations.rs` is the public API (with `answering.rs`, `pages.rs`, `pending.rs`, `standing.rs`
+//! and `deletion.rs`), `order.rs` what is asked, `shared.rs` one conversation as
 //! callers and driver share it, `driver.rs` what carries orders out and runs turns, `supervise.rs` what runs beside a turn,
 //! `outbox.rs` what is done after it.
 
@@ -22,11 +22,13 @@ mod observers;
 mod one_turn;
 mod order;
 mod outbox;
+mod pages;
 mod pending;
 mod read_back;
 mod runtime;
 mod shared;
 mod standing;
+mod summaries;
 mod supervise;
 mod waiters;
 
@@ -35,9 +37,10 @@ pub use conversations::Conversations;
 pub use deletion::{Deleted, DeletedUser, Leftover};
 pub use error::{AnswerStatus, Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 pub use input::{UserInput, WhileBusy};
+pub use pages::{AuditedModelCall, CreateError, Page};
 pub(crate) use runtime::Runtime;
 pub use runtime::ScopeSource;
 pub use standing::Always;
 
 pub use crate::report::{TurnReport, TurnStatus};
-pub use crate::turn::{LeftReason, LeftTurn, OnChangedAgent, TurnError};
+pub use crate::turn::{LeftReason, LeftTurn, OnChangedAgent, RefusedMessage, TurnError};

@@ -23,6 +23,8 @@ pub(crate) enum Order {
     JobResults(JobResultsOrder),
     /// Carry on a turn that a crash left open. Told which turn is open, if any.
     Resume(oneshot::Sender<Result<Option<TurnId>, SendError>>, Waiter),
+    /// Take a message back whose turn has not begun. Told whether it was taken back.
+    TakeBack(TakeBackOrder),
     /// End the conversation.
     Close(Scope, oneshot::Sender<Result<(), SendError>>),
     /// Write down answers that are stored; the turn is not carried on for their sake.
@@ -54,6 +56,14 @@ pub(crate) struct CancelOrder {
     pub(crate) item: Option<ItemId>,
     /// Told whether that turn was open; nobody is told of a stored order.
     pub(crate) reply: Option<oneshot::Sender<Result<bool, SendError>>>,
+}
+
+/// A message is to be taken back.
+pub(crate) struct TakeBackOrder {
+    /// The turn that it would open.
+    pub(crate) turn: TurnId,
+    /// Told whether it was still there to be taken back.
+    pub(crate) reply: oneshot::Sender<Result<bool, SendError>>,
 }
 
 /// What jobs of a turn came to, to be written under a claim.
@@ -124,6 +134,7 @@ impl Order {
             Self::Answer(order) => drop(order.refuse(why.to_answer())),
             Self::Cancel(CancelOrder { reply: Some(reply), .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Resume(reply, _) => drop(reply.send(Err(why.to_sender()))),
+            Self::TakeBack(TakeBackOrder { reply, .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Close(_, reply) | Self::Delete(DeleteOrder { reply, .. }) => drop(reply.send(Err(why.to_sender()))),
             Self::Cancel(_) | Self::JobResults(_) | Self::Record | Self::Wake => {}
         }

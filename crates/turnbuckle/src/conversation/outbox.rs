@@ -4,6 +4,7 @@
 mod delivery;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -15,6 +16,7 @@ use super::order::{JobResultsOrder, Order};
 use super::read_back::log_of_job;
 use super::runtime::Runtime;
 use super::shared::Conversation;
+use super::summaries;
 use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::context::layout::{self, Overlay};
@@ -215,6 +217,11 @@ async fn take_all(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) -> O
             settle(conversation, runtime, parked).await;
             continue;
         }
+        if job.kind == JobKind::Summary {
+            // Another try is left to whoever takes the conversation up then.
+            summaries::make(conversation, runtime, job).await;
+            continue;
+        }
         if job.kind == JobKind::Logged {
             // Another try is left to maintenance: a process that would only wait for it can end.
             delivery::deliver(conversation, runtime, job).await;
@@ -228,7 +235,7 @@ async fn take_all(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>) -> O
             Ok(post) => attempt(conversation, runtime, last.insert(post), vec![job]).await,
             Err(error) => {
                 let now = runtime.services.clock.now();
-                settle(conversation, runtime, after_failure(job, with_causes(&error), now)).await
+                settle(conversation, runtime, after_failure(job, with_causes(&error), now, Duration::ZERO)).await
             }
         };
         again = again.max(due);
@@ -247,7 +254,7 @@ async fn take(
 }
 
 /// Stores how a try failed. Returns when there may be another.
-async fn settle(conversation: &Conversation, runtime: &Runtime, job: Job) -> Option<Timestamp> {
+pub(super) async fn settle(conversation: &Conversation, runtime: &Runtime, job: Job) -> Option<Timestamp> {
     let (due, id) = (job.due, &conversation.id);
     match due {
         Some(_) => {
@@ -312,13 +319,13 @@ async fn write_results(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>,
 }
 
 /// Jobs that this process works on, until what they came to is written.
-struct UnwrittenJobs {
+pub(super) struct UnwrittenJobs {
     conversation: Arc<Conversation>,
     jobs: Vec<Job>,
 }
 
 impl UnwrittenJobs {
-    fn new(conversation: &Arc<Conversation>, jobs: &[Job]) -> Self {
+    pub(super) fn new(conversation: &Arc<Conversation>, jobs: &[Job]) -> Self {
         conversation.jobs.lock().unwritten.extend_from_slice(jobs);
         Self { conversation: conversation.clone(), jobs: jobs.to_vec() }
     }
@@ -351,7 +358,11 @@ async fn read_back(
         return Err(StoreError::failed(doing, "its end is not where the job says"));
     };
     let capacity = agent.window_capacity();
-    let from_cut = cut.and_then(|cut| State::revive(capacity, Totals::default(), Some(&cut), &log));
+    let summary = match cut.as_ref().and_then(|cut| cut.summary) {
+        Some(version) => store.summaries(&conversation.id).await?.into_iter().find(|one| one.version == version),
+        None => None,
+    };
+    let from_cut = cut.and_then(|cut| State::revive(capacity, Totals::default(), Some((&cut, summary.as_ref())), &log));
     let state = from_cut.unwrap_or_else(|| {
         let mut state = Box::new(State::new(capacity));
         log.iter().for_each(|event| state.apply(event));
@@ -365,8 +376,9 @@ async fn read_back(
         actor: job.actor.clone(),
         permission_mode: runtime.services.permission_mode,
     };
-    let report = TurnReport::new(of, ended, last_reply(&log, &job.turn));
-    let messages = layout::messages(state.window.events(), &Overlay::default());
+    let report = TurnReport::new(of, &ended, last_reply(&log, &job.turn));
+    let overlay = Overlay { summary: state.window.summary(), ..Overlay::default() };
+    let messages = layout::messages(state.window.events(), &overlay);
     let background = background_context(&ctx, &report, messages);
     Ok(PostTurn { ctx, report, background })
 }
@@ -415,5 +427,6 @@ pub(super) fn background_context(
         reply: report.reply.clone(),
         outcome: report.outcome,
         notes: Arc::new(NoteBuffer::new(ctx.feed.clone())),
+        ctx: ctx.clone(),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::agent::Agent;
 use crate::clock::Timestamp;
-use crate::event::{Event, EventKind, InjectionTarget};
+use crate::event::{Event, EventKind, InjectionTarget, share_repeated};
 use crate::feed::projection::{Pending, Projection};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::store::{Claim, Cut, InboxFilter, InboxItem, Job, Store, StoreError};
@@ -30,6 +30,7 @@ async fn read_until<T>(
         if older.is_empty() {
             return Ok((None, log));
         }
+        share_repeated(&mut older);
         older.append(&mut log);
         (log, tokens) = (older, tokens.saturating_mul(2));
     }
@@ -45,15 +46,19 @@ pub(super) async fn revive(
 ) -> Result<(Box<State>, Vec<Arc<Event>>), StoreError> {
     let capacity = agent.window_capacity();
     let state = |log: &[Arc<Event>]| {
-        State::revive(capacity, claim.totals, claim.cut.as_ref(), log).filter(|state| state.seq == claim.seq)
+        let cut = claim.cut.as_ref().map(|cut| (cut, claim.summary.as_ref()));
+        State::revive(capacity, claim.totals, cut, log).filter(|state| state.seq == claim.seq)
     };
-    let (state, log) =
-        read_until(store, id, claim.seq.saturating_add(1), agent.history_capacity(agent.limits()), state).await?;
-    let Some(state) = state else {
+    let (state, log) = read_until(store, id, claim.seq.saturating_add(1), agent.read_ahead(), state).await?;
+    let Some(mut state) = state else {
         let before = log.first().map_or(claim.seq, |first| first.seq);
         let doing = format!("reading the log of conversation {id} back from {before}");
         return Err(StoreError::failed(doing, "events are missing"));
     };
+    if !log.is_empty() {
+        // Many conversations are read back and stay at rest. A new one is about to grow.
+        state.window.shrink_to_fit();
+    }
     if let Some(turn) = &state.turn {
         tracing::info!(conversation = %id, turn = %turn.id, "revived an open turn");
     }
@@ -79,7 +84,7 @@ pub(super) async fn log_of_job(
         };
         enough.then_some(())
     };
-    let tokens = agent.history_capacity(agent.limits());
+    let tokens = agent.read_ahead();
     let (_, log) = read_until(store, id, job.seq.saturating_add(1), tokens, has_turn).await?;
     Ok(log)
 }

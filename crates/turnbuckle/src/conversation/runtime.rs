@@ -100,6 +100,11 @@ impl Runtime {
         self.lock().len()
     }
 
+    /// How many conversations are worked on here.
+    pub(crate) fn driven_count(&self) -> usize {
+        self.lock().values().filter(|conversation| conversation.is_driven()).count()
+    }
+
     /// Conversations of a sub-agent, for a turn of its parent.
     pub(crate) fn sub_agent(self: &Arc<Self>, parent: &Arc<TurnContext>, agent: Agent) -> Conversations {
         Conversations { runtime: self.clone(), agent, parent: Some(parent.clone()) }

@@ -4,6 +4,7 @@
 //! queued for it. Both happen under one lock, so there is never a second driver and no order is lost between two.
 
 mod guards;
+mod steering;
 mod turn_host;
 
 use std::collections::VecDeque;
@@ -16,10 +17,11 @@ use tracing::Instrument;
 
 pub(crate) use self::guards::DriverGuard;
 pub(super) use self::guards::ObservingGuard;
+use self::steering::{Steering, TakenBack};
 use super::driver::Driver;
 use super::error::SendError;
 use super::observers::Observers;
-use super::order::{CancelOrder, DeleteOrder, MessageOrder, Order, Refusal};
+use super::order::{CancelOrder, DeleteOrder, MessageOrder, Order, Refusal, TakeBackOrder};
 use super::outbox::JobsInFlight;
 use super::read_back::end_of_log;
 use super::runtime::Runtime;
@@ -33,7 +35,7 @@ use crate::feed::{EventFeed, Level, LiveEvent};
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::{Actor, Author};
 use crate::store::StoreError;
-use crate::turn::{AbortCause, AbortToken, State, TurnContext};
+use crate::turn::{AbortCause, AbortToken, RequestMemory, State, TurnContext};
 
 /// How many orders may wait for a driver.
 const MAX_ORDERS: usize = 64;
@@ -85,14 +87,21 @@ struct Inner {
     /// Whose conversation it is. Written by the first caller, who reads it from the store; read by every later one, to spare
     /// the store.
     owner: Option<Actor>,
-    /// Whether the feed shows the log. Set by the first driver or viewer, who reads the log; read by viewers and drivers,
-    /// which otherwise read it.
+    /// Whether the feed shows the log. Set by the first driver or viewer, who reads the log; read by later ones.
     shows_log: bool,
     /// Whether the `on_conversation` hooks were called in this process. Written and read by the driver when a turn starts.
     greeted: bool,
-    /// Ids of inbox items that the running turn has acted on or that the driver keeps for it. The turn's last write removes
-    /// them from the inbox; until then this keeps them from being taken in again.
+    /// Ids of inbox items other than answers that the running turn has acted on or that the driver keeps for it. The turn's
+    /// last write removes them from the inbox; until then this keeps them from being taken in again.
     acknowledged: Vec<ItemId>,
+    /// The same of answers. The write that acts on an answer removes it from the inbox.
+    answers: Vec<ItemId>,
+    /// Messages that were taken back, the last ones, and the turn that is about to begin. Written by callers and by the driver,
+    /// each under the lock, so that a message is either taken back or has a turn.
+    taken_back: TakenBack,
+    /// Messages that steer the running turn. Written by callers and by the turn's look into the inbox, read by the turn. In a
+    /// box: few conversations have any.
+    steering: Option<Box<Steering>>,
     /// Whether nothing is to stay in memory once the conversation is at rest. Set when it is closed, reset by a new message,
     /// read by the runtime when the driver goes.
     leaving: bool,
@@ -116,6 +125,8 @@ enum DriveState {
 pub(crate) struct Loaded {
     pub(crate) state: Box<State>,
     pub(crate) cache: ContextCache,
+    /// What is known of the last requests.
+    pub(crate) memory: Box<RequestMemory>,
 }
 
 /// A turn that can be stopped.
@@ -179,6 +190,9 @@ impl Conversation {
             shows_log: false,
             greeted: false,
             acknowledged: Vec::new(),
+            answers: Vec::new(),
+            taken_back: TakenBack::default(),
+            steering: None,
             leaving: false,
             insisted: None,
             reported_left: None,
@@ -200,7 +214,7 @@ impl Conversation {
     /// Hands an order in, from a caller of this process or from the inbox. This is the one way in for all of them.
     pub(crate) fn submit(self: &Arc<Self>, runtime: &Arc<Runtime>, order: Order) -> Submitted {
         let mut inner = self.lock();
-        if order.item().is_some_and(|id| inner.acknowledged.contains(id)) {
+        if order.item().is_some_and(|id| inner.has_item(id)) {
             drop(inner);
             // The running turn has acted on it. Only a caller who cancels still waits for a reply.
             if let Order::Cancel(CancelOrder { reply: Some(reply), .. }) = order {
@@ -220,6 +234,13 @@ impl Conversation {
                     return Submitted::Done;
                 }
                 Order::Cancel(CancelOrder { turn, cause, reply, item })
+            }
+            // The driver cannot be asked while it runs a turn. It looks at what was taken back before it begins another one.
+            Order::TakeBack(TakeBackOrder { turn, reply }) if inner.is_driving() => {
+                let taken = self.take_back(inner, &turn);
+                // The caller may have gone away.
+                drop(reply.send(Ok(taken)));
+                return Submitted::Done;
             }
             Order::Message(message) if inner.is_driving() && (inner.running.is_some() || inner.starting.is_some()) => {
                 return Submitted::Busy(message);
@@ -245,7 +266,7 @@ impl Conversation {
         }
         match std::mem::replace(&mut inner.drive, DriveState::Driving) {
             DriveState::Driving => {
-                inner.acknowledged.extend(order.item().cloned());
+                inner.keep_item(&order);
                 inner.orders.push_back(order);
                 drop(inner);
                 self.order_arrived.wake();
@@ -311,7 +332,7 @@ impl Conversation {
     /// The turn has ended or waits: there is nothing to stop any more.
     pub(crate) fn stop_turn(&self) {
         let mut inner = self.lock();
-        (inner.running, inner.carries_on) = (None, false);
+        (inner.running, inner.carries_on, inner.taken_back.beginning) = (None, false, None);
     }
 
     /// The running turn is carried on.
@@ -385,25 +406,6 @@ impl Conversation {
         }
     }
 
-    /// Notes that the running turn has acted on an inbox item. False if that turn does not run any more.
-    pub(crate) fn acknowledge(&self, turn: &TurnId, item: ItemId) -> bool {
-        let mut inner = self.lock();
-        let runs = inner.running.as_ref().is_some_and(|slot| slot.turn == *turn);
-        if runs {
-            inner.acknowledged.push(item);
-        }
-        runs
-    }
-
-    /// The driver has just read the inbox, and has the answers with these ids. One that a turn before took in from there and
-    /// did not get to is among them, so the copy here is forgotten: an answer must not count twice.
-    pub(crate) fn inbox_was_read(&self, answers: Vec<ItemId>) {
-        let mut inner = self.lock();
-        inner.acknowledged = answers;
-        let is_copy = |order: &Order| matches!(order, Order::Answer(answer) if answer.item().is_some());
-        inner.orders.retain(|order| !is_copy(order));
-    }
-
     /// A person insists that this turn is carried on here although its agent has changed.
     pub(crate) fn insist(&self, turn: TurnId, by: Author) {
         self.lock().insisted = Some((turn, by));
@@ -432,7 +434,7 @@ impl Conversation {
         let store = &runtime.services.store;
         let log = match self.shows_log() {
             true => store.log(&self.id, self.feed.last_seq() + 1, usize::MAX).await?,
-            false => end_of_log(&**store, &self.id, self.agent.history_capacity(self.agent.limits())).await?,
+            false => end_of_log(&**store, &self.id, self.agent.read_ahead()).await?,
         };
         // Checked again under the lock: a driver that has claimed the conversation meanwhile shows newer events than these.
         let mut inner = self.lock();

@@ -169,12 +169,15 @@ impl<'a> Timers<'a> {
                 return Poll::Pending;
             }
             *next_look = ctx.clock().sleep(LOOK_EVERY);
-            self.look = Some(ctx.store().inbox(&ctx.conversation, InboxFilter::Control));
+            self.look = Some(ctx.store().inbox(&ctx.conversation, InboxFilter::DuringTurn));
         }
     }
 
     /// Submits a stored order that concerns the running turn. Others are for the time after it.
     fn take_in(&self, item: &InboxItem) -> bool {
+        if item.steers().is_some() {
+            return self.conversation.steer(item.clone());
+        }
         let is_for_this_turn = match &item.kind {
             InboxKind::Cancel { turn } => *turn == self.ctx.id,
             InboxKind::Answer { call, .. } => self.conversation.feed.is_pending(call),

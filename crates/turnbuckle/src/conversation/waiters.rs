@@ -23,20 +23,47 @@ struct Inner {
     waiters: SmallVec<[(TurnId, Waiter); 1]>,
     /// Scopes of queued and open turns. The store keeps the actor but not the things in the scope's bag.
     scopes: SmallVec<[KeptScope; 1]>,
+    /// How often the inbox has been read, or begun to be.
+    reads: u64,
 }
 
 /// The scope of a turn that has not ended.
 struct KeptScope {
     turn: TurnId,
     scope: Scope,
-    /// Whether the message is in the inbox, where another process may take it up as well.
-    stored: bool,
+    /// Set when the message is in the inbox, where another process may take it up as well: the last read of the inbox that may
+    /// have missed it.
+    stored: Option<u64>,
 }
 
 impl Inner {
     /// Whether the message of this turn is still on its way into the inbox.
     fn is_being_stored(&self, turn: &TurnId) -> bool {
-        self.scopes.iter().any(|kept| !kept.stored && kept.turn == *turn)
+        self.scopes.iter().any(|kept| kept.stored.is_none() && kept.turn == *turn)
+    }
+
+    /// Whether the last read of the inbox may have been too early for the message of this turn.
+    fn may_have_been_missed(&self, turn: &TurnId) -> bool {
+        let is_new = |stored: Option<u64>| stored.is_none_or(|read| read == self.reads);
+        self.scopes.iter().any(|kept| kept.turn == *turn && is_new(kept.stored))
+    }
+}
+
+/// Those who wait for a turn that will not come.
+#[must_use]
+pub(crate) struct TakenWaiters {
+    told: SmallVec<[(TurnId, Waiter); 1]>,
+    /// Dropped without a lock: what is in a scope's bag is not ours.
+    _scopes: SmallVec<[KeptScope; 1]>,
+}
+
+impl TakenWaiters {
+    /// Tells them. Not to be called while something is locked: a task that wakes up may lock it.
+    pub(crate) fn tell(self, why: &TurnError) {
+        for (_, waiter) in self.told {
+            // A caller may have gone away.
+            drop(waiter.send(Err(why.clone())));
+        }
     }
 }
 
@@ -61,6 +88,30 @@ impl Waiters {
     pub(crate) fn finish(&self, turn: &TurnId, status: Result<TurnStatus, TurnError>) {
         self.lock().scopes.retain(|kept| kept.turn != *turn);
         self.tell(turn, status);
+    }
+
+    /// Takes everyone who waits for this turn out, with its scope: from now on nobody else tells them anything.
+    pub(crate) fn take(&self, turn: &TurnId) -> TakenWaiters {
+        let mut inner = self.lock();
+        let (told, kept) = std::mem::take(&mut inner.waiters).into_iter().partition(|(of, _)| of == turn);
+        inner.waiters = kept;
+        let (scopes, kept) = std::mem::take(&mut inner.scopes).into_iter().partition(|kept| kept.turn == *turn);
+        inner.scopes = kept;
+        TakenWaiters { told, _scopes: scopes }
+    }
+
+    /// The message of `from` has become part of `turn`: whoever waited for a turn of its own waits for that one.
+    pub(crate) fn join(&self, from: &TurnId, turn: &TurnId) {
+        let mut inner = self.lock();
+        for (waiting_for, _) in inner.waiters.iter_mut().filter(|(waiting_for, _)| waiting_for == from) {
+            waiting_for.clone_from(turn);
+        }
+        let kept: SmallVec<[KeptScope; 1]> = std::mem::take(&mut inner.scopes);
+        let (gone, kept): (SmallVec<[KeptScope; 1]>, _) = kept.into_iter().partition(|kept| kept.turn == *from);
+        inner.scopes = kept;
+        drop(inner);
+        // Dropped after unlocking: what is in a scope's bag is not ours.
+        drop(gone);
     }
 
     /// The driver goes, and with it every turn. Tells all but those whose message is still being stored: its sender
@@ -91,18 +142,23 @@ impl Waiters {
         }
     }
 
-    /// Turns that someone here waits for and that `is_known` does not know: another process has taken them up or ended
-    /// them.
+    /// The inbox is about to be read. A message that is stored from now on may not be among what is found.
+    pub(crate) fn inbox_is_read(&self) {
+        self.lock().reads += 1;
+    }
+
+    /// Turns that someone here waits for and that `is_known`, after a read of the inbox, does not know: another process has
+    /// taken them up or ended them.
     pub(crate) fn elsewhere(&self, is_known: impl Fn(&TurnId) -> bool) -> SmallVec<[TurnId; 1]> {
         let inner = self.lock();
-        let queued = inner.scopes.iter().filter(|kept| kept.stored).map(|kept| &kept.turn);
+        let queued = inner.scopes.iter().map(|kept| &kept.turn);
         let turns = queued.chain(inner.waiters.iter().map(|(turn, _)| turn));
-        turns.filter(|turn| !inner.is_being_stored(turn) && !is_known(turn)).cloned().collect()
+        turns.filter(|turn| !inner.may_have_been_missed(turn) && !is_known(turn)).cloned().collect()
     }
 
     /// Keeps the scope of a turn whose message is in the inbox.
     pub(crate) fn keep_scope(&self, turn: &TurnId, scope: Scope) {
-        self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: true });
+        self.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: Some(0) });
     }
 
     pub(crate) fn scope_of(&self, turn: &TurnId) -> Option<Scope> {
@@ -127,7 +183,7 @@ pub(crate) struct Storing {
 impl Storing {
     pub(crate) fn new(conversation: &Arc<Conversation>, turn: &TurnId, scope: Scope, waiter: Waiter) -> Self {
         let waiters = &conversation.waiters;
-        waiters.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: false });
+        waiters.lock().scopes.push(KeptScope { turn: turn.clone(), scope, stored: None });
         waiters.add(turn, waiter);
         Self { conversation: conversation.clone(), turn: turn.clone(), stored: false }
     }
@@ -135,9 +191,10 @@ impl Storing {
     pub(crate) fn stored(mut self) {
         self.stored = true;
         let mut inner = self.conversation.waiters.lock();
+        let read = inner.reads;
         // The turn may be over already; then there is no scope to mark.
         for kept in inner.scopes.iter_mut().filter(|kept| kept.turn == self.turn) {
-            kept.stored = true;
+            kept.stored = Some(read);
         }
     }
 }
@@ -155,6 +212,17 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+
+    #[test]
+    fn a_message_that_is_stored_while_the_inbox_is_read_is_not_elsewhere() {
+        let (waiters, turn) = (Waiters::default(), TurnId::from("t_1"));
+        let stored = |read| KeptScope { turn: turn.clone(), scope: Scope::local(), stored: read };
+        waiters.inbox_is_read();
+        for (read, is_elsewhere) in [(None, false), (Some(1), false), (Some(0), true)] {
+            waiters.lock().scopes = SmallVec::from_buf([stored(read)]);
+            assert_eq!(!waiters.elsewhere(|_| false).is_empty(), is_elsewhere, "{read:?}");
+        }
+    }
 
     #[test]
     fn those_whose_message_was_refused_do_not_pile_up() {

@@ -61,6 +61,8 @@ impl Inner {
         self.lossy.is_watched() || self.lossless.iter().any(|queue| !queue.is_closed())
     }
 
+    /// In place, like what it calls: an event is large, and each call of a function would copy it once more.
+    #[inline(always)]
     fn send(&mut self, event: FeedEvent) {
         if !self.lossless.is_empty() {
             self.lossless.retain(|queue| queue.push(&event));
@@ -327,15 +329,19 @@ impl Subscription {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<FeedEvent>> {
+        // Most events were taken over before, and are handed on without a further copy.
+        if let Tail::Lossy(reader) = &mut self.tail
+            && let Some(event) = reader.taken.front()
+        {
+            self.last = event.cursor;
+            return Poll::Ready(reader.taken.pop_front());
+        }
         let event = match &mut self.tail {
             Tail::Lossless(queue) => ready!(queue.poll_next(cx)),
-            Tail::Lossy(reader) => match reader.taken.pop_front() {
-                Some(event) => Some(event),
-                None => match ready!(reader.poll_take(cx)) {
-                    Read::Taken => reader.taken.pop_front(),
-                    Read::Lagged(missed) => Some(self.lagged(missed)),
-                    Read::Nothing => None,
-                },
+            Tail::Lossy(reader) => match ready!(reader.poll_take(cx)) {
+                Read::Taken => reader.taken.pop_front(),
+                Read::Lagged(missed) => Some(self.lagged(missed)),
+                Read::Nothing => None,
             },
         };
         if let Some(event) = &event {

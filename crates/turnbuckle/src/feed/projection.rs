@@ -76,7 +76,7 @@ impl Pending {
     /// What a suspension asks; `None` for other events.
     pub fn of_event(kind: &EventKind) -> Option<Self> {
         let EventKind::Suspension { call, question, expires, rule } = kind else { return None };
-        let (question, approvals) = (question.clone(), Vec::new());
+        let (question, approvals) = ((**question).clone(), Vec::new());
         Some(Self { call: call.clone(), question, expires: *expires, rule: rule.clone(), approvals })
     }
 
@@ -104,6 +104,7 @@ impl Projection {
     /// The view of a log that nobody is writing.
     pub fn of_log(log: &[Arc<Event>]) -> Self {
         let mut view = Self::default();
+        view.events.reserve_exact(log.len().min(2 * WINDOW));
         for event in log {
             view.apply_event(event);
         }

@@ -92,6 +92,7 @@ impl Ring {
     }
 
     /// Only for a ring that is watched.
+    #[inline(always)]
     pub(super) fn push(&mut self, event: FeedEvent) {
         if self.events.len() >= ROOM {
             self.drop_first();

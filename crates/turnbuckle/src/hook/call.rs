@@ -32,6 +32,8 @@ pub(crate) struct HookCaller<'a> {
     now: Duration,
     /// False for hooks that run after the turn: its end does not stop them.
     abortable: bool,
+    /// The digest of what the hooks are given, for an audit.
+    input: Option<Text>,
 }
 
 /// A hook that has returned, failed or timed out.
@@ -46,11 +48,19 @@ pub(crate) struct HookRun<T> {
 
 impl<'a> HookCaller<'a> {
     pub(crate) fn new(ctx: &'a TurnContext, point: Point) -> Self {
-        Self { ctx, point, call: None, now: ctx.clock().coarse(), abortable: true }
+        Self { ctx, point, call: None, now: ctx.clock().coarse(), abortable: true, input: None }
     }
 
     pub(crate) fn for_call(mut self, call: &'a CallId) -> Self {
         self.call = Some(call);
+        self
+    }
+
+    /// Notes the digest of what the hooks are given, if there is an audit.
+    pub(crate) fn given(mut self, input: impl FnOnce() -> String) -> Self {
+        if self.ctx.services.audit.is_some() {
+            self.input = Some(crate::audit::digest(&input()));
+        }
         self
     }
 
@@ -138,13 +148,24 @@ impl<'a> HookCaller<'a> {
         if records.capacity() == 0 {
             records.reserve(RECORDS);
         }
-        let call = self.call.cloned();
-        let record = Record { tokens, call, failure, reason, ..Record::new(self.point, name.clone(), decision, took) };
+        // Made where it stays: it is large, and there is one for each call of a hook.
+        records.push(Record {
+            point: self.point,
+            hook: name.clone(),
+            decision,
+            took,
+            tokens,
+            shed: 0,
+            call: self.call.cloned(),
+            failure,
+            reason,
+            outcome: None,
+            input: self.input.clone(),
+        });
         // Viewers are not told of a hook that just let things pass.
-        if announced || !decision.is_quiet() {
-            self.ctx.publish(LiveEvent::hook_finished(&record));
+        if let (true, Some(record)) = (announced || !decision.is_quiet(), records.last()) {
+            self.ctx.publish(LiveEvent::hook_finished(record));
         }
-        records.push(record);
         result
     }
 

@@ -118,6 +118,17 @@ pub enum AfterAgent {
     Halt,
 }
 
+/// At `before_compaction`: a summary is about to be made.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum BeforeCompaction {
+    /// Go on, with whatever is to be kept word for word.
+    #[default]
+    Continue,
+    /// Make no summary of these turns. They are left out without one when the context becomes too large.
+    Skip(Text),
+}
+
 /// What a record and an event say of a decision.
 pub(crate) trait HookDecision {
     /// The name of the decision.
@@ -156,6 +167,7 @@ named! {
     AfterTool { Continue Modify; Halt }
     OnStop { Accept; Advise Refuse Pause Prevent }
     AfterAgent { Continue Halt }
+    BeforeCompaction { Continue; Skip }
 }
 
 impl HookDecision for BeforeTool {

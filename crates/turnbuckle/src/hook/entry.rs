@@ -105,6 +105,8 @@ pub struct HookEntry {
     points: Points,
     /// `settings.tools`, compiled.
     tools: Arc<[wildmatch::WildMatch]>,
+    /// Whether its transformer answers later.
+    transforms_later: bool,
     /// Where it comes from, if a configuration made it: its `use`, and the digest of its options.
     configured: Option<Arc<(Text, Text)>>,
 }
@@ -121,6 +123,7 @@ impl HookEntry {
             code: Arc::new(Code::Group(group)),
             points,
             tools: Arc::new([]),
+            transforms_later: false,
             configured: None,
         }
     }
@@ -180,6 +183,11 @@ impl HookEntry {
         self.settings.timeout.unwrap_or(Self::DEFAULT_TIMEOUT)
     }
 
+    /// Whether its transformer answers later.
+    pub(crate) fn transforms_later(&self) -> bool {
+        self.transforms_later && self.points.contains(Point::Stream)
+    }
+
     /// The code of a single hook; a group has its own way to run.
     pub(crate) fn hook(&self) -> Option<&dyn DynHook> {
         match &*self.code {
@@ -214,7 +222,9 @@ impl<H: Hook> From<H> for HookEntry {
         let (name, settings) = (hook.name().into(), Arc::new(hook.settings()));
         let points = narrowed(DynHook::points(&hook), &settings);
         let tools = compiled(&settings);
-        Self { name, settings, points, tools, code: Arc::new(Code::Hook(Arc::new(hook))), configured: None }
+        let transforms_later = points.contains(Point::Stream) && hook.async_transformer().is_some();
+        let code = Arc::new(Code::Hook(Arc::new(hook)));
+        Self { name, settings, points, tools, code, transforms_later, configured: None }
     }
 }
 
@@ -268,10 +278,25 @@ pub trait HookExt: Into<HookEntry> {
             settings.priority = priority;
         })
     }
-    /// Of the points that it implements, only these.
+    /// Of the points that it implements, only these. Settings that concern none of them are dropped: they would be refused as idle.
     fn only_at(self, points: impl IntoIterator<Item = Point>) -> HookEntry {
         let points = points.into_iter().collect();
-        self.into().with(|settings| settings.only = Some(points))
+        let entry = self.into().with(|settings| settings.only = Some(points));
+        let left = entry.points();
+        let at = |wanted: &[Point]| wanted.iter().any(|point| left.contains(*point));
+        let (injects_early, injects) = (at(&[Point::BeforeAgent, Point::OnConversation]), at(&[Point::BeforeModel]));
+        let (at_tools, judges) =
+            (at(&[Point::BeforeTool, Point::WrapToolCall, Point::AfterTool]), at(&[Point::AfterModel]));
+        entry.with(|settings| {
+            settings.durable &= injects_early;
+            settings.max_tokens = settings.max_tokens.filter(|_| injects_early || injects);
+            if !at_tools && !settings.redacts_arguments {
+                settings.tools.clear();
+            }
+            if !judges {
+                settings.release = Release::default();
+            }
+        })
     }
     /// Holds the stream until every guard has accepted.
     fn release_on_accept(self) -> HookEntry {

@@ -11,12 +11,12 @@ use serde_json::Value;
 use stackfuture::StackFuture;
 
 use super::next::{wrapped, wrapped_tool};
-use super::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
+use super::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeCompaction, BeforeModel, BeforeTool, OnStop};
 use super::{
-    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Hook, HookEntry, LoggedContext,
-    ModelNext, OnConversationContext, OnStopContext, Point, Points,
+    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeCompactionContext, BeforeModelContext, Hook,
+    HookEntry, LoggedContext, ModelNext, OnConversationContext, OnStopContext, Point, Points,
 };
-use super::{Settings, ToolNext, Transformer};
+use super::{AsyncTransformer, Settings, ToolNext, Transformer};
 use crate::feed::FeedEvent;
 use crate::message::{Reply, ToolCall};
 use crate::model::{ModelError, Request, Sink};
@@ -91,6 +91,7 @@ macro_rules! define_dyn_hook {
                 next: ModelNext<'a>,
             ) -> BoxFuture<'a, Result<Reply, ModelError>>;
             fn transformer(&self) -> Option<Box<dyn Transformer>>;
+            fn async_transformer(&self) -> Option<Box<dyn AsyncTransformer>>;
             /// With all that goes around it: see [`wrapped_tool`].
             fn wrap_tool_call<'a>(
                 &'a self,
@@ -126,6 +127,9 @@ macro_rules! define_dyn_hook {
             fn transformer(&self) -> Option<Box<dyn Transformer>> {
                 Hook::transformer(self)
             }
+            fn async_transformer(&self) -> Option<Box<dyn AsyncTransformer>> {
+                Hook::async_transformer(self)
+            }
             fn wrap_tool_call<'a>(
                 &'a self,
                 entry: &'a HookEntry,
@@ -157,7 +161,7 @@ macro_rules! define_dyn_hook {
                     let wrap = |(hook, turn, call, next): Arguments<H>| Hook::wrap_tool_call(hook, turn, call, next);
                     returned(wrap) != TypeId::of::<Unhooked<BoxFuture<'static, Result<Output, BoxError>>>>()
                 }
-                Point::Stream => hook.transformer().is_some(),
+                Point::Stream => hook.transformer().is_some() || hook.async_transformer().is_some(),
             };
             Point::ALL.into_iter().filter(is_implemented).collect()
         }
@@ -210,6 +214,9 @@ macro_rules! define_shared_hook {
             }
             fn transformer(&self) -> Option<Box<dyn Transformer>> {
                 (**self).transformer()
+            }
+            fn async_transformer(&self) -> Option<Box<dyn AsyncTransformer>> {
+                (**self).async_transformer()
             }
             fn wrap_tool_call<'a>(
                 &self,

@@ -24,17 +24,20 @@ pub use crate::message::Injection;
 pub use crate::point::{OnFailure, Point, Points};
 pub use crate::record::{Decision, HookFailure, MustBlock, Record, WrapFailure};
 pub use closure::{background, gate, guard, observe, post, pre, stop, transform};
-pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeModel, BeforeTool, OnStop};
+pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeCompaction, BeforeModel, BeforeTool, OnStop};
 pub(crate) use entry::Code;
 pub use entry::{HookEntry, HookExt, Release, Settings};
 pub use fence::Fence;
 pub use logged::LoggedContext;
 pub use next::{ModelNext, OwnedModelNext, OwnedToolNext, ToolNext};
 pub use parallel::{Member, Parallel, member, parallel};
-pub use transformer::{TransformOutput, Transformer};
+pub use transformer::{
+    AsyncTransformer, Stretch, StretchKind, TransformBatch, TransformOutput, TransformedBatch, Transformer,
+};
+pub(crate) use view::WhenSummarised;
 pub use view::{
-    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeModelContext, Lifecycle, OnConversationContext,
-    OnStopContext, ToolTrace,
+    AfterAgentContext, BackgroundContext, BeforeAgentContext, BeforeCompactionContext, BeforeModelContext, Lifecycle,
+    OnConversationContext, OnStopContext, ToolTrace,
 };
 
 use serde_json::Value;
@@ -150,6 +153,11 @@ pub trait Hook: Send + Sync + 'static {
         None
     }
 
+    /// Like [`transformer`](Self::transformer), for one whose answers take a while. A hook has one or the other.
+    fn async_transformer(&self) -> Option<Box<dyn AsyncTransformer>> {
+        None
+    }
+
     /// A reply is complete and no tool has run.
     fn after_model(
         &self,
@@ -205,6 +213,16 @@ pub trait Hook: Send + Sync + 'static {
     fn background(&self, context: &BackgroundContext) -> impl Future<Output = Result<(), BoxError>> + Send {
         let _ = context;
         Unhooked::new(Pass::<()>::new())
+    }
+
+    /// A summary of the oldest turns is about to be made: between turns, from the outbox, beside whatever comes next. May name
+    /// what must be kept word for word, or skip the summary. A failure that blocks fails the try; after three no summary is made.
+    fn before_compaction(
+        &self,
+        context: &mut BeforeCompactionContext,
+    ) -> impl Future<Output = Result<BeforeCompaction, BoxError>> + Send {
+        let _ = context;
+        Unhooked::new(Pass::<BeforeCompaction>::new())
     }
 
     /// Every turn, whatever the outcome, after it is written. At least once over crashes, once within a process.

@@ -13,11 +13,12 @@ use super::{Decision, Hook, HookEntry, HookFailure, OnFailure, Point, Record, Wr
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::feed::LiveEvent;
-use crate::message::{Reply, Text, ToolCall};
+use crate::limits::Limits;
+use crate::message::{Reply, Text, ToolCall, Usage};
 use crate::model::{Model, ModelError, Request, Sink};
 use crate::record::panic_text;
 use crate::tool::{Output, Tool};
-use crate::turn::{Attempt, Turn, TurnContext};
+use crate::turn::{Attempt, SentAttempt, Turn, TurnContext};
 
 /// The rest of the chain around a model call. `Copy`: run it any number of times, with any request, into any sink.
 #[derive(Clone, Copy)]
@@ -25,11 +26,34 @@ pub struct ModelNext<'a> {
     rest: &'a [HookEntry],
     turn: &'a Turn,
     model: &'a Arc<dyn Model>,
+    /// The wrap that has it, and which request that one was given.
+    holder: Option<(&'a Text, RequestIdentity)>,
+    /// The last wrap that passed another request on than it was given.
+    changed_by: Option<&'a Text>,
+}
+
+/// Tells two requests apart by where their texts are, without looking into them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct RequestIdentity([usize; 3]);
+
+impl RequestIdentity {
+    fn of(request: &Request) -> Self {
+        let messages = Arc::as_ptr(&request.messages) as usize;
+        Self([messages, request.system.as_ptr() as usize, request.tools().as_ptr() as usize])
+    }
 }
 
 impl<'a> ModelNext<'a> {
     pub(crate) fn new(rest: &'a [HookEntry], turn: &'a Turn, model: &'a Arc<dyn Model>) -> Self {
-        Self { rest, turn, model }
+        Self { rest, turn, model, holder: None, changed_by: None }
+    }
+
+    /// Notes if the wrap that has it passes another request on than it was given.
+    fn noting_change(self, request: &Request) -> Self {
+        match self.holder {
+            Some((hook, given)) if given != RequestIdentity::of(request) => Self { changed_by: Some(hook), ..self },
+            _ => self,
+        }
     }
 
     /// Runs the rest of the chain, and at its end the model: one more attempt, unless a wrap answers first.
@@ -37,11 +61,15 @@ impl<'a> ModelNext<'a> {
     where
         'a: 's,
     {
-        match self.rest.split_first() {
-            None => Box::pin(attempt(self.turn, self.model, request, out)),
+        let this = self.noting_change(request);
+        match this.rest.split_first() {
+            None => Box::pin(attempt(this.turn, this.model, request, out, this.changed_by)),
             Some((entry, rest)) => match entry.hook() {
-                Some(hook) => hook.wrap_model_call(entry, request, out, Self { rest, ..self }),
-                None => Self { rest, ..self }.run(request, out),
+                Some(hook) => {
+                    let holder = Some((&entry.name, RequestIdentity::of(request)));
+                    hook.wrap_model_call(entry, request, out, Self { rest, holder, ..this })
+                }
+                None => Self { rest, ..this }.run(request, out),
             },
         }
     }
@@ -49,7 +77,7 @@ impl<'a> ModelNext<'a> {
     /// Like [`run`](Self::run), without a box where no wrap is left.
     pub(crate) async fn run_in_place(self, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {
         match self.rest.is_empty() {
-            true => attempt(self.turn, self.model, request, out).await,
+            true => attempt(self.turn, self.model, request, out, self.changed_by).await,
             false => self.run(request, out).await,
         }
     }
@@ -67,7 +95,13 @@ impl<'a> ModelNext<'a> {
     /// A form that can be kept and sent elsewhere. After the turn is over it answers
     /// [`ModelError::Cancelled`] and calls nothing.
     pub fn to_owned(self) -> OwnedModelNext {
-        OwnedModelNext { rest: self.rest.into(), turn: self.turn.clone(), model: self.model.clone() }
+        OwnedModelNext {
+            rest: self.rest.into(),
+            turn: self.turn.clone(),
+            model: self.model.clone(),
+            holder: self.holder.map(|(hook, given)| (hook.clone(), given)),
+            changed_by: self.changed_by.cloned(),
+        }
     }
 }
 
@@ -83,18 +117,28 @@ pub struct OwnedModelNext {
     rest: Arc<[HookEntry]>,
     turn: Turn,
     model: Arc<dyn Model>,
+    holder: Option<(Text, RequestIdentity)>,
+    changed_by: Option<Text>,
 }
 
 impl OwnedModelNext {
     /// Like [`ModelNext::run`].
     pub fn run<'s>(&'s self, request: &'s Request, out: &'s mut dyn Sink) -> BoxFuture<'s, Result<Reply, ModelError>> {
-        ModelNext::new(&self.rest, &self.turn, &self.model).run(request, out)
+        self.borrowed().run(request, out)
+    }
+
+    fn borrowed(&self) -> ModelNext<'_> {
+        ModelNext {
+            holder: self.holder.as_ref().map(|(hook, given)| (hook, *given)),
+            changed_by: self.changed_by.as_ref(),
+            ..ModelNext::new(&self.rest, &self.turn, &self.model)
+        }
     }
 }
 
 impl fmt::Debug for OwnedModelNext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ModelNext::new(&self.rest, &self.turn, &self.model).fmt(f)
+        self.borrowed().fmt(f)
     }
 }
 
@@ -104,29 +148,77 @@ async fn attempt(
     model: &Arc<dyn Model>,
     request: &Request,
     out: &mut dyn Sink,
+    changed_by: Option<&Text>,
 ) -> Result<Reply, ModelError> {
     let ctx = &turn.ctx;
     if ctx.abort.is_aborted() {
         return Err(ModelError::Cancelled);
     }
+    let is_own = Arc::ptr_eq(model, ctx.agent.model());
+    let name: Text = if is_own { ctx.agent.model_choice().clone() } else { model.name().into() };
+    if !is_own {
+        fits(ctx, model, &name, request)?;
+    }
     let (attempt, ordinal) = ctx.budget.begin(&ctx.limits)?;
     let mut request = request.clone();
     (request.attempt, request.ordinal) = (attempt, ordinal);
     out.begin(attempt);
-    let name: Text = match Arc::ptr_eq(model, ctx.agent.model()) {
-        true => ctx.agent.model_choice().clone(),
-        false => model.name().into(),
-    };
     // Noted before the model speaks: a reply that is cut off names its model as well.
     ctx.budget.note_attempt(Attempt { model: Some(name.clone()), cost: 0.0 });
-    let mut reply = call_model(model, &request, out).await?;
+    let began = ctx.clock().coarse();
+    let mut reply = match call_model(model, &request, out).await {
+        Ok(reply) => reply,
+        Err(error) => {
+            if ctx.services.audit.is_some() {
+                let (model, usage, took) =
+                    (model.clone(), Usage::default(), ctx.clock().coarse().saturating_sub(began));
+                let (changed_by, error_text) = (changed_by.cloned(), Some(error.to_string().into()));
+                ctx.note_sent(Box::new(SentAttempt {
+                    request,
+                    model,
+                    name,
+                    usage,
+                    cost: None,
+                    took,
+                    changed_by,
+                    error: error_text,
+                }));
+            }
+            return Err(error);
+        }
+    };
     let cost = model.price(&reply.usage);
     ctx.budget.spend(reply.usage, cost);
+    if let Some(estimated) = request.estimated().filter(|_| request.is_text()) {
+        ctx.services.calibrations.learn(&name, estimated, reply.usage.input);
+    }
     if let Some(cost) = cost {
         ctx.budget.note_attempt(Attempt { model: Some(name.clone()), cost });
     }
-    reply.model = Some(name);
+    reply.model = Some(name.clone());
+    ctx.note_sent(Box::new(SentAttempt {
+        model: model.clone(),
+        name,
+        usage: reply.usage,
+        cost,
+        took: ctx.clock().coarse().saturating_sub(began),
+        changed_by: changed_by.cloned(),
+        error: None,
+        request,
+    }));
     Ok(reply)
+}
+
+/// Refuses a request that another model than the agent's own cannot take: the context was made for the agent's.
+fn fits(ctx: &TurnContext, model: &Arc<dyn Model>, name: &Text, request: &Request) -> Result<(), ModelError> {
+    let (Some(window), Some(estimated)) = (model.context_window(), request.estimated()) else { return Ok(()) };
+    let (factor, limit) = (ctx.services.calibrations.factor(name), Limits::ceiling(window));
+    if factor.with_margin(estimated) <= limit {
+        return Ok(());
+    }
+    let size = factor.apply(estimated);
+    let message = format!("it has about {size} tokens, and {name} takes {window}, of which {limit} may be context");
+    Err(ModelError::TooLong { message, status: None, limit: Some(limit), size: Some(size) })
 }
 
 async fn call_model(model: &Arc<dyn Model>, request: &Request, out: &mut dyn Sink) -> Result<Reply, ModelError> {

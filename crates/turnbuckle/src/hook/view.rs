@@ -3,20 +3,23 @@
 //! Edits are recorded on the view and applied when the hook has returned well; a hook that fails or is cut off leaves
 //! none. An edit that makes no sense at a point cannot be written there.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::{AfterAgent, BeforeAgent, BeforeModel};
-use crate::BoxError;
+use crate::agent::Agent;
 use crate::clock::Timestamp;
 use crate::event::Outcome;
-use crate::feed::LiveEvent;
+use crate::feed::{Level, LiveEvent};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::{Content, Message, Reply, Text};
 use crate::scope::Scope;
-use crate::turn::Turn;
+use crate::store::{StoreError, plain_title};
+use crate::turn::{Turn, TurnContext};
+use crate::{BoxError, BoxFuture};
 
 macro_rules! sees_turn {
     ($view:ident) => {
@@ -195,6 +198,7 @@ pub struct BackgroundContext {
     pub(crate) reply: Option<Arc<Reply>>,
     pub(crate) outcome: Outcome,
     pub(crate) notes: Arc<crate::turn::NoteBuffer>,
+    pub(crate) ctx: Arc<TurnContext>,
 }
 
 impl BackgroundContext {
@@ -234,9 +238,92 @@ impl BackgroundContext {
     pub fn leave_note(&self, content: impl Into<Content>) {
         self.notes.add(content.into());
     }
+    /// What the conversation is called, if it has a title.
+    pub async fn title(&self) -> Result<Option<Text>, StoreError> {
+        self.ctx.store().title(&self.conversation).await
+    }
+    /// Gives the conversation a title, in the place of the one it had. Control characters and line ends become spaces, and 100
+    /// characters are kept. A text without any letter is no title, and changes nothing.
+    pub async fn set_title(&self, title: &str) -> Result<(), StoreError> {
+        match plain_title(title) {
+            Some(title) => self.ctx.store().set_title(&self.conversation, &title).await,
+            None => Ok(()),
+        }
+    }
     /// Suggests a next prompt to the viewers.
     pub fn suggest(&self, text: impl Into<Text>) {
         self.notes.publish(&self.turn, LiveEvent::Suggestion { text: text.into() });
+    }
+}
+
+/// What follows a summary: it is given the summary's text.
+pub(crate) type WhenSummarised = Box<dyn FnOnce(Text) -> BoxFuture<'static, ()> + Send>;
+
+/// At `before_compaction`: may name what must be kept word for word.
+pub struct BeforeCompactionContext {
+    pub(crate) conversation: ConversationId,
+    pub(crate) turn: TurnId,
+    pub(crate) agent: Agent,
+    pub(crate) agent_name: Text,
+    pub(crate) scope: Scope,
+    pub(crate) transcript: Text,
+    pub(crate) turns: u32,
+    pub(crate) kept: Vec<Text>,
+    pub(crate) then: Vec<WhenSummarised>,
+}
+
+impl fmt::Debug for BeforeCompactionContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { conversation, turn, turns, .. } = self;
+        f.debug_struct("BeforeCompactionContext")
+            .field("conversation", conversation)
+            .field("turn", turn)
+            .field("turns", turns)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BeforeCompactionContext {
+    /// Which conversation.
+    pub fn conversation(&self) -> &ConversationId {
+        &self.conversation
+    }
+    /// The turn after which the summary became due.
+    pub fn turn(&self) -> &TurnId {
+        &self.turn
+    }
+    /// Whose conversation: the agent's name.
+    pub fn agent(&self) -> &Text {
+        &self.agent_name
+    }
+    /// The agent with its model and its hooks.
+    pub fn agent_definition(&self) -> &Agent {
+        &self.agent
+    }
+    /// Who sent the message of that turn.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+    /// How many turns the summary adds to the one before it.
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+    /// These turns, as text: what the model that makes the summary reads.
+    pub fn transcript(&self) -> &Text {
+        &self.transcript
+    }
+    /// Keeps this text word for word beside the summary, in all later versions. There is room for some hundred words; the
+    /// oldest texts give way.
+    pub fn keep(&mut self, text: impl Into<Text>) {
+        self.kept.push(text.into());
+    }
+    /// Does this with the summary's text once it is stored: at most once, and not at all if no summary is made or the process ends
+    /// first. The next piece of background work of the conversation waits for it.
+    pub fn when_summarised<F>(&mut self, then: impl FnOnce(Text) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.then.push(Box::new(move |summary| Box::pin(then(summary))));
     }
 }
 
@@ -255,8 +342,8 @@ pub enum Lifecycle {
 /// At `on_conversation`: may inject for the turn that follows.
 #[derive(Debug)]
 pub struct OnConversationContext {
-    pub(crate) conversation: ConversationId,
-    pub(crate) scope: Scope,
+    /// Of the turn that follows, or of the last one.
+    pub(crate) ctx: Arc<TurnContext>,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) injected: Vec<Content>,
 }
@@ -264,11 +351,27 @@ pub struct OnConversationContext {
 impl OnConversationContext {
     /// Which conversation.
     pub fn conversation(&self) -> &ConversationId {
-        &self.conversation
+        &self.ctx.conversation
     }
     /// Who acts.
     pub fn scope(&self) -> &Scope {
-        &self.scope
+        &self.ctx.scope
+    }
+    /// The agent.
+    pub fn agent(&self) -> &Agent {
+        &self.ctx.agent
+    }
+    /// The turn that follows; when the conversation ends, the last one.
+    pub fn turn(&self) -> &TurnId {
+        &self.ctx.id
+    }
+    /// The agent that called this one, in the conversation of a sub-agent.
+    pub fn parent_agent(&self) -> Option<&str> {
+        self.ctx.parent.as_ref().map(|parent| parent.agent.name())
+    }
+    /// Tells viewers something a person should know, in the name of `hook`.
+    pub fn notice(&self, level: Level, hook: &Text, text: impl Into<Text>) {
+        self.ctx.publish(LiveEvent::Notice { level, text: text.into(), hook: Some(hook.clone()) });
     }
     /// What happened.
     pub fn lifecycle(&self) -> Lifecycle {

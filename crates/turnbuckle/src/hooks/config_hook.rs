@@ -1,15 +1,16 @@
 //! The trait of hooks that can be built from configuration: a name, options, and a check of the options.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
-use crate::BoxError;
 use crate::hook::{HookEntry, HookExt};
 use crate::model::Model;
 use crate::store::SideStore;
+use crate::{BoxError, BoxFuture};
 
 /// A hook that can be built from configuration.
 ///
@@ -59,6 +60,33 @@ pub struct HookBuildContext<'a> {
     pub program_check: Option<ProgramCheck>,
     /// Which databases of hooks are the user's own. `None`: every one that is there is used.
     pub databases: Option<Arc<dyn KnownDatabases>>,
+    /// The servers whose tools hooks may call. `None`: there are none.
+    pub tool_servers: Option<Arc<dyn ToolServers>>,
+    /// Whether hooks leave out what they would find in the project's folder: the user asked for a run without its files.
+    pub ignores_project: bool,
+    /// Files, with their links resolved, that another hook of the configuration reads for the same purpose: this one leaves them
+    /// to it, so that nothing in them runs twice.
+    pub read_by_others: &'a [PathBuf],
+}
+
+/// Servers of tools, such as those of the Model Context Protocol, for hooks that call a tool themselves.
+pub trait ToolServers: fmt::Debug + Send + Sync {
+    /// Calls a tool. An error if the server is not there or cannot be asked.
+    fn call<'a>(
+        &'a self,
+        server: &'a str,
+        tool: &'a str,
+        input: Map<String, Value>,
+    ) -> BoxFuture<'a, Result<ToolAnswer, BoxError>>;
+}
+
+/// What a tool of a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolAnswer {
+    /// Its text, as the server wrote it: foreign text.
+    pub text: String,
+    /// Whether the server calls it an error.
+    pub is_error: bool,
 }
 
 /// Knows the databases that hooks of this user made. What a hook finds in a project's folder may have come with the folder, and
@@ -89,7 +117,7 @@ impl HookBuildContext<'_> {
 
 impl fmt::Debug for HookBuildContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, data, withheld_env: _, open_model: _, program_check: _, databases: _ } = self;
+        let Self { folder, data, .. } = self;
         f.debug_struct("HookBuildContext").field("folder", folder).field("data", data).finish_non_exhaustive()
     }
 }

@@ -193,6 +193,10 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
 
 impl Hook for Instructions {
     async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, BoxError> {
+        if turn.is_steering() {
+            // They stand behind the message that opened the turn.
+            return Ok(BeforeAgent::Continue);
+        }
         let text = self.filled(turn);
         let taken = text.as_deref().map_or(0, tokens::of_text);
         let Some(room) = self.share.checked_sub(taken) else {

@@ -85,6 +85,9 @@ impl Model for Demo {
     fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         Box::pin(async move { Ok(self.speak(request, out).await) })
     }
+    fn summarises(&self) -> bool {
+        false
+    }
     fn name(&self) -> &str {
         "demo"
     }

@@ -290,6 +290,9 @@ impl Model for Script {
     fn name(&self) -> &str {
         "script"
     }
+    fn summarises(&self) -> bool {
+        self.agents.contains_key(crate::model::SUMMARY_AGENT)
+    }
 }
 
 impl fmt::Debug for Script {

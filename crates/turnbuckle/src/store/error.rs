@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Hold, MAX_INBOX, StaleAnswer};
+use super::{Hold, KeyedMessage, MAX_INBOX, StaleAnswer};
 use crate::clock::Timestamp;
 use crate::id::{CallId, ConversationId};
 use crate::message::Text;
@@ -56,6 +56,13 @@ pub enum StoreError {
     Full {
         /// The conversation.
         id: ConversationId,
+    },
+    /// A message was sent under this key already.
+    SentBefore {
+        /// The conversation.
+        id: ConversationId,
+        /// What was sent.
+        sent: KeyedMessage,
     },
     /// An answer to this call is stored already.
     AlreadyAnswered {
@@ -123,6 +130,9 @@ impl fmt::Display for StoreError {
             Self::Deleted { id, at } => write!(f, "conversation {id} was deleted at {at}; its id cannot be used again"),
             Self::Held { id, hold } => write!(f, "conversation {id} is on hold since {}, by {}", hold.at, hold.by),
             Self::Full { id } => write!(f, "the inbox of conversation {id} is full: {MAX_INBOX} items wait in it"),
+            Self::SentBefore { id, sent } => {
+                write!(f, "a message of conversation {id} was sent under this key already, for turn {}", sent.turn)
+            }
             Self::AlreadyAnswered { id, call } => {
                 write!(f, "call {call} of conversation {id} has an answer already")
             }

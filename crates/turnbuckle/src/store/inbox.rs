@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, Job, StandingApproval};
+use super::{Answer, Job, MessageKey, StandingApproval};
 use crate::clock::Timestamp;
 use crate::id::{CallId, ItemId, TurnId};
 use crate::message::{Content, Text};
@@ -33,6 +33,19 @@ pub enum InboxFilter {
     All,
     /// Orders for the writer. Messages, of which many may wait and which may be long, are left out.
     Control,
+    /// What a running turn may have to act on: orders for the writer, and messages that steer a turn.
+    DuringTurn,
+}
+
+impl InboxFilter {
+    /// Whether this item is among those to read.
+    pub fn wants(self, item: &InboxItem) -> bool {
+        match self {
+            Self::All => true,
+            Self::Control => item.opens().is_none(),
+            Self::DuringTurn => item.opens().is_none() || item.steers().is_some(),
+        }
+    }
 }
 
 /// What an [`InboxItem`] asks for.
@@ -50,6 +63,13 @@ pub enum InboxKind {
         /// The name of the agent that it was sent to: no other takes it up. `None` if an older program stored it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent: Option<Text>,
+        /// The turn that it steers: the model of that turn is given it at its next call. If the turn ends first, it opens a
+        /// turn of its own, like any other message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steers: Option<TurnId>,
+        /// By which it is known if it is sent again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<MessageKey>,
     },
     /// The answer to a suspended call.
     Answer {
@@ -88,7 +108,12 @@ pub enum InboxKind {
 impl InboxItem {
     /// A message for the turn `turn`.
     pub fn message(turn: &TurnId, content: Content, from: Actor, at: Timestamp) -> Self {
-        Self { id: ItemId::of_turn(turn), from, at, kind: InboxKind::Message { content, schema: None, agent: None } }
+        Self {
+            id: ItemId::of_turn(turn),
+            from,
+            at,
+            kind: InboxKind::Message { content, schema: None, agent: None, steers: None, key: None },
+        }
     }
 
     /// The same message, whose answer must fit `schema`.
@@ -109,6 +134,40 @@ impl InboxItem {
         self
     }
 
+    /// The same message, for the turn `turn` while that is open. One whose answer must fit a schema has a turn of its own.
+    #[must_use]
+    pub fn steering(mut self, turn: Option<TurnId>) -> Self {
+        if let InboxKind::Message { schema: None, steers, .. } = &mut self.kind {
+            *steers = turn;
+        }
+        self
+    }
+
+    /// The same message, known by this key if it is sent again.
+    #[must_use]
+    pub fn with_key(mut self, given: Option<MessageKey>) -> Self {
+        if let InboxKind::Message { key, .. } = &mut self.kind {
+            *key = given;
+        }
+        self
+    }
+
+    /// The key of a message that has one, with the user who sent it. What the system sends has no key.
+    pub fn key(&self) -> Option<(&str, &MessageKey)> {
+        match &self.kind {
+            InboxKind::Message { key: Some(key), .. } => Some((self.from.user_id()?, key)),
+            _ => None,
+        }
+    }
+
+    /// The turn that it steers while that is open, if it is such a message.
+    pub fn steers(&self) -> Option<&TurnId> {
+        match &self.kind {
+            InboxKind::Message { steers, .. } => steers.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The call that it answers, if it is an answer.
     pub fn answers(&self) -> Option<&CallId> {
         match &self.kind {
@@ -117,7 +176,7 @@ impl InboxItem {
         }
     }
 
-    /// The turn that it opens, if it is a message.
+    /// The turn that it opens, if it is a message. One that steers another turn opens this one only if that has ended.
     pub fn opens(&self) -> Option<TurnId> {
         matches!(self.kind, InboxKind::Message { .. }).then(|| TurnId::from(self.id.clone()))
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::id::TurnId;
+use crate::limits::UsedBudget;
 use crate::message::Text;
 use crate::scope::Actor;
 
@@ -39,6 +40,9 @@ pub struct Job {
     /// For a reminder: how many percent of a question's time have passed when it is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reminder: Option<u8>,
+    /// For a summary: what tries that failed have taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<UsedBudget>,
 }
 
 impl Job {
@@ -68,6 +72,8 @@ pub enum JobKind {
     Background,
     /// A hook's `on_logged`: a log event, or a reminder of a question.
     Logged,
+    /// A summary of the turns up to `seq`. No hook does it: `hook` is `summary`.
+    Summary,
 }
 
 impl JobKind {
@@ -77,6 +83,7 @@ impl JobKind {
             Self::Ended => "ended",
             Self::Background => "background",
             Self::Logged => "logged",
+            Self::Summary => "summary",
         }
     }
 }

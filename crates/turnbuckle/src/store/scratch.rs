@@ -44,6 +44,9 @@ pub struct Scratch {
     pub limits: Limits,
     /// What `before_agent` hooks added for this turn only.
     pub injections: Vec<Injection>,
+    /// What they added behind messages that steered the turn, each with the seq of its message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<(u64, Injection)>,
     /// Attempts at the present reply that were discarded.
     pub regeneration: Option<Box<Regeneration>>,
     /// A reply that a person must approve.
@@ -75,6 +78,9 @@ pub struct Scratch {
     /// What each sub-agent of the turn has used, of what is in `unlogged`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sub_agents: Vec<(ConversationId, UsedBudget)>,
+    /// The limit that was reached, if the model is asked for a last answer or has given it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_answer: Option<Text>,
     /// What stop hooks left to be said when the turn ends after a pause, by hook.
     pub advice: Vec<(Text, Content)>,
     /// What `turn_ended` will say went wrong.

@@ -1,9 +1,10 @@
 //! A store that forgets when the process ends, and keeps every other promise.
 
+mod audit;
 mod deletion;
 mod row;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::row::Row;
@@ -14,8 +15,9 @@ use crate::message::Text;
 use crate::record::Record;
 use crate::scope::{Actor, Author};
 use crate::store::{
-    Act, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
-    JobSelector, LEASE, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
+    Act, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationSummary, Cut,
+    Deletion, Factor, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, LEASE,
+    PurgeLimits, Purged, Scratch, SentRequest, StandingApproval, Store, StoreError, StoreFuture, Summary, Tombstone,
 };
 
 /// Conversations in memory. Clones share them.
@@ -31,6 +33,8 @@ struct Contents {
     made: usize,
     /// Standing approvals, the oldest first.
     standing: Vec<StandingApproval>,
+    /// By model.
+    calibrations: BTreeMap<Text, Factor>,
     tombstones: BTreeMap<ConversationId, Tombstone>,
     /// The oldest first.
     acts: Vec<Act>,
@@ -49,7 +53,16 @@ impl Contents {
     /// Writes a batch: to the conversation, and to the standing approvals that it uses or gives.
     fn append(&mut self, batch: Batch<'_>) -> Result<(), StoreError> {
         let (given, used) = (batch.standing, self.standing_after(batch.events)?);
-        self.row(batch.conversation)?.append(batch)?;
+        let calibrations = batch.calibrations;
+        let (id, audit) = (batch.conversation, batch.audit);
+        let row = self.row(id)?;
+        row.append(batch)?;
+        let now = row.written;
+        if let Some(audit) = audit {
+            row.audit.add(audit);
+            self.expire_audit(audit.limits, now);
+        }
+        self.calibrations.extend(calibrations.iter().map(|one| (one.model.clone(), one.factor)));
         if let Some(used) = used {
             self.standing = used;
         }
@@ -107,8 +120,21 @@ impl Store for MemoryStore {
         self.with(id, |row| row.deliver(id, item))
     }
 
+    fn keyed_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        user: &'a str,
+        key: &'a str,
+        now: Timestamp,
+    ) -> StoreFuture<'a, Option<KeyedMessage>> {
+        self.with(id, |row| {
+            let sent = row.keys.get(&(Text::from(user), Text::from(key)));
+            Ok(sent.filter(|sent| sent.is_known(now)).cloned())
+        })
+    }
+
     fn inbox<'a>(&'a self, id: &'a ConversationId, which: InboxFilter) -> StoreFuture<'a, Vec<InboxItem>> {
-        let wanted = |item: &&InboxItem| which == InboxFilter::All || item.opens().is_none();
+        let wanted = |item: &&InboxItem| which.wants(item);
         self.with(id, |row| Ok(row.inbox.iter().filter(wanted).cloned().collect()))
     }
 
@@ -124,6 +150,9 @@ impl Store for MemoryStore {
                 seq: row.last_seq(),
                 totals: row.totals,
                 cut: row.cuts.last().cloned(),
+                sent: row.sent.clone(),
+                summary: row.shown_summary(),
+                newest_summary: row.summaries.last().cloned(),
                 inbox: row.inbox.clone(),
                 scratch: row.scratch.clone(),
             })
@@ -169,6 +198,69 @@ impl Store for MemoryStore {
 
     fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
         self.with(id, |row| Ok(row.cuts.iter().map(|cut| (**cut).clone()).collect()))
+    }
+
+    fn sent<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Arc<SentRequest>>> {
+        self.with(id, |row| Ok(row.sent.clone()))
+    }
+
+    fn cache_breaks<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<CacheBreak>> {
+        self.with(id, |row| Ok(row.breaks.clone()))
+    }
+
+    fn audited_calls<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<AuditedCall>> {
+        self.with(id, |row| Ok(row.audit.calls.clone()))
+    }
+
+    fn audit_contents<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, HashMap<Text, Text>> {
+        self.with(id, |row| Ok(row.audit.contents.clone()))
+    }
+
+    fn add_audited<'a>(&'a self, id: &'a ConversationId, audit: &'a AuditWrite) -> StoreFuture<'a, ()> {
+        let now = audit.calls.iter().map(|call| call.at).max().unwrap_or_default();
+        let added = self.with(id, |row| {
+            row.audit.add(audit);
+            Ok(())
+        });
+        self.lock().expire_audit(audit.limits, now);
+        added
+    }
+
+    fn expire_audit<'a>(&'a self, limits: AuditLimits, now: Timestamp) -> StoreFuture<'a, u64> {
+        StoreFuture::now(Ok(self.lock().expire_audit(limits, now)))
+    }
+
+    fn summaries<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Arc<Summary>>> {
+        self.with(id, |row| Ok(row.summaries.clone()))
+    }
+
+    fn add_summary<'a>(&'a self, id: &'a ConversationId, summary: Summary, job: &'a Job) -> StoreFuture<'a, ()> {
+        self.with(id, |row| {
+            if row.summaries.last().is_some_and(|last| last.version >= summary.version) {
+                return Err(StoreError::Fenced { id: id.clone(), epoch: u64::from(summary.version) });
+            }
+            row.summaries.push(Arc::new(summary));
+            row.settle(job.clone(), JobDisposition::Remove);
+            Ok(())
+        })
+    }
+
+    fn title<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Text>> {
+        self.with(id, |row| Ok(row.title.clone()))
+    }
+
+    fn set_title<'a>(&'a self, id: &'a ConversationId, title: &'a Text) -> StoreFuture<'a, ()> {
+        self.with(id, |row| {
+            row.title = Some(title.clone());
+            Ok(())
+        })
+    }
+
+    fn calibrations<'a>(&'a self) -> StoreFuture<'a, Vec<Calibration>> {
+        let contents = self.lock();
+        let all =
+            contents.calibrations.iter().map(|(model, factor)| Calibration { model: model.clone(), factor: *factor });
+        StoreFuture::now(Ok(all.collect()))
     }
 
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {

@@ -12,16 +12,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken promise ends the test that looked for it")]
 
 mod answers;
+mod audit;
 mod claims;
 mod deletion;
+mod keys;
 mod log;
 mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache_break::{BreakCause, CacheBreak, Repeated, Segment, SegmentMark, SentRequest};
 use crate::event::{Event, EventKind};
 use crate::hook::{Decision, Point, Record};
+use crate::message::Injection;
 use crate::scope::Author;
 use crate::store::{
     Act, ActKind, ApprovedReply, Batch, Claim, ConversationStatus, Cut, Deletion, Hold, InboxFilter, InboxItem,
@@ -46,7 +50,15 @@ promises! {
     answers:
         approvals_in_the_log_and_in_the_inbox_count_together,
         answers_are_written_in_the_order_in_which_they_were_stored,
+        a_turn_ends_only_behind_the_stored_answers_to_its_questions,
         changed_arguments_void_approvals_and_nobody_approves_what_they_did_not_see;
+    audit:
+        what_was_sent_is_kept_once_and_read_back,
+        what_was_sent_between_turns_is_kept_without_a_claim,
+        an_audit_ends_with_its_time_and_takes_what_only_it_refers_to,
+        an_audit_is_no_larger_than_it_may_be_and_the_oldest_calls_go_first,
+        a_refused_batch_adds_nothing_to_the_audit,
+        a_deleted_conversation_takes_its_audit_with_it;
     claims:
         a_conversation_belongs_to_whoever_opened_it_first,
         what_was_never_opened_is_not_found,
@@ -70,6 +82,8 @@ promises! {
         what_a_deletion_left_is_known_until_it_is_erased,
         unused_conversations_are_found_in_the_order_of_their_ids,
         acts_are_kept_in_their_order;
+    keys:
+        a_key_makes_two_messages_one_for_a_day;
     log:
         a_write_at_a_wrong_seq_is_refused,
         a_write_with_a_gap_is_refused,
@@ -79,6 +93,10 @@ promises! {
         what_stands_beside_the_log_is_put_kept_and_deleted,
         totals_come_back_with_the_claim,
         cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_claim,
+        the_last_request_is_replaced_and_comes_back_with_the_claim_and_breaks_are_kept,
+        what_was_learned_about_estimates_is_kept_by_model_and_replaced,
+        summaries_are_added_without_a_claim_each_version_once_and_come_back_with_the_claim,
+        a_title_is_set_without_a_claim_and_listed,
         records_are_kept_by_turn_in_order,
         a_refused_batch_leaves_no_trace;
     work:
@@ -148,9 +166,53 @@ fn cut(turn: &str, results: u32) -> Cut {
         stubs: (3..3 + u64::from(results)).map(stub).collect(),
         turns: 1,
         results,
+        calls: 1,
         before: 40_000,
         after: 16_000,
         reducers: vec!["tool_results".into(), "window".into()],
+        factor: crate::store::Factor::thousandths(1250),
+        summary: None,
+        cause: crate::store::CutCause::Refused,
+    }
+}
+
+/// A request at this seq, with numbers as large as they can be.
+fn sent(turn: &str, made_at: u64) -> SentRequest {
+    let mark = |place: u32| SegmentMark {
+        hash: u64::MAX - u64::from(place),
+        bytes: u64::from(place) << 40,
+        tokens: u64::from(place) * 1_000,
+        messages: place,
+        pieces: u32::MAX,
+    };
+    SentRequest {
+        turn: turn.into(),
+        made_at,
+        at: NOW,
+        model: "demo".into(),
+        ends: [0, 1, 2, 3, 4, 5, 6, 7].map(mark),
+        changed_by: Some(("clock".into(), Point::WrapModelCall)),
+        injected_by: vec!["recall".into()],
+        cached: 12_000,
+        repeated: Some(Repeated { culprit: "clock".into(), count: 2, turn: turn.into() }),
+    }
+}
+
+fn cache_break(turn: &str) -> CacheBreak {
+    CacheBreak {
+        turn: turn.into(),
+        made_at: 9,
+        segment: Segment::History,
+        byte: 4_096,
+        exact: false,
+        kept: 900,
+        lost: 3_000,
+        cost: 0.0123,
+        read: 800,
+        input: 4_000,
+        cached: 3_900,
+        cause: BreakCause::Reducers { reducers: vec!["window".into()] },
+        fixed: None,
     }
 }
 
@@ -166,6 +228,7 @@ fn record(hook: &str) -> Record {
         failure: None,
         reason: None,
         outcome: Some("ok".into()),
+        input: Some("abc".into()),
     }
 }
 
@@ -183,6 +246,7 @@ fn job(hook: &str, kind: JobKind) -> Job {
         due: Some(NOW),
         used: None,
         reminder: None,
+        spent: None,
     }
 }
 
@@ -198,6 +262,7 @@ fn scratch(turn: &str) -> Scratch {
         schema: Some(Arc::new(serde_json::json!({"type": "object"}))),
         limits: Limits { max_cost: 0.5, ..Limits::default() },
         injections: Vec::new(),
+        steering: vec![(7, Injection { hook: "recall".into(), content: "she likes tea".into(), tokens: 5 })],
         regeneration: None,
         asked: None,
         approved_reply: Some(ApprovedReply {
@@ -212,6 +277,7 @@ fn scratch(turn: &str) -> Scratch {
         worked: Duration::from_millis(5),
         unlogged: crate::limits::UsedBudget { calls: 2, cost: 0.5, ..Default::default() },
         sub_agents: vec![("c/call_1".into(), crate::limits::UsedBudget { cost: 0.25, ..Default::default() })],
+        last_answer: None,
         advice: vec![("coach".into(), "shorter".into())],
         warnings: Vec::new(),
     }

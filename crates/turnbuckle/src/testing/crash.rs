@@ -84,6 +84,13 @@ impl Kit {
         self
     }
 
+    /// Then somebody says this to the turn that waits: its model is given it at the next call. What is said here must differ
+    /// from everything else that is said.
+    pub fn steer(mut self, message: impl Into<Content>) -> Self {
+        self.steps.push(Step::Steer(message.into()));
+        self
+    }
+
     /// Then somebody approves a call. Questions of the runtime itself are `pause_1` and `reply_1`, counted.
     pub fn approve(self, call: impl Into<CallId>) -> Self {
         self.then(call.into(), Answer::Approve)

@@ -43,6 +43,9 @@ impl Model for Recorder {
     fn name(&self) -> &str {
         self.model.name()
     }
+    fn summarises(&self) -> bool {
+        self.model.summarises()
+    }
 }
 
 impl std::fmt::Debug for Recorder {

@@ -175,6 +175,10 @@ async fn follow(turn: &Turn, handle: TurnHandle, mut events: Subscription) -> Re
 fn result(report: &TurnReport) -> Output {
     match report.outcome {
         Outcome::Completed => Output::ok(report.text()),
+        Outcome::Exhausted if report.result.is_some() => {
+            let limit = report.reason.as_deref().unwrap_or("its budget");
+            Output::ok(format!("{}\n[the sub-agent reached {limit}: this is what it had by then]", report.text()))
+        }
         outcome => {
             let reason = report.reason.as_deref().unwrap_or("no reason given");
             Output::error(format!("[sub-agent {outcome}] {reason}"))

@@ -3,8 +3,10 @@
 use std::pin::pin;
 
 use super::active::{ActiveTurn, Interrupt};
+use super::context::TurnContext;
 use super::inject::{admit, cost_of, run_group};
 use super::state::Verdict;
+use super::view::Turn;
 use crate::context::reserve::Candidate;
 use crate::event::{EventKind, InjectionTarget, Outcome};
 use crate::feed::LiveEvent;
@@ -12,6 +14,7 @@ use crate::hook::call::HookCaller;
 use crate::hook::erased::DynHook;
 use crate::hook::{BeforeAgent, BeforeAgentContext, Code, HookEntry, OnConversationContext, Point};
 use crate::message::{Content, Text};
+use crate::record::Record;
 use crate::scope::Author;
 use crate::store::ConversationStatus;
 
@@ -20,24 +23,11 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     let by = ctx.scope.by();
     ctx.publish(LiveEvent::TurnStarted { agent: ctx.agent_name().clone(), by: by.clone() });
     ctx.abort.check()?;
-    let hooks = ctx.agent.hooks_at(Point::BeforeAgent);
-    if !hooks.is_empty() {
-        let mut caller = HookCaller::new(&ctx, Point::BeforeAgent);
-        // One view for the whole chain: making one costs more than calling a hook.
-        let mut view = BeforeAgentContext::new(active.turn.clone());
-        for entry in hooks {
-            match &*entry.code {
-                Code::Hook(hook) => ask(active, &mut caller, &mut view, entry, &**hook).await?,
-                Code::Group(group) => {
-                    let (turn, records) = (&active.turn, &mut active.records);
-                    for (name, content) in run_group(entry, group, Point::BeforeAgent, turn, records).await? {
-                        inject(active, entry, &name, vec![content])?;
-                    }
-                    view.turn = active.turn.clone();
-                }
-            }
-        }
-    }
+    let ActiveTurn { turn, injected, records, .. } = active;
+    let mut message = Incoming { turn, injected, records, other: 0, erased: false };
+    let met = message.meet_hooks(&ctx).await;
+    active.erased = message.erased;
+    met?;
     write(active, by).await
 }
 
@@ -48,8 +38,7 @@ pub(super) async fn greet(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     let mut caller = HookCaller::new(&ctx, Point::OnConversation);
     for entry in ctx.agent.hooks_at(Point::OnConversation) {
         let Some(hook) = entry.hook() else { continue };
-        let (conversation, scope) = (ctx.conversation.clone(), ctx.scope.clone());
-        let mut view = OnConversationContext { conversation, scope, lifecycle, injected: Vec::new() };
+        let mut view = OnConversationContext { ctx: ctx.clone(), lifecycle, injected: Vec::new() };
         let mut run = caller.run(entry, pin!(hook.on_conversation(&mut view))).await?;
         run.tokens = cost_of(&view.injected);
         if caller.unless_blocked(entry, run, &mut active.records)?.is_some() {
@@ -72,40 +61,98 @@ async fn write_durable(active: &mut ActiveTurn, first: usize) -> Result<(), Inte
     Ok(())
 }
 
-fn event_of(candidate: &Candidate) -> EventKind {
+pub(super) fn event_of(candidate: &Candidate) -> EventKind {
     let injection = &candidate.injection;
     let (hook, content) = (injection.hook.clone(), injection.content.clone());
     EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn }
 }
 
-async fn ask(
-    active: &mut ActiveTurn,
-    caller: &mut HookCaller<'_>,
-    view: &mut BeforeAgentContext,
-    entry: &HookEntry,
-    hook: &dyn DynHook,
-) -> Result<(), Interrupt> {
-    let mut run = caller.run(entry, pin!(hook.before_agent(view))).await?;
-    run.tokens = cost_of(&view.injected);
-    let (injected, rewritten) = (std::mem::take(&mut view.injected), view.rewritten.take());
-    let Some(decision) = caller.unless_blocked(entry, run, &mut active.records)? else { return Ok(()) };
-    if let Some(content) = rewritten {
-        active.turn.edit().user_message = content;
-        view.turn = active.turn.clone();
+/// A message on its way into the log: the one that opens the turn, or one that steers it.
+pub(super) struct Incoming<'a> {
+    /// What hooks see. Its user message is this one.
+    pub(super) turn: &'a mut Turn,
+    /// What hooks add behind it.
+    pub(super) injected: &'a mut Vec<Candidate>,
+    pub(super) records: &'a mut Vec<Record>,
+    /// Tokens that were injected into the turn before it.
+    pub(super) other: u64,
+    /// Whether a hook wants that the message is not kept.
+    pub(super) erased: bool,
+}
+
+impl Incoming<'_> {
+    /// Runs the `before_agent` hooks on it, in order. An [`Interrupt::Settle`] is a hook that does not let it pass.
+    pub(super) async fn meet_hooks(&mut self, ctx: &TurnContext) -> Result<(), Interrupt> {
+        let hooks = ctx.agent.hooks_at(Point::BeforeAgent);
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        let message = self.turn.user_message();
+        let mut caller =
+            HookCaller::new(ctx, Point::BeforeAgent).given(|| serde_json::to_string(message).unwrap_or_default());
+        // One view for the whole chain: making one costs more than calling a hook.
+        let mut view = BeforeAgentContext::new(self.turn.clone());
+        for entry in hooks {
+            match &*entry.code {
+                Code::Hook(hook) => self.ask(&mut caller, &mut view, entry, &**hook).await?,
+                Code::Group(group) => {
+                    for (name, content) in run_group(entry, group, Point::BeforeAgent, self.turn, self.records).await? {
+                        self.inject(ctx, entry, &name, vec![content])?;
+                    }
+                    view.turn = self.turn.clone();
+                }
+            }
+        }
+        Ok(())
     }
-    let halted = |reason| Verdict::by_hook(Outcome::Halted, reason, &entry.name, Point::BeforeAgent).into();
-    match decision {
-        BeforeAgent::Continue if injected.is_empty() => Ok(()),
-        BeforeAgent::Continue => {
-            inject(active, entry, &entry.name, injected)?;
-            view.turn = active.turn.clone();
-            Ok(())
+
+    async fn ask(
+        &mut self,
+        caller: &mut HookCaller<'_>,
+        view: &mut BeforeAgentContext,
+        entry: &HookEntry,
+        hook: &dyn DynHook,
+    ) -> Result<(), Interrupt> {
+        let mut run = caller.run(entry, pin!(hook.before_agent(view))).await?;
+        run.tokens = cost_of(&view.injected);
+        let (injected, rewritten) = (std::mem::take(&mut view.injected), view.rewritten.take());
+        let Some(decision) = caller.unless_blocked(entry, run, self.records)? else { return Ok(()) };
+        if let Some(content) = rewritten {
+            self.turn.edit().user_message = content;
+            view.turn = self.turn.clone();
         }
-        BeforeAgent::Halt(reason) => Err(halted(reason)),
-        BeforeAgent::Erase(reason) => {
-            active.erased = true;
-            Err(halted(reason))
+        let halted = |reason| Verdict::by_hook(Outcome::Halted, reason, &entry.name, Point::BeforeAgent).into();
+        match decision {
+            BeforeAgent::Continue if injected.is_empty() => Ok(()),
+            BeforeAgent::Continue => {
+                let ctx = self.turn.ctx.clone();
+                self.inject(&ctx, entry, &entry.name, injected)?;
+                view.turn = self.turn.clone();
+                Ok(())
+            }
+            BeforeAgent::Halt(reason) => Err(halted(reason)),
+            BeforeAgent::Erase(reason) => {
+                self.erased = true;
+                Err(halted(reason))
+            }
         }
+    }
+
+    /// Adds what a hook puts behind the message, within the reserve.
+    fn inject(
+        &mut self,
+        ctx: &TurnContext,
+        entry: &HookEntry,
+        hook: &Text,
+        contents: Vec<Content>,
+    ) -> Result<(), Interrupt> {
+        let reserve = ctx.limits.injection_reserve;
+        let shown = self.turn.view.injections.len() - self.injected.len();
+        admit(self.injected, self.records, entry, hook, contents, self.other, reserve)?;
+        let injections = &mut self.turn.edit().injections;
+        injections.truncate(shown);
+        injections.extend(self.injected.iter().map(|candidate| candidate.injection.clone()));
+        Ok(())
     }
 }
 

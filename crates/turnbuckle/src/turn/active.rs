@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 
 use super::abort::AbortCause;
 use super::budget::Stopwatch;
+use super::build::RefusedRequest;
 use super::context::TurnContext;
 use super::delivery;
 use super::left::LeftTurn;
+use super::prompt_cache::RequestMemory;
 use super::redaction;
 use super::reply_stream::ReplyStream;
 use super::scratch::TrackedScratch;
@@ -18,6 +20,8 @@ use super::state::{Progress, Stage, State, Verdict};
 use super::view::Turn;
 use crate::BoxFuture;
 use crate::agent::Agent;
+use crate::audit::AuditWrite;
+use crate::cache_break::{CacheBreak, SentRequest};
 use crate::clock::Timestamp;
 use crate::context::layout::ContextCache;
 use crate::context::reserve::Candidate;
@@ -32,7 +36,7 @@ use crate::output_schema::OutputSchema;
 use crate::record::Record;
 use crate::scope::Actor;
 use crate::store::{
-    Answer, Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StandingApproval, StoreError,
+    Answer, Batch, ConversationStatus, Job, LEASE, Lease, Scratch, ScratchWrite, StandingApproval, StoreError, Summary,
 };
 
 /// Why a stage stopped before its end.
@@ -95,9 +99,26 @@ pub(crate) struct ActiveTurn {
     /// Whether a write has given the claim back.
     pub(crate) released: bool,
     /// Set by `end`, for those who wait.
-    pub(crate) ended: Option<TurnEnded>,
+    pub(crate) ended: Option<Arc<TurnEnded>>,
     /// A cut of the context that is not stored yet. Made by `build`; the next write stores it.
     pub(crate) cut: Option<Arc<Cut>>,
+    /// The last request of the conversation that a model answered. Set from the claim, then by `call`.
+    pub(crate) last_sent: Option<Arc<SentRequest>>,
+    /// Whether it is not stored yet.
+    pub(crate) sent_is_new: bool,
+    /// Requests that did not begin like the ones before them. The next write stores them.
+    pub(crate) breaks: Vec<CacheBreak>,
+    /// What the next write adds to the audit.
+    pub(crate) audit: Option<Box<AuditWrite>>,
+    /// What else is known of the last requests. Kept from turn to turn, and lost with the process.
+    pub(crate) memory: Box<RequestMemory>,
+    /// The newest summary of the conversation, as of the claim. A cut may show it.
+    pub(crate) newest_summary: Option<Arc<Summary>>,
+    /// The provider said that the last request was too long. Set by `call`; `build` makes the context smaller than it would
+    /// by estimate, once for each reply.
+    pub(crate) refused: Option<RefusedRequest>,
+    /// Whether the end of the turn asked for a summary. The driver has it made.
+    pub(crate) summary_is_due: bool,
     /// What the turn left to be done. Set by `end`, done by the driver.
     pub(crate) jobs: Vec<Job>,
     /// Ids of inbox items that were acted on. The next write removes them.
@@ -172,7 +193,12 @@ impl Extend<EventKind> for Write {
 }
 
 impl ActiveTurn {
-    pub(crate) fn new(turn: Turn, state: Box<State>, cache: ContextCache, scratch: TrackedScratch, epoch: u64) -> Self {
+    pub(crate) fn new(
+        turn: Turn,
+        (state, cache, memory): (Box<State>, ContextCache, Box<RequestMemory>),
+        scratch: TrackedScratch,
+        epoch: u64,
+    ) -> Self {
         let worked = state.turn.as_ref().map_or(Duration::ZERO, |turn| turn.worked);
         let stopwatch = Stopwatch::started(scratch.active_after(worked), turn.ctx.clock().elapsed());
         Self {
@@ -192,6 +218,14 @@ impl ActiveTurn {
             released: false,
             ended: None,
             cut: None,
+            last_sent: None,
+            sent_is_new: false,
+            breaks: Vec::new(),
+            audit: None,
+            memory,
+            newest_summary: None,
+            refused: None,
+            summary_is_due: false,
             jobs: Vec::new(),
             done_items: SmallVec::new(),
             stopping: Vec::new(),
@@ -314,6 +348,8 @@ impl ActiveTurn {
             jobs.extend(delivery::jobs_for(ctx, &events));
             answered = delivery::reminders_of_answered(ctx, &events, self.state.turn_events());
         }
+        // With the end of a turn, which is written anyway.
+        let calibrations = if totals.is_some() { ctx.services.calibrations.unstored() } else { Vec::new() };
         let batch = Batch {
             conversation: &ctx.conversation,
             epoch: self.epoch,
@@ -330,12 +366,22 @@ impl ActiveTurn {
             done: &answered,
             totals,
             cut: self.cut.as_ref(),
+            sent: self.last_sent.as_ref().filter(|_| self.sent_is_new),
+            breaks: &self.breaks,
+            audit: self.audit.as_deref(),
+            calibrations: &calibrations,
             status,
             lease,
         };
         ctx.store().append(batch).await?;
+        if !calibrations.is_empty() {
+            ctx.services.calibrations.mark_stored(&calibrations);
+        }
         self.done_items.clear();
         self.cut = None;
+        self.sent_is_new = false;
+        self.breaks.clear();
+        self.audit = None;
         self.scratch.mark_stored();
         self.released |= lease == Lease::Release;
         self.progress.request_ready = false;
@@ -390,8 +436,7 @@ impl ActiveTurn {
         if self.scratch.is_changed() {
             let worked = self.state.turn.as_ref().map_or(Duration::ZERO, |turn| turn.worked);
             let scratch = self.scratch.edit();
-            scratch.active = self.stopwatch.active(ctx.clock().elapsed());
-            scratch.worked = worked;
+            (scratch.active, scratch.worked) = (self.stopwatch.active(ctx.clock().elapsed()), worked);
         }
     }
 
@@ -425,16 +470,17 @@ impl ActiveTurn {
 
     /// After a revival: what `before_agent` hooks added for this turn, from the scratch and from the log.
     pub(crate) fn restore_injections(&mut self) {
-        let transient = self.scratch.injections.iter().map(|injection| (injection.clone(), false));
+        let opening = self.scratch.injections.iter().map(|injection| (injection.clone(), false, None));
+        let steering = self.scratch.steering.iter().map(|(seq, injection)| (injection.clone(), false, Some(*seq)));
         let durable = self.state.turn_events().iter().filter_map(|event| match &event.kind {
             EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn } => {
                 let tokens = u32::try_from(tokens::of_content(content)).unwrap_or(u32::MAX);
-                Some((Injection { hook: hook.clone(), content: content.clone(), tokens }, true))
+                Some((Injection { hook: hook.clone(), content: content.clone(), tokens }, true, None))
             }
             _ => None,
         });
-        let candidate = |(injection, durable)| Candidate { injection, sheddable: None, durable };
-        self.injected = transient.chain(durable).map(candidate).collect();
+        let candidate = |(injection, durable, behind)| Candidate { injection, sheddable: None, durable, behind };
+        self.injected = opening.chain(steering).chain(durable).map(candidate).collect();
         if !self.injected.is_empty() {
             self.show_injections();
         }
@@ -443,34 +489,5 @@ impl ActiveTurn {
     /// Shows hooks and tools what was injected into the turn so far.
     pub(crate) fn show_injections(&mut self) {
         self.turn.edit().injections = self.injected.iter().map(|candidate| candidate.injection.clone()).collect();
-    }
-}
-
-/// The scratch of a turn that has just begun.
-pub(crate) fn new_scratch(agent: &Agent, turn: &crate::TurnId, actor: crate::Actor, project: Text) -> Scratch {
-    Scratch {
-        turn: turn.clone(),
-        actor,
-        agent: agent.shared_name().clone(),
-        model: agent.model_choice().clone(),
-        project,
-        digest: agent.digest().clone(),
-        parts: Some(agent.parts().clone()),
-        limits: agent.limits().clone(),
-        schema: None,
-        injections: Vec::new(),
-        regeneration: None,
-        asked: None,
-        approved_reply: None,
-        answers: Vec::new(),
-        answered_by: Vec::new(),
-        effective: agent.redacts_arguments().then(Vec::new),
-        touched: Vec::new(),
-        active: Duration::ZERO,
-        worked: Duration::ZERO,
-        unlogged: Default::default(),
-        sub_agents: Vec::new(),
-        advice: Vec::new(),
-        warnings: Vec::new(),
     }
 }

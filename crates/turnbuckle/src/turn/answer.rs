@@ -29,7 +29,7 @@ pub(super) const NOBODY_ANSWERED: &str = "[expired] nobody answered in time";
 
 /// How often an answer waits for others that were stored first. They settle the question sooner or later, unless people keep
 /// changing its arguments.
-const MAX_TRIES: usize = 16;
+pub(super) const MAX_TRIES: usize = 16;
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,11 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
                     Some(edit)
                 }
                 // Its sender was told that it counts. It is recorded as it is, like one that is given without the tool at
-                // hand: the call is asked about again, and the question says what is wrong.
-                Err(AnswerError::Unfit(_)) if matches!(order.origin, AnswerOrigin::Inbox(_)) => {
+                // hand: the call is asked about again, and the question says what is wrong. So it is if the turn was stopped
+                // meanwhile: then the call does not run.
+                Err(AnswerError::Unfit(_) | AnswerError::Stale(_))
+                    if matches!(order.origin, AnswerOrigin::Inbox(_)) =>
+                {
                     Some(unchecked_edit(active, &question, &order.answer))
                 }
                 Err(error) => return refuse(active, order, error),
@@ -287,7 +290,7 @@ pub(crate) async fn expire(active: &mut ActiveTurn) -> Result<bool, StoreError> 
             decision: Resolved::Expired,
             by: by.clone(),
             reason: None,
-            evidence: Evidence::default(),
+            evidence: Box::default(),
         });
         if turn.calls.get(&question.call).is_some() {
             let (call, Output { ok, content, .. }) = (question.call.clone(), Output::error(NOBODY_ANSWERED));
@@ -457,7 +460,7 @@ fn other_pauses(active: &ActiveTurn, denied: &CallId, by: &Author) -> Vec<EventK
         decision: Resolved::Cancelled,
         by: by.clone(),
         reason: Some("another pause was denied".into()),
-        evidence: Evidence::default(),
+        evidence: Box::default(),
     };
     others.map(cancelled).collect()
 }
@@ -476,8 +479,16 @@ fn events(
         _ => None,
     };
     let (call, by) = (question.call.clone(), order.from.author());
-    let mut kinds = vec![EventKind::Resolution { call, decision, by: by.clone(), reason: reason.clone(), evidence }];
-    if let (Question::Pause { hook, reason: paused }, Resolved::Denied) = (&question.question, decision) {
+    let mut kinds = vec![EventKind::Resolution {
+        call,
+        decision,
+        by: by.clone(),
+        reason: reason.clone(),
+        evidence: Box::new(evidence),
+    }];
+    let goes_on = active.progress.verdict.is_none();
+    if let (Question::Pause { hook, reason: paused }, Resolved::Denied, true) = (&question.question, decision, goes_on)
+    {
         let feedback = reason.clone().unwrap_or_else(|| paused.clone());
         kinds.extend(other_pauses(active, &question.call, &by));
         kinds.push(EventKind::StopFeedback { refusals: vec![Refusal { hook: hook.clone(), feedback }] });

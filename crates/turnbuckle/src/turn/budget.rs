@@ -1,6 +1,6 @@
 //! What a turn has used: model calls, tokens, money, time.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::context::TurnContext;
 use super::scratch::SAME_COST;
 use super::state::Verdict;
 use crate::id::ConversationId;
-use crate::limits::{Limits, RemainingBudget, UsedBudget};
+use crate::limits::{CallPrice, Limits, RemainingBudget, UsedBudget};
 use crate::message::{Text, Usage};
 use crate::model::ModelError;
 
@@ -23,6 +23,10 @@ pub(crate) struct Budget {
     calls: AtomicU32,
     /// Attempts that were made before the present reply.
     reply_from: AtomicU32,
+    /// Whether something is kept back for a last answer. Apart from `spent`, so that most turns lock nothing.
+    keeps_back: AtomicBool,
+    /// Whether the next attempt is the last answer, which may use what was kept back.
+    is_last: AtomicBool,
     spent: Mutex<Spent>,
     /// A sub-agent uses its parent's budget as well.
     parent: Option<Arc<TurnContext>>,
@@ -37,6 +41,8 @@ struct Spent {
     /// What each sub-agent of the turn has used. It is in `usage` and `cost` as well; kept apart, so that after a crash only
     /// what is missing there is added.
     sub_agents: Vec<(ConversationId, UsedBudget)>,
+    /// What a last answer would cost, by estimate, beside one model call.
+    kept_back: CallPrice,
 }
 
 /// An attempt at a reply.
@@ -59,9 +65,10 @@ impl Budget {
         parent: Option<Arc<TurnContext>>,
     ) -> Self {
         let UsedBudget { calls, usage, cost } = used;
-        let spent = Mutex::new(Spent { usage, cost, last: None, sub_agents });
+        let spent = Mutex::new(Spent { usage, cost, last: None, sub_agents, kept_back: CallPrice::default() });
         let (calls, reply_from) = (AtomicU32::new(calls), AtomicU32::new(calls));
-        Self { conversation, earlier_calls, calls, reply_from, spent, parent }
+        let (keeps_back, is_last) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { conversation, earlier_calls, calls, reply_from, keeps_back, is_last, spent, parent }
     }
 
     fn lock(&self) -> MutexGuard<'_, Spent> {
@@ -76,7 +83,11 @@ impl Budget {
 
     /// Counts one more attempt. Returns its number within the reply and within the conversation.
     pub(crate) fn begin(&self, limits: &Limits) -> Result<(u32, u64), ModelError> {
-        if let Some(limit) = self.used_up(limits) {
+        let used_up = match self.is_last.load(Ordering::Relaxed) {
+            true => self.used_up_wholly(CallPrice::default(), limits),
+            false => self.used_up(limits),
+        };
+        if let Some(limit) = used_up {
             return Err(ModelError::Exhausted { limit: limit.into() });
         }
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -151,36 +162,89 @@ impl Budget {
         UsedBudget { calls: self.calls(), usage: spent.usage, cost: spent.cost }
     }
 
-    /// The limit that allows no further model call, if there is one.
+    /// Keeps one model call and this price back for a last answer.
+    pub(crate) fn keep_back(&self, price: CallPrice) {
+        self.lock().kept_back = price;
+        self.keeps_back.store(true, Ordering::Relaxed);
+    }
+
+    /// The next attempts are at the last answer: they may use what was kept back.
+    pub(crate) fn begin_last(&self) {
+        self.is_last.store(true, Ordering::Relaxed);
+    }
+
+    /// The last answer was given: nothing is kept back any more.
+    pub(crate) fn release_kept_back(&self) {
+        self.keeps_back.store(false, Ordering::Relaxed);
+    }
+
+    /// What is kept back: model calls, tokens and money.
+    fn kept_back(&self) -> (u32, CallPrice) {
+        match self.keeps_back.load(Ordering::Relaxed) {
+            true => (1, self.lock().kept_back),
+            false => (0, CallPrice::default()),
+        }
+    }
+
+    /// Whether tokens or money are limited, here or for a parent.
+    pub(crate) fn is_limited(&self, limits: &Limits) -> bool {
+        let is_limited = limits.max_tokens > 0 || limits.max_cost > 0.0;
+        is_limited || self.parent.as_ref().is_some_and(|parent| parent.budget.is_limited(&parent.limits))
+    }
+
+    /// The limit that allows no further model call beside what is kept back, if there is one.
     pub(crate) fn used_up(&self, limits: &Limits) -> Option<&'static str> {
+        self.without_room_for(CallPrice::default(), limits)
+    }
+
+    /// The limit that a model call of this price would cross, what is kept back counted.
+    pub(crate) fn without_room_for(&self, price: CallPrice, limits: &Limits) -> Option<&'static str> {
+        let (calls, kept_back) = self.kept_back();
+        if self.calls().saturating_add(calls) >= limits.max_model_calls {
+            return Some("max_model_calls");
+        }
+        self.crossed(price.plus(kept_back), limits)
+    }
+
+    /// The limit that allows no model call at all, not even the one that was kept back if it has this price.
+    pub(crate) fn used_up_wholly(&self, price: CallPrice, limits: &Limits) -> Option<&'static str> {
         if self.calls() >= limits.max_model_calls {
             return Some("max_model_calls");
         }
-        self.used_up_but_calls(limits)
+        self.crossed(price, limits)
     }
 
-    /// Like [`used_up`](Self::used_up), without `max_model_calls`: a parent's calls are not a sub-agent's.
-    fn used_up_but_calls(&self, limits: &Limits) -> Option<&'static str> {
+    /// The limit of tokens or money that is reached, or that `more` would cross: a parent's calls are not a sub-agent's.
+    fn crossed(&self, more: CallPrice, limits: &Limits) -> Option<&'static str> {
         // Most agents limit neither: then nothing has to be locked.
         if limits.max_tokens > 0 || limits.max_cost > 0.0 {
             let used = self.used();
-            if limits.max_tokens > 0 && used.usage.total() >= limits.max_tokens {
+            let (tokens, cost) = (used.usage.total(), used.cost);
+            let (most_tokens, most_cost) = (limits.max_tokens, limits.max_cost);
+            if most_tokens > 0 && (tokens >= most_tokens || tokens.saturating_add(more.tokens) > most_tokens) {
                 return Some("max_tokens");
             }
-            if limits.max_cost > 0.0 && used.cost >= limits.max_cost {
+            if most_cost > 0.0 && (cost >= most_cost || cost + more.cost > most_cost) {
                 return Some("max_cost");
             }
         }
         let parent = self.parent.as_ref()?;
-        parent.budget.used_up_but_calls(&parent.limits)
+        let (_, kept_back) = parent.budget.kept_back();
+        parent.budget.crossed(more.plus(kept_back), &parent.limits)
     }
 
+    /// What is left, without what is kept back here and for the parents.
     pub(crate) fn remaining(&self, limits: &Limits) -> RemainingBudget {
-        let used = self.used();
+        let (used, (calls, kept_back)) = (self.used(), self.kept_back());
+        let above = self.parent.as_ref().map(|parent| parent.budget.remaining(&parent.limits));
+        let tokens = (limits.max_tokens > 0).then(|| limits.max_tokens.saturating_sub(used.usage.total()));
+        let cost = (limits.max_cost > 0.0).then_some(limits.max_cost - used.cost);
+        let tokens = tokens.into_iter().chain(above.and_then(|above| above.tokens)).min();
+        let cost = cost.into_iter().chain(above.and_then(|above| above.cost)).reduce(f64::min);
         RemainingBudget {
-            model_calls: limits.max_model_calls.saturating_sub(used.calls),
-            tokens: (limits.max_tokens > 0).then(|| limits.max_tokens.saturating_sub(used.usage.total())),
-            cost: (limits.max_cost > 0.0).then_some(limits.max_cost - used.cost),
+            model_calls: limits.max_model_calls.saturating_sub(used.calls.saturating_add(calls)),
+            tokens: tokens.map(|tokens| tokens.saturating_sub(kept_back.tokens)),
+            cost: cost.map(|cost| (cost - kept_back.cost).max(0.0)),
         }
     }
 

@@ -6,18 +6,23 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::active::{ActiveTurn, Interrupt};
+use super::build::RefusedRequest;
 use super::call_ids;
 use super::context::TurnContext;
+use super::last_answer;
 use super::perform::normal_form;
+use super::pipe::Pipe;
+use super::prompt_cache;
 use super::reply_stream::ReplyStream;
 use super::state::{OpenQuestion, Verdict};
+use crate::cut::Factor;
 use crate::digest;
 use crate::event::{Cause, EventKind, Executor, Outcome, Question};
 use crate::hook::call::{HookCaller, blocked};
 use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
 use crate::message::{Hosted, Reply, StopReason, Text, ToolCall};
-use crate::model::ModelError;
+use crate::model::{ModelError, Request};
 use crate::scope::{Author, SystemAuthor};
 use crate::store::{ApprovedReply, PendingReply, Regeneration};
 
@@ -26,22 +31,45 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     if let Some(question) = active.state.turn.as_ref().and_then(|turn| turn.approved_reply().cloned()) {
         return admit_approved(active, question).await;
     }
-    let reply = speak(active).await?;
+    let Some(mut reply) = speak(active).await? else { return Ok(()) };
+    let last = active.scratch.last_answer.clone();
+    if let Some(limit) = &last {
+        active.ctx().budget.release_kept_back();
+        reply = last_answer::without_calls(reply);
+        if reply.content.is_blank() && reply.object.is_none() {
+            let why = "the model only called tools, or said nothing";
+            return Err(last_answer::give_up(active, limit, None, why, Cause::Truncated));
+        }
+    }
     let reply = let_through(active, reply, None).await?;
     let judged = match with_object(active, reply) {
         Ok(reply) => judge(active, reply).await?,
-        Err((reply, complaint)) => return ask_for_object(active, complaint, &reply).await,
+        Err((reply, feedback)) => Judged::Unfit { reply, feedback },
     };
     match judged {
         Judged::Fine { reply, approved } => {
             if let Some(stream) = &mut active.reply {
                 stream.release();
             }
+            // A hook may have put calls into it.
+            let reply = match last {
+                Some(_) if !reply.calls.is_empty() => Arc::new(last_answer::without_calls((*reply).clone())),
+                _ => reply,
+            };
             admit(active, reply, approved).await
         }
         Judged::Asked { reply, shown, question } => ask_person(active, reply, &shown, question).await,
-        Judged::Regenerate { hook, feedback, reply } => regenerate(active, &hook, feedback, &reply).await,
-        Judged::Unfit { reply, feedback } => ask_for_object(active, feedback, &reply).await,
+        Judged::Regenerate { hook, feedback, reply } => match last {
+            None => regenerate(active, &hook, feedback, &reply).await,
+            Some(limit) => {
+                let cause = Cause::Regenerations { hook: hook.clone(), limit: 0 };
+                Err(last_answer::give_up(active, &limit, Some(hook), &feedback, cause))
+            }
+        },
+        Judged::Unfit { reply, feedback } => match last {
+            None => ask_for_object(active, feedback, &reply).await,
+            Some(limit) => Err(last_answer::give_up(active, &limit, None, &feedback, Cause::SchemaMismatch)),
+        },
     }
 }
 
@@ -58,10 +86,11 @@ fn with_object(active: &mut ActiveTurn, reply: Arc<Reply>) -> Result<Arc<Reply>,
     }
 }
 
-/// One reply, however many attempts the wraps make at it.
-async fn speak(active: &mut ActiveTurn) -> Result<Reply, Interrupt> {
+/// One reply, however many attempts the wraps make at it. `None` if the request was too long: it is built again, smaller.
+async fn speak(active: &mut ActiveTurn) -> Result<Option<Reply>, Interrupt> {
     let ctx = active.ctx().clone();
     let attempts = active.scratch.regeneration.as_ref().map_or(0, |again| again.attempts);
+    let attempts = attempts.max(active.refused.map_or(0, |refused| refused.attempts));
     ctx.budget.begin_reply(attempts);
     let judges = ctx.agent.hooks_at(Point::AfterModel);
     let held = judges.iter().any(|entry| entry.settings().release == Release::OnAccept);
@@ -72,11 +101,38 @@ async fn speak(active: &mut ActiveTurn) -> Result<Reply, Interrupt> {
     };
     let stream = reply.insert(ReplyStream::new(ctx.clone(), attempts + 1, held));
     let next = ModelNext::new(ctx.agent.hooks_at(Point::WrapModelCall), turn, ctx.agent.model());
-    match ctx.abort.race(next.run_in_place(request, stream)).await? {
-        Ok(reply) => Ok(reply),
+    let spoken = match stream.is_piped() {
+        false => ctx.abort.race(next.run_in_place(request, stream)).await,
+        true => {
+            let pipe = Pipe::default();
+            let mut sink = pipe.sink();
+            // Boxed: most turns never get here, and their futures need not have room for it.
+            ctx.abort.race(Box::pin(pipe.run(stream, next.run_in_place(request, &mut sink)))).await
+        }
+    };
+    prompt_cache::note_sent(active);
+    match spoken? {
+        Ok(reply) => {
+            active.refused = None;
+            Ok(Some(reply))
+        }
         Err(error) => {
-            stream.discard(None, Some(error.to_string().into()));
+            if let Some(stream) = &mut active.reply {
+                stream.discard(None, Some(error.to_string().into()));
+            }
             ctx.abort.check()?;
+            if build_smaller(active, &error) {
+                return Ok(None);
+            }
+            if let (ModelError::Exhausted { limit }, true) = (&error, last_answer::is_possible(active)) {
+                last_answer::begin(active, limit);
+                return Ok(None);
+            }
+            if let (Some(limit), false) = (active.scratch.last_answer.clone(), matches!(error, ModelError::Hook { .. }))
+            {
+                let cause = Cause::Model { status: error.status(), error: error.kind() };
+                return Err(last_answer::give_up(active, &limit, None, &error.to_string(), cause));
+            }
             Err(match error {
                 ModelError::Exhausted { limit } => Verdict::exhausted(limit).into(),
                 ModelError::Hook { hook, cause } => blocked(&hook, Point::WrapModelCall, &cause),
@@ -87,6 +143,26 @@ async fn speak(active: &mut ActiveTurn) -> Result<Reply, Interrupt> {
             })
         }
     }
+}
+
+/// Whether the request is built again, smaller, because the model cannot take it: once for each reply.
+fn build_smaller(active: &mut ActiveTurn, error: &ModelError) -> bool {
+    let Some((limit, size)) = error.too_long().filter(|_| active.refused.is_none()) else { return false };
+    let estimated = active.turn.context().and_then(Request::estimated);
+    let now = active.state.window.factor().unwrap_or_default();
+    // What the provider counted says how wrong the estimate is. Without a count it is taken to be wrong by half.
+    let factor = match (size, estimated) {
+        (Some(size), Some(estimated)) if estimated > 0 => Factor::thousandths(size.saturating_mul(1000) / estimated),
+        _ => Factor::thousandths(u64::from(now.as_thousandths()) * 3 / 2),
+    };
+    let attempts = active.ctx().budget.attempt();
+    let known = active.state.window.tokens() + active.ctx().agent.fixed_tokens();
+    let added = estimated.map_or(u64::MAX, |estimated| estimated.saturating_sub(known));
+    active.refused = Some(RefusedRequest { factor: factor.max(now), limit, added, attempts, is_answered: false });
+    active.progress.request_ready = false;
+    let text = format!("{error}; the context is made smaller and the model is asked once more");
+    active.warn(None, text, Cause::Model { status: error.status(), error: error.kind() });
+    true
 }
 
 /// The reply as the transformers let it through. A reply that a hook put in place of another takes the text of that one
@@ -104,7 +180,14 @@ async fn let_through(
         if let Some(hook) = modified_by {
             stream.replace(hook);
         }
-        match stream.complete(&reply.content) {
+        let completed = match stream.is_piped() {
+            false => stream.complete(&reply.content),
+            true => {
+                let ctx = active.turn.ctx.clone();
+                ctx.abort.race(Box::pin(stream.complete_later(&reply.content))).await?
+            }
+        };
+        match completed {
             Ok(content) => reply.content = content,
             Err((hook, failure)) => {
                 stream.discard(Some(Author::hook(&hook)), Some(failure.as_str().into()));
@@ -136,7 +219,8 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
     if hooks.is_empty() {
         return Ok(Judged::Fine { reply, approved: None });
     }
-    let mut caller = HookCaller::new(&ctx, Point::AfterModel);
+    let mut caller =
+        HookCaller::new(&ctx, Point::AfterModel).given(|| serde_json::to_string(&*reply).unwrap_or_default());
     let (mut approved, mut questions): (Option<Author>, Vec<Text>) = (None, Vec::new());
     let mut shown = show_normal_form(active, &reply).await?;
     for entry in hooks {

@@ -5,20 +5,26 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::abort::AbortToken;
 use super::budget::Budget;
+use super::calibrations::Calibrations;
 use super::host::TurnHost;
 use super::left::ChangedAgentPolicy;
 use super::state::OpenQuestion;
 use crate::access::{Access, AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
+use crate::audit::AuditOptions;
 use crate::clock::Clock;
 use crate::event::{EventKind, Question};
 use crate::feed::{EventFeed, LiveEvent};
 use crate::id::{CallId, ConversationId, Ids, TurnId};
 use crate::limits::Limits;
-use crate::message::Text;
+use crate::message::{Text, Usage};
+use crate::model::{Model, Request};
 use crate::record::Record;
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::{Store, StoreError};
@@ -37,7 +43,14 @@ pub(crate) struct Services {
     pub(crate) access: Arc<dyn Access>,
     /// What becomes of an open turn whose agent has changed since it began.
     pub(crate) on_changed_agent: Arc<ChangedAgentPolicy>,
+    /// What corrects the estimates of tokens.
+    pub(crate) calibrations: Calibrations,
+    /// Set if what models are sent is recorded.
+    pub(crate) audit: Option<Arc<AuditOptions>>,
 }
+
+/// Room for the records of a turn's wraps, so that the list does not grow step by step.
+const RECORDS: usize = 8;
 
 /// Found again by type, like a request's extensions.
 type Bag = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
@@ -72,8 +85,26 @@ struct Shared {
     records: Mutex<Vec<Record>>,
     /// Whether `records` is not empty, so that a write without records does not lock.
     has_records: AtomicBool,
+    /// Requests that a model has answered. Taken by `call`, which compares them.
+    sent: Mutex<SmallVec<[Box<SentAttempt>; 1]>>,
     /// What hooks share with each other.
     bag: Mutex<Bag>,
+}
+
+/// A request that a model has answered, as it was sent. Large, so it is passed on in a box.
+pub(crate) struct SentAttempt {
+    pub(crate) request: Request,
+    pub(crate) model: Arc<dyn Model>,
+    /// The name that the model was chosen by.
+    pub(crate) name: Text,
+    pub(crate) usage: Usage,
+    /// In dollars, if prices are known.
+    pub(crate) cost: Option<f64>,
+    pub(crate) took: Duration,
+    /// The wrap that changed the request.
+    pub(crate) changed_by: Option<Text>,
+    /// Why there was no reply. Only kept for an audit.
+    pub(crate) error: Option<Text>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,8 +145,14 @@ impl TurnContext {
     }
 
     /// Keeps the record of a wrap until the next write.
+    #[inline]
     pub(crate) fn record(&self, record: Record) {
-        lock(&self.shared.records).push(record);
+        let mut records = lock(&self.shared.records);
+        if records.capacity() == 0 {
+            records.reserve(RECORDS);
+        }
+        records.push(record);
+        drop(records);
         self.shared.has_records.store(true, Ordering::Release);
     }
 
@@ -124,6 +161,16 @@ impl TurnContext {
         if self.shared.has_records.swap(false, Ordering::AcqRel) {
             to.append(&mut lock(&self.shared.records));
         }
+    }
+
+    /// Keeps a request that a model has answered until `call` looks at it.
+    pub(crate) fn note_sent(&self, sent: Box<SentAttempt>) {
+        lock(&self.shared.sent).push(sent);
+    }
+
+    /// Those that were noted since the last time.
+    pub(crate) fn take_sent(&self) -> SmallVec<[Box<SentAttempt>; 1]> {
+        std::mem::take(&mut *lock(&self.shared.sent))
     }
 
     pub(crate) fn touch(&self, path: String) {
@@ -163,7 +210,7 @@ impl TurnContext {
             Some(rule) => Some(Arc::new(self.completed(rule).await?)),
             None => None,
         };
-        Ok(EventKind::Suspension { call, question, expires, rule })
+        Ok(EventKind::Suspension { call, question: Box::new(question), expires, rule })
     }
 
     /// Puts the users into a rule that it knows only by their part: every process must be able to check it.

@@ -72,6 +72,8 @@ struct Approvals {
     last: Option<Author>,
     /// Everyone who approved the call itself.
     all: Vec<Author>,
+    /// The rule that allowed it, if nobody was asked.
+    rule: Option<Text>,
 }
 
 /// One call under review.
@@ -192,13 +194,15 @@ impl<'a> CallReview<'a> {
             HookAnswer::Answer(output) => return self.finish(output).await,
             HookAnswer::Proceed { questions, approved_by } => (questions, approved_by),
         };
+        // A reason to ask is a question that no approval from elsewhere answers.
+        questions.extend(compiled.tool.always_ask(&self.open.call.arguments));
         let rule = self.turn.ctx.services.access.answer_rule(Some(&self.open.call.name));
         // What a hook or an approval of the whole reply lets through is not what such a rule asks for. What a person or the
         // model's host does is not gated, also if the rule is for all tools.
         let can_be_gated = matches!(spec.executor, Executor::Server | Executor::Client);
         let is_required = can_be_gated && rule.as_ref().is_some_and(|rule| rule.required);
         let mut approved = match approved_by {
-            Some(hook) => Approvals { last: Some(hook.clone()), all: vec![hook] },
+            Some(hook) => Approvals { last: Some(hook.clone()), all: vec![hook], rule: None },
             None => self.approved_with_reply(),
         };
         if compiled.approval == Approval::Required && approved.last.is_none() {
@@ -222,18 +226,19 @@ impl<'a> CallReview<'a> {
     fn approved_with_reply(&self) -> Approvals {
         let approved = self.approved_reply.filter(|reply| reply.covers(&self.open.call.call, &self.digest()));
         let all = approved.map(|reply| reply.approvals.clone()).unwrap_or_default();
-        Approvals { last: all.last().cloned(), all }
+        Approvals { last: all.last().cloned(), all, rule: None }
     }
 
     /// The acting user, if a rule that they gave for this run allows the call: nobody else is asked.
     fn allowed_by_rule(&self) -> Approvals {
         let ToolCall { call, name, arguments } = &self.open.call;
-        let by = self.turn.ctx.scope.user_id().filter(|_| self.turn.ctx.agent.allows(name, arguments));
-        let by = by.map(|user| Author::User(user.clone()));
-        if by.is_some() {
-            tracing::info!(conversation = %self.turn.ctx.conversation, %call, tool = %name, "allowed by a rule");
+        let user = self.turn.ctx.scope.user_id();
+        let rule = user.and_then(|_| self.turn.ctx.agent.allows(name, arguments));
+        let by = user.filter(|_| rule.is_some()).map(|user| Author::User(user.clone()));
+        if let Some(rule) = &rule {
+            tracing::info!(conversation = %self.turn.ctx.conversation, %call, tool = %name, %rule, "allowed by a rule");
         }
-        Approvals { all: by.iter().cloned().collect(), last: by }
+        Approvals { all: by.iter().cloned().collect(), last: by, rule }
     }
 
     /// Nothing stands in the way of the call: run it, or ask the person or client that runs it for its result.
@@ -268,8 +273,8 @@ impl<'a> CallReview<'a> {
 
     fn run(&self, compiled: &CompiledTool, approved: Approvals, answer: Option<OwnAnswer>) -> CallDecision {
         let (mut turn, call) = (self.turn.clone(), self.open.call.clone());
-        let Approvals { last: approved_by, all: approvals } = approved;
-        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, approvals, answer }));
+        let Approvals { last: approved_by, all: approvals, rule } = approved;
+        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, approvals, rule, answer }));
         let call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
         // An answer is used once: the log says so before the tool runs with it.
         CallDecision::Run { call, is_logged: self.logged }
@@ -288,7 +293,8 @@ impl<'a> CallReview<'a> {
 
     /// The call was started, and the process died before its result: the tool's effect policy decides.
     fn again(&self, compiled: &CompiledTool) -> CallDecision {
-        let approved = || Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone() };
+        let approved =
+            || Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone(), rule: None };
         match compiled.tool.spec().effect {
             Effect::Pure | Effect::Idempotent => self.run(compiled, approved(), self.answer_before_crash()),
             Effect::Reconcile(_) => match self.run(compiled, approved(), self.answer_before_crash()) {
@@ -341,7 +347,8 @@ impl<'a> CallReview<'a> {
                 failed("[stale] those who answered this may not answer it")
             }
             _ if own_question => {
-                let approved = Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone() };
+                let approved =
+                    Approvals { last: self.open.approved_by.clone(), all: self.open.approvals.clone(), rule: None };
                 Ok(self.run(compiled, approved, self.own_answer(Some(question))))
             }
             Resolved::Denied => {
@@ -354,7 +361,7 @@ impl<'a> CallReview<'a> {
             }
             Resolved::Approved if question.edit.is_some() => self.edited(compiled, question).await,
             Resolved::Approved if self.is_about_this_call(&question.question) => {
-                Ok(self.proceed(compiled, Approvals { last: Some(by), all: question.approvals }))
+                Ok(self.proceed(compiled, Approvals { last: Some(by), all: question.approvals, rule: None }))
             }
             Resolved::Approved => failed("[stale] the approval was for other arguments"),
             Resolved::Answered => self.finish(self.given()).await,
@@ -380,7 +387,7 @@ impl<'a> CallReview<'a> {
         }
         if self.is_about_this_call(&question.question) {
             let last = question.answer.map(|(_, by)| by);
-            return Ok(self.proceed(compiled, Approvals { last, all: question.approvals }));
+            return Ok(self.proceed(compiled, Approvals { last, all: question.approvals, rule: None }));
         }
         let OpenQuestion { rule, approvals, .. } = *question;
         let Some(rule) = AnswerRule::second_look(rule.as_deref(), &approvals) else {
@@ -442,7 +449,9 @@ impl<'a> CallReview<'a> {
             return Ok(HookAnswer::Proceed { questions, approved_by: None });
         }
         let id = self.open.call.call.clone();
-        let mut caller = HookCaller::new(&turn.ctx, Point::BeforeTool).for_call(&id);
+        let mut caller = HookCaller::new(&turn.ctx, Point::BeforeTool)
+            .for_call(&id)
+            .given(|| serde_json::to_string(&self.open.call).unwrap_or_default());
         for entry in hooks {
             let (Some(hook), true) = (entry.hook(), entry.matches_tool(&self.open.call.name)) else { continue };
             let run = caller.run(entry, pin!(hook.before_tool(turn, &self.open.call))).await?;

@@ -61,6 +61,7 @@ fn job(ctx: &TurnContext, hook: &HookPart, event: &Event, due: Timestamp, remind
         tries: 0,
         error: None,
         due: Some(due),
+        spent: None,
         reminder,
     }
 }

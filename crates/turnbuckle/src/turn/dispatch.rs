@@ -16,6 +16,7 @@ use super::answer;
 use super::context::TurnContext;
 use super::decide::{CallDecision, DecidedCall, ReadyCall, decide};
 use super::host::AnswerOrder;
+use super::last_answer;
 use super::perform::{FinishedCall, perform};
 use super::state::{OpenCall, Verdict};
 use crate::event::{EventKind, Outcome};
@@ -30,7 +31,7 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     let mut look = true;
     loop {
         active.ctx().abort.check()?;
-        if let Some(verdict) = active.ctx().budget.verdict(&active.ctx().limits) {
+        if let Some(verdict) = last_answer::verdict(active.ctx()) {
             return Err(verdict.into());
         }
         if std::mem::take(&mut look) {

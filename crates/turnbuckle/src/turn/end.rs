@@ -7,15 +7,17 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::active::{ActiveTurn, Interrupt, Write};
+use super::answer::{self, MAX_TRIES};
+use super::due_summary::{self, NextSummary};
 use super::state::{OpenTurn, Verdict};
 use crate::agent::Agent;
-use crate::event::{Cause, EventKind, Evidence, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
+use crate::event::{Cause, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
 use crate::hook::call::HookCaller;
 use crate::hook::{AfterAgent, AfterAgentContext, HookEntry, OnFailure, OnStop, OnStopContext, Point, ToolTrace};
-use crate::id::ConversationId;
-use crate::message::{Content, StopReason, Text, Usage};
+use crate::id::{ConversationId, ItemId};
+use crate::message::{Content, Reply, StopReason, Text, Usage};
 use crate::scope::{Author, SystemAuthor};
-use crate::store::{ConversationStatus, Job, JobKind, Lease};
+use crate::store::{ConversationStatus, Job, JobKind, Lease, StoreError};
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     let mut closing = Closing::default();
@@ -25,15 +27,30 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
         Some(verdict) => verdict,
         None => {
             active.ctx().abort.check()?;
-            if !judge(active, &mut closing).await? {
-                return Ok(());
+            match active.scratch.last_answer.clone() {
+                // There is no budget left for what a stop hook could ask for.
+                Some(limit) => {
+                    closing.result = active.turn.assistant_message().map(|reply| last_result(reply));
+                    observers_caught_up(active).await?;
+                    Verdict::exhausted(limit)
+                }
+                None => {
+                    if !judge(active, &mut closing).await? {
+                        return Ok(());
+                    }
+                    after_agent(active, &mut closing).await?;
+                    observers_caught_up(active).await?;
+                    Verdict::completed()
+                }
             }
-            after_agent(active, &mut closing).await?;
-            observers_caught_up(active).await?;
-            Verdict::completed()
         }
     };
     write(active, verdict, closing).await
+}
+
+/// The last answer as the result of its turn.
+fn last_result(reply: &Reply) -> Arc<serde_json::Value> {
+    reply.object.clone().unwrap_or_else(|| Arc::new(reply.content.text().into()))
 }
 
 /// Waits until those observers have seen everything whose failure would end the turn: it must not complete before.
@@ -72,7 +89,8 @@ async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, I
     let runs = hooks.iter().zip(&views).filter_map(|(entry, view)| {
         let (hook, ctx) = (entry.hook()?, &ctx);
         Some(async move {
-            let mut caller = HookCaller::new(ctx, Point::OnStop);
+            let mut caller = HookCaller::new(ctx, Point::OnStop)
+                .given(|| serde_json::to_string(&view.turn.view.assistant_message).unwrap_or_default());
             // Viewers are always told of stop hooks, and before the hooks say anything themselves: yield once first.
             let judge = async {
                 tokio::task::yield_now().await;
@@ -125,6 +143,10 @@ async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, I
 
 /// Whether people approved the pauses of this stop. They must be people who may.
 async fn is_stop_approved(active: &mut ActiveTurn) -> Result<bool, Interrupt> {
+    // Of several pauses one may have been denied when the turn was about to be stopped, and then was not: the hooks are asked again.
+    if active.state.turn.as_ref().is_some_and(OpenTurn::is_pause_denied) {
+        return Ok(false);
+    }
     let pauses = active.state.turn.iter().flat_map(OpenTurn::approved_pauses);
     let pauses: Vec<_> = pauses.map(|pause| (pause.clone(), active.scratch.answered_by(&pause.call))).collect();
     for (pause, by) in &pauses {
@@ -206,7 +228,8 @@ async fn after_agent(active: &mut ActiveTurn, closing: &mut Closing) -> Result<(
     if hooks.is_empty() {
         return Ok(());
     }
-    let mut caller = HookCaller::new(&ctx, Point::AfterAgent);
+    let mut caller = HookCaller::new(&ctx, Point::AfterAgent)
+        .given(|| serde_json::to_string(&active.turn.view.assistant_message).unwrap_or_default());
     let mut view = AfterAgentContext::new(active.turn.clone());
     for entry in hooks {
         let Some(hook) = entry.hook() else { continue };
@@ -225,53 +248,97 @@ async fn after_agent(active: &mut ActiveTurn, closing: &mut Closing) -> Result<(
     Ok(())
 }
 
-/// Closes everything that is open and writes `turn_ended`, in one append.
+/// Writes the end of the turn. An answer that another process stored before was acknowledged: it is in the log before the end,
+/// although nothing follows from it any more.
 async fn write(active: &mut ActiveTurn, verdict: Verdict, closing: Closing) -> Result<(), Interrupt> {
+    let (mut acknowledged, mut tries) = (Vec::new(), 0);
+    loop {
+        match close(active, &verdict, &closing, &mut acknowledged).await {
+            // After so many tries the turn stays open, and whoever takes it up ends it.
+            Err(Interrupt::Store(StoreError::AlreadyAnswered { .. })) if tries < MAX_TRIES => tries += 1,
+            done => return done,
+        }
+        // What is taken up now sets nothing going.
+        active.settle(verdict.clone());
+        // In a box: few turns end with such an answer, and the future of every turn would be larger.
+        Box::pin(take_up_stored(active)).await?;
+    }
+}
+
+/// Writes the answers that wait in the inbox, or refuses them, as a turn does that goes on.
+async fn take_up_stored(active: &mut ActiveTurn) -> Result<(), StoreError> {
+    active.releases_with_answer = false;
+    for order in active.ctx().clone().host.stored_answers().await? {
+        answer::take(active, order).await?;
+    }
+    Ok(())
+}
+
+/// Closes everything that is open and writes `turn_ended`, in one append. If the store refuses it, because there are answers that
+/// were stored before, everything is as it was. `acknowledged` are inbox items that this append removes and no other one may:
+/// a cancellation must outlast a crash before the end.
+async fn close(
+    active: &mut ActiveTurn,
+    verdict: &Verdict,
+    closing: &Closing,
+    acknowledged: &mut Vec<ItemId>,
+) -> Result<(), Interrupt> {
     let mut write = active.new_write();
     let accepted = active.state.turn.as_ref().is_some_and(|turn| turn.accepted);
     if !accepted && !active.erased {
         let content = active.turn.view.user_message.clone();
         write.push(EventKind::UserMessage { content, by: active.ctx().scope.by() });
     }
-    write.extend(cut_off_reply(active, &verdict));
-    close_calls(active, &verdict, &mut write);
+    write.extend(cut_off_reply(active, verdict));
+    close_calls(active, verdict, &mut write);
     let over = open_sub_agents(active);
-    write.extend(closing.injections.into_iter().map(|(hook, content)| EventKind::Injection {
-        hook,
-        content,
+    write.extend(closing.injections.iter().map(|(hook, content)| EventKind::Injection {
+        hook: hook.clone(),
+        content: content.clone(),
         place: InjectionTarget::NextTurn,
     }));
     let ctx = active.ctx().clone();
     let used = ctx.budget.used();
-    let warnings = match active.scratch.warnings.is_empty() {
-        true => Vec::new(),
-        false => std::mem::take(&mut active.scratch.edit().warnings),
-    };
-    let ended = TurnEnded {
+    let ended = Arc::new(TurnEnded {
         outcome: verdict.outcome,
-        reason: verdict.reason,
-        cause: verdict.cause,
-        by: verdict.by,
-        result: closing.result,
-        warnings,
+        reason: verdict.reason.clone(),
+        cause: verdict.cause.clone(),
+        by: verdict.by.clone(),
+        result: closing.result.clone(),
+        warnings: active.scratch.warnings.clone(),
         model_calls: used.calls,
         usage: used.usage,
         cost: used.cost,
         ms: u64::try_from(active.stopwatch.active(ctx.clock().elapsed()).as_millis()).unwrap_or(u64::MAX),
-    };
+    });
     write.push(EventKind::TurnEnded(ended.clone()));
     write.jobs = jobs(active, ended.outcome, write.last_seq());
+    let next = due_summary::next(active, &ended).await?;
     // An agent that stands in for another cannot do them: they wait for the one that has the hooks.
     if !ctx.agent.is_stand_in() {
         active.jobs.clone_from(&write.jobs);
     }
-    active.done_items.extend(ctx.host.take_acknowledged());
+    active.summary_is_due = !matches!(next, NextSummary::None);
+    if let NextSummary::Job(job) = next {
+        write.jobs.push(*job);
+    }
+    // Without open questions the store has no reason to refuse it.
+    let asks = active.state.turn.as_ref().is_some_and(|turn| turn.open_questions().next().is_some());
+    let before = asks.then(|| (active.restore_point(), active.done_items.clone()));
+    acknowledged.extend(ctx.host.take_acknowledged());
+    active.done_items.extend(acknowledged.iter().cloned());
     // Where `on_ended` hooks follow, the claim is given back with their records; otherwise it is given back now.
     write.lease = if ctx.agent.hooks_at(Point::OnEnded).is_empty() { Lease::Release } else { Lease::Keep };
     write.take_message = !accepted;
     write.delete_scratch = true;
     write.status = Some(ConversationStatus::Idle);
-    active.append(write).await?;
+    if let Err(error) = active.append(write).await {
+        if let (StoreError::AlreadyAnswered { .. }, Some((point, done_items))) = (&error, before) {
+            active.restore(point);
+            active.done_items = done_items;
+        }
+        return Err(error.into());
+    }
     active.ended = Some(ended);
     active.reply = None;
     for sub_agent in over {
@@ -287,23 +354,23 @@ fn open_sub_agents(active: &ActiveTurn) -> Vec<(ConversationId, Agent)> {
 }
 
 /// What viewers saw of a reply that was cut off by a cancellation is what happened; what was held back is dropped. A
-/// reply that is cut off for another reason is taken back.
+/// reply that is cut off for another reason is taken back, as one was that people denied.
 fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind> {
     let cancelled = verdict.outcome == Outcome::Cancelled;
-    let asked = match active.scratch.asked.is_some() {
-        true => active.scratch.edit().asked.take(),
-        false => None,
-    };
-    let (attempt, content, model) = match (active.reply.take(), asked) {
-        (_, Some(asked)) if cancelled && asked.told => (asked.attempt, asked.reply.content, asked.reply.model),
+    let (attempt, content, model) = match (&active.reply, &active.scratch.asked) {
+        (_, Some(_)) if active.state.turn.as_ref().is_some_and(OpenTurn::is_reply_denied) => return None,
+        (_, Some(asked)) if cancelled && asked.told => {
+            (asked.attempt, asked.reply.content.clone(), asked.reply.model.clone())
+        }
         (Some(stream), None) if cancelled => {
             (stream.attempt(), stream.shown_content()?, active.ctx().budget.last_attempt().model)
         }
-        (Some(mut stream), _) => {
-            stream.discard(verdict.by.clone(), verdict.reason.clone());
+        _ => {
+            if let Some(mut stream) = active.reply.take() {
+                stream.discard(verdict.by.clone(), verdict.reason.clone());
+            }
             return None;
         }
-        _ => return None,
     };
     Some(EventKind::AssistantMessage {
         attempt,
@@ -325,7 +392,7 @@ fn close_calls(active: &ActiveTurn, verdict: &Verdict, write: &mut Write) {
         decision: Resolved::Cancelled,
         by: verdict.by.clone().unwrap_or(Author::System(SystemAuthor::Program)),
         reason: None,
-        evidence: Evidence::default(),
+        evidence: Box::default(),
     }));
     write.extend(turn.calls.iter().map(|(call, open)| {
         let text = match (verdict.outcome, open.started) {
@@ -361,6 +428,7 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         error: None,
         due: Some(now),
         reminder: None,
+        spent: None,
     };
     fn named(entry: &HookEntry) -> (&Text, Option<&Text>) {
         (&entry.name, entry.configured_use())

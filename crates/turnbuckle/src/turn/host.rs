@@ -14,11 +14,12 @@ use super::left::LeftTurn;
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::clock::Timestamp;
+use crate::event::Cause;
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
 use crate::report::TurnStatus;
-use crate::scope::Actor;
-use crate::store::{Answer, StandingApproval, StoreError};
+use crate::scope::{Actor, Author};
+use crate::store::{Answer, InboxItem, StandingApproval, StoreError};
 
 /// Told when a turn ends or waits.
 pub(crate) type Waiter = oneshot::Sender<Result<TurnStatus, TurnError>>;
@@ -36,9 +37,29 @@ pub enum TurnError {
     /// Another process has the conversation.
     #[error("another process carries the turn on")]
     Remote,
+    /// The message was to steer a turn, and was refused; the turn goes on without it.
+    #[error("the message was refused: {}", .0.reason)]
+    Refused(Box<RefusedMessage>),
+    /// The message was taken back before its turn began.
+    #[error("the message was taken back")]
+    TakenBack,
     /// The turn is open, and this process does not carry it on.
     #[error("the turn is left: {0}")]
     Left(LeftTurn),
+}
+
+/// Why a message that was to steer a turn was refused.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RefusedMessage {
+    /// The turn that goes on without it.
+    pub turn: TurnId,
+    /// Who refused it, if a hook did.
+    pub by: Option<Author>,
+    /// In words.
+    pub reason: Text,
+    /// The same for programs.
+    pub cause: Option<Cause>,
 }
 
 /// The conversation, as a running turn sees it.
@@ -50,10 +71,23 @@ pub(crate) trait TurnHost: Send + Sync {
     /// Brings an answer again, behind the answers to the same call that other processes stored before it.
     fn take_after_stored(&self, order: AnswerOrder) -> BoxFuture<'_, ()>;
 
+    /// Answers that other processes stored and that no write has taken up, oldest first. The turn has them from now on:
+    /// [`poll_answer`](Self::poll_answer) does not bring them.
+    fn stored_answers(&self) -> BoxFuture<'_, Result<Vec<AnswerOrder>, StoreError>>;
+
     /// Adds someone who waits for this turn to end or to wait.
     fn add_waiter(&self, turn: &TurnId, waiter: Waiter);
 
-    /// Ids of inbox items that the running turn has acted on: its last write removes them.
+    /// The next message that steers this turn, oldest first. It stays in the inbox until a write of the turn takes it out.
+    fn next_steering(&self, turn: &TurnId) -> Option<InboxItem>;
+
+    /// A message that steered this turn is in the log: whoever waits for what becomes of it waits for this turn.
+    fn steered(&self, message: &TurnId, turn: &TurnId);
+
+    /// A message that was to steer the turn was refused: its sender is told.
+    fn refuse_steering(&self, message: &TurnId, why: RefusedMessage);
+
+    /// Ids of inbox items other than answers that the running turn has acted on: its last write removes them.
     fn take_acknowledged(&self) -> Vec<ItemId>;
 
     /// Takes up jobs that the running turn has stored, beside the turn.

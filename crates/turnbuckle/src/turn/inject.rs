@@ -94,7 +94,7 @@ pub(super) fn admit(
             continue;
         }
         let injection = Injection { hook: hook.clone(), content, tokens };
-        candidates.push(Candidate { injection, sheddable, durable: settings.durable });
+        candidates.push(Candidate { injection, sheddable, durable: settings.durable, behind: None });
         for (hook, tokens) in fit(candidates, other, reserve, hook)? {
             note_shed(records, &hook, tokens);
         }

@@ -12,22 +12,29 @@ mod accept;
 mod build;
 mod call;
 mod dispatch;
+mod due_summary;
 mod end;
 
 // What stages use.
 pub(crate) mod answer;
+mod audit;
 mod call_ids;
 mod decide;
 mod delivery;
 mod inject;
+mod last_answer;
 mod perform;
+mod pipe;
+mod prompt_cache;
 mod redaction;
 mod reply_stream;
+mod steer;
 
 // What goes with a turn.
 mod abort;
 mod ask;
 mod budget;
+mod calibrations;
 mod context;
 mod host;
 mod left;
@@ -39,15 +46,18 @@ mod view;
 pub(crate) use abort::{AbortCause, AbortToken};
 pub(crate) use active::{ActiveTurn, Interrupt};
 pub(crate) use answer::{AnsweredCall, Taken};
+pub(crate) use audit::AuditMemory;
 pub(crate) use budget::{Attempt, Budget};
-pub(crate) use context::{NewTurn, Services, TurnContext};
+pub(crate) use calibrations::Calibrations;
+pub(crate) use context::{NewTurn, SentAttempt, Services, TurnContext};
 pub(crate) use host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer, TurnHost, Waiter};
 pub(crate) use inject::cost_of;
 pub(crate) use post_turn::{JobResults, NoteBuffer, PostTurn, after_failure, given_up, max_tries};
+pub(crate) use prompt_cache::RequestMemory;
 pub(crate) use start::{StoredTurn, start};
 pub(crate) use state::{Progress, Stage, State, Verdict, next};
 
-pub use host::TurnError;
+pub use host::{RefusedMessage, TurnError};
 pub(crate) use left::ChangedAgentPolicy;
 pub use left::{LeftReason, LeftTurn, OnChangedAgent};
 pub(crate) use view::OwnAnswer;

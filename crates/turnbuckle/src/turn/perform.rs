@@ -82,7 +82,9 @@ pub(super) async fn after_tool(
     if hooks.is_empty() {
         return Ok((output, None));
     }
-    let mut caller = HookCaller::new(&turn.ctx, Point::AfterTool).for_call(&call.call);
+    let mut caller = HookCaller::new(&turn.ctx, Point::AfterTool)
+        .for_call(&call.call)
+        .given(|| serde_json::to_string(&(call, output.ok, &output.content)).unwrap_or_default());
     for entry in hooks {
         let (Some(hook), true) = (entry.hook(), entry.matches_tool(&call.name)) else { continue };
         let run = caller.run(entry, pin!(hook.after_tool(turn, call, &output))).await?;

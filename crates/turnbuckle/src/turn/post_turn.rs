@@ -17,16 +17,18 @@ use crate::store::{Job, JobKind};
 /// How often a job is tried before it is parked with its error. A receiver of messages may be down for some minutes.
 pub(crate) fn max_tries(kind: JobKind) -> u32 {
     match kind {
-        JobKind::Ended | JobKind::Background => 3,
+        JobKind::Ended | JobKind::Background | JobKind::Summary => 3,
         JobKind::Logged => 8,
     }
 }
 
-/// The wait after the first failed try; it doubles with each.
-fn first_wait(kind: JobKind) -> Duration {
+/// The wait after the first failed try, and how many times as long it is after each further one.
+fn waits(kind: JobKind) -> (Duration, u32) {
     match kind {
-        JobKind::Ended | JobKind::Background => Duration::from_secs(1),
-        JobKind::Logged => Duration::from_secs(5),
+        JobKind::Ended | JobKind::Background => (Duration::from_secs(1), 2),
+        JobKind::Logged => (Duration::from_secs(5), 2),
+        // Nobody waits for a summary, and a provider that is down or has a limit of calls is so for minutes.
+        JobKind::Summary => (Duration::from_secs(30), 8),
     }
 }
 
@@ -96,7 +98,12 @@ impl PostTurn {
                 // An observer is not called again; its failure is in its record.
                 Err(_) if job.kind == JobKind::Ended => results.done.push(job),
                 Err(failure) => {
-                    results.failed.push(after_failure(job, failure.to_string(), self.ctx.clock().now()));
+                    results.failed.push(after_failure(
+                        job,
+                        failure.to_string(),
+                        self.ctx.clock().now(),
+                        Duration::ZERO,
+                    ));
                 }
             }
         }
@@ -108,7 +115,7 @@ impl PostTurn {
             JobKind::Ended => Point::OnEnded,
             JobKind::Background => Point::Background,
             // They do not wait for the end of their turn; the outbox runs them by itself.
-            JobKind::Logged => return Ok(Vec::new()),
+            JobKind::Logged | JobKind::Summary => return Ok(Vec::new()),
         };
         let hooks = self.ctx.agent.hooks_at(point);
         match hooks.iter().find(|entry| entry.name == job.hook) {
@@ -140,11 +147,13 @@ impl PostTurn {
     }
 }
 
-/// A job whose try failed: due again after a wait that doubles. After the last try it is parked with its error.
-pub(crate) fn after_failure(mut job: Job, error: String, now: Timestamp) -> Job {
+/// A job whose try failed: due again after a wait that grows, and that is not shorter than `at_least`. After the last try it is
+/// parked with its error.
+pub(crate) fn after_failure(mut job: Job, error: String, now: Timestamp, at_least: Duration) -> Job {
     job.error = Some(error);
-    let wait = first_wait(job.kind) * 2_u32.saturating_pow(job.tries.saturating_sub(1).min(16));
-    job.due = (job.tries < max_tries(job.kind)).then(|| now.after(wait));
+    let (first, times) = waits(job.kind);
+    let wait = first.saturating_mul(times.saturating_pow(job.tries.saturating_sub(1).min(16)));
+    job.due = (job.tries < max_tries(job.kind)).then(|| now.after(wait.max(at_least)));
     job
 }
 

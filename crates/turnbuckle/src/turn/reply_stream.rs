@@ -5,13 +5,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::context::TurnContext;
+use super::pipe::{Pushed, within};
+use crate::BoxError;
 use crate::feed::LiveEvent;
-use crate::hook::{HookEntry, Point, TransformOutput, Transformer};
+use crate::hook::{
+    AsyncTransformer, HookEntry, Point, Stretch, StretchKind, TransformBatch, TransformOutput, TransformedBatch,
+    Transformer,
+};
 use crate::message::{Content, Part, Text};
 use crate::model::Sink;
 use crate::scope::Author;
@@ -28,8 +34,15 @@ struct Block {
     channel: Channel,
     raw: String,
     passed: String,
-    transformers: Vec<(Text, Box<dyn Transformer>)>,
+    transformers: Vec<(Text, Stage)>,
     finished: bool,
+}
+
+/// One transformer of the chain.
+enum Stage {
+    Now(Box<dyn Transformer>),
+    /// With the time that each of its answers may take.
+    Later(Box<dyn AsyncTransformer>, Duration),
 }
 
 impl Block {
@@ -45,6 +58,24 @@ impl Block {
             Channel::Text => Part::Text { text },
             Channel::Thinking => Part::Thinking { text, signature: None },
         })
+    }
+}
+
+/// The transformer of a hook for a new stretch.
+fn stage(entry: &HookEntry) -> Option<Stage> {
+    let hook = entry.hook()?;
+    match entry.transforms_later() {
+        true => Some(Stage::Later(hook.async_transformer()?, entry.time_limit())),
+        false => Some(Stage::Now(hook.transformer()?)),
+    }
+}
+
+/// How a transformer fails, if it does.
+fn contained(run: impl FnOnce() -> Result<(), BoxError>) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("it panicked".to_owned()),
     }
 }
 
@@ -88,7 +119,7 @@ impl ReplyStream {
             self.finish_last();
             let mut transformers = Vec::new();
             for entry in Self::hooks(&self.ctx) {
-                match catch_unwind(AssertUnwindSafe(|| entry.hook()?.transformer())) {
+                match catch_unwind(AssertUnwindSafe(|| stage(entry))) {
                     Ok(made) => transformers.extend(made.map(|made| (entry.name.clone(), made))),
                     Err(_) => self.failure = Some((entry.name.clone(), "it panicked".to_owned())),
                 }
@@ -132,22 +163,21 @@ impl ReplyStream {
         from.clear();
         from.push_str(chunk.unwrap_or_default());
         let annotations = &mut self.annotations;
-        for (hook, transformer) in &mut self.blocks[index].transformers {
+        for (hook, stage) in &mut self.blocks[index].transformers {
             to.clear();
             let mut out = TransformOutput::new(&mut to, annotations);
-            let run = || -> Result<(), crate::BoxError> {
-                if !from.is_empty() {
-                    transformer.chunk(&from, &mut out)?;
-                }
-                if chunk.is_none() {
-                    transformer.finish(&mut out)?;
-                }
-                Ok(())
-            };
-            let failure = match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("it panicked".to_owned()),
+            let failure = match stage {
+                Stage::Now(transformer) => contained(|| {
+                    if !from.is_empty() {
+                        transformer.chunk(&from, &mut out)?;
+                    }
+                    if chunk.is_none() {
+                        transformer.finish(&mut out)?;
+                    }
+                    Ok(())
+                }),
+                // A stream with one of these is piped: see `pipe.rs`.
+                Stage::Later(..) => Some("it was not waited for".to_owned()),
             };
             if let Some(failure) = failure {
                 self.failure = Some((hook.clone(), failure));
@@ -159,6 +189,126 @@ impl ReplyStream {
             self.let_through(index, &from);
         }
         self.scratch = [from, to];
+    }
+
+    /// Whether a transformer answers later: then what models say comes through a pipe, and nothing is pushed here directly.
+    pub(crate) fn is_piped(&self) -> bool {
+        Self::hooks(&self.ctx).iter().any(HookEntry::transforms_later)
+    }
+
+    /// Like [`push`](Self::push), of chunks that came together.
+    async fn push_later(&mut self, channel: Channel, chunks: Vec<String>) {
+        if self.failure.is_some() {
+            return;
+        }
+        if self.blocks.last().is_none_or(|last| last.channel != channel || last.finished) {
+            self.finish_last_later().await;
+        }
+        let index = self.block(channel);
+        if self.failure.is_some() {
+            return;
+        }
+        chunks.iter().for_each(|chunk| self.blocks[index].raw.push_str(chunk));
+        self.transform_later(index, TransformBatch { chunks, is_last: false }).await;
+    }
+
+    async fn finish_last_later(&mut self) {
+        let Some(index) = self.blocks.len().checked_sub(1) else { return };
+        if self.blocks[index].finished || self.failure.is_some() {
+            return;
+        }
+        self.transform_later(index, TransformBatch { chunks: Vec::new(), is_last: true }).await;
+        self.blocks[index].finished = true;
+    }
+
+    /// Runs a batch through the chain. Behind a transformer that answers later, its answer is one chunk.
+    async fn transform_later(&mut self, index: usize, mut batch: TransformBatch) {
+        let ctx = self.ctx.clone();
+        let stretch = Stretch {
+            conversation: ctx.conversation.clone(),
+            turn: ctx.id.clone(),
+            agent: ctx.agent.shared_name().clone(),
+            attempt: self.attempt,
+            kind: match self.blocks[index].channel {
+                Channel::Text => StretchKind::Text,
+                Channel::Thinking => StretchKind::Thinking,
+            },
+        };
+        let is_last = batch.is_last;
+        for (hook, stage) in &mut self.blocks[index].transformers {
+            let failure = match stage {
+                Stage::Now(transformer) => {
+                    let mut text = String::new();
+                    let mut out = TransformOutput::new(&mut text, &mut self.annotations);
+                    let failure = contained(|| {
+                        batch.chunks.iter().try_for_each(|chunk| transformer.chunk(chunk, &mut out))?;
+                        if is_last { transformer.finish(&mut out) } else { Ok(()) }
+                    });
+                    batch.chunks = vec![text];
+                    failure
+                }
+                Stage::Later(..) if batch.chunks.is_empty() && !is_last => None,
+                Stage::Later(transformer, limit) => {
+                    let given = std::mem::replace(&mut batch, TransformBatch { chunks: Vec::new(), is_last });
+                    match within(&ctx, *limit, transformer.transform(&stretch, given)).await {
+                        Ok(TransformedBatch { text, annotations }) => {
+                            self.annotations.extend(annotations);
+                            batch.chunks = vec![text];
+                            None
+                        }
+                        Err(failure) => Some(failure.to_string()),
+                    }
+                }
+            };
+            batch.chunks.retain(|chunk| !chunk.is_empty());
+            if let Some(failure) = failure {
+                self.failure = Some((hook.clone(), failure));
+                return;
+            }
+        }
+        self.let_through(index, &batch.chunks.concat());
+    }
+
+    /// What came through the pipe.
+    pub(super) async fn take(&mut self, pushed: Vec<Pushed>) {
+        let mut together: Vec<(Channel, Vec<String>)> = Vec::new();
+        // Chunks before the last `begin` belong to an attempt that was given up: nobody needs to see them.
+        let first = pushed.iter().rposition(|one| matches!(one, Pushed::Begin(_))).unwrap_or(0);
+        for one in pushed.into_iter().skip(first) {
+            let (channel, text) = match one {
+                Pushed::Begin(attempt) => {
+                    self.begin(attempt);
+                    continue;
+                }
+                Pushed::Text(text) => (Channel::Text, text),
+                Pushed::Thinking(text) => (Channel::Thinking, text),
+            };
+            match together.last_mut() {
+                Some((last, chunks)) if *last == channel => chunks.push(text),
+                _ => together.push((channel, vec![text])),
+            }
+        }
+        for (channel, chunks) in together {
+            self.push_later(channel, chunks).await;
+        }
+    }
+
+    /// [`complete`](Self::complete) for a stream that is piped.
+    pub(crate) async fn complete_later(&mut self, content: &Content) -> Result<Content, (Text, String)> {
+        if !self.pushed_exactly(content) && self.failure.is_none() {
+            if !self.blocks.is_empty() {
+                self.discard(None, Some("the reply differs from what was streamed".into()));
+            }
+            for part in content.parts() {
+                match part {
+                    Part::Text { text } => self.push_later(Channel::Text, vec![text.to_string()]).await,
+                    Part::Thinking { text, .. } => self.push_later(Channel::Thinking, vec![text.to_string()]).await,
+                    _ => {}
+                }
+            }
+        }
+        self.finish_last_later().await;
+        self.completed(content)
     }
 
     fn let_through(&mut self, index: usize, text: &str) {
@@ -218,6 +368,11 @@ impl ReplyStream {
             }
         }
         self.finish_last();
+        self.completed(content)
+    }
+
+    /// What was let through of a reply that has come through as a whole.
+    fn completed(&mut self, content: &Content) -> Result<Content, (Text, String)> {
         match self.failure.take() {
             Some(failure) => Err(failure),
             // Nothing stood between what was said and what was let through.

@@ -4,7 +4,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::agent::Agent;
+use crate::id::TurnId;
 use crate::limits::UsedBudget;
+use crate::message::Text;
+use crate::scope::Actor;
 use crate::store::Scratch;
 
 /// Costs closer than this are the same: sums of floating-point numbers differ in the last digits.
@@ -69,5 +73,36 @@ impl Deref for TrackedScratch {
     type Target = Scratch;
     fn deref(&self) -> &Scratch {
         &self.scratch
+    }
+}
+
+/// The scratch of a turn that has just begun.
+pub(crate) fn new_scratch(agent: &Agent, turn: &TurnId, actor: Actor, project: Text) -> Scratch {
+    Scratch {
+        turn: turn.clone(),
+        actor,
+        agent: agent.shared_name().clone(),
+        model: agent.model_choice().clone(),
+        project,
+        digest: agent.digest().clone(),
+        parts: Some(agent.parts().clone()),
+        limits: agent.limits().clone(),
+        schema: None,
+        injections: Vec::new(),
+        steering: Vec::new(),
+        regeneration: None,
+        asked: None,
+        approved_reply: None,
+        answers: Vec::new(),
+        answered_by: Vec::new(),
+        effective: agent.redacts_arguments().then(Vec::new),
+        touched: Vec::new(),
+        active: Duration::ZERO,
+        worked: Duration::ZERO,
+        unlogged: Default::default(),
+        sub_agents: Vec::new(),
+        last_answer: None,
+        advice: Vec::new(),
+        warnings: Vec::new(),
     }
 }

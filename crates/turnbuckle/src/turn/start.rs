@@ -2,22 +2,25 @@
 
 use std::sync::Arc;
 
-use super::active::{ActiveTurn, new_scratch};
+use super::active::ActiveTurn;
 use super::budget::Budget;
 use super::build::restore_context;
 use super::context::{NewTurn, TurnContext};
 use super::left::LeftTurn;
-use super::scratch::TrackedScratch;
+use super::prompt_cache::RequestMemory;
+use super::scratch::{TrackedScratch, new_scratch};
 use super::state::State;
 use super::view::Turn;
 use crate::agent::Agent;
+use crate::cache_break::SentRequest;
 use crate::context::layout::ContextCache;
 use crate::event::{Cause, EventKind};
 use crate::hook::Lifecycle;
+use crate::limits::{CallPrice, OnBudget};
 use crate::output_schema::OutputSchema;
 use crate::report::last_reply;
 use crate::scope::{Actor, Author};
-use crate::store::{InboxItem, InboxKind, Scratch};
+use crate::store::{InboxItem, InboxKind, Scratch, Summary};
 
 /// What is stored of a turn that is to run.
 pub(crate) struct StoredTurn {
@@ -28,6 +31,12 @@ pub(crate) struct StoredTurn {
     pub(crate) state: Box<State>,
     pub(crate) cache: ContextCache,
     pub(crate) epoch: u64,
+    /// The last request of the conversation that a model answered.
+    pub(crate) last_sent: Option<Arc<SentRequest>>,
+    /// What else is known of its last requests.
+    pub(crate) memory: Box<RequestMemory>,
+    /// The newest summary of the conversation.
+    pub(crate) newest_summary: Option<Arc<Summary>>,
     /// Why it is not carried on, if it is not.
     pub(crate) left: Option<LeftTurn>,
     /// Who insists that it is carried on although its agent has changed.
@@ -40,7 +49,8 @@ pub(crate) fn start(
     lifecycle: Option<Lifecycle>,
     context: impl FnOnce(&Actor) -> NewTurn,
 ) -> Box<ActiveTurn> {
-    let StoredTurn { message, scratch, mut state, cache, epoch, left, insisted } = stored;
+    let StoredTurn { message, scratch, mut state, cache, epoch, last_sent, memory, newest_summary, left, insisted } =
+        stored;
     let actor = message.as_ref().map(|item| item.from.clone());
     let actor = actor.or_else(|| scratch.as_ref().map(|scratch| scratch.actor.clone())).unwrap_or(Actor::System);
     let new = context(&actor);
@@ -75,6 +85,12 @@ pub(crate) fn start(
     }
     let (earlier_calls, sub_agents) = (state.window.totals().model_calls, scratch.sub_agents.clone());
     let budget = Budget::new(new.conversation.clone(), earlier_calls, used, sub_agents, new.parent.clone());
+    if scratch.limits.on_budget == OnBudget::Answer {
+        budget.keep_back(CallPrice::default());
+    }
+    if scratch.last_answer.is_some() {
+        budget.begin_last();
+    }
     let changes = match &left {
         // One that stands in for the agent, to end its turn, is no other configuration.
         None if !new.agent.is_stand_in() && scratch.digest != *new.agent.digest() => {
@@ -91,8 +107,10 @@ pub(crate) fn start(
         view.assistant_message = reply;
         view.stop_active = state.turn.as_ref().is_some_and(|turn| turn.stop_active);
     }
-    let mut active = Box::new(ActiveTurn::new(turn, state, cache, TrackedScratch::new(scratch), epoch));
+    let mut active = Box::new(ActiveTurn::new(turn, (state, cache, memory), TrackedScratch::new(scratch), epoch));
     (active.lifecycle, active.schema) = (lifecycle, schema);
+    active.last_sent = last_sent;
+    active.newest_summary = newest_summary;
     if let Some(text) = changes {
         active.warn_once(text, Cause::AgentChanged);
     }

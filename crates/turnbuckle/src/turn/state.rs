@@ -15,6 +15,7 @@ use crate::id::{CallId, TurnId};
 use crate::message::Text;
 use crate::scope::{Author, SystemAuthor};
 use crate::store::Totals;
+use crate::summary::Summary;
 
 /// What comes next for a conversation. A stage never calls another: it changes the state, and `next` looks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,19 +134,20 @@ impl State {
         Self { seq: 0, turn: None, window: Window::new(capacity) }
     }
 
-    /// The state of a log of which `log` is the end, `totals` are the sums and `cut` is the last cut; `None` if older events
+    /// The state of a log of which `log` is the end, `totals` are the sums and `cut` is the last cut, with the summary that it
+    /// shows; `None` if older events
     /// are needed. It is the very state that a fold over the whole log has, with every cut made when it was made.
     pub(crate) fn revive(
         capacity: u64,
         totals: Totals,
-        cut: Option<&Arc<Cut>>,
+        cut: Option<(&Arc<Cut>, Option<&Arc<Summary>>)>,
         log: &[Arc<Event>],
     ) -> Option<Box<Self>> {
-        if let Some(cut) = cut {
+        if let Some((cut, summary)) = cut {
             let begin = log.iter().position(|event| event.seq == cut.first)?;
             let mut state = Box::new(Self::new(u64::MAX));
             log[begin..].iter().for_each(|event| state.apply(event));
-            state.window.complete_from(capacity, totals, cut.clone());
+            state.window.complete_from(capacity, totals, cut.clone(), summary.cloned());
             return Some(state);
         }
         let is_whole = log.first().is_none_or(|first| first.seq == 1);
@@ -163,8 +165,8 @@ impl State {
     }
 
     /// Makes a cut: contexts show what reducers left of a plan of the window.
-    pub(crate) fn cut(&mut self, plan: &Plan, cut: Arc<Cut>) {
-        let gone = self.window.follow(plan, cut);
+    pub(crate) fn cut(&mut self, plan: &Plan, cut: Arc<Cut>, newest: Option<&Arc<Summary>>) {
+        let gone = self.window.follow(plan, cut, newest);
         if let Some(turn) = &mut self.turn {
             turn.first -= gone;
         }
@@ -202,8 +204,8 @@ impl State {
         self.window.events().iter().any(|event| event.kind.names_call() == Some(id))
     }
 
-    /// Whether the window holds the whole log.
+    /// Whether the window holds every call of the log.
     pub(crate) fn is_whole(&self) -> bool {
-        self.window.len() as u64 == self.seq
+        self.window.is_whole(self.seq)
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct TurnView {
     pub(crate) injections: Vec<Injection>,
     pub(crate) assistant_message: Option<Arc<Reply>>,
     pub(crate) stop_active: bool,
+    /// Whether `user_message` steers the turn and did not open it. Set by `steer`, for `before_agent` hooks.
+    pub(crate) is_steering: bool,
 }
 
 /// What only a tool has.
@@ -46,6 +48,8 @@ pub(crate) struct InTool {
     pub(crate) approved_by: Option<Author>,
     /// Everyone who approved the call.
     pub(crate) approvals: Vec<Author>,
+    /// The rule that let it run without a question.
+    pub(crate) rule: Option<Text>,
     /// What was answered to a question of its own.
     pub(crate) answer: Option<OwnAnswer>,
 }
@@ -64,7 +68,8 @@ pub(crate) struct OwnAnswer {
 impl Turn {
     pub(crate) fn new(ctx: Arc<TurnContext>, user_message: Content) -> Self {
         let (injections, assistant_message) = (Vec::new(), None);
-        let view = TurnView { user_message, context: None, injections, assistant_message, stop_active: false };
+        let (context, stop_active, is_steering) = (None, false, false);
+        let view = TurnView { user_message, context, injections, assistant_message, stop_active, is_steering };
         Self { ctx, view: Arc::new(view), in_tool: None }
     }
 
@@ -98,9 +103,17 @@ impl Turn {
         self.ctx.parent.as_ref().map(|parent| parent.agent.name())
     }
 
-    /// The message that opened the turn, as rewritten so far.
+    /// The message that opened the turn, as rewritten so far. At `before_agent`, the message that the hook is asked about: see
+    /// [`is_steering`](Self::is_steering).
     pub fn user_message(&self) -> &Content {
         &self.view.user_message
+    }
+
+    /// Whether a `before_agent` hook is asked about a message that was sent while the turn runs, to be given to the model at its
+    /// next call ([`WhileBusy::Steer`](crate::WhileBusy::Steer)). What such a hook decides is about this message and not about
+    /// the turn.
+    pub fn is_steering(&self) -> bool {
+        self.view.is_steering
     }
 
     /// The context of the present model call, as assembled; none before the first.

@@ -7,7 +7,7 @@ use serde_json::json;
 use turnbuckle::access::{Access, AccessTo, Action, AnswerRule, OwnerOnly};
 use turnbuckle::clock::Clock;
 use turnbuckle::conversation::{Always, Conversations, ResolveError};
-use turnbuckle::event::{Event, EventKind, Evidence, Outcome, Resolved};
+use turnbuckle::event::{Event, EventKind, Outcome, Resolved};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::models::{Script, ScriptReply};
@@ -208,7 +208,7 @@ async fn forge(store: &Meddled, rig: &Rig, clock: &PausedClock, decision: Resolv
     let mut scratch = (*claim.scratch.unwrap()).clone();
     scratch.answers.push((call.clone(), answer));
     scratch.answered_by.push((call.clone(), Scope::user("bob").actor().clone()));
-    let kind = EventKind::Resolution { call, decision, by: by("bob"), reason: None, evidence: Evidence::default() };
+    let kind = EventKind::Resolution { call, decision, by: by("bob"), reason: None, evidence: Box::default() };
     let event = Arc::new(Event { seq: claim.seq + 1, turn, at: clock.now(), kind });
     let batch = Batch {
         events: &[event],

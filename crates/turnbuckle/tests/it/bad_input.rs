@@ -21,12 +21,13 @@ async fn an_empty_message_is_refused() {
 }
 
 #[tokio::test]
-async fn a_message_of_5_mb_fails_the_turn_and_says_why() {
+async fn a_message_that_no_context_can_hold_is_refused_before_it_is_stored() {
     let mut rig = Rig::new(adder(Script::says(["hi", "fine"])).build().unwrap());
-    let ended = rig.ended("x".repeat(5_000_000)).await.unwrap();
-    assert_eq!(ended.outcome, Outcome::Failed);
-    assert!(ended.reason.unwrap().contains("context_tokens is 32000"));
-    assert_valid(&rig.log().await.unwrap());
+    for large in ["x".repeat(5_000_000), "word ".repeat(40_000)] {
+        let refused = rig.send(large).await;
+        assert!(matches!(refused, Err(SendError::TooLarge { limit: 32_000, size }) if size > 32_000), "{refused:?}");
+    }
+    assert!(rig.log().await.unwrap().is_empty());
     let ended = rig.ended("short").await.unwrap();
     assert_eq!(ended.outcome, Outcome::Completed, "the conversation goes on: {:?}", ended.reason);
 }
@@ -97,7 +98,7 @@ async fn long_conversations_lose_whole_old_turns_and_go_on() {
     let limits = Limits { context_tokens: 2_000, injection_reserve: 100, ..Limits::default() };
     let mut rig = Rig::new(Agent::builder("a", model.clone()).limits(limits).build().unwrap());
     for turn in 0..40 {
-        let ended = rig.ended(format!("message {turn} {}", "word ".repeat(100))).await.unwrap();
+        let ended = rig.ended(format!("message {turn} {}", "word ".repeat(140))).await.unwrap();
         assert_eq!(ended.outcome, Outcome::Completed, "{:?}", ended.reason);
     }
     let last = model.requests().last().unwrap().clone();
@@ -106,7 +107,7 @@ async fn long_conversations_lose_whole_old_turns_and_go_on() {
     assert!(last.messages.last().unwrap().content().text().starts_with("message 39"));
 }
 
-/// A tool whose description alone has a thousand tokens.
+/// A tool whose description alone has 800 tokens.
 fn wordy() -> impl turnbuckle::tool::Tool {
     let schema = serde_json::json!({"type": "object"});
     function_with_schema("wordy", "word ".repeat(800), schema, Effect::Pure, |_, _| async { Ok("done") })
@@ -116,7 +117,7 @@ fn wordy() -> impl turnbuckle::tool::Tool {
 async fn tools_and_system_prompt_count_against_the_context_and_history_makes_room_for_them() {
     let limits = Limits { context_tokens: 3_000, injection_reserve: 100, ..Limits::default() };
     let script = || Script::says(["ok"]).when_exhausted(OnExhausted::Repeat);
-    let agent = |model| Agent::builder("a", model).system("s ".repeat(800)).limits(limits.clone());
+    let agent = |model| Agent::builder("a", model).system("word ".repeat(800)).limits(limits.clone());
     let model = turnbuckle::testing::Recorder::of(script());
     let mut rig = Rig::new(agent(model.clone()).tool(wordy()).build().unwrap());
     for turn in 0..40 {
@@ -128,13 +129,12 @@ async fn tools_and_system_prompt_count_against_the_context_and_history_makes_roo
     let size = standing + tokens::of_messages(&last.messages);
     assert!(standing > 1_400 && size <= 3_000, "{standing} of {size}");
 
-    let message = "x ".repeat(3_200);
+    let message = "word ".repeat(1_500);
     let mut without = Rig::new(agent(turnbuckle::testing::Recorder::of(script())).build().unwrap());
     assert_eq!(without.ended(message.as_str()).await.unwrap().outcome, Outcome::Completed);
     let mut with = Rig::new(agent(turnbuckle::testing::Recorder::of(script())).tool(wordy()).build().unwrap());
-    let ended = with.ended(message.as_str()).await.unwrap();
-    assert_eq!(ended.outcome, Outcome::Failed);
-    assert!(ended.reason.unwrap().contains("context_tokens is 3000"));
+    let refused = with.send(message.as_str()).await;
+    assert!(matches!(refused, Err(SendError::TooLarge { limit: 3_000, .. })), "{refused:?}");
 }
 
 #[test]

@@ -224,8 +224,8 @@ fn a_reserve_that_leaves_no_room_for_history_is_refused() {
         expect!["ReserveTooLarge: injection_reserve (32000) must be smaller than context_tokens (32000)"],
     );
     refused(
-        limited(|limits| limits.context_tokens = 0),
-        expect!["ReserveTooLarge: injection_reserve (4000) must be smaller than context_tokens (0)"],
+        limited(|limits| limits.context_tokens = 4_000),
+        expect!["ReserveTooLarge: injection_reserve (4000) must be smaller than context_tokens (4000)"],
     );
 }
 

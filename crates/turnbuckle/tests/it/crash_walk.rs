@@ -233,3 +233,38 @@ fn a_tool_that_asks_in_its_own_words() {
     };
     check(kit(make).answer("c1", "that one"), 40);
 }
+
+/// A message that steers a turn is given to it once, with what hooks put behind it, wherever the process dies.
+#[test]
+fn a_message_that_steers_a_turn() {
+    let make = |world: &World| {
+        let looks = HookEntry::from(pre("looks", |mut turn: BeforeAgentContext| async move {
+            tokio::task::yield_now().await;
+            let text = turn.user_message().text();
+            if text == "never mind" {
+                return turn.halt("not now");
+            }
+            if turn.is_steering() {
+                turn.inject(format!("behind {text}"));
+                turn.rewrite_input(format!("{text}, please"));
+            }
+            turn.proceed()
+        }));
+        let notes = Notes.durable();
+        let act = act(world, "act", Effect::Idempotent).requires_approval();
+        agent([call("c1", "act"), call("c2", "act"), says("done"), says("more")])
+            .tool(act)
+            .hook(looks)
+            .hook(notes)
+            .build()
+    };
+    struct Notes;
+    impl Hook for Notes {
+        async fn before_agent(&self, turn: &mut BeforeAgentContext) -> Result<BeforeAgent, turnbuckle::BoxError> {
+            turn.inject("noted");
+            Ok(BeforeAgent::Continue)
+        }
+    }
+    let kit = kit(make).steer("faster").approve("c1").steer("never mind").approve("c2").say("and then?");
+    check(kit, 60);
+}

@@ -42,7 +42,7 @@ async fn log_of(rig: &Rig, id: &str) -> Vec<Arc<Event>> {
 
 fn evidence(log: &[Arc<Event>]) -> Vec<Evidence> {
     let of = |event: &Arc<Event>| match &event.kind {
-        EventKind::Resolution { evidence, .. } => Some(evidence.clone()),
+        EventKind::Resolution { evidence, .. } => Some((**evidence).clone()),
         _ => None,
     };
     log.iter().filter_map(of).collect()

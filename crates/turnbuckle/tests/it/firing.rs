@@ -13,7 +13,7 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Rig;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{SubAgent, function_with_schema};
-use turnbuckle::{Agent, AgentBuilder, BoxError, Limits, Scope, TurnStatus};
+use turnbuckle::{Agent, AgentBuilder, BoxError, Limits, Scope, TurnStatus, WhileBusy};
 
 use crate::kit::{Seen, Spy, add, adder, assert_valid, sum};
 
@@ -111,6 +111,35 @@ async fn cancelled(stage: &'static str, name: &'static str) -> Ending {
     Ending { name, seen }
 }
 
+/// A message comes while the tool runs, and is given to the model at its next call.
+async fn steered() -> Ending {
+    let (seen, go, reached) = (Seen::default(), Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let tool = {
+        let (go, reached) = (go.clone(), reached.clone());
+        function_with_schema("add", "Waits.", json!({"type": "object"}), Effect::Pure, move |_, _| {
+            let (go, reached) = (go.clone(), reached.clone());
+            async move {
+                reached.notify_one();
+                go.notified().await;
+                Ok("4")
+            }
+        })
+    };
+    let agent = Agent::builder("adder", sum()).tool(tool).hook(Spy::new("spy", &seen)).build().unwrap();
+    let mut rig = Rig::new(agent);
+    let handle = rig.send("go").await.unwrap();
+    reached.notified().await;
+    let id = rig.id.clone();
+    rig.conversations.send_while(&id, "in Roman numerals", Scope::local(), WhileBusy::Steer).await.unwrap();
+    go.notify_one();
+    let TurnStatus::Ended(ended) = rig.follow(handle).await.unwrap() else { panic!("it waits") };
+    assert_eq!(ended.outcome.to_string(), "completed");
+    rig.conversations.drain(std::time::Duration::from_secs(1)).await;
+    assert_valid(&rig.log().await.unwrap());
+    let seen = seen.lock().unwrap().clone();
+    Ending { name: "steered", seen }
+}
+
 /// Everything but the store is dropped in mid-wait; another process answers, and the turn goes on.
 async fn resumed() -> Ending {
     let store = MemoryStore::default();
@@ -163,6 +192,7 @@ async fn every_point_fires_as_the_table_in_the_docs_says() {
         cancelled("dispatch", "… dispatch").await,
         cancelled("end", "… end").await,
         resumed().await,
+        steered().await,
         sub_agent().await,
     ];
     expect_file!["../../../../docs/firing.md"].assert_eq(&written(&table));
@@ -173,7 +203,9 @@ fn written(endings: &[Ending]) -> String {
         "# Which points fire when\n\n\
          A hook at every point, registered before the hook that ends the turn (after it for `halted` and `rejected`), on a\n\
          turn that calls one tool and then answers. The number says how often the point fired. `on_event` is marked, not\n\
-         counted. `resumed` counts what fires after the restart: the call was decided before it. This table is written by\n\
+         counted. `resumed` counts what fires after the restart: the call was decided before it. `steered` is a completed\n\
+         turn that was given a second message while its tool ran. `before_compaction` is not in it: it fires between turns,\n\
+         once for each try at a summary of old turns. This table is written by\n\
          `crates/turnbuckle/tests/it/firing.rs`.\n\n| point |",
     );
     for ending in endings {

@@ -50,6 +50,7 @@ fn started(id: &str) -> EventKind {
         digest: turnbuckle::event::CallDigest::from(Arc::<str>::from("d")),
         approved_by: None,
         approvals: Vec::new(),
+        rule: None,
     }
 }
 
@@ -58,7 +59,7 @@ fn result(id: &str) -> EventKind {
 }
 
 fn asked(id: &str, question: Question) -> EventKind {
-    EventKind::Suspension { call: id.into(), question, expires: Timestamp::default(), rule: None }
+    EventKind::Suspension { call: id.into(), question: Box::new(question), expires: Timestamp::default(), rule: None }
 }
 
 fn approval(tool: Option<&str>) -> Question {
@@ -93,7 +94,7 @@ fn injection(place: InjectionTarget) -> EventKind {
 
 fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
     let (usage, warnings) = (Usage::default(), Vec::new());
-    EventKind::TurnEnded(TurnEnded {
+    EventKind::TurnEnded(Arc::new(TurnEnded {
         outcome,
         reason: None,
         cause: None,
@@ -104,7 +105,7 @@ fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
         usage,
         cost: 0.0,
         ms: 0,
-    })
+    }))
 }
 
 fn log(kinds: impl IntoIterator<Item = (TurnId, EventKind)>) -> Vec<Arc<Event>> {
@@ -189,7 +190,7 @@ fn expected(log: &[Arc<Event>]) -> ConversationState {
                 stage = ConversationState::Build;
             }
             EventKind::ToolResult { call, .. } => calls.retain(|open| *open != call),
-            EventKind::Suspension { call, question, .. } => waits.push((call, question)),
+            EventKind::Suspension { call, question, .. } => waits.push((call, &**question)),
             EventKind::Resolution { call, decision, .. } => {
                 let index = waits.iter().position(|(open, _)| *open == call).expect("an answer to nothing");
                 if let (_, Question::Approval { tool: None, .. }) = waits.remove(index) {

@@ -168,7 +168,7 @@ async fn transient_is_gone_in_the_next_turn_and_durable_stays_in_its_place_ever_
 #[tokio::test]
 async fn the_hook_that_crosses_the_reserve_fails_the_turn_and_is_named() {
     let (model, agent) = agent(replies(1));
-    let agent = agent.hook(adds("small", "1234")).hook(adds("large", "12345678")).limits(reserve(2));
+    let agent = agent.hook(adds("small", "abcd")).hook(adds("large", "abcdefgh")).limits(reserve(2));
     let mut rig = Rig::new(agent.build().unwrap());
     expect![[r#"
         accept    "hi"
@@ -180,7 +180,7 @@ async fn the_hook_that_crosses_the_reserve_fails_the_turn_and_is_named() {
 #[tokio::test]
 async fn what_is_added_to_the_turn_and_to_a_call_counts_together() {
     let (_, agent) = agent(replies(1));
-    let agent = agent.hook(adds("turn", "12345678")).hook(adds_to_call("call", "1234")).limits(reserve(2));
+    let agent = agent.hook(adds("turn", "abcdefgh")).hook(adds_to_call("call", "abcd")).limits(reserve(2));
     let ended = run(&mut Rig::new(agent.build().unwrap()), "hi").await;
     assert_eq!(ended.outcome, Outcome::Failed);
     assert!(ended.reason.unwrap().starts_with("injection overflow: hook call "));
@@ -189,7 +189,7 @@ async fn what_is_added_to_the_turn_and_to_a_call_counts_together() {
 #[tokio::test]
 async fn what_is_durable_counts_in_the_calls_of_its_turn_too() {
     let (_, agent) = agent(replies(1));
-    let agent = agent.hook(adds("turn", "12345678").durable()).hook(adds_to_call("call", "1234")).limits(reserve(2));
+    let agent = agent.hook(adds("turn", "abcdefgh").durable()).hook(adds_to_call("call", "abcd")).limits(reserve(2));
     let ended = run(&mut Rig::new(agent.build().unwrap()), "hi").await;
     assert_eq!(ended.outcome, Outcome::Failed);
     assert!(ended.reason.unwrap().starts_with("injection overflow: hook call "));
@@ -199,7 +199,7 @@ async fn what_is_durable_counts_in_the_calls_of_its_turn_too() {
 async fn what_an_edit_adds_counts_too() {
     let (_, agent) = agent(replies(1));
     let writes = pre("writes", |mut turn: BeforeModelContext| async move {
-        turn.edit_context().push(Message::Note("12345678".into()));
+        turn.edit_context().push(Message::Note("abcdefgh".into()));
         turn.proceed()
     });
     let ended = run(&mut Rig::new(agent.hook(writes.every_call()).limits(reserve(2)).build().unwrap()), "hi").await;
@@ -227,7 +227,7 @@ async fn of_what_may_be_shed_the_lowest_priority_goes_first_and_the_receipt_is_i
 #[tokio::test]
 async fn what_is_larger_than_its_hook_said_is_shed_even_if_there_is_room() {
     let (model, agent) = agent(replies(1));
-    let mut rig = Rig::new(agent.hook(adds_to_call("chatty", "12345678").sheddable(1, 0)).build().unwrap());
+    let mut rig = Rig::new(agent.hook(adds_to_call("chatty", "abcdefgh").sheddable(1, 0)).build().unwrap());
     let ended = run(&mut rig, "hi").await;
     assert_eq!(shown(&model.requests()[0]), "user hi\n");
     let records = records(&rig, &ended).await;

@@ -199,6 +199,10 @@ impl Hook for Spy {
         self.at("on_ended").await;
         Ok(())
     }
+    async fn before_compaction(&self, _: &mut BeforeCompactionContext) -> Result<BeforeCompaction, BoxError> {
+        self.at("before_compaction").await;
+        Ok(BeforeCompaction::Continue)
+    }
     async fn on_logged(&self, _: &LoggedContext) -> Result<(), BoxError> {
         self.at("on_logged").await;
         Ok(())
@@ -211,4 +215,15 @@ impl Hook for Spy {
         }
         Ok(())
     }
+}
+
+/// What each model call was sent, rebuilt from the log and its cuts.
+pub fn rebuilt(
+    log: &[Arc<Event>],
+    cuts: &[turnbuckle::store::Cut],
+) -> Vec<(turnbuckle::sent::SentCall, Arc<Vec<turnbuckle::Message>>)> {
+    let mut calls = Vec::new();
+    let stored = turnbuckle::sent::Stored { log, cuts, summaries: &[] };
+    turnbuckle::sent::each_call(stored, None, &mut |call, window| calls.push((call, window.messages())));
+    calls
 }

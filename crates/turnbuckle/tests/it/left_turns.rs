@@ -92,7 +92,7 @@ fn resolutions(log: &[Arc<turnbuckle::event::Event>]) -> Vec<Resolved> {
     log.iter().filter_map(|event| resolved(&event.kind)).collect()
 }
 
-async fn outcome(rig: &Rig) -> Option<turnbuckle::event::TurnEnded> {
+async fn outcome(rig: &Rig) -> Option<Arc<turnbuckle::event::TurnEnded>> {
     let log = rig.log().await.unwrap();
     assert_valid(&log);
     log.iter().rev().find_map(|event| match &event.kind {

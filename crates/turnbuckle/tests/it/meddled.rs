@@ -1,15 +1,18 @@
 //! A memory store that passes for a durable one, and that somebody may meddle with: it delays writes, or refuses them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use turnbuckle::clock::Timestamp;
 use turnbuckle::event::Event;
 use turnbuckle::hook::Record;
+use turnbuckle::message::Text;
 use turnbuckle::scope::{Actor, Author};
 use turnbuckle::store::{
-    Act, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
-    JobSelector, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreError, StoreFuture, Tombstone,
+    Act, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationSummary, Cut,
+    Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, PurgeLimits,
+    Purged, Scratch, SentRequest, StandingApproval, Store, StoreError, StoreFuture, Summary, Tombstone,
 };
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{CallId, ConversationId as Id, TurnId};
@@ -21,6 +24,8 @@ pub enum Meddling {
     Delay(usize),
     /// It is not written.
     Fail,
+    /// Another process stores this first.
+    Deliver(InboxItem),
 }
 
 type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
@@ -108,6 +113,10 @@ impl Store for Meddled {
         match (self.meddle)(&batch) {
             Meddling::Nothing => self.store.append(batch),
             Meddling::Fail => StoreFuture::now(Err(hiccup())),
+            Meddling::Deliver(item) => StoreFuture::later(async move {
+                self.store.deliver(batch.conversation, item).await?;
+                self.store.append(batch).await
+            }),
             Meddling::Delay(polls) => StoreFuture::later(async move {
                 for _ in 0..polls {
                     tokio::task::yield_now().await;
@@ -185,6 +194,48 @@ impl Store for Meddled {
     }
     fn cuts<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Cut>> {
         self.store.cuts(id)
+    }
+    fn sent<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Option<Arc<SentRequest>>> {
+        self.store.sent(id)
+    }
+    fn cache_breaks<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<CacheBreak>> {
+        self.store.cache_breaks(id)
+    }
+    fn audited_calls<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<AuditedCall>> {
+        self.store.audited_calls(id)
+    }
+    fn audit_contents<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, HashMap<Text, Text>> {
+        self.store.audit_contents(id)
+    }
+    fn expire_audit<'a>(&'a self, limits: AuditLimits, now: Timestamp) -> StoreFuture<'a, u64> {
+        self.store.expire_audit(limits, now)
+    }
+    fn add_audited<'a>(&'a self, id: &'a Id, audit: &'a AuditWrite) -> StoreFuture<'a, ()> {
+        self.store.add_audited(id, audit)
+    }
+    fn summaries<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Arc<Summary>>> {
+        self.store.summaries(id)
+    }
+    fn add_summary<'a>(&'a self, id: &'a Id, summary: Summary, job: &'a Job) -> StoreFuture<'a, ()> {
+        self.store.add_summary(id, summary, job)
+    }
+    fn keyed_message<'a>(
+        &'a self,
+        id: &'a Id,
+        user: &'a str,
+        key: &'a str,
+        now: Timestamp,
+    ) -> StoreFuture<'a, Option<KeyedMessage>> {
+        self.store.keyed_message(id, user, key, now)
+    }
+    fn title<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Option<Text>> {
+        self.store.title(id)
+    }
+    fn set_title<'a>(&'a self, id: &'a Id, title: &'a Text) -> StoreFuture<'a, ()> {
+        self.store.set_title(id, title)
+    }
+    fn calibrations<'a>(&'a self) -> StoreFuture<'a, Vec<Calibration>> {
+        self.store.calibrations()
     }
     fn jobs<'a>(&'a self, id: &'a Id) -> StoreFuture<'a, Vec<Job>> {
         self.store.jobs(id)

@@ -119,7 +119,8 @@ async fn people_approve_the_normal_form_and_the_log_keeps_what_the_model_wrote()
     for event in &log {
         match &event.kind {
             EventKind::ToolCall { arguments, .. } => forms.push(("call", arguments["word"].clone(), None)),
-            EventKind::Suspension { question: Question::Approval { arguments, digest, .. }, .. } => {
+            EventKind::Suspension { question, .. } => {
+                let Question::Approval { arguments, digest, .. } = &**question else { continue };
                 forms.push(("asked", arguments["word"].clone(), Some(digest.clone())));
             }
             EventKind::ToolStarted { arguments, digest, .. } => {

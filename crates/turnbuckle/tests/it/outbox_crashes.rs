@@ -198,7 +198,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         cost: 0.0,
         ms: 1,
     };
-    let events = [event(1, kind), event(2, EventKind::TurnEnded(ended))];
+    let events = [event(1, kind), event(2, EventKind::TurnEnded(Arc::new(ended)))];
     let (hook, kind) = ("worker".into(), JobKind::Background);
     let jobs = vec![Job {
         turn: turn.clone(),
@@ -212,6 +212,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         due: Some(now),
         used: None,
         reminder: None,
+        spent: None,
     }];
     let batch = Batch { events: &events, jobs, lease: Lease::Release, ..Batch::new(&id, epoch, 0) };
     store.append(batch).await.unwrap();
@@ -263,7 +264,7 @@ fn a_job_of_an_erased_turn_is_done_without_reading_the_whole_log() {
     first.block_on(async {
         let door = process(agent(Eraser(true, Arc::default())), &store, &clock);
         for _ in 0..100 {
-            door.turn(&"c".into(), "word ".repeat(20), Scope::local()).await.unwrap();
+            door.turn(&"c".into(), "word ".repeat(25), Scope::local()).await.unwrap();
         }
         let _turn = door.send(&"c".into(), "!", Scope::local()).await.unwrap();
         settle().await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Value, json};
+use turnbuckle::access::{Access, AccessTo, Action};
 use turnbuckle::conversation::{Always, Conversations, ResolveError};
 use turnbuckle::event::{Event, EventKind};
 use turnbuckle::id::SystemIds;
@@ -11,7 +12,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::scope::Scope;
 use turnbuckle::store::{Answer, ArgumentMatch, Batch, LEASE, Store};
 use turnbuckle::testing::{PausedClock, Rig};
-use turnbuckle::{Agent, ConversationId, TurnStatus};
+use turnbuckle::{Actor, Agent, ConversationId, TurnStatus};
 
 use crate::access::{Paid, ann, process, refund, roles, user};
 use crate::approving::{approve_always, clerk, in_project};
@@ -25,14 +26,14 @@ fn mia() -> Scope {
 
 /// A process without an agent, on the same store.
 fn desk(store: &Meddled, clock: &PausedClock) -> Conversations {
-    let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
+    let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone())).access(roles());
     builder.ids(Arc::new(SystemIds::default())).build()
 }
 
 /// A process whose turn waits for the approval of `c1` while another tool of it runs, and a desk beside it.
-async fn busy_process() -> (Meddled, Rig, Conversations) {
+async fn busy_process(access: impl Access) -> (Meddled, Rig, Conversations) {
     let (store, clock) = (Meddled::shared(), PausedClock::default());
-    let mut owner = process(busy(&Paid::default()), &store, &clock, roles());
+    let mut owner = process(busy(&Paid::default()), &store, &clock, access);
     drop(owner.conversations.send(&owner.id, "pay me", ann()).await.unwrap());
     owner.settle().await;
     let desk = desk(&store, &clock);
@@ -47,7 +48,7 @@ async fn look(rig: &mut Rig) {
 
 #[tokio::test]
 async fn a_standing_approval_that_is_handed_over_begins_when_the_answer_is_taken_up() {
-    let (store, mut owner, desk) = busy_process().await;
+    let (store, mut owner, desk) = busy_process(roles()).await;
     let (id, call) = (owner.id.clone(), "c1".into());
     let shown = desk.propose_standing(&id, &call, &Always::default(), &mia()).await.unwrap();
     let answer = Answer::Approve.always(shown.clone());
@@ -60,17 +61,38 @@ async fn a_standing_approval_that_is_handed_over_begins_when_the_answer_is_taken
 }
 
 #[tokio::test]
-async fn a_standing_approval_whose_answer_is_refused_where_it_was_handed_over_never_begins() {
-    let (store, mut owner, desk) = busy_process().await;
+async fn a_standing_approval_that_was_handed_over_begins_with_its_answer_also_if_the_turn_is_cancelled() {
+    let (store, mut owner, desk) = busy_process(roles()).await;
     let (id, call) = (owner.id.clone(), "c1".into());
     let shown = desk.propose_standing(&id, &call, &Always::default(), &mia()).await.unwrap();
     // Cancelled before the answer is taken up.
-    desk.answer(&id, &call, Answer::Approve.always(shown), None, mia()).await.unwrap();
+    desk.answer(&id, &call, Answer::Approve.always(shown.clone()), None, mia()).await.unwrap();
     owner.conversations.cancel(&id, ann()).await.unwrap();
     look(&mut owner).await;
     let log = store.log(&id, 1, usize::MAX).await.unwrap();
     assert!(matches!(log.last().unwrap().kind, EventKind::TurnEnded(_)), "{log:#?}");
-    assert!(store.standing().await.unwrap().is_empty());
+    assert_eq!(resolutions(&log), 1);
+    assert_eq!(store.standing().await.unwrap(), [shown]);
+}
+
+#[tokio::test]
+async fn a_standing_approval_whose_answer_is_refused_where_it_was_handed_over_never_begins() {
+    for cancels in [false, true] {
+        // Rules in code are not stored with the question: the desk lets managers answer, and the owner does not.
+        let only_ann = |actor: &Actor, _: AccessTo<'_>, _: Action| actor.user_id().is_some_and(|id| &**id == "ann");
+        let (store, mut owner, desk) = busy_process(only_ann).await;
+        let (id, call) = (owner.id.clone(), "c1".into());
+        let shown = desk.propose_standing(&id, &call, &Always::default(), &mia()).await.unwrap();
+        desk.answer(&id, &call, Answer::Approve.always(shown), None, mia()).await.unwrap();
+        if cancels {
+            owner.conversations.cancel(&id, ann()).await.unwrap();
+        }
+        look(&mut owner).await;
+        let log = store.log(&id, 1, usize::MAX).await.unwrap();
+        let approved = |event: &Arc<Event>| event.kind.answers().is_some();
+        assert!(!log.iter().any(approved), "{log:#?}");
+        assert!(store.standing().await.unwrap().is_empty());
+    }
 }
 
 /// Runs `first` in a process that dies in the write that `dies_at` picks, before it is done, and then `second` in another one.

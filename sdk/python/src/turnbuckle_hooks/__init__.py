@@ -29,7 +29,7 @@ from ._decisions import (
     reject,
     rewrite,
 )
-from ._hooks import POINTS, NextFailed, hook, progress
+from ._hooks import POINTS, NextFailed, annotate, hook, progress
 from ._server import run
 from ._views import (
     Background,
@@ -66,6 +66,7 @@ __all__ = [
     "Turn",
     "accept",
     "advise",
+    "annotate",
     "answer",
     "approve",
     "ask",

@@ -11,11 +11,71 @@ Content = Union[str, Sequence[Part]]
 
 
 class Decision(dict[str, Any]):
-    """The answer of a hook, as it is sent."""
+    """The answer of a hook, as it is sent. Fields that are ``None`` are left out."""
+
+    def __init__(self, decision: str, **fields: Any) -> None:
+        super().__init__(decision=decision)
+        self.update((key, value) for key, value in fields.items() if value is not None)
 
 
-def _decision(name: str, **fields: Any) -> Decision:
-    return Decision(decision=name, **{key: value for key, value in fields.items() if value is not None})
+def halt(reason: str) -> Decision:
+    """End the turn (before_agent, before_model, before_tool, after_tool)."""
+    return Decision("halt", reason=reason)
+
+
+def erase(reason: str) -> Decision:
+    """End the turn and do not keep the message (before_agent)."""
+    return Decision("erase", reason=reason)
+
+
+def ask(reason: str) -> Decision:
+    """A person decides (after_model, before_tool)."""
+    return Decision("ask", reason=reason)
+
+
+def reject(reason: str) -> Decision:
+    """Take the reply back and end the turn (after_model)."""
+    return Decision("reject", reason=reason)
+
+
+def regenerate(reason: str) -> Decision:
+    """Take the reply back and ask for another, with this feedback (after_model)."""
+    return Decision("regenerate", reason=reason)
+
+
+def deny(reason: str) -> Decision:
+    """Do not run the call; the model reads the reason (before_tool)."""
+    return Decision("deny", reason=reason)
+
+
+def advise(reason: str) -> Decision:
+    """The turn may end; the model of the next turn reads this (on_stop)."""
+    return Decision("advise", reason=reason)
+
+
+def refuse(reason: str) -> Decision:
+    """The model is not done: it reads this and goes on (on_stop)."""
+    return Decision("refuse", reason=reason)
+
+
+def pause(reason: str) -> Decision:
+    """A person decides whether the turn ends (on_stop)."""
+    return Decision("pause", reason=reason)
+
+
+def prevent(reason: str) -> Decision:
+    """End the turn as halted, whatever other hooks say (on_stop)."""
+    return Decision("prevent", reason=reason)
+
+
+def approve() -> Decision:
+    """The calls of this reply need no further gate (after_model)."""
+    return Decision("approve")
+
+
+def accept() -> Decision:
+    """The turn may end (on_stop)."""
+    return Decision("accept")
 
 
 def go_on(
@@ -24,7 +84,7 @@ def go_on(
     prompt: Content | None = None,
     messages: Sequence[Message] | None = None,
     result: Any = None,
-    notes: Sequence[Content] | None = None,
+    notes: Content | Sequence[Content] | None = None,
     suggest: str | None = None,
 ) -> Decision:
     """Go on, with these edits.
@@ -32,45 +92,24 @@ def go_on(
     ``inject``: before_agent, before_model, after_agent, on_conversation. ``prompt``: before_agent.
     ``messages``: before_model. ``result``: after_agent. ``notes`` and ``suggest``: background.
     """
-    injected: list[Content] | None = None
-    if isinstance(inject, str):
-        injected = [inject]
-    elif inject is not None:
-        # A list of parts is one injection; a list of strings or of lists is several.
-        injected = [inject] if inject and isinstance(inject[0], Mapping) else list(inject)  # type: ignore[list-item]
-    return _decision(
-        "continue", inject=injected, prompt=prompt, messages=messages, result=result, notes=notes, suggest=suggest
+    return Decision(
+        "continue",
+        inject=_several(inject),
+        prompt=prompt,
+        messages=messages,
+        result=result,
+        notes=_several(notes),
+        suggest=suggest,
     )
 
 
-def halt(reason: str) -> Decision:
-    """End the turn (before_agent, before_model, before_tool, after_tool)."""
-    return _decision("halt", reason=reason)
-
-
-def erase(reason: str) -> Decision:
-    """End the turn and do not keep the message (before_agent)."""
-    return _decision("erase", reason=reason)
-
-
-def approve() -> Decision:
-    """The calls of this reply need no further gate (after_model)."""
-    return _decision("approve")
-
-
-def ask(reason: str) -> Decision:
-    """A person decides (after_model, before_tool)."""
-    return _decision("ask", reason=reason)
-
-
-def reject(reason: str) -> Decision:
-    """Take the reply back and end the turn (after_model)."""
-    return _decision("reject", reason=reason)
-
-
-def regenerate(feedback: str) -> Decision:
-    """Take the reply back and ask for another, with this feedback (after_model)."""
-    return _decision("regenerate", reason=feedback)
+def _several(given: Content | Sequence[Content] | None) -> list[Any] | None:
+    """A string or a list of parts is one content; a list of strings or of lists is several."""
+    if given is None:
+        return None
+    if isinstance(given, str) or (given and isinstance(given[0], Mapping)):
+        return [given]
+    return list(given)
 
 
 def modify(content: Content, *, ok: bool | None = None) -> Decision:
@@ -78,45 +117,15 @@ def modify(content: Content, *, ok: bool | None = None) -> Decision:
     from ._hooks import current_point
 
     if current_point() == "after_model":
-        return _decision("modify", text=content)
-    return _decision("modify", content=content, ok=ok)
+        return Decision("modify", text=content)
+    return Decision("modify", content=content, ok=ok)
 
 
 def rewrite(arguments: Mapping[str, Any]) -> Decision:
     """Run the call with these arguments (before_tool). They are validated again."""
-    return _decision("rewrite", arguments=dict(arguments))
-
-
-def deny(reason: str) -> Decision:
-    """Do not run the call; the model reads the reason (before_tool)."""
-    return _decision("deny", reason=reason)
+    return Decision("rewrite", arguments=dict(arguments))
 
 
 def answer(content: Content, *, ok: bool = True) -> Decision:
-    """Do not run the call; this is its result (before_tool)."""
-    return _decision("answer", content=content, ok=ok)
-
-
-def accept() -> Decision:
-    """The turn may end (on_stop)."""
-    return _decision("accept")
-
-
-def advise(text: str) -> Decision:
-    """The turn may end; the model of the next turn reads this (on_stop)."""
-    return _decision("advise", reason=text)
-
-
-def refuse(feedback: str) -> Decision:
-    """The model is not done: it reads this and goes on (on_stop)."""
-    return _decision("refuse", reason=feedback)
-
-
-def pause(reason: str) -> Decision:
-    """A person decides whether the turn ends (on_stop)."""
-    return _decision("pause", reason=reason)
-
-
-def prevent(reason: str) -> Decision:
-    """End the turn as halted, whatever other hooks say (on_stop)."""
-    return _decision("prevent", reason=reason)
+    """Do not run the call; this is its result (before_tool, wrap_tool_call), or the reply (wrap_model_call)."""
+    return Decision("answer", content=content, ok=ok)

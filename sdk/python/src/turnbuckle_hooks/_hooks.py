@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-from dataclasses import dataclass
 from typing import Any, Callable, Sequence, TypeVar
 
 from ._views import (
@@ -19,6 +18,7 @@ from ._views import (
     Result,
     StopTurn,
     Turn,
+    reply_of,
     text_of,
 )
 
@@ -31,12 +31,13 @@ POINTS: dict[str, Arguments] = {
     "before_agent": lambda p: (Turn(p["turn"]), text_of(p["prompt"])),
     "before_model": lambda p: (Turn(p["turn"]), Request(p["request"])),
     "wrap_model_call": lambda p: (Turn(p["turn"]), Request(p["request"])),
+    "stream": lambda p: tuple(p["chunks"]),
     "after_model": lambda p: (Turn(p["turn"]), Reply(p["reply"])),
     "before_tool": lambda p: (Turn(p["turn"]), Call(p["call"])),
     "wrap_tool_call": lambda p: (Turn(p["turn"]), Call(p["call"])),
     "after_tool": lambda p: (Turn(p["turn"]), Call(p["call"]), Result(p["result"])),
-    "on_stop": lambda p: (StopTurn(p["turn"], p.get("reply"), p["tools"]),),
-    "after_agent": lambda p: (Turn(p["turn"]), Reply(p["reply"]) if p.get("reply") else None, p.get("result")),
+    "on_stop": lambda p: (StopTurn(p),),
+    "after_agent": lambda p: (Turn(p["turn"]), reply_of(p), p.get("result")),
     "background": lambda p: (Background(p),),
     "on_ended": lambda p: (Ended(p),),
     "on_logged": lambda p: (Logged(p),),
@@ -50,23 +51,30 @@ class NextFailed(Exception):
     """What a wrap wraps has failed. A wrap that does not catch it passes the failure on as it was."""
 
 
-@dataclass(frozen=True)
 class Registered:
     """A function at a point."""
 
-    name: str
-    point: str
-    tools: tuple[str, ...]
-    function: Callable[..., Any]
+    __slots__ = ("arguments", "function", "is_plain", "name", "nothing", "point", "tools")
+
+    def __init__(self, name: str, point: str, tools: tuple[str, ...], function: Callable[..., Any]) -> None:
+        self.name, self.point, self.tools, self.function = name, point, tools, function
+        self.arguments = POINTS[point]
+        # What `None` means, as it is sent: the most frequent answer by far.
+        self.nothing = b'{"decision":"accept"}' if point == "on_stop" else b'{"decision":"continue"}'
+        # Whether it answers without waiting for anything.
+        self.is_plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function) and point != "stream"
 
 
-@dataclass(frozen=True)
 class Running:
     """The call that is being answered."""
 
-    point: str
-    call: int
-    send: Callable[[dict[str, Any]], None]
+    __slots__ = ("annotations", "call", "is_open", "point", "send")
+
+    def __init__(self, point: str, call: int, send: Callable[[dict[str, Any]], None]) -> None:
+        self.point, self.call, self.send = point, call, send
+        # Until it is answered: the runtime ends a worker that speaks of a call that is over.
+        self.is_open = True
+        self.annotations: dict[str, Any] = {}
 
 
 REGISTERED: list[Registered] = []
@@ -78,6 +86,8 @@ def hook(point: str, *, tools: Sequence[str] = (), name: str | None = None) -> C
 
     ``tools``: at tool points, globs of the tools it is for; empty for all. ``name``: the function's name by default.
     A wrap is also given ``next``, an ``async`` function that runs what it wraps; it must be ``async`` itself.
+    At ``stream`` a function from text to text sees each chunk by itself; a class is made anew for each stretch of text,
+    its ``chunk(text)`` returns what gets through, and its ``finish()``, if it has one, what was held back.
     Returning ``None`` lets the turn go on. A plain function blocks the other hooks of this worker while it runs.
     """
     if point not in POINTS:
@@ -90,7 +100,10 @@ def hook(point: str, *, tools: Sequence[str] = (), name: str | None = None) -> C
     def register(function: Function) -> Function:
         if point in WRAPS and not inspect.iscoroutinefunction(function):
             raise TypeError(f"a hook at {point} must be an async function")
-        called = name or function.__name__
+        given: Any = function
+        if inspect.isclass(given) and (point != "stream" or not hasattr(given, "chunk")):
+            raise TypeError("a class is a hook at stream, and has a method chunk(text)")
+        called: str = name or function.__name__
         if any(other.name == called and other.point == point for other in REGISTERED):
             raise ValueError(f"there is a hook {called!r} at {point} already")
         REGISTERED.append(Registered(called, point, tuple(tools), function))
@@ -100,11 +113,23 @@ def hook(point: str, *, tools: Sequence[str] = (), name: str | None = None) -> C
 
 
 def progress(text: str) -> None:
-    """Tells viewers what the hook is doing: "asking the scanner…"."""
+    """Tells viewers what the hook is doing: "asking the scanner…". After the hook has answered it does nothing."""
+    running = _running("progress")
+    if not running.is_open:
+        return
+    running.send({"jsonrpc": "2.0", "method": "progress", "params": {"call": running.call, "text": text}})
+
+
+def annotate(key: str, value: Any) -> None:
+    """Puts something beside the message that is made of the text (stream): citations, for instance."""
+    _running("annotate").annotations[key] = value
+
+
+def _running(what: str) -> Running:
     running = RUNNING.get()
     if running is None:
-        raise RuntimeError("progress() is for a hook that runs")
-    running.send({"jsonrpc": "2.0", "method": "progress", "params": {"call": running.call, "text": text}})
+        raise RuntimeError(f"{what}() is for a hook that runs")
+    return running
 
 
 def current_point() -> str | None:

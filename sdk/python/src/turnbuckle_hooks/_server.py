@@ -16,6 +16,12 @@ from ._views import Reply, Result
 PROTOCOL = 1
 # JSON-RPC codes of answers that are errors.
 METHOD_NOT_FOUND, INVALID_PARAMS, HOOK_FAILED, NEXT_FAILED, CANCELLED = -32601, -32602, -32000, -32001, -32800
+# More would be taken from the system and given back for each line.
+READ_SIZE = 1 << 16
+# A task that begins at once: most hooks never wait, and then the loop has nothing to do for them.
+EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+decode = json.JSONDecoder().raw_decode
 
 
 def run() -> None:
@@ -28,6 +34,7 @@ def run() -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
+        # It cancels what still runs when stdin is closed.
         asyncio.run(_Server(out).serve())
     except KeyboardInterrupt:
         pass
@@ -36,41 +43,71 @@ def run() -> None:
 class _Server:
     def __init__(self, out: int) -> None:
         self._out = out
+        # Calls that wait for something. A task that has not begun yet is not in `_begun`.
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._begun: set[int] = set()
         # What `next` of a wrap waits for, by the id of its request.
         self._nexts: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._last_next = 0
         self._hooks: dict[tuple[str, str], Registered] = {(one.point, one.name): one for one in REGISTERED}
+        # The transformers at work, by hook and stretch.
+        self._streams: dict[tuple[str, int], Any] = {}
+        # The beginning of a line whose end was not read yet.
+        self._rest: list[bytes] = []
 
     async def serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        # The runtime's lines may be long: a context is one line.
-        reader = asyncio.StreamReader(limit=1 << 30)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb", closefd=False))
-        while line := await reader.readline():
-            self._take(json.loads(line))
-        for task in list(self._tasks.values()):
-            task.cancel()
+        self._loop = asyncio.get_running_loop()
+        self._closed = self._loop.create_future()
+        self._loop.add_reader(0, self._readable)
+        try:
+            await self._closed
+        finally:
+            self._loop.remove_reader(0)
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(0, READ_SIZE)
+            if not data:
+                self._closed.set_result(None)
+                return
+            *lines, rest = data.split(b"\n")
+            for line in lines:
+                if self._rest:
+                    line = b"".join([*self._rest, line])
+                    self._rest.clear()
+                self._take(decode(line.decode())[0])
+            if rest:
+                self._rest.append(rest)
+        except Exception as error:
+            # What the runtime sends is not understood, or it does not read any more: nothing can be answered.
+            if not self._closed.done():
+                self._closed.set_exception(error)
 
     def _send(self, message: dict[str, Any]) -> None:
-        data = memoryview(json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
-        # The pipe is written in whole lines by one thread, so lines never mix.
-        while data:
-            data = data[os.write(self._out, data) :]
+        self._write(encode(message).encode(errors="replace"))
+
+    def _write(self, line: bytes) -> None:
+        data = line + b"\n"
+        # Lines are written whole by one thread, so they never mix.
+        written = os.write(self._out, data)
+        while written < len(data):
+            written += os.write(self._out, data[written:])
 
     def _take(self, message: dict[str, Any]) -> None:
         method, number, params = message.get("method"), message.get("id"), message.get("params", {})
         if method is None:
             self._answered(message)
+        elif method in POINTS and number is not None:
+            self._begin(number, method, params)
         elif method == "cancel":
-            if task := self._tasks.get(params["call"]):
-                task.cancel()
+            self._cancel(params["call"])
+        elif method == "discard":
+            for key in [key for key in self._streams if key[1] == params["stream"]]:
+                del self._streams[key]
         elif number is None:
             pass  # A notification of a newer runtime.
         elif method == "initialize":
             self._initialize(number, params)
-        elif method in POINTS:
-            self._begin(number, method, params)
         else:
             self._fail(number, METHOD_NOT_FOUND, f"there is no method {method!r}")
 
@@ -86,23 +123,102 @@ class _Server:
         if registered is None:
             self._fail(number, INVALID_PARAMS, f"there is no hook {params.get('hook')!r} at {point}")
             return
-        task = asyncio.get_running_loop().create_task(self._call(number, registered, params))
-        self._tasks[number] = task
-        # Also for a task that was cancelled before it began: every call is answered.
-        task.add_done_callback(lambda done: self._done(number, done))
+        if registered.is_plain:
+            self._call_plain(number, registered, params)
+            return
+        task = asyncio.Task(self._serve_call(number, registered, params), loop=self._loop, **EAGER)
+        if not task.done():
+            self._tasks[number] = task
 
-    async def _call(self, number: int, registered: Registered, params: dict[str, Any]) -> None:
-        RUNNING.set(Running(registered.point, number, self._send))
-        arguments = POINTS[registered.point](params)
-        if registered.point in WRAPS:
-            answer = await self._wrap(number, registered, arguments)
+    def _call_plain(self, number: int, registered: Registered, params: dict[str, Any]) -> None:
+        """A function that cannot wait needs no task."""
+        running = Running(registered.point, number, self._send)
+        token = RUNNING.set(running)
+        try:
+            answer = registered.function(*registered.arguments(params))
+        except Exception as error:
+            self._failed(running, error)
         else:
-            answer = registered.function(*arguments)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        if answer is None:
-            answer = {"decision": "accept" if registered.point == "on_stop" else "continue"}
-        self._send({"jsonrpc": "2.0", "id": number, "result": answer})
+            self._answer(running, registered, answer)
+        finally:
+            RUNNING.reset(token)
+
+    async def _serve_call(self, number: int, registered: Registered, params: dict[str, Any]) -> None:
+        """Answers the call whatever happens, and never raises."""
+        running = Running(registered.point, number, self._send)
+        RUNNING.set(running)
+        self._begun.add(number)
+        try:
+            answer = await self._call(running, registered, params)
+            self._answer(running, registered, answer)
+        except asyncio.CancelledError:
+            running.is_open = False
+            self._fail(number, CANCELLED, "cancelled")
+        except NextFailed as error:
+            running.is_open = False
+            self._fail(number, NEXT_FAILED, str(error))
+        except Exception as error:
+            self._failed(running, error)
+        finally:
+            self._begun.discard(number)
+            self._tasks.pop(number, None)
+
+    async def _call(self, running: Running, registered: Registered, params: dict[str, Any]) -> Any:
+        if registered.point in WRAPS:
+            return await self._wrap(running.call, registered, registered.arguments(params))
+        if registered.point == "stream":
+            text = await self._transform(registered, params)
+            return {"decision": "pass", "text": text, "annotations": running.annotations}
+        answer = registered.function(*registered.arguments(params))
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _answer(self, running: Running, registered: Registered, answer: Any) -> None:
+        try:
+            result = registered.nothing if answer is None else encode(answer).encode()
+        except (TypeError, ValueError) as error:
+            # Something that is no JSON: the hook's mistake.
+            self._failed(running, error)
+            return
+        running.is_open = False
+        self._write(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (running.call, result))
+
+    def _failed(self, running: Running, error: Exception) -> None:
+        running.is_open = False
+        traceback.print_exception(error, file=sys.stderr)
+        self._fail(running.call, HOOK_FAILED, f"{type(error).__name__}: {error}")
+
+    def _cancel(self, number: int) -> None:
+        task = self._tasks.get(number)
+        if task is None:
+            return
+        if number not in self._begun:
+            # It ends without a step of its own, and every call is answered.
+            del self._tasks[number]
+            self._fail(number, CANCELLED, "cancelled")
+        task.cancel()
+
+    async def _transform(self, registered: Registered, params: dict[str, Any]) -> str:
+        chunk: Any = registered.function
+        finish: Any = None
+        if inspect.isclass(chunk):
+            key = (registered.name, params["stream"])
+            made: Any = self._streams.get(key)
+            if made is None:
+                made = self._streams[key] = chunk()
+            chunk, finish = made.chunk, getattr(made, "finish", None)
+            if params["last"]:
+                del self._streams[key]
+        passed: list[str] = []
+        steps: list[tuple[Any, tuple[str, ...]]] = [(chunk, (text,)) for text in params["chunks"]]
+        if params["last"] and finish is not None:
+            steps.append((finish, ()))
+        for step, arguments in steps:
+            text = step(*arguments)
+            if inspect.isawaitable(text):
+                text = await text
+            if text is not None:
+                passed.append(text)
+        return "".join(passed)
 
     async def _wrap(self, number: int, registered: Registered, arguments: tuple[Any, ...]) -> dict[str, Any]:
         last: Reply | Result | None = None
@@ -110,7 +226,7 @@ class _Server:
         async def next(**changes: Any) -> Reply | Result:
             nonlocal last
             self._last_next += 1
-            request, future = self._last_next, asyncio.get_running_loop().create_future()
+            request, future = self._last_next, self._loop.create_future()
             self._nexts[request] = future
             try:
                 changed = {"call": number, **{key: value for key, value in changes.items() if value is not None}}
@@ -150,16 +266,6 @@ class _Server:
             future.set_exception(NextFailed(message["error"]["message"]))
         else:
             future.set_exception(RuntimeError(message["error"]["message"]))
-
-    def _done(self, number: int, task: asyncio.Task[None]) -> None:
-        del self._tasks[number]
-        if task.cancelled():
-            self._fail(number, CANCELLED, "cancelled")
-        elif isinstance(error := task.exception(), NextFailed):
-            self._fail(number, NEXT_FAILED, str(error))
-        elif error is not None:
-            traceback.print_exception(error, file=sys.stderr)
-            self._fail(number, HOOK_FAILED, f"{type(error).__name__}: {error}")
 
     def _fail(self, number: int, code: int, message: str) -> None:
         self._send({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}})

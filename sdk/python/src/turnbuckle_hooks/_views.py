@@ -1,4 +1,4 @@
-"""What a hook is given. Every view keeps what was sent in ``raw``: newer runtimes may send more."""
+"""What a hook is given. A view has what was sent as attributes, and all of it in ``raw``: newer runtimes may send more."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ def text_of(content: list[Part]) -> str:
     return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
-class _View:
+class View:
+    """The object of a message, with its fields as attributes."""
+
+    raw: dict[str, Any]
+
     def __init__(self, raw: dict[str, Any]) -> None:
+        self.__dict__.update(raw)
         self.raw = raw
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.raw!r})"
 
 
-class Turn(_View):
+class Turn(View):
     """The turn that the hook runs in."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.conversation: str = raw["conversation"]
-        self.id: str = raw["id"]
-        self.agent: str = raw["agent"]
-        self.parent_agent: str | None = raw.get("parent_agent")
-        self.permission_mode: str = raw["permission_mode"]
-        self.actor: dict[str, Any] = raw["actor"]
-        self.user_message: list[Part] = raw["user_message"]
-        self.stop_active: bool = raw["stop_active"]
-        self.touched: list[str] = raw["touched"]
+    conversation: str
+    id: str
+    agent: str
+    parent_agent: str | None = None
+    permission_mode: str
+    actor: dict[str, Any]
+    user_message: list[Part]
+    stop_active: bool
+    touched: list[str]
 
     @property
     def user_text(self) -> str:
@@ -44,118 +47,110 @@ class Turn(_View):
         return text_of(self.user_message)
 
 
-class Call(_View):
+class Call(View):
     """A call of a tool."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.id: str = raw["id"]
-        self.name: str = raw["name"]
-        self.arguments: dict[str, Any] = raw["arguments"]
+    id: str
+    name: str
+    arguments: dict[str, Any]
 
 
-class Result(_View):
+class _WithContent(View):
+    content: list[Part]
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return text_of(self.content)
+
+
+class Result(_WithContent):
     """What came of a call."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.ok: bool = raw["ok"]
-        self.content: list[Part] = raw["content"]
-
-    @property
-    def text(self) -> str:
-        """Its text."""
-        return text_of(self.content)
+    ok: bool
 
 
-class Reply(_View):
+class Reply(_WithContent):
     """A complete reply of the model."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.content: list[Part] = raw["content"]
-        self.calls: list[dict[str, Any]] = raw.get("calls", [])
-        self.stop_reason: str = raw["stop_reason"]
-        self.usage: dict[str, int] = raw.get("usage", {})
-
-    @property
-    def text(self) -> str:
-        """Its text."""
-        return text_of(self.content)
+    calls: list[dict[str, Any]]
+    stop_reason: str
+    usage: dict[str, int]
 
 
-class Request(_View):
-    """What the model is about to be sent."""
+class Request(View):
+    """What the model is about to be sent; ``tools`` are names."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.system: str = raw["system"]
-        self.messages: list[Message] = raw["messages"]
-        self.tools: list[str] = raw["tools"]
+    system: str
+    messages: list[Message]
+    tools: list[str]
 
 
 class StopTurn(Turn):
     """The turn at on_stop: with the model's last reply and the tools that ran."""
 
-    def __init__(self, raw: dict[str, Any], reply: dict[str, Any] | None, tools: list[dict[str, Any]]) -> None:
-        super().__init__(raw)
-        self.reply: Reply | None = Reply(reply) if reply else None
-        self.tools: list[dict[str, Any]] = tools
+    reply: Reply | None
+    tools: list[dict[str, Any]]
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        super().__init__(raw["turn"])
+        self.reply = reply_of(raw)
+        self.tools = raw["tools"]
 
 
-class Ended(_View):
+class _OverTurn(View):
+    conversation: str
+    turn: str
+    agent: str
+    outcome: str
+
+
+class Ended(_OverTurn):
     """A turn that is over."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.conversation: str = raw["conversation"]
-        self.turn: str = raw["turn"]
-        self.agent: str = raw["agent"]
-        self.outcome: str = raw["outcome"]
-        self.reason: str | None = raw.get("reason")
-        self.usage: dict[str, int] = raw["usage"]
-        self.model_calls: int = raw["model_calls"]
-        self.ms: int = raw["ms"]
+    permission_mode: str
+    reason: str | None = None
+    usage: dict[str, int]
+    model_calls: int
+    ms: int
 
 
-class Background(_View):
+class Background(_OverTurn):
     """A completed turn, for work aside."""
 
+    actor: dict[str, Any]
+    messages: list[Message]
+    reply: Reply | None
+
     def __init__(self, raw: dict[str, Any]) -> None:
         super().__init__(raw)
-        self.conversation: str = raw["conversation"]
-        self.turn: str = raw["turn"]
-        self.agent: str = raw["agent"]
-        self.outcome: str = raw["outcome"]
-        self.messages: list[Message] = raw["messages"]
-        self.reply: Reply | None = Reply(raw["reply"]) if raw.get("reply") else None
+        self.reply = reply_of(raw)
 
 
-class ConversationChange(_View):
+class ConversationChange(View):
     """A conversation started, was revived or ended: ``what``."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.conversation: str = raw["conversation"]
-        self.actor: dict[str, Any] = raw["actor"]
-        self.what: str = raw["what"]
+    conversation: str
+    actor: dict[str, Any]
+    what: str
 
 
-class Logged(_View):
+class Logged(View):
     """A log event from the outbox; ``key`` tells a repetition."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.key: str = raw["key"]
-        self.agent: str = raw["agent"]
-        self.tries: int = raw["tries"]
-        self.reminder: int | None = raw.get("reminder")
-        self.event: dict[str, Any] = raw["event"]
+    key: str
+    agent: str
+    tries: int
+    reminder: int | None = None
+    event: dict[str, Any]
 
 
-class Event(_View):
+class Event(View):
     """A log or live event."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(raw)
-        self.type: str = raw["type"]
+    type: str
+
+
+def reply_of(raw: dict[str, Any]) -> Reply | None:
+    """The reply of a message, if it has one."""
+    return Reply(raw["reply"]) if raw.get("reply") else None

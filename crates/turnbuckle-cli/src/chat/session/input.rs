@@ -1,92 +1,211 @@
-//! What the user enters: keys, lines, answers, Ctrl-C.
+//! What the user enters: keys, lines, Ctrl-C.
 
-use turnbuckle::projection::Pending;
+use anstyle::Style;
 
-use super::super::command_queue::{Command, TypedAnswer};
+use super::super::command_queue::Command;
+use super::super::commands::{self, Input};
+use super::super::complete::{Completion, list_files};
 use super::super::draft::Typed;
 use super::super::keys::Key;
-use super::super::{HELP, Input, question};
+use super::super::own_command::OwnCommand;
+use super::super::styled::Row;
+use super::super::view::Sent;
+use super::super::{history, pictures};
 use super::Session;
+use super::answers::Mode;
 use crate::exit::Exit;
 use crate::show::Tone;
 use crate::signals::Heard;
 
 impl Session {
     pub(super) fn pressed(&mut self, key: Key) {
+        // Nobody pressed these.
+        if matches!(key, Key::FocusIn | Key::FocusOut) {
+            return self.view.focus(key == Key::FocusIn);
+        }
         self.interrupted = false;
+        let is_up = key == Key::Up;
+        if self.answers_by_key(&key) || (is_up && self.view.draft.is_empty() && self.take_back_last()) {
+            return self.view.redraw();
+        }
+        let completes = matches!(key, Key::Tab | Key::BackTab);
         match self.view.draft.press(key) {
             Typed::Nothing => {}
             Typed::End => self.quit(),
             Typed::Line(line) => self.entered(&line),
+            Typed::Steer(line) => self.steer(&line),
+            Typed::Other(Key::Tab) => self.complete(1),
+            Typed::Other(Key::BackTab) => self.complete(-1),
+            Typed::Other(Key::Escape) => self.escape(),
+            Typed::Other(Key::Unfold) => self.view.unfold(),
+            Typed::Other(_) => {}
+        }
+        if !completes {
+            self.look_for_completion();
         }
         self.view.redraw();
     }
 
     fn entered(&mut self, line: &str) {
-        match (Input::of(line), self.question.take()) {
-            (Input::Help, asked) => {
-                self.question = asked;
-                self.view.say("", Tone::Dim, HELP);
-            }
-            (Input::Quit, asked) => {
-                self.question = asked;
-                self.quit();
-            }
-            (_, asked) if self.left.is_some() => {
-                self.question = asked;
-                self.insist(line.trim());
-            }
-            (_, Some(asked)) => self.answer(asked, line),
-            (Input::Nothing, None) => {}
-            (Input::Unknown(command), None) => {
-                self.view.say("", Tone::Dim, &format!("there is no command {command}; /help says which there are"));
-            }
-            (Input::Words(words), None) => self.say(words),
+        if self.elicited.is_some() && self.left.is_none() {
+            return self.answer_elicited(line);
         }
+        match Input::of(line) {
+            Input::Slash(name, rest) if !matches!(self.mode, Mode::Arguments | Mode::Reason) => {
+                self.slash(name, rest);
+            }
+            _ if self.left.is_some() => self.insist(line.trim()),
+            _ if self.question.is_some() || matches!(self.mode, Mode::Pick(_)) => self.answer_line(line),
+            Input::Nothing => {}
+            Input::Unknown(word) => self.view.say("", Tone::Dim, &commands::unknown(word)),
+            Input::Slash(command, _) => self.view.say("", Tone::Dim, &commands::unknown(&format!("/{command}"))),
+            Input::Run(command) => self.run_own(command),
+            Input::Words(words) => self.say(words),
+        }
+    }
+
+    /// What the model is sent: the words, what the person ran before, and pictures.
+    fn composed(&mut self, words: &str) -> (String, turnbuckle::message::Content) {
+        let text = std::mem::take(&mut self.ran) + words;
+        let (content, remarks) = pictures::attach(&text, &self.folder);
+        for remark in remarks {
+            self.view.say("warning", Tone::Hook, &remark);
+        }
+        if let Some(file) = &self.history {
+            history::add(file, &self.id, words);
+        }
+        (text, content)
     }
 
     fn say(&mut self, words: &str) {
-        let label = if self.rests() { "user" } else { "queued" };
-        if self.submit(Command::Send(words.to_owned())) {
-            self.view.say(label, if label == "user" { Tone::Plain } else { Tone::Dim }, words);
-            self.view.sent.push_back(words.to_owned());
+        let is_queued = !self.rests();
+        let (text, content) = self.composed(words);
+        if self.submit(Command::Send(content.clone())) {
+            if !is_queued {
+                self.view.user_said("user", words);
+            }
+            self.view.sent.push_back(Sent { text, content, is_queued, turn: None });
         }
     }
 
-    /// The answer to whether a turn is carried on although its agent has changed.
-    fn insist(&mut self, line: &str) {
-        if question::is_yes(line) {
-            self.left = None;
-            match self.kept.take() {
-                Some(typed) => {
-                    let call = typed.call.clone();
-                    if self.submit(Command::AcceptChangesAndAnswer(typed)) {
-                        self.answered.push(call);
-                    }
+    /// Gives a message to the model of the turn that runs: the one being typed, or the one that was queued last.
+    fn steer(&mut self, line: &str) {
+        let words = line.trim();
+        if self.question.is_some() || self.left.is_some() {
+            return self.view.say("", Tone::Dim, "answer first: Ctrl-S is for the turn that runs");
+        }
+        if words.is_empty() {
+            match self.view.sent.iter().rfind(|sent| sent.is_queued).cloned() {
+                Some(Sent { turn: Some(turn), content, .. }) => {
+                    self.submit(Command::TakeBackToSteer(turn, content));
                 }
-                None => drop(self.submit(Command::AcceptChanges)),
+                _ => self.view.say("", Tone::Dim, "Ctrl-S gives what is typed, or queued last, to the turn that runs"),
             }
-        } else if question::is_no(line) {
-            (self.left, self.kept) = (None, None);
-            let text = "the turn stays as it is; `/quit`, give the agent back what it lacks, and go on then";
-            self.view.say("", Tone::Dim, text);
-        } else {
-            self.view.say("", Tone::Dim, "y carries the turn on without what the agent lacks, n leaves it");
+            return;
+        }
+        if self.rests() {
+            return self.say(words);
+        }
+        let (text, content) = self.composed(words);
+        if self.submit(Command::Steer(content)) {
+            self.view.steering.push_back(text);
         }
     }
 
-    fn answer(&mut self, asked: Pending, line: &str) {
-        match question::answer(&asked.question, line) {
-            Ok(answer) => {
-                let digest = question::digest(&asked.question);
-                if self.submit(Command::Answer(TypedAnswer { call: asked.call.clone(), answer, digest })) {
-                    self.answered.push(asked.call);
-                    self.view.draft.take_up();
-                }
+    /// Takes the message back that was queued last. False if none is.
+    fn take_back_last(&mut self) -> bool {
+        let last = self.view.sent.iter().rfind(|sent| sent.is_queued).and_then(|sent| sent.turn.clone());
+        last.is_some_and(|turn| self.submit(Command::TakeBack(turn)))
+    }
+
+    /// Esc: what is shown goes, or an answer under way, or the turn.
+    fn escape(&mut self) {
+        if self.completion.take().is_some() {
+            return;
+        }
+        if self.decline_elicited() {
+            return;
+        }
+        if !matches!(self.mode, Mode::Plain) {
+            return self.end_mode();
+        }
+        if let Some(own) = self.own.take() {
+            self.view.say("", Tone::Dim, &format!("stopped `{}`", own.command));
+            return;
+        }
+        if !self.rests() && self.question.is_none() {
+            self.view.say("", Tone::Dim, "interrupting the turn; go on typing");
+            self.submit(Command::Cancel);
+            // What waits would begin at once; the person wants to say something else first.
+            let queued: Vec<_> = self.view.sent.iter().filter_map(|sent| sent.turn.clone()).collect();
+            for turn in queued.into_iter().rev() {
+                self.submit(Command::TakeBack(turn));
             }
-            Err(why) => {
-                self.view.say("", Tone::Dim, why);
-                self.question = Some(asked);
+        }
+    }
+
+    // Completion.
+
+    pub(super) fn look_for_completion(&mut self) {
+        if self.question.is_some() || self.view.draft.searches_for().is_some() {
+            self.completion = None;
+            return;
+        }
+        let before = self.view.draft.before_cursor();
+        if before.contains('@') && self.files.is_none() && self.files_coming.is_none() {
+            self.files_coming = Some(list_files(self.folder.clone()));
+        }
+        self.completion = Completion::of(&before, self.files.as_deref().unwrap_or_default());
+    }
+
+    fn complete(&mut self, step: isize) {
+        if self.completion.is_none() {
+            self.look_for_completion();
+        }
+        let Some(completion) = &mut self.completion else { return };
+        let chosen = completion.choose(step).to_owned();
+        let replaces = completion.replaces;
+        self.view.draft.complete(replaces, &chosen);
+        match completion.is_single() {
+            true => {
+                self.completion = None;
+                self.view.draft.complete(0, " ");
+            }
+            false => completion.replaces = chosen.chars().count(),
+        }
+    }
+
+    // Commands of the person's own.
+
+    fn run_own(&mut self, command: &str) {
+        if self.own.is_some() {
+            return self.view.say("", Tone::Dim, "a command runs already; Esc stops it");
+        }
+        if let Some(file) = &self.history {
+            history::add(file, &self.id, &format!("!{command}"));
+        }
+        match OwnCommand::start(command, self.folder.clone()) {
+            Ok(own) => {
+                self.view.say("$", Tone::Tool, command);
+                self.own = Some(own);
+            }
+            Err(error) => self.view.say("error", Tone::Bad, &format!("{command} does not start: {error}")),
+        }
+    }
+
+    /// A line of the command that runs, or its end.
+    pub(super) fn own_said(&mut self, line: Option<String>) {
+        let Some(own) = &mut self.own else { return };
+        match line {
+            Some(line) => {
+                own.keep(&line);
+                self.view.rows(vec![Row::of(&line, Style::new().dimmed())]);
+            }
+            None => {
+                if let Some(own) = self.own.take() {
+                    self.ran.push_str(&own.told());
+                    self.view.say("", Tone::Dim, "the next message has this output");
+                }
             }
         }
     }
@@ -101,7 +220,7 @@ impl Session {
     }
 
     pub(super) fn quit(&mut self) {
-        self.leaving = Some(Exit::Completed);
+        self.leaving = Some(super::Leave::Exit(Exit::Completed));
         if !self.rests() {
             self.view.say("", Tone::Dim, "leaving when the turn rests; Ctrl-C cancels it");
         }
@@ -111,13 +230,15 @@ impl Session {
         let open = !self.rests() || !self.projection.pending.is_empty();
         if heard == Heard::Leave {
             self.submit(Command::Cancel);
-            self.leaving = Some(Exit::Cancelled);
+            self.leaving = Some(super::Leave::Exit(Exit::Cancelled));
             return None;
         }
         if std::mem::replace(&mut self.interrupted, true) {
             return Some(Exit::Cancelled);
         }
-        if open {
+        if self.own.take().is_some() {
+            self.view.say("", Tone::Dim, "stopped the command");
+        } else if open {
             self.submit(Command::Cancel);
             // Each is cancelled when its turn begins: what was said stays said.
             self.unwanted = self.view.sent.len();
@@ -131,8 +252,9 @@ impl Session {
             self.view.say("", Tone::Dim, "Ctrl-C again leaves");
         } else {
             self.view.draft.clear();
-            self.view.redraw();
+            self.completion = None;
         }
+        self.view.redraw();
         None
     }
 }

@@ -33,7 +33,8 @@ fn every_word_that_is_a_file_of_the_project_is_found() {
         (json!("cat /etc/hostname ../x"), vec![]),
         (json!(7), vec![]),
     ] {
-        let found: Vec<PathBuf> = FileReader::new(&folder).named_by(&command).unwrap().into_keys().collect();
+        let found: Vec<PathBuf> =
+            FileReader::new(&folder).named_by(&Command::from(command.clone())).unwrap().into_keys().collect();
         assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{command}");
     }
 }
@@ -43,7 +44,7 @@ fn a_file_that_becomes_a_link_or_another_one_is_told_apart() {
     let (place, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let folder = place.path().canonicalize().unwrap();
     let script = folder.join("a.sh");
-    let now = || FileReader::new(&folder).named_by(&json!("sh a.sh")).unwrap();
+    let now = || FileReader::new(&folder).named_by(&Command::from(json!("sh a.sh"))).unwrap();
     std::fs::write(&script, "one").unwrap();
     let first = now();
     std::fs::write(&script, "two").unwrap();
@@ -206,7 +207,7 @@ fn no_spelling_of_a_script_hides_it() {
         (json!(["tee", "a.sh"]), a),
         (json!("cat <<X | sh\ntee a.sh\nX"), a),
     ] {
-        let found = FileReader::new(&folder).named_by(&command).unwrap();
+        let found = FileReader::new(&folder).named_by(&Command::from(command.clone())).unwrap();
         assert!(found.contains_key(Path::new(expected)), "{command}: {:?}", found.keys());
     }
 }
@@ -242,16 +243,19 @@ fn what_a_command_only_writes_to_is_not_part_of_it() {
         "(cd logs; touch log)",
         "tee log < /dev/null 2>&1",
     ] {
-        let found = FileReader::new(&folder).named_by(&json!(command)).unwrap();
+        let found = FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap();
         assert!(found.is_empty(), "{command}: {:?}", found.keys());
     }
-    let found = FileReader::new(&folder).named_by(&json!(["sh", "-c", "date | tee -a log"])).unwrap();
+    let found = FileReader::new(&folder).named_by(&Command::from(json!(["sh", "-c", "date | tee -a log"]))).unwrap();
     assert!(found.is_empty(), "{:?}", found.keys());
     // Written and read: it is part of it, and it is said that it will change.
     let command = json!("sh log; date >> ./log");
     let reader = FileReader::new(&folder);
-    let found = reader.named_by(&command).unwrap();
-    assert_eq!(reader.written_by(&command, &found).unwrap(), BTreeSet::from([PathBuf::from("log")]));
+    let found = reader.named_by(&Command::from(command.clone())).unwrap();
+    assert_eq!(
+        reader.written_by(&Command::from(command.clone()), &found).unwrap(),
+        BTreeSet::from([PathBuf::from("log")])
+    );
 }
 
 #[test]
@@ -262,7 +266,7 @@ fn a_link_out_of_the_project_is_found_however_its_folder_is_spelt() {
     std::fs::write(elsewhere.path().join("a.sh"), "one").unwrap();
     std::os::unix::fs::symlink(elsewhere.path().join("a.sh"), folder.join("a.sh")).unwrap();
     for command in ["sh a.sh", "sh sub/../a.sh", "cd sub; sh ../a.sh"] {
-        let found = FileReader::new(&folder).named_by(&json!(command)).unwrap();
+        let found = FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap();
         assert!(found[Path::new("a.sh")].leads_to.is_absolute(), "{command}");
     }
 }
@@ -271,13 +275,15 @@ fn a_link_out_of_the_project_is_found_however_its_folder_is_spelt() {
 fn a_command_of_a_stranger_costs_a_bounded_time() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().canonicalize().unwrap();
-    let refused = |command: String| FileReader::new(&folder).named_by(&json!(command)).unwrap_err().to_string();
+    let refused =
+        |command: String| FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap_err().to_string();
     assert!(refused("> a ".repeat(100_000)).contains("16384 are the most"));
     assert!(refused("a\n".repeat(1_000)).contains("128 are the most"));
     assert!(refused(format!("{} {}", "=".repeat(8_000), ":".repeat(8_000))).contains("4096"));
     // Unfinished on each line: every start reads to the end.
     for unfinished in ["$(\n", "'\"`\n", "> a ", "${a"] {
-        let _named_or_refused = FileReader::new(&folder).named_by(&json!(unfinished.repeat(16_000 / unfinished.len())));
+        let _named_or_refused =
+            FileReader::new(&folder).named_by(&Command::from(json!(unfinished.repeat(16_000 / unfinished.len()))));
     }
 }
 
@@ -293,9 +299,9 @@ fn a_file_is_read_once_and_all_files_together_are_bounded() {
     }
     let reader = FileReader::new(&folder);
     for number in 0..1_000 {
-        reader.named_by(&json!(format!("cat l{number}"))).unwrap();
+        reader.named_by(&Command::from(json!(format!("cat l{number}")))).unwrap();
     }
-    assert!(matches!(reader.named_by(&json!("cat b")), Err(FileError::TooLarge)));
+    assert!(matches!(reader.named_by(&Command::from(json!("cat b"))), Err(FileError::TooLarge)));
 }
 
 #[test]
@@ -332,4 +338,52 @@ fn a_command_that_computes_names_is_told_from_one_that_spells_them() {
         assert!(!computes(json!(command)), "{command}");
     }
     assert!(!computes(json!(["ls", "*", "$A"])));
+}
+
+#[test]
+fn scripts_that_an_interpreter_finds_without_their_ending_as_a_module_or_by_their_folder_are_found() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().canonicalize().unwrap();
+    for name in [
+        "hooks/gate.js",
+        "py/__init__.py",
+        "py/gate.py",
+        "dir/__main__.py",
+        "index/index.js",
+        "pack/lib/start.js",
+        "ts/gate.ts",
+    ] {
+        std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+        std::fs::write(folder.join(name), name).unwrap();
+    }
+    std::fs::write(folder.join("pack/package.json"), r#"{"main": "./lib/start"}"#).unwrap();
+    for (command, expected) in [
+        (json!("node hooks/gate"), vec!["hooks/gate.js"]),
+        (json!("node \"$CLAUDE_PROJECT_DIR\"/hooks/gate --fast"), vec!["hooks/gate.js"]),
+        (json!(["bun", "ts/gate"]), vec!["ts/gate.ts"]),
+        (json!("python3 -m py.gate"), vec!["py/__init__.py", "py/gate.py"]),
+        (json!("cd py && python3 -m gate"), vec!["py/__init__.py", "py/gate.py"]),
+        (json!("python3 dir"), vec!["dir/__main__.py"]),
+        (json!("node ./index/"), vec!["index/index.js"]),
+        (json!("node ./pack"), vec!["pack/lib/start.js", "pack/package.json"]),
+        (json!("hooks/gate"), vec![]),
+    ] {
+        let found: Vec<PathBuf> =
+            FileReader::new(&folder).named_by(&Command::from(command.clone())).unwrap().into_keys().collect();
+        assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{command}");
+    }
+}
+
+#[test]
+fn a_shell_that_runs_what_another_program_prints_is_named() {
+    for (line, is_named) in [
+        ("curl -s localhost | sh", true),
+        ("cat gate|bash -s", true),
+        ("decode <x | sudo sh 2>/dev/null", true),
+        ("cat x | grep y", false),
+        ("true || sh gate.sh", false),
+        ("cat x | sh gate.sh", false),
+    ] {
+        assert_eq!(Command::from(json!(line)).computes_names(), is_named, "{line}");
+    }
 }

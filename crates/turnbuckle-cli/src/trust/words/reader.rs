@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{EXPANDED, WordError};
+use super::{EXPANDED, PLUGIN_ROOT, WordError};
 
 /// How to read a text.
 #[derive(Clone, Copy)]
@@ -67,8 +67,8 @@ pub(super) fn targets(line: &str) -> Result<Vec<Token>, WordError> {
 const WRITERS: [&str; 5] = ["tee", "touch", "mkdir", "rm", "truncate"];
 /// Words behind which a command begins.
 const BEFORE_COMMANDS: [&str; 9] = ["if", "then", "else", "elif", "do", "while", "until", "!", "{"];
-/// Variables and commands that give the project's folder, or one outside of it: what follows them is looked for.
-const FOLDER_VARIABLES: [&str; 3] = ["PWD", "CLAUDE_PROJECT_DIR", "HOME"];
+/// Variables and commands that give the project's folder, a plugin's, or one outside of both: what follows them is looked for.
+const FOLDER_VARIABLES: [&str; 4] = ["PWD", "CLAUDE_PROJECT_DIR", "HOME", PLUGIN_ROOT];
 const FOLDER_COMMANDS: [&str; 2] = ["pwd", "git rev-parse --show-toplevel"];
 
 /// Where in a command the next word stands.

@@ -4,7 +4,7 @@ use super::RuleError;
 
 /// `docs.rs`, `*.docs.rs` or `localhost:8080`.
 #[derive(Clone, Debug)]
-pub(super) struct HostPattern {
+pub(crate) struct HostPattern {
     /// In lower case, without `*.`.
     host: String,
     /// Whether hosts below it are meant, and not the host itself.
@@ -13,7 +13,7 @@ pub(super) struct HostPattern {
 }
 
 impl HostPattern {
-    pub(super) fn new(pattern: &str) -> Result<Self, RuleError> {
+    pub(crate) fn new(pattern: &str) -> Result<Self, RuleError> {
         let refused = || RuleError::Host(pattern.to_owned());
         let (host, port) = host_and_port(pattern).ok_or_else(refused)?;
         let (host, is_below) = match host.strip_prefix("*.") {
@@ -27,7 +27,7 @@ impl HostPattern {
     }
 
     /// Only plain addresses match: whatever two programs could read in two ways is asked about.
-    pub(super) fn matches(&self, url: &str) -> bool {
+    pub(crate) fn matches(&self, url: &str) -> bool {
         let plain = |sign: char| sign.is_ascii_graphic() && sign != '\\';
         let Some((scheme, rest)) = url.split_once("://").filter(|_| url.chars().all(plain)) else { return false };
         let own_port = match scheme {

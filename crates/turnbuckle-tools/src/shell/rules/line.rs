@@ -90,7 +90,10 @@ pub fn simple_commands(line: &str) -> Result<Vec<Vec<String>>, Unparsed> {
     }
 }
 
-/// The words of a rule's pattern: one simple command, in which `*` is a word or a part of one.
+/// What a `*` of a pattern is in its words, if it is neither quoted nor escaped. No line has this sign: the reader refuses it.
+pub(super) const STAR: char = '\u{1}';
+
+/// The words of a rule's pattern: one simple command, in which [`STAR`] is a word or a part of one.
 pub(super) fn pattern_words(pattern: &str) -> Result<Vec<String>, Unparsed> {
     let (words, end) = Reader::new(pattern)?.command(Stars::Kept)?;
     if end == End::Input { Ok(words) } else { Err(Unparsed::Construct) }
@@ -175,7 +178,7 @@ impl<'a> Reader<'a> {
                     Some(escaped) => word.push_quoted(escaped),
                 },
                 '$' | '`' => return Err(Unparsed::Expansion),
-                '*' if stars == Stars::Kept => word.push(sign),
+                '*' if stars == Stars::Kept => word.push(STAR),
                 '*' | '?' | '[' | ']' | '{' | '}' => return Err(Unparsed::Pattern),
                 // Elsewhere it is an ordinary sign: HEAD~1.
                 '~' if !word.exists || word.text.ends_with(['=', ':']) => return Err(Unparsed::Pattern),

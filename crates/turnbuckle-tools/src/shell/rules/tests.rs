@@ -226,6 +226,20 @@ fn a_rule_for_all_commands_allows_only_what_can_be_parsed() {
 }
 
 #[test]
+fn a_quoted_or_escaped_star_of_a_rule_is_the_sign_itself() {
+    for rule in ["shell(echo '*')", "shell(echo \"*\")", "shell(echo \\*)"] {
+        let rules = rules(&[rule]);
+        assert!(allows(&rules, "echo '*'") && allows(&rules, "echo \\*"), "{rule}");
+        for command in ["echo", "echo a", "echo a b", "echo '*' b", "echo 'a*'"] {
+            assert!(!allows(&rules, command), "{rule} allows {command:?}");
+        }
+    }
+    let rules = rules(&["shell(find . -name '*.'* -type f)", "shell(grep 'a?' *)"]);
+    assert!(allows(&rules, "find . -name '*.rs' -type f") && !allows(&rules, "find . -name 'x.rs' -type f"));
+    assert!(allows(&rules, "grep 'a?' x y") && !allows(&rules, "grep ab x"));
+}
+
+#[test]
 fn arguments_that_no_rule_is_about_are_not_allowed_by_one() {
     let rules = rules(&["shell"]);
     assert!(Rule::allow(&rules, "shell", &json!({ "command": "ls", "timeout": 5 })));

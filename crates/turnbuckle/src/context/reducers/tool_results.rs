@@ -1,16 +1,26 @@
-//! Tool-result retention: results that a tool does not ask to keep become notes.
+//! Tool-result retention: results that a tool does not ask to keep become notes, and large arguments of old calls become short.
 
 use std::collections::HashMap;
 
-use crate::context::plan::{Plan, PlannedResult, Pressure, Retention};
+use crate::context::plan::{Plan, PlannedItem, Pressure, Retention};
 use crate::context::reducer::Reducer;
 use crate::message::Text;
 
+/// How often unread results are measured and shortened again.
+const ROUNDS: usize = 8;
+
 /// Replaces results of tools by notes, the oldest first. A note says what was there, how big it was and how to get it back.
 ///
-/// Which results it may touch is said by each tool's [`Retention`]. If the open turn would fail otherwise, it goes further: it
-/// replaces every result that the model has read and that need not be kept, and shortens those that the model has not read yet
-/// to their beginning and end, so that together they take half of the context.
+/// Which results it may touch is said by each tool's [`Retention`]. If that is not enough, it shortens the arguments of the same
+/// tools' calls: of a file that was written, its path and its beginning stay. A call and its result stay a pair.
+///
+/// If older history is not enough, [`Retention::Turns`] and [`Retention::Last`] protect the results of ended turns no longer:
+/// otherwise a whole turn would have to go, with what the user said in it. [`Retention::Keep`] does.
+///
+/// If the open turn would fail otherwise, it goes further: it replaces every result that the model has read and that need not be
+/// kept, shortens those that the model has not read yet to their beginning and end, so that together they take half of the
+/// context, and shortens the arguments of any call. If that is not enough, because of a long message for example, those that the
+/// model has not read yet share what the rest leaves of the context, down to a few lines each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToolResults;
 
@@ -20,41 +30,67 @@ impl Reducer for ToolResults {
     }
 
     fn reduce(&self, plan: &mut Plan) {
-        let touchable = match plan.pressure() {
-            Pressure::Normal => outside_retention(plan),
-            Pressure::Urgent => places(plan, |result| result.was_read && result.retention != Retention::Keep),
+        let (results, calls) = match plan.pressure() {
+            Pressure::Normal => (outside_retention(plan, plan.results()), outside_retention(plan, plan.calls())),
+            Pressure::Recent => {
+                let can_go = |item: &PlannedItem| item.retention != Retention::Keep && !plan.turns()[item.turn].is_open;
+                (places(plan.results(), can_go), places(plan.calls(), can_go))
+            }
+            Pressure::Urgent => {
+                let results = places(plan.results(), |result| result.was_read && result.retention != Retention::Keep);
+                (results, (0..plan.calls().len()).collect())
+            }
+            Pressure::Last => return fit_unread(plan),
         };
-        for place in touchable {
+        for place in results {
             if !plan.is_too_large() {
                 return;
             }
             plan.stub(place);
         }
         if plan.pressure() == Pressure::Urgent {
-            shorten_unread(plan);
+            // Results that nobody has read yet are worth more than what the model wrote itself.
+            shorten_large_calls(plan);
+            shorten_unread(plan, plan.limit() / 2);
             shorten_kept(plan);
+        }
+        for place in calls {
+            if !plan.is_too_large() {
+                return;
+            }
+            plan.shorten_call(place, 0);
         }
     }
 }
 
-fn places(plan: &Plan, which: impl Fn(&PlannedResult) -> bool) -> Vec<usize> {
-    (0..plan.results().len()).filter(|place| which(&plan.results()[*place])).collect()
+/// A call may take an eighth of the context by itself.
+fn shorten_large_calls(plan: &mut Plan) {
+    let most = plan.limit() / 8;
+    for place in 0..plan.calls().len() {
+        if plan.calls()[place].tokens > most {
+            plan.shorten_call(place, most);
+        }
+    }
 }
 
-/// The results that were read and that their tools do not ask to keep, the oldest first.
-fn outside_retention(plan: &Plan) -> Vec<usize> {
+fn places(items: &[PlannedItem], which: impl Fn(&PlannedItem) -> bool) -> Vec<usize> {
+    (0..items.len()).filter(|place| which(&items[*place])).collect()
+}
+
+/// The places of those that were read and that their tools do not ask to keep, the oldest first.
+fn outside_retention(plan: &Plan, items: &[PlannedItem]) -> Vec<usize> {
     let mut newer: HashMap<&Text, u32> = HashMap::new();
     let mut found = Vec::new();
-    for (place, result) in plan.results().iter().enumerate().rev() {
-        let newer = newer.entry(&result.tool).or_default();
-        let age = plan.turns().len() - 1 - result.turn;
-        let is_kept = match result.retention {
+    for (place, one) in items.iter().enumerate().rev() {
+        let newer = newer.entry(&one.tool).or_default();
+        let age = plan.turns().len() - 1 - one.turn;
+        let is_kept = match one.retention {
             Retention::Turns(turns) => age < turns as usize,
             Retention::Last(last) => *newer < last,
             Retention::Keep => true,
         };
         *newer += 1;
-        if result.was_read && !is_kept {
+        if one.was_read && !is_kept {
             found.push(place);
         }
     }
@@ -62,12 +98,12 @@ fn outside_retention(plan: &Plan) -> Vec<usize> {
     found
 }
 
-/// Results that the model has not read yet share half of the context. Those that need less than their share leave the rest to
-/// the others.
-fn shorten_unread(plan: &mut Plan) {
-    let mut unread = places(plan, |result| !result.was_read);
+/// Results that the model has not read yet share so many tokens. Those that need less than their share leave the rest to the
+/// others.
+fn shorten_unread(plan: &mut Plan, mut room: u64) {
+    let mut unread = places(plan.results(), |result| !result.was_read);
     unread.sort_by_key(|place| plan.results()[*place].tokens);
-    let (mut room, mut left) = (plan.limit() / 2, unread.len() as u64);
+    let mut left = unread.len() as u64;
     for place in unread {
         let share = room / left.max(1);
         if plan.results()[place].tokens > share {
@@ -77,10 +113,29 @@ fn shorten_unread(plan: &mut Plan) {
     }
 }
 
+/// Results that the model has not read yet share what everything else leaves of the context.
+fn fit_unread(plan: &mut Plan) {
+    let unread = |plan: &Plan| -> u64 {
+        plan.results().iter().filter(|result| !result.was_read).map(|result| result.tokens).sum()
+    };
+    let mut room = unread(plan);
+    // How many tokens a beginning and an end have is known afterwards, so what is still too much is taken off again.
+    for _ in 0..ROUNDS {
+        let excess = plan.tokens().saturating_sub(plan.limit());
+        if excess == 0 || room == 0 {
+            return;
+        }
+        room = room.min(unread(plan)).saturating_sub(excess);
+        shorten_unread(plan, room);
+    }
+}
+
 /// A result that must be kept may take a quarter of the context by itself.
 fn shorten_kept(plan: &mut Plan) {
     let most = plan.limit() / 4;
-    for place in places(plan, |result| result.was_read && result.retention == Retention::Keep && result.tokens > most) {
+    let is_large =
+        |result: &PlannedItem| result.was_read && result.retention == Retention::Keep && result.tokens > most;
+    for place in places(plan.results(), is_large) {
         if !plan.is_too_large() {
             return;
         }

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::error::with_causes;
 use super::super::observers::Observers;
@@ -32,7 +33,7 @@ pub(super) async fn deliver(conversation: &Arc<Conversation>, runtime: &Arc<Runt
             }
         }
         Err(error) => {
-            let job = after_failure(job, error, runtime.services.clock.now());
+            let job = after_failure(job, error, runtime.services.clock.now(), Duration::ZERO);
             tell_of_failure(conversation, &job);
             settle(conversation, runtime, job).await;
         }

@@ -16,6 +16,13 @@ impl Drop for ObservingGuard {
     }
 }
 
+impl Conversation {
+    /// Whether a driver works on it.
+    pub(in crate::conversation) fn is_driven(&self) -> bool {
+        self.lock().is_driving()
+    }
+}
+
 /// Held by the driver. A driver that panics or is dropped leaves the conversation to the next one; the log stands.
 pub(crate) struct DriverGuard {
     pub(crate) conversation: Arc<Conversation>,

@@ -10,8 +10,8 @@ use super::{Conversation, Order};
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::id::{ConversationId, ItemId, TurnId};
-use crate::store::InboxFilter;
-use crate::turn::{AbortCause, AnswerOrder, TurnContext, TurnHost, Waiter};
+use crate::store::{InboxFilter, InboxItem, StoreError};
+use crate::turn::{AbortCause, AnswerOrder, RefusedMessage, TurnContext, TurnError, TurnHost, Waiter};
 
 impl TurnHost for Conversation {
     fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<AnswerOrder> {
@@ -33,7 +33,7 @@ impl TurnHost for Conversation {
                 Ok(items) => {
                     // One that came from the inbox itself is in it, and so is brought in its turn.
                     if let Some(item) = order.item() {
-                        self.lock().acknowledged.retain(|id| id != item);
+                        self.lock().answers.retain(|id| id != item);
                     }
                     let stored = items.into_iter().filter(|item| item.answers() == Some(&order.call));
                     for first in stored.filter_map(Order::stored) {
@@ -48,8 +48,31 @@ impl TurnHost for Conversation {
         })
     }
 
+    fn stored_answers(&self) -> BoxFuture<'_, Result<Vec<AnswerOrder>, StoreError>> {
+        Box::pin(async move {
+            // Without it the process is about to end, and the turn is not written any more.
+            let Some(runtime) = self.runtime.upgrade() else { return Ok(Vec::new()) };
+            let items = runtime.services.store.inbox(&self.id, InboxFilter::Control).await?;
+            self.keep_answers(items.iter().filter(|item| item.answers().is_some()));
+            let stored = items.into_iter().filter_map(Order::stored);
+            Ok(stored.filter_map(|order| if let Order::Answer(order) = order { Some(order) } else { None }).collect())
+        })
+    }
+
     fn add_waiter(&self, turn: &TurnId, waiter: Waiter) {
         self.waiters.add(turn, waiter);
+    }
+
+    fn next_steering(&self, turn: &TurnId) -> Option<InboxItem> {
+        self.lock().next_steering(turn)
+    }
+
+    fn steered(&self, message: &TurnId, turn: &TurnId) {
+        self.waiters.join(message, turn);
+    }
+
+    fn refuse_steering(&self, message: &TurnId, why: RefusedMessage) {
+        self.waiters.finish(message, Err(TurnError::Refused(Box::new(why))));
     }
 
     fn take_acknowledged(&self) -> Vec<ItemId> {

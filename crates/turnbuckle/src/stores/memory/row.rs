@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::audit::Audit;
+use crate::cache_break::{CacheBreak, SentRequest};
 use crate::clock::Timestamp;
 use crate::context::tokens;
 use crate::cut::Cut;
@@ -13,8 +15,9 @@ use crate::record::Record;
 use crate::scope::Actor;
 use crate::store::{
     AnswerTally, Batch, ConversationStatus, ConversationSummary, Hold, InboxItem, Job, JobDisposition, JobLease,
-    JobSelector, Lease, MAX_INBOX, Scratch, ScratchWrite, StoreError, Totals,
+    JobSelector, KeyedMessage, Lease, MAX_INBOX, MessageKey, Scratch, ScratchWrite, StoreError, Totals,
 };
+use crate::summary::Summary;
 
 pub(super) struct Row {
     pub(super) owner: Actor,
@@ -23,12 +26,20 @@ pub(super) struct Row {
     pub(super) inbox: Vec<InboxItem>,
     /// Calls that wait for an answer.
     asked: BTreeMap<CallId, AnswerTally>,
+    /// By user and key.
+    pub(super) keys: BTreeMap<(Text, Text), KeyedMessage>,
     /// Shared with the turn, until the turn changes it.
     pub(super) scratch: Option<Arc<Scratch>>,
     /// By write.
     pub(super) records: Vec<(TurnId, Vec<Record>)>,
     /// Oldest first.
     pub(super) cuts: Vec<Arc<Cut>>,
+    /// The last request that a model answered.
+    pub(super) sent: Option<Arc<SentRequest>>,
+    pub(super) breaks: Vec<CacheBreak>,
+    pub(super) audit: Audit,
+    pub(super) summaries: Vec<Arc<Summary>>,
+    pub(super) title: Option<Text>,
     pub(super) jobs: Vec<HeldJob>,
     pub(super) epoch: u64,
     /// Who writes, and until when nobody else may.
@@ -62,9 +73,15 @@ impl Row {
             totals: Totals::default(),
             inbox: Vec::new(),
             asked: BTreeMap::new(),
+            keys: BTreeMap::new(),
             scratch: None,
             records: Vec::new(),
             cuts: Vec::new(),
+            sent: None,
+            breaks: Vec::new(),
+            audit: Audit::default(),
+            summaries: Vec::new(),
+            title: None,
             jobs: Vec::new(),
             epoch: 0,
             writer: None,
@@ -74,6 +91,12 @@ impl Row {
             written: now,
             hold: None,
         }
+    }
+
+    /// The summary that the last cut shows.
+    pub(super) fn shown_summary(&self) -> Option<Arc<Summary>> {
+        let version = self.cuts.last()?.summary?;
+        self.summaries.iter().find(|summary| summary.version == version).cloned()
     }
 
     pub(super) fn last_seq(&self) -> u64 {
@@ -112,6 +135,10 @@ impl Row {
             self.records.push((turn.clone(), batch.records));
         }
         self.cuts.extend(batch.cut.cloned());
+        if let Some(sent) = batch.sent {
+            self.sent = Some(sent.clone());
+        }
+        self.breaks.extend_from_slice(batch.breaks);
         if !batch.done.is_empty() {
             self.jobs.retain(|held| !batch.done.iter().any(|done| done.same_job(&held.job)));
         }
@@ -133,7 +160,7 @@ impl Row {
         if self.inbox.is_empty() && batch.answer.is_none() {
             return Ok(());
         }
-        for call in batch.events.iter().filter_map(|event| event.kind.follows_answers_to()) {
+        for call in batch.follows_answers_to() {
             let end = match batch.answer {
                 Some(answer) => self.inbox.iter().position(|item| item.id == *answer),
                 None => Some(self.inbox.len()),
@@ -173,6 +200,15 @@ impl Row {
             let mut asked = asked.ok_or_else(|| StoreError::NotAsked { id: id.clone(), call: call.clone() })?;
             asked.count_waiting(self.inbox.iter().filter(|other| other.answers() == Some(call)));
             asked.count(&item).map_err(|stale| StoreError::stale_answer(id, call, stale))?;
+        }
+        if let Some((user, MessageKey { key, digest })) = item.key() {
+            self.keys.retain(|_, sent| sent.is_known(item.at));
+            let place = (Text::from(user), key.clone());
+            if let Some(sent) = self.keys.get(&place) {
+                return Err(StoreError::SentBefore { id: id.clone(), sent: sent.clone() });
+            }
+            let turn = item.id.clone().into();
+            self.keys.insert(place, KeyedMessage { digest: digest.clone(), turn, at: item.at });
         }
         self.inbox.push(item);
         Ok(())
@@ -246,6 +282,7 @@ impl Row {
             status: self.status,
             claimed_until: self.writer.as_ref().map(|(_, until)| *until),
             hold: self.hold.clone(),
+            title: self.title.clone(),
         }
     }
 }

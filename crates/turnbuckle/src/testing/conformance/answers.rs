@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::access::AnswerRule;
-use crate::event::{Evidence, Question, Resolved};
+use crate::event::{Evidence, Outcome, Question, Resolved, TurnEnded};
+use crate::id::ItemId;
+use crate::message::Usage;
 use crate::store::Answer;
 
 /// Delivers answers to call `c1`, and writes resolutions of it.
@@ -26,7 +28,8 @@ impl Answering<'_> {
             standing: None,
         };
         let rule = Some(Arc::new(AnswerRule { n, roles: vec!["manager".into()], ..AnswerRule::default() }));
-        let kind = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
+        let kind =
+            EventKind::Suspension { call: "c1".into(), question: Box::new(question), expires: NOW.after(LEASE), rule };
         let asked = Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind });
         store.append(batch(&id, epoch, 0, &[asked])).await.unwrap();
         Answering { store, id, epoch }
@@ -38,6 +41,28 @@ impl Answering<'_> {
         let digest = digest.map(Into::into);
         let kind = InboxKind::Answer { call: "c1".into(), answer, digest, via: None, standing: None };
         self.store.deliver(&self.id, InboxItem { id: user.into(), from, at: NOW, kind }).await
+    }
+
+    /// Ends the turn with event `seq + 1`, and the question with the one before it. Takes these items up.
+    async fn end(&self, seq: u64, take: &[ItemId]) -> Result<(), StoreError> {
+        let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
+        let (decision, by) = (Resolved::Cancelled, Author::User("ann".into()));
+        let evidence = Box::default();
+        let resolved = EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence };
+        let ended = TurnEnded {
+            outcome: Outcome::Cancelled,
+            reason: None,
+            cause: None,
+            by: None,
+            result: None,
+            warnings: Vec::new(),
+            model_calls: 0,
+            usage: Usage::default(),
+            cost: 0.0,
+            ms: 0,
+        };
+        let events = [event(seq, resolved), event(seq + 1, EventKind::TurnEnded(Arc::new(ended)))];
+        self.store.append(Batch { take, ..batch(&self.id, self.epoch, seq - 1, &events) }).await
     }
 
     /// Writes a resolution as event `seq`; one that came from the inbox takes its item up.
@@ -52,7 +77,8 @@ impl Answering<'_> {
         let digest = arguments.is_some().then(|| "d2".into());
         let evidence = Evidence { open, arguments, digest, ..Evidence::default() };
         let (by, item) = (Author::User(user.into()), [user.into()]);
-        let kind = EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence };
+        let kind =
+            EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence: Box::new(evidence) };
         let events = [Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind })];
         let batch = batch(&self.id, self.epoch, seq - 1, &events);
         match from_inbox {
@@ -104,6 +130,21 @@ pub(super) async fn answers_are_written_in_the_order_in_which_they_were_stored(s
     assert!(is_answered(&asked.deliver("mia", Answer::Approve, None).await), "the log has hers");
     asked.write(4, "kim", Wrote::Approval, false).await.unwrap();
     let late = asked.deliver("zoe", Answer::Deny(None), None).await;
+    assert!(matches!(late, Err(StoreError::NotAsked { .. })), "{late:?}");
+}
+
+pub(super) async fn a_turn_ends_only_behind_the_stored_answers_to_its_questions(store: Shelf) {
+    let asked = Answering::begin(&store, 3).await;
+    asked.deliver("mia", Answer::Approve, None).await.unwrap();
+    asked.deliver("max", Answer::Approve, None).await.unwrap();
+    assert!(is_answered(&asked.end(2, &[]).await), "mia and max were told that theirs are stored");
+    assert!(is_answered(&asked.end(2, &["max".into()]).await), "mia was");
+    asked.write(2, "mia", Wrote::Open, true).await.unwrap();
+    assert!(is_answered(&asked.end(3, &[]).await), "max was");
+    // A writer that takes it up may have refused it.
+    asked.end(3, &["max".into()]).await.unwrap();
+    assert!(store.inbox(&asked.id, InboxFilter::All).await.unwrap().is_empty());
+    let late = asked.deliver("moe", Answer::Approve, None).await;
     assert!(matches!(late, Err(StoreError::NotAsked { .. })), "{late:?}");
 }
 

@@ -49,6 +49,9 @@ pub(super) async fn a_deleted_conversation_is_gone_with_its_sub_agents(store: Sh
         assert!(is_deleted(store.scratch(gone).await, gone));
         assert!(is_deleted(store.records(gone, &"t1".into()).await, gone));
         assert!(is_deleted(store.cuts(gone).await, gone));
+        assert!(is_deleted(store.summaries(gone).await, gone));
+        assert!(is_deleted(store.title(gone).await, gone));
+        assert!(is_deleted(store.set_title(gone, &"again".into()).await, gone));
         assert!(is_deleted(store.jobs(gone).await, gone));
     }
     assert!(store.due(later(LEASE), None, 99).await.unwrap().is_empty());

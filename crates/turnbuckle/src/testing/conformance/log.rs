@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::id::ItemId;
+use crate::message::Usage;
+use crate::store::{Calibration, Factor, KeptMessage, Summary};
 
 pub(super) async fn a_write_at_a_wrong_seq_is_refused(store: Shelf) {
     let (id, epoch) = opened(&store).await;
@@ -100,6 +102,75 @@ pub(super) async fn totals_come_back_with_the_claim(store: Shelf) {
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().totals, totals);
 }
 
+pub(super) async fn a_title_is_set_without_a_claim_and_listed(store: Shelf) {
+    let (id, _) = opened(&store).await;
+    assert_eq!(store.title(&id).await.unwrap(), None);
+    for title in ["first", "second"] {
+        store.set_title(&id, &title.into()).await.unwrap();
+        assert_eq!(store.title(&id).await.unwrap().as_deref(), Some(title));
+        let listed = store.list().await.unwrap();
+        let listed = listed.iter().find(|one| one.id == id).unwrap();
+        assert_eq!(listed.title.as_deref(), Some(title));
+    }
+}
+
+pub(super) async fn summaries_are_added_without_a_claim_each_version_once_and_come_back_with_the_claim(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let job = Job { tries: 0, ..job("summary", JobKind::Summary) };
+    store.append(Batch { jobs: vec![job.clone()], ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().newest_summary, None);
+    // Nobody needs the claim for it: another writer has it.
+    store.add_summary(&id, summary(1), &job).await.unwrap();
+    assert!(store.jobs(&id).await.unwrap().is_empty(), "its job goes in the same step");
+    assert!(matches!(store.add_summary(&id, summary(1), &job).await, Err(StoreError::Fenced { .. })));
+    store.add_summary(&id, summary(2), &job).await.unwrap();
+    assert_eq!(store.summaries(&id).await.unwrap().iter().map(|one| one.version).collect::<Vec<_>>(), [1, 2]);
+    let claimed = claim(&store, &id, "w", NOW).await.unwrap();
+    assert_eq!((claimed.summary, claimed.newest_summary.as_deref()), (None, Some(&summary(2))));
+    let cut = Cut { summary: Some(1), ..cut("t1", 1) };
+    store.append(Batch { cut: Some(&Arc::new(cut)), ..batch(&id, claimed.epoch, 0, &[]) }).await.unwrap();
+    let claimed = claim(&store, &id, "w", NOW).await.unwrap();
+    assert_eq!(claimed.summary.as_deref(), Some(&summary(1)));
+    assert_eq!(claimed.newest_summary.as_deref(), Some(&summary(2)));
+    assert!(store.summaries(&self::id("other")).await.unwrap_or_default().is_empty());
+}
+
+fn summary(version: u32) -> Summary {
+    Summary {
+        version,
+        last: 10 * u64::from(version),
+        first_new: 1,
+        turns: version,
+        model: "m".into(),
+        digest: "d".into(),
+        text: "what happened".into(),
+        messages: vec![KeptMessage { seq: 1, text: "hi".into(), missing: 2 }],
+        kept: vec!["fact".into()],
+        shown: "[notes]".into(),
+        calls: 1,
+        usage: Usage { input: 10, output: 5, ..Usage::default() },
+        cost: 0.5,
+        at: NOW,
+    }
+}
+
+pub(super) async fn what_was_learned_about_estimates_is_kept_by_model_and_replaced(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    let calibration =
+        |model: &str, thousandths| Calibration { model: model.into(), factor: Factor::thousandths(thousandths) };
+    for calibrations in [vec![calibration("a", 1200), calibration("b", 800)], vec![calibration("a", 1300)]] {
+        store.append(Batch { calibrations: &calibrations, ..batch(&id, epoch, 0, &[]) }).await.unwrap();
+    }
+    let mut kept = store.calibrations().await.unwrap();
+    kept.sort_by(|one, other| one.model.cmp(&other.model));
+    assert_eq!(kept, [calibration("a", 1300), calibration("b", 800)]);
+    // A batch that is refused writes nothing of it.
+    let refused = Batch { calibrations: &[calibration("a", 500)], ..batch(&id, epoch + 1, 0, &[]) };
+    assert!(store.append(refused).await.is_err());
+    assert_eq!(store.calibrations().await.unwrap().len(), 2);
+    assert!(store.calibrations().await.unwrap().contains(&calibration("a", 1300)));
+}
+
 pub(super) async fn cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_claim(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().cut, None);
@@ -139,6 +210,8 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
             records: vec![record("a")],
             turn: Some(&turn),
             cut: Some(&Arc::new(cut("t1", 1))),
+            sent: Some(&Arc::new(sent("t1", 1))),
+            breaks: &[cache_break("t1")],
             jobs: vec![job("memory", JobKind::Ended)],
             lease: Lease::Release,
             ..batch(&id, epoch, expected_seq, &events)
@@ -149,7 +222,27 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
     assert!(store.records(&id, &turn).await.unwrap().is_empty());
     assert!(store.cuts(&id).await.unwrap().is_empty());
+    assert!(store.cache_breaks(&id).await.unwrap().is_empty());
+    assert!(store.sent(&id).await.unwrap().is_none());
     assert!(store.jobs(&id).await.unwrap().is_empty());
     let claim = claim(&store, &id, "w", NOW).await.unwrap();
     assert_eq!((claim.seq, claim.inbox.len(), claim.scratch), (0, 1, None));
+}
+
+pub(super) async fn the_last_request_is_replaced_and_comes_back_with_the_claim_and_breaks_are_kept(store: Shelf) {
+    let (id, epoch) = opened(&store).await;
+    assert!(claim(&store, &id, "w", NOW).await.unwrap().sent.is_none());
+    let epoch = epoch + 1;
+    for (seq, turn) in [(0, "t1"), (1, "t2")] {
+        let (events, put) = ([said(turn, seq + 1)], Arc::new(sent(turn, seq)));
+        let breaks = [cache_break(turn)];
+        store.append(Batch { sent: Some(&put), breaks: &breaks, ..batch(&id, epoch, seq, &events) }).await.unwrap();
+    }
+    // A write without one leaves it.
+    store.append(batch(&id, epoch, 2, &[said("t2", 3)])).await.unwrap();
+    let expected = Some(Arc::new(sent("t2", 1)));
+    assert_eq!(store.sent(&id).await.unwrap(), expected);
+    assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().sent, expected);
+    assert_eq!(store.cache_breaks(&id).await.unwrap(), [cache_break("t1"), cache_break("t2")]);
+    assert!(matches!(store.cache_breaks(&"nobody".into()).await, Err(StoreError::NotFound { .. })));
 }

@@ -55,7 +55,12 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
     let (id, epoch) = opened(&store).await;
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
-    let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule: None };
+    let asked = EventKind::Suspension {
+        call: "c1".into(),
+        question: Box::new(question),
+        expires: NOW.after(LEASE),
+        rule: None,
+    };
     let by = Author::User("ann".into());
     let resolved = |decision| EventKind::Resolution {
         call: "c1".into(),
@@ -89,7 +94,12 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
 pub(super) async fn an_answer_that_is_given_after_the_question_expired_is_refused(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
-    let kind = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule: None };
+    let kind = EventKind::Suspension {
+        call: "c1".into(),
+        question: Box::new(question),
+        expires: NOW.after(LEASE),
+        rule: None,
+    };
     let asked = Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind });
     store.append(batch(&id, epoch, 0, &[asked])).await.unwrap();
     let answer = |at| {
@@ -106,7 +116,8 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
     let rule = Some(Arc::new(AnswerRule { n: 2, roles: vec!["manager".into()], ..AnswerRule::default() }));
-    let asked = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
+    let asked =
+        EventKind::Suspension { call: "c1".into(), question: Box::new(question), expires: NOW.after(LEASE), rule };
     let answer = |item: &str, user: &str, answer| {
         let from = Actor::User { id: user.into(), roles: Arc::new([]) };
         let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None, standing: None };
@@ -122,7 +133,8 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     // The first of them is taken into the log, and leaves the question open.
     let evidence = Evidence { open: true, ..Evidence::default() };
     let (decision, by) = (Resolved::Approved, Author::User("mia".into()));
-    let open = event(2, EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence });
+    let open =
+        event(2, EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence: Box::new(evidence) });
     let taken = ["l1".into(), "l3".into()];
     store.append(Batch { take: &taken, ..batch(&id, epoch, 1, &[open]) }).await.unwrap();
     assert!(is_answered(answer("l6", "mia", Answer::Approve).await), "she has approved, as the log says");
@@ -134,7 +146,8 @@ pub(super) async fn who_approved_may_change_their_mind_before_it_is_taken_up(sto
     let (id, epoch) = opened(&store).await;
     let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
     let rule = Some(Arc::new(AnswerRule { n: 2, roles: vec!["manager".into()], ..AnswerRule::default() }));
-    let kind = EventKind::Suspension { call: "c1".into(), question, expires: NOW.after(LEASE), rule };
+    let kind =
+        EventKind::Suspension { call: "c1".into(), question: Box::new(question), expires: NOW.after(LEASE), rule };
     store.append(batch(&id, epoch, 0, &[Arc::new(Event { seq: 1, turn: "t1".into(), at: NOW, kind })])).await.unwrap();
     let answer = |item: &str, answer| {
         let kind = InboxKind::Answer { call: "c1".into(), answer, digest: None, via: None, standing: None };
@@ -176,12 +189,12 @@ pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(
     let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
     let asked = |call: &str| {
         let (question, expires) = (question.clone(), NOW.after(LEASE));
-        EventKind::Suspension { call: call.into(), question, expires, rule: None }
+        EventKind::Suspension { call: call.into(), question: Box::new(question), expires, rule: None }
     };
     let approved = |call: &str| {
         let (decision, by) = (Resolved::Approved, Author::User("ann".into()));
         let evidence = Evidence::default();
-        EventKind::Resolution { call: call.into(), decision, by, reason: None, evidence }
+        EventKind::Resolution { call: call.into(), decision, by, reason: None, evidence: Box::new(evidence) }
     };
     store.append(batch(&id, epoch, 0, &[event(1, asked("c1")), event(2, asked("c2"))])).await.unwrap();
     let given = standing("s1");
@@ -219,7 +232,13 @@ pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(
 fn used(seq: u64, approval: &str, at: Timestamp) -> Arc<Event> {
     let (decision, by) = (Resolved::Approved, Author::User("ann".into()));
     let evidence = Evidence { standing: Some(approval.into()), ..Evidence::default() };
-    let kind = EventKind::Resolution { call: format!("c{seq}").as_str().into(), decision, by, reason: None, evidence };
+    let kind = EventKind::Resolution {
+        call: format!("c{seq}").as_str().into(),
+        decision,
+        by,
+        reason: None,
+        evidence: Box::new(evidence),
+    };
     Arc::new(Event { seq, turn: "t1".into(), at, kind })
 }
 
@@ -357,8 +376,12 @@ pub(super) async fn orders_are_read_without_the_messages_among_them(store: Shelf
     for item in [message("t1"), order.clone(), message("t2")] {
         store.deliver(&id, item).await.unwrap();
     }
-    assert_eq!(store.inbox(&id, InboxFilter::Control).await.unwrap(), [order]);
-    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 3);
+    let steering = message("t3").steering(Some("t1".into()));
+    store.deliver(&id, steering.clone()).await.unwrap();
+    let during_turn = store.inbox(&id, InboxFilter::DuringTurn).await.unwrap();
+    assert_eq!(store.inbox(&id, InboxFilter::Control).await.unwrap(), during_turn[..1]);
+    assert_eq!(during_turn, [order, steering]);
+    assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 4);
 }
 
 pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {

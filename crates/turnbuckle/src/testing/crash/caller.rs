@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::life::BoundaryKind;
 use super::world::World;
-use crate::conversation::{Conversations, SendError};
+use crate::conversation::{Conversations, SendError, WhileBusy};
 use crate::event::{Event, EventKind, Question};
 use crate::id::{CallId, ConversationId};
 use crate::message::Content;
 use crate::scope::Scope;
-use crate::store::{Answer, Store};
+use crate::store::{Answer, InboxFilter, InboxItem, InboxKind, Store};
 
 /// How long a script waits for background hooks; the clock is not a real one.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Say(Content),
+    Steer(Content),
     Answer(CallId, Answer),
 }
 
@@ -26,6 +27,7 @@ impl Step {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Say(content) => format!("message {:?}", content.text()),
+            Self::Steer(content) => format!("message {:?} to the turn", content.text()),
             Self::Answer(call, _) => format!("the answer to {call}"),
         }
     }
@@ -63,7 +65,12 @@ impl Caller<'_> {
             self.revive().await?;
         }
         for (index, step) in self.steps.iter().enumerate() {
-            if is_taken(&self.steps[..=index], &self.log().await) {
+            let is_taken = match step {
+                // Hooks may rewrite or refuse it: what became of one that was acknowledged, the transcript tells.
+                Step::Steer(content) => index < self.world.deeds().acknowledged || self.has_message(content).await,
+                _ => is_taken(&self.steps[..=index], &self.log().await),
+            };
+            if is_taken {
                 continue;
             }
             if index < self.world.deeds().acknowledged {
@@ -78,6 +85,16 @@ impl Caller<'_> {
     async fn log(&self) -> Vec<Arc<Event>> {
         // Not through the door: whoever looks from outside does not die with it.
         self.world.lasting.store.log(&main_conversation(), 1, usize::MAX).await.unwrap_or_default()
+    }
+
+    /// Whether a message that nobody acknowledged is in the log or waits in the inbox.
+    async fn has_message(&self, content: &Content) -> bool {
+        let logged =
+            |event: &Arc<Event>| matches!(&event.kind, EventKind::UserMessage { content: of, .. } if of == content);
+        let inbox = self.world.lasting.store.inbox(&main_conversation(), InboxFilter::All).await.unwrap_or_default();
+        let waits = |item: &InboxItem| matches!(&item.kind, InboxKind::Message { content: of, .. } if of == content);
+        // The inbox before the log: a message goes from there to here in one write.
+        inbox.iter().any(waits) || self.log().await.iter().any(logged)
     }
 
     /// From the store alone: the turn that was open, and the work that it left.
@@ -97,6 +114,10 @@ impl Caller<'_> {
         let failed = |error: &dyn std::fmt::Display| stuck(&format!("step {} ({})", index + 1, step.name()), error);
         let turn = match step {
             Step::Say(content) => self.door.send(&id, content.clone(), scope).await.map_err(|error| failed(&error))?,
+            Step::Steer(content) => {
+                let sent = self.door.send_while(&id, content.clone(), scope, WhileBusy::Steer).await;
+                sent.map_err(|error| failed(&error))?
+            }
             Step::Answer(call, answer) => {
                 let call = self.present_name(call).await;
                 self.door.resolve(&id, &call, answer.clone(), None, scope).await.map_err(|error| failed(&error))?
@@ -104,7 +125,10 @@ impl Caller<'_> {
         };
         self.world.deeds().acknowledged = index + 1;
         self.world.life.pass(BoundaryKind::Acknowledged, format!("after {} was acknowledged", step.name())).await;
-        turn.wait().await.map_err(|error| failed(&error))?;
+        if !matches!(step, Step::Steer(_)) {
+            // A turn that waits goes on waiting.
+            turn.wait().await.map_err(|error| failed(&error))?;
+        }
         Ok(())
     }
 
@@ -153,7 +177,7 @@ impl Caller<'_> {
 fn is_taken(steps: &[Step], log: &[Arc<Event>]) -> bool {
     match steps.last() {
         None => true,
-        Some(Step::Say(_)) => {
+        Some(Step::Say(_) | Step::Steer(_)) => {
             let said = steps.iter().filter(|step| matches!(step, Step::Say(_))).count();
             turns(log) >= said
         }
@@ -198,7 +222,7 @@ fn open_questions(log: &[Arc<Event>]) -> impl Iterator<Item = (&CallId, &Questio
         EventKind::Suspension { call, question, .. } => {
             let answers =
                 |event: &Arc<Event>| matches!(&event.kind, EventKind::Resolution { call: of, .. } if of == call);
-            (!log[place..].iter().any(answers)).then_some((call, question))
+            (!log[place..].iter().any(answers)).then_some((call, &**question))
         }
         _ => None,
     })

@@ -1,5 +1,6 @@
 //! A store as a mortal process sees it: every call of it is a boundary, and the dead get no answer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::life::{BoundaryKind, Life};
@@ -10,8 +11,9 @@ use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, Author};
 use crate::store::{
-    Act, Batch, Claim, ConversationSummary, Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease,
-    JobSelector, Lease, PurgeLimits, Purged, Scratch, StandingApproval, Store, StoreFuture, Tombstone,
+    Act, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationSummary, Cut,
+    Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, Lease,
+    PurgeLimits, Purged, Scratch, SentRequest, StandingApproval, Store, StoreFuture, Summary, Tombstone,
 };
 
 /// `store`, for one life.
@@ -107,6 +109,48 @@ impl<S: Store> Store for Mortal<S> {
     }
     fn cuts<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Cut>> {
         self.ask("cuts", Some(id), move || self.store.cuts(id))
+    }
+    fn sent<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Arc<SentRequest>>> {
+        self.ask("sent", Some(id), move || self.store.sent(id))
+    }
+    fn cache_breaks<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<CacheBreak>> {
+        self.ask("cache_breaks", Some(id), move || self.store.cache_breaks(id))
+    }
+    fn audited_calls<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<AuditedCall>> {
+        self.ask("audited_calls", Some(id), move || self.store.audited_calls(id))
+    }
+    fn audit_contents<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, HashMap<Text, Text>> {
+        self.ask("audit_contents", Some(id), move || self.store.audit_contents(id))
+    }
+    fn add_audited<'a>(&'a self, id: &'a ConversationId, audit: &'a AuditWrite) -> StoreFuture<'a, ()> {
+        self.ask("add_audited", Some(id), move || self.store.add_audited(id, audit))
+    }
+    fn expire_audit<'a>(&'a self, limits: AuditLimits, now: Timestamp) -> StoreFuture<'a, u64> {
+        self.ask("expire_audit", None, move || self.store.expire_audit(limits, now))
+    }
+    fn summaries<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Arc<Summary>>> {
+        self.ask("summaries", Some(id), move || self.store.summaries(id))
+    }
+    fn add_summary<'a>(&'a self, id: &'a ConversationId, summary: Summary, job: &'a Job) -> StoreFuture<'a, ()> {
+        self.ask("add_summary", Some(id), move || self.store.add_summary(id, summary, job))
+    }
+    fn keyed_message<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        user: &'a str,
+        key: &'a str,
+        now: Timestamp,
+    ) -> StoreFuture<'a, Option<KeyedMessage>> {
+        self.ask("keyed_message", Some(id), move || self.store.keyed_message(id, user, key, now))
+    }
+    fn title<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Option<Text>> {
+        self.ask("title", Some(id), move || self.store.title(id))
+    }
+    fn set_title<'a>(&'a self, id: &'a ConversationId, title: &'a Text) -> StoreFuture<'a, ()> {
+        self.ask("set_title", Some(id), move || self.store.set_title(id, title))
+    }
+    fn calibrations<'a>(&'a self) -> StoreFuture<'a, Vec<Calibration>> {
+        self.ask("calibrations", None, move || self.store.calibrations())
     }
     fn jobs<'a>(&'a self, id: &'a ConversationId) -> StoreFuture<'a, Vec<Job>> {
         self.ask("jobs", Some(id), move || self.store.jobs(id))

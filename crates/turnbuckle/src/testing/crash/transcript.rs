@@ -109,7 +109,7 @@ fn about(of: &CallId, kind: &EventKind, log: &[Arc<Event>]) -> Option<Line> {
             let is_this = |event: &&Arc<Event>| std::ptr::eq(&event.kind, kind);
             let place = log.iter().position(|event| is_this(&event))?;
             let asked = log[..place].iter().rev().find_map(|event| match &event.kind {
-                EventKind::Suspension { call, question, .. } if call == of => Some(question),
+                EventKind::Suspension { call, question, .. } if call == of => Some(&**question),
                 _ => None,
             });
             if asked.is_some_and(is_again) {

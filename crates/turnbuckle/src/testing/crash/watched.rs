@@ -69,6 +69,12 @@ impl Model for WatchedModel {
     fn price(&self, usage: &Usage) -> Option<f64> {
         self.model.price(usage)
     }
+    fn summarises(&self) -> bool {
+        self.model.summarises()
+    }
+    fn context_window(&self) -> Option<u64> {
+        self.model.context_window()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
     }
@@ -97,6 +103,9 @@ fn what(call: &ToolCall, turn: &Turn) -> String {
 impl Tool for WatchedTool {
     fn spec(&self) -> &Spec {
         &self.spec
+    }
+    fn always_ask(&self, arguments: &serde_json::Value) -> Option<crate::message::Text> {
+        self.tool.always_ask(arguments)
     }
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         let run = async move {
@@ -181,6 +190,9 @@ macro_rules! forward_points {
             /// Transformers do not wait: nothing can happen between two of them.
             fn transformer(&self) -> Option<Box<dyn Transformer>> {
                 self.hook.transformer()
+            }
+            fn async_transformer(&self) -> Option<Box<dyn AsyncTransformer>> {
+                self.hook.async_transformer()
             }
             fn wrap_tool_call<'a>(
                 &'a self,

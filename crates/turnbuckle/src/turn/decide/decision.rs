@@ -58,6 +58,7 @@ impl ReadyCall {
             digest: CallDigest::of_call(name.clone(), arguments.clone(), self.turn.ctx.conversation.clone()),
             approved_by: in_tool.and_then(|in_tool| in_tool.approved_by.clone()),
             approvals: in_tool.map(|in_tool| in_tool.approvals.clone()).unwrap_or_default(),
+            rule: in_tool.and_then(|in_tool| in_tool.rule.clone()),
         }
     }
 }

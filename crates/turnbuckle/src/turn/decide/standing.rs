@@ -69,8 +69,9 @@ impl CallReview<'_> {
             ..Evidence::default()
         };
         let (call, decision) = (self.open.call.call.clone(), Resolved::Approved);
-        let event = EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence };
-        let decision = self.proceed(compiled, Approvals { last: Some(by.clone()), all: vec![by] });
+        let event =
+            EventKind::Resolution { call, decision, by: by.clone(), reason: None, evidence: Box::new(evidence) };
+        let decision = self.proceed(compiled, Approvals { last: Some(by.clone()), all: vec![by], rule: None });
         StandingUse { approval: approval.id, uses_left: approval.uses_left, event, decision }
     }
 }

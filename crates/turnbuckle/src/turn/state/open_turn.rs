@@ -195,6 +195,22 @@ impl OpenTurn {
         self.questions.iter().filter(is_approved)
     }
 
+    /// Whether people denied a pause, and the turn has not gone on since.
+    pub(crate) fn is_pause_denied(&self) -> bool {
+        let denied = |question: &OpenQuestion| {
+            matches!((&question.question, &question.answer), (Question::Pause { .. }, Some((Resolved::Denied, _))))
+        };
+        self.questions.iter().any(denied)
+    }
+
+    /// Whether people denied the reply that is not in the log.
+    pub(crate) fn is_reply_denied(&self) -> bool {
+        let denied = |question: &OpenQuestion| {
+            matches!((&question.question, &question.answer), (Question::Approval { .. }, Some((Resolved::Denied, _))))
+        };
+        self.questions.iter().any(denied)
+    }
+
     fn open_question(&mut self, id: &CallId) -> Option<&mut OpenQuestion> {
         let of_call = self.calls.get_mut(id).and_then(|open| open.question.as_deref_mut());
         let others = self.questions.iter_mut().filter(|question| question.call == *id);
@@ -227,8 +243,9 @@ impl OpenTurn {
         self.last_at = Some(event.at);
         match &event.kind {
             EventKind::UserMessage { by, .. } => {
+                // A later one steers the turn.
+                self.by.get_or_insert_with(|| by.clone());
                 self.accepted = true;
-                self.by = Some(by.clone());
             }
             EventKind::AssistantMessage { attempt, usage, cost, .. } => {
                 self.spoke = true;
@@ -310,7 +327,13 @@ impl OpenTurn {
                 }
                 open.question = Some(Box::new(asked));
             }
-            None => self.questions.push(asked),
+            None => {
+                // A stop that is paused anew has only its own pauses.
+                if matches!(question, Question::Pause { .. }) {
+                    self.questions.retain(|other| other.answer.is_none());
+                }
+                self.questions.push(asked);
+            }
         }
     }
 

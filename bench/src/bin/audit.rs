@@ -1,0 +1,104 @@
+//! What the audit adds to a durable turn: `audit [--json]`.
+//!
+//! Two conversations of 200 turns go on beside each other on SQLite, one with an audit and one without, a turn each in every
+//! round. Each turn has two model calls and a tool whose result has 2 KB. Wall time and the CPU time of the whole process are
+//! compared round by round; bytes are those of the stored texts, and of the files after both were closed.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant as Clock;
+
+use cpu_time::ProcessTime;
+use rusqlite::Connection;
+use serde_json::json;
+use turnbuckle::audit::{AuditLimits, AuditOptions};
+use turnbuckle::tool::Effect;
+use turnbuckle::tools::function_with_schema;
+use turnbuckle::{Agent, ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle_bench::BoxError;
+use turnbuckle_bench::measure::median;
+use turnbuckle_bench::model::Instant;
+use turnbuckle_bench::report::Report;
+use turnbuckle_hooks::Redact;
+use turnbuckle_stores::SqliteStore;
+
+const TURNS: usize = 200;
+/// Bytes of a tool's result.
+const RESULT: usize = 2_000;
+
+/// Wall and CPU time of a turn without audit, and of one with it.
+type Round = ((f64, f64), (f64, f64));
+
+fn agent() -> Result<Agent, BoxError> {
+    let number = json!({"type": "integer"});
+    let schema = json!({"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]});
+    let add = function_with_schema("add", "Adds two numbers.", schema, Effect::Pure, |_, arguments| async move {
+        let sum = arguments["a"].as_i64().unwrap_or(0) + arguments["b"].as_i64().unwrap_or(0);
+        Ok(format!("{sum} {}", "as the table of sums says, ".repeat(RESULT / 27)))
+    });
+    Ok(Agent::builder("calculator", Instant::default()).system("You are a careful calculator.").tool(add).build()?)
+}
+
+async fn turn(conversations: &Conversations, number: usize) -> Result<(f64, f64), BoxError> {
+    let (wall, cpu) = (Clock::now(), ProcessTime::try_now()?);
+    let message = format!("What is two and three? I ask for the {number}th time.");
+    match conversations.turn(&ConversationId::from("c"), message, Scope::local()).await? {
+        TurnStatus::Ended(ended) if ended.is_completed() => {}
+        other => return Err(format!("the turn did not complete: {other:?}").into()),
+    }
+    let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1000.0;
+    Ok((micros(wall.elapsed()), micros(cpu.try_elapsed()?)))
+}
+
+fn sum(file: &Path, query: &str) -> Result<f64, BoxError> {
+    let bytes: i64 = Connection::open(file)?.query_row(query, [], |row| row.get(0))?;
+    Ok(bytes as f64)
+}
+
+fn main() -> Result<(), BoxError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let folder = tempfile::tempdir_in(std::env::var_os("BENCH_FOLDER").unwrap_or_else(|| ".".into()))?;
+    let (plain, audited) = (folder.path().join("plain.db"), folder.path().join("audited.db"));
+    let redact = Arc::new(Redact::builder().keys().marked().build()?);
+    let options = AuditOptions::new(AuditLimits::default(), move |text| match redact.apply(text) {
+        std::borrow::Cow::Owned(redacted) => Some(redacted),
+        std::borrow::Cow::Borrowed(_) => None,
+    });
+    let mut rounds = Vec::new();
+    runtime.block_on(async {
+        let without = Conversations::builder(agent()?, SqliteStore::open(&plain)?).build();
+        let with = Conversations::builder(agent()?, SqliteStore::open(&audited)?).audit(options).build();
+        for number in 0..TURNS {
+            rounds.push((turn(&without, number).await?, turn(&with, number).await?));
+        }
+        without.drain(std::time::Duration::from_secs(10)).await;
+        with.drain(std::time::Duration::from_secs(10)).await;
+        Ok::<_, BoxError>(())
+    })?;
+    drop(runtime);
+    let of = |number: fn(&Round) -> f64| median(rounds.iter().map(number).collect());
+    let mut report = Report::default();
+    report.part(format!("{TURNS} turns on SQLite, 2 model calls and a result of {RESULT} bytes each"));
+    report.row("a turn", of(|round| round.0.0), "µs");
+    report.row("a turn with audit", of(|round| round.1.0), "µs");
+    report.row("CPU: a turn", of(|round| round.0.1), "µs");
+    report.row("CPU: a turn with audit", of(|round| round.1.1), "µs");
+    report.row("  of a turn without", of(|round| round.1.1 / round.0.1), "×");
+    let log = sum(&audited, "SELECT sum(length(CAST(body AS BLOB))) FROM event")?;
+    let contents = sum(&audited, "SELECT sum(length(CAST(body AS BLOB)) + length(digest)) FROM audit_content")?;
+    let calls = sum(&audited, "SELECT sum(length(CAST(body AS BLOB))) FROM audit_call")?;
+    report.part("bytes");
+    report.row("the log", log / 1024.0, "KiB");
+    report.row("the audit, texts and digests", (contents + calls) / 1024.0, "KiB");
+    report.row("  of the log", (contents + calls) / log, "×");
+    let size = |file: &Path| Ok::<_, BoxError>(std::fs::metadata(file)?.len() as f64);
+    report.row("the file without audit", size(&plain)? / 1024.0, "KiB");
+    report.row("the file with audit", size(&audited)? / 1024.0, "KiB");
+    let mut out = std::io::stdout();
+    match std::env::args().any(|argument| argument == "--json") {
+        true => writeln!(out, "{}", report.json())?,
+        false => report.print(&mut out)?,
+    }
+    Ok(())
+}

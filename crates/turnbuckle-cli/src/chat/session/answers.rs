@@ -1,0 +1,223 @@
+//! Questions of a turn, answered in place: by one key, or by a line.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use turnbuckle::ConversationId;
+use turnbuckle::event::Question;
+use turnbuckle::projection::Pending;
+use turnbuckle::store::{Answer, StandingApproval};
+use turnbuckle_tools::Shell;
+
+use super::super::command_queue::{Command, TypedAnswer};
+use super::super::keys::Key;
+use super::super::notify::Waiting;
+use super::super::question;
+use super::Session;
+use super::unseen::{Cut, beside, short};
+use crate::show::Tone;
+
+/// How long a question must have been on the screen before a key answers it: nobody approves with a key that was meant for
+/// something else.
+const READ_FIRST: Duration = Duration::from_millis(500);
+
+/// What the next line is, if it is neither a message nor a plain answer.
+#[derive(Debug)]
+pub(super) enum Mode {
+    Plain,
+    /// Why a call is denied.
+    Reason,
+    /// Arguments in the place of those that were asked about.
+    Arguments,
+    /// Whether this standing approval is to be stored.
+    Always(Box<StandingApproval>),
+    /// Which of these conversations to go on with.
+    Pick(Vec<ConversationId>),
+}
+
+/// Whether a standing approval could answer such a question: none answers one about a command outside the sandbox.
+fn can_be_standing(question: &Question) -> bool {
+    match question {
+        Question::Approval { tool: Some(tool), arguments, .. } => {
+            &**tool != Shell::NAME || arguments.get("outside_sandbox") != Some(&true.into())
+        }
+        _ => false,
+    }
+}
+
+impl Session {
+    /// Asks, with what the call would change.
+    pub(super) fn show_question(&mut self, pending: Pending, preview: Option<Result<String, String>>) {
+        let diff = preview.as_ref().and_then(|preview| preview.as_deref().ok());
+        let width = self.view.text_width();
+        question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.line(line));
+        self.cut = Cut::of(&pending, diff, &self.view);
+        match preview {
+            Some(Ok(diff)) => self.view.diff(&short(&diff).unwrap_or(diff)),
+            Some(Err(why)) => self.view.say("", Tone::Hook, &format!("it would be refused now: {why}")),
+            None => {}
+        }
+        self.view.draft.set_aside();
+        (self.question, self.asked_at, self.mode) = (Some(pending), Some(Instant::now()), Mode::Plain);
+        self.view.ring(Waiting::ForAnswer);
+    }
+
+    /// What stands before the line being typed, and what keys do.
+    pub(super) fn question_footer(&self, pending: &Pending) -> (String, Vec<&'static str>) {
+        match &self.mode {
+            Mode::Reason => ("why not › ".to_owned(), vec!["Enter alone denies without a reason", "Esc goes back"]),
+            Mode::Arguments => {
+                let keys = vec!["Enter approves with these", "Alt-Enter begins a line", "Esc goes back"];
+                ("arguments › ".to_owned(), keys)
+            }
+            Mode::Always(_) => ("y or n › ".to_owned(), vec!["y stores the rule and approves", "n goes back"]),
+            Mode::Pick(_) => ("number › ".to_owned(), Vec::new()),
+            Mode::Plain => {
+                let mut keys = match &pending.question {
+                    question if can_be_standing(question) => vec!["a approves", "d denies", "e edits", "A always"],
+                    Question::Approval { tool: Some(_), .. } => vec!["a approves", "d denies", "e edits"],
+                    Question::Approval { .. } | Question::Pause { .. } => vec!["a approves", "d denies"],
+                    _ => Vec::new(),
+                };
+                keys.extend(self.cut.is_some().then_some("v views all of it"));
+                (question::label(&pending.question).to_owned(), keys)
+            }
+        }
+    }
+
+    /// Whether a key is the answer. Only if the question could be read before and nothing is typed.
+    pub(super) fn answers_by_key(&mut self, key: &Key) -> bool {
+        let was_read = self.asked_at.is_some_and(|asked| asked.elapsed() >= READ_FIRST);
+        let is_plain = matches!(self.mode, Mode::Plain) && self.left.is_none() && self.view.draft.is_empty();
+        match (key, &self.question) {
+            (Key::Char(key @ ('a' | 'd' | 'e' | 'A' | 'v')), Some(asked)) if was_read && is_plain => {
+                let asked = asked.clone();
+                self.answer_key(*key, &asked)
+            }
+            _ => false,
+        }
+    }
+
+    fn answer_key(&mut self, key: char, asked: &Pending) -> bool {
+        let is_tool = matches!(asked.question, Question::Approval { tool: Some(_), .. });
+        let is_approval = is_tool || matches!(asked.question, Question::Approval { .. } | Question::Pause { .. });
+        match key {
+            'v' if self.cut.is_some() => self.view_whole(asked),
+            'a' if is_approval => {
+                if self.may_approve() {
+                    self.give(asked, Answer::Approve, None);
+                }
+            }
+            'd' if is_approval => self.mode = Mode::Reason,
+            'e' if is_tool => self.edit(asked),
+            'A' if can_be_standing(&asked.question) => {
+                if self.may_approve() {
+                    self.submit(Command::ProposeAlways(asked.call.clone()));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn edit(&mut self, asked: &Pending) {
+        let Question::Approval { arguments, redacted, .. } = &asked.question else { return };
+        if *redacted {
+            return self.view.say("", Tone::Hook, "the arguments are redacted here, and cannot be edited");
+        }
+        self.view.draft.replace(&serde_json::to_string_pretty(&**arguments).unwrap_or_default());
+        self.mode = Mode::Arguments;
+    }
+
+    /// Back to the question itself.
+    pub(super) fn end_mode(&mut self) {
+        self.mode = Mode::Plain;
+        self.view.draft.clear();
+    }
+
+    /// A standing approval was proposed: the rule is shown before it is stored.
+    pub(super) fn propose(&mut self, proposed: StandingApproval) {
+        if self.question.is_some() {
+            self.view.say("always", Tone::Hook, &proposed.to_string());
+            self.mode = Mode::Always(Box::new(proposed));
+        }
+    }
+
+    /// A line while something is asked.
+    pub(super) fn answer_line(&mut self, line: &str) {
+        let trimmed = line.trim();
+        if let Mode::Pick(conversations) = &self.mode {
+            let chosen = trimmed.parse::<usize>().ok().and_then(|number| conversations.get(number.checked_sub(1)?));
+            match (chosen.cloned(), trimmed) {
+                (Some(id), _) => self.go_on_with(id),
+                (None, "") => self.mode = Mode::Plain,
+                (None, _) => self.view.say("", Tone::Dim, "type the number of a conversation; Enter alone goes back"),
+            }
+            return;
+        }
+        let Some(asked) = self.question.clone() else { return };
+        match std::mem::replace(&mut self.mode, Mode::Plain) {
+            Mode::Reason => {
+                let reason = (!trimmed.is_empty()).then(|| trimmed.into());
+                self.give(&asked, Answer::Deny(reason), None);
+            }
+            Mode::Arguments => match serde_json::from_str(line) {
+                Ok(arguments) => self.give(&asked, Answer::ApproveWith(Arc::new(arguments)), None),
+                Err(error) => {
+                    self.view.say("", Tone::Bad, &format!("that is not JSON: {error}"));
+                    self.view.draft.replace(line);
+                    self.mode = Mode::Arguments;
+                }
+            },
+            Mode::Always(proposed) if question::is_yes(trimmed) => self.give(&asked, Answer::Approve, Some(*proposed)),
+            Mode::Always(proposed) if !question::is_no(trimmed) => {
+                self.view.say("", Tone::Dim, "y stores the rule and approves this call, n goes back");
+                self.mode = Mode::Always(proposed);
+            }
+            Mode::Always(_) => self.view.say("", Tone::Dim, "nothing is stored"),
+            Mode::Plain | Mode::Pick(_) => {
+                let key = trimmed.chars().next().filter(|_| trimmed.chars().count() == 1);
+                if key.is_some_and(|key| "adeAv".contains(key) && self.answer_key(key, &asked)) {
+                    return;
+                }
+                match question::answer(&asked.question, line) {
+                    Ok(Answer::Approve) if !self.may_approve() => {}
+                    Ok(answer) => self.give(&asked, answer, None),
+                    Err(why) => self.view.say("", Tone::Dim, why),
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, asked: &Pending, answer: Answer, standing: Option<StandingApproval>) {
+        let digest = question::digest(&asked.question);
+        let typed = TypedAnswer { call: asked.call.clone(), answer, digest, standing: standing.map(Box::new) };
+        if self.submit(Command::Answer(typed)) {
+            self.answered.push(asked.call.clone());
+            (self.question, self.asked_at, self.mode) = (None, None, Mode::Plain);
+            self.view.draft.take_up();
+        }
+    }
+
+    /// The answer to whether a turn is carried on although its agent has changed.
+    pub(super) fn insist(&mut self, line: &str) {
+        if question::is_yes(line) {
+            self.left = None;
+            match self.kept.take() {
+                Some(typed) => {
+                    let call = typed.call.clone();
+                    if self.submit(Command::AcceptChangesAndAnswer(typed)) {
+                        self.answered.push(call);
+                    }
+                }
+                None => drop(self.submit(Command::AcceptChanges)),
+            }
+        } else if question::is_no(line) {
+            (self.left, self.kept) = (None, None);
+            let text = "the turn stays as it is; `/quit`, give the agent back what it lacks, and go on then";
+            self.view.say("", Tone::Dim, text);
+        } else {
+            self.view.say("", Tone::Dim, "y carries the turn on without what the agent lacks, n leaves it");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Whether contexts can be kept within their budget.
+
+use wildmatch::WildMatch;
+
+use crate::assemble::Prepared;
+use crate::problem::Problem;
+
+/// System prompt and tools that leave no room, and retention of tools that there are not.
+pub(super) fn suspicions(prepared: &Prepared) -> Vec<Problem> {
+    let Some(agent) = &prepared.agent else { return Vec::new() };
+    let mut found: Vec<Problem> = no_room(prepared).into_iter().collect();
+    let retentions = prepared.config.context.tool_results.iter().flat_map(|part| &part.value.by_tool);
+    for (tools, _) in retentions {
+        let pattern = WildMatch::new(&tools.value);
+        if !agent.tools().iter().any(|tool| pattern.matches(&tool.name)) {
+            let what = format!("[context.tool_results] names {:?}, and the agent has no such tool", tools.value);
+            found.push(Problem::warning(what).at(&tools.place).hint("`turnbuckle check` lists its tools"));
+        }
+    }
+    found
+}
+
+/// What every call has must leave room for history: reducers aim at 60 % of a context.
+fn no_room(prepared: &Prepared) -> Option<Problem> {
+    let agent = prepared.agent.as_ref()?;
+    let (limits, fixed) = (agent.limits(), agent.fixed_tokens());
+    let (context, reserve) = (limits.context_tokens, limits.injection_reserve);
+    let room = context.saturating_sub(reserve);
+    // With the tenth by which an estimate may be wrong.
+    let fixed = fixed.saturating_mul(11) / 10;
+    let place =
+        prepared.config.limits.place("context_tokens").or_else(|| prepared.config.limits.place("injection_reserve"));
+    let what = format!(
+        "system prompt and tools have about {fixed} tokens, and {room} are left for a context (`context_tokens` {context} \
+         without `injection_reserve` {reserve})"
+    );
+    let problem = match () {
+        () if fixed >= context => Problem::error(format!("{what}: every turn would fail")),
+        // The reserve is room that hooks may use. A turn in which they add little still fits.
+        () if fixed >= room => Problem::warning(format!(
+            "{what}: no call would have history, and turns fail in which hooks add as much as they may"
+        )),
+        () if fixed > room / 5 * 3 => Problem::warning(format!("{what}: no reducer can get a context down to 60 %")),
+        () => return None,
+    };
+    let hint = "offer fewer tools, shorten the system prompt, or raise `context_tokens` in [limits]";
+    Some(match place {
+        Some(place) => problem.at(place).hint(hint),
+        None => problem.hint(hint),
+    })
+}

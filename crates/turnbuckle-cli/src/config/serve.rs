@@ -1,0 +1,151 @@
+//! `[serve]`: where the server listens, who may call, and how much.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use turnbuckle_server::{ServerLimits, Token};
+
+use super::reader::Section;
+use super::{Found, Over};
+use crate::problem::{Place, Problem};
+
+/// The section `[serve]`.
+#[derive(Debug, Default)]
+pub(crate) struct ServePart {
+    pub(crate) listen: Option<Found<SocketAddr>>,
+    pub(crate) client_ids: Option<Found<bool>>,
+    /// How long turns may take to come to rest at the end.
+    pub(crate) rest_within: Option<Found<Duration>>,
+    requests_per_second: Option<Found<u32>>,
+    burst: Option<Found<u32>>,
+    streams_per_token: Option<Found<u32>>,
+    streams: Option<Found<u32>>,
+    connections: Option<Found<u32>>,
+    body_bytes: Option<Found<u32>>,
+    /// A list is one key: the project's, or else the user's. `None`: no tokens are needed.
+    pub(crate) tokens: Option<Vec<TokenPart>>,
+}
+
+/// One of `[[serve.tokens]]`.
+#[derive(Debug)]
+pub(crate) struct TokenPart {
+    pub(crate) token: Token,
+}
+
+impl ServePart {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let listen = section.string("listen").and_then(|found| address(&section, found));
+        let part = Self {
+            listen,
+            client_ids: section.boolean("client_ids"),
+            rest_within: section.duration("rest_within"),
+            requests_per_second: counted(&mut section, "requests_per_second"),
+            burst: counted(&mut section, "burst"),
+            streams_per_token: counted(&mut section, "streams_per_token"),
+            streams: counted(&mut section, "streams"),
+            connections: counted(&mut section, "connections"),
+            body_bytes: counted(&mut section, "body_bytes"),
+            tokens: section.sections("tokens").map(|tokens| tokens.into_iter().filter_map(TokenPart::read).collect()),
+        };
+        section.finish();
+        part
+    }
+
+    /// With the server's defaults where nothing is said.
+    pub(crate) fn limits(&self) -> ServerLimits {
+        let mut limits = ServerLimits::default();
+        let set = |limit: &mut usize, found: &Option<Found<u32>>| {
+            if let Some(found) = found {
+                *limit = found.value as usize;
+            }
+        };
+        set(&mut limits.streams_per_caller, &self.streams_per_token);
+        set(&mut limits.streams, &self.streams);
+        set(&mut limits.connections, &self.connections);
+        set(&mut limits.body_bytes, &self.body_bytes);
+        if let Some(found) = &self.requests_per_second {
+            (limits.requests_per_second, limits.burst) = (found.value, found.value.saturating_mul(2));
+        }
+        if let Some(found) = &self.burst {
+            limits.burst = found.value;
+        }
+        limits
+    }
+
+    /// Who may call, if tokens are needed.
+    pub(crate) fn tokens(&self) -> Option<Vec<Token>> {
+        self.tokens.as_ref().map(|tokens| tokens.iter().map(|part| part.token.clone()).collect())
+    }
+}
+
+/// A number of which 0 would mean that nothing is served.
+fn counted(section: &mut Section<'_>, key: &'static str) -> Option<Found<u32>> {
+    let found = section.small(key)?;
+    if found.value == 0 {
+        let problem = Problem::error(format!("{} is 0: nothing would be served", section.named(key)));
+        section.source().tell(problem.at(&found.place).hint("take the line out for the default"));
+        return None;
+    }
+    Some(found)
+}
+
+fn address(section: &Section<'_>, found: Found<String>) -> Option<Found<SocketAddr>> {
+    match found.value.parse() {
+        Ok(value) => Some(Found { value, place: found.place }),
+        Err(_) => {
+            let problem = Problem::error(format!("{} is no address with a port", section.named("listen")));
+            section.source().tell(problem.at(&found.place).hint("\"127.0.0.1:7878\", or \"[::]:7878\" for all"));
+            None
+        }
+    }
+}
+
+impl TokenPart {
+    fn read(mut section: Section<'_>) -> Option<Self> {
+        let (sha256, user, roles) = (section.string("sha256"), section.string("user"), section.roles("roles"));
+        let sha256 = section.required("sha256", "\"the output of: printf %s TOKEN | sha256sum\"", sha256);
+        let user = section.required("user", "\"ann\"", user);
+        let tell = |what: String, hint: &str, place: &Place| {
+            section.source().tell(Problem::error(what).at(place).hint(hint));
+        };
+        let user = user.filter(|user| {
+            let is_name = !user.value.trim().is_empty() && !user.value.contains(char::is_control);
+            if !is_name {
+                tell(format!("{} is no name", section.named("user")), "an id such as \"ann\" will do", &user.place);
+            }
+            is_name
+        });
+        let token = sha256.zip(user).and_then(|(sha256, user)| {
+            let made = Token::new(&sha256.value, user.value.as_str());
+            if let Err(error) = &made {
+                let what = format!("{}: {error}", section.named("sha256"));
+                tell(
+                    what,
+                    "`printf %s TOKEN | sha256sum` prints it; the token itself is not written here",
+                    &sha256.place,
+                );
+            }
+            made.ok()
+        });
+        let roles: Vec<String> = roles.iter().flat_map(|roles| &roles.value).map(|role| role.value.clone()).collect();
+        section.finish();
+        Some(Self { token: roles.into_iter().fold(token?, Token::role) })
+    }
+}
+
+impl Over for ServePart {
+    fn over(self, base: Self) -> Self {
+        Self {
+            listen: self.listen.over(base.listen),
+            client_ids: self.client_ids.over(base.client_ids),
+            rest_within: self.rest_within.over(base.rest_within),
+            requests_per_second: self.requests_per_second.over(base.requests_per_second),
+            burst: self.burst.over(base.burst),
+            streams_per_token: self.streams_per_token.over(base.streams_per_token),
+            streams: self.streams.over(base.streams),
+            connections: self.connections.over(base.connections),
+            body_bytes: self.body_bytes.over(base.body_bytes),
+            tokens: self.tokens.over(base.tokens),
+        }
+    }
+}

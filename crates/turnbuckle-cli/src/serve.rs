@@ -1,0 +1,145 @@
+//! `turnbuckle serve`: conversations over HTTP, until a signal ends it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use tokio::net::TcpListener;
+use turnbuckle::conversation::OnChangedAgent;
+use turnbuckle::scope::PermissionMode;
+use turnbuckle_server::{ClientIds, ServeError, Server, Tokens};
+
+use crate::Stopped;
+use crate::args::{Common, Serve};
+use crate::assemble::prepare;
+use crate::config;
+use crate::exit::Exit;
+use crate::logging::CLI;
+use crate::output;
+use crate::problem::Problem;
+use crate::run::Ready;
+use crate::signals::{Second, Signals};
+use crate::trust::{Gate, TrustOptions};
+
+/// Where a server listens if nothing else is said.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7878);
+/// How often it is looked whether the files with the tokens have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Serves until SIGTERM or SIGINT. The second signal ends the program at once.
+pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped> {
+    let common = &args.trust.noted_in(common);
+    let mut prepared = prepare(common, Gate::Needed(args.trust));
+    let (part, files) = (std::mem::take(&mut prepared.config.serve), prepared.files.clone());
+    let ready = Ready::of(prepared)?;
+    let remarks = ready.remarks();
+    if !remarks.trim().is_empty() {
+        output::say(remarks.trim_end());
+    }
+    let address = args.listen.or_else(|| part.listen.as_ref().map(|found| found.value)).unwrap_or(LISTEN);
+    let tokens = part.tokens();
+    if tokens.is_none() && !address.ip().is_loopback() {
+        return Err(open_to_all(address));
+    }
+    // Before anything runs: a signal that comes while the server starts is not lost.
+    let mut signals =
+        Signals::listen(Second::Ends).map_err(|error| failed(format!("listening for signals: {error}")))?;
+    let insists = args.carry_on.accept_changes;
+    let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive);
+    let builder = builder.on_changed_agent(move |_| match insists {
+        true => OnChangedAgent::CarryOn,
+        false => OnChangedAgent::Leave,
+    });
+    let conversations = builder.build();
+    let mut server = Server::builder(conversations.clone()).local_user(ready.scope.clone()).limits(part.limits());
+    let tokens = tokens.map(Tokens::new);
+    if let Some(tokens) = &tokens {
+        server = server.tokens(tokens.clone());
+    }
+    if let Some(allowed) = &part.client_ids {
+        server = server.client_ids(if allowed.value { ClientIds::Allowed } else { ClientIds::Refused });
+    }
+    if let Some(most) = &part.rest_within {
+        server = server.rest_within(most.value);
+    }
+    let server = server.build();
+    let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
+    let bound = listener.local_addr().map_err(|error| failed(format!("listening on {address}: {error}")))?;
+    output::say(&format!("listening on http://{bound}"));
+    let maintenance = conversations.clone();
+    let watch_tokens = follow_tokens(tokens, files, common, args.trust);
+    let serving = server.serve(listener, async { signals.first().await });
+    let served = tokio::select! {
+        served = serving => served,
+        error = maintenance.run_maintenance() => {
+            return Err(failed(format!("the store has failed for a minute: {error}")));
+        }
+        never = watch_tokens => match never {},
+    };
+    match served {
+        Ok(()) => {
+            // What background hooks have begun; the rest is in the outbox.
+            conversations.drain(Duration::from_secs(2)).await;
+            Ok(Exit::Completed)
+        }
+        Err(ServeError::NotLoopback { address }) => Err(open_to_all(address)),
+        Err(error) => Err(failed(format!("serving: {error}"))),
+    }
+}
+
+fn failed(what: String) -> Stopped {
+    Stopped::failed(Problem::error(what))
+}
+
+fn open_to_all(address: SocketAddr) -> Stopped {
+    let what = format!("{address} can be reached from other machines, and there are no tokens");
+    Stopped::usage(Problem::error(what).hint("add `[[serve.tokens]]` with `sha256` and `user`, or listen on 127.0.0.1"))
+}
+
+fn not_bound(address: SocketAddr, error: &io::Error) -> Stopped {
+    let problem = Problem::error(format!("listening on {address}: {error}"));
+    Stopped::failed(match error.kind() {
+        io::ErrorKind::AddrInUse => problem.hint("another program has it: `--listen 127.0.0.1:0` takes a free port"),
+        _ => problem,
+    })
+}
+
+/// No value: following never ends by itself.
+enum Never {}
+
+/// Takes tokens over that were added or removed in the files, while the server runs.
+async fn follow_tokens(tokens: Option<Tokens>, files: Vec<PathBuf>, common: &Common, trust: TrustOptions) -> Never {
+    let Some(tokens) = tokens else { return std::future::pending().await };
+    // Nothing is known at first: a change between the reading of the files at the start and the first look would be missed.
+    let mut known = Vec::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = stamps(&files);
+        if now == known {
+            continue;
+        }
+        known = now;
+        // What was not accepted is left out, and nobody is asked: a token that is written into a project's file by somebody else
+        // opens nothing.
+        let gate = if trust.trust_hooks { Gate::Needed(trust) } else { Gate::LeftOut };
+        let loaded = config::load(common, gate);
+        if let Some(problem) = loaded.problems.iter().find(|problem| problem.is_error()) {
+            output::say(&format!("the tokens stay as they were, because the configuration has an error: {problem}"));
+            continue;
+        }
+        // Without a list nobody may call: a server that began with tokens does not become one without.
+        let list = loaded.config.serve.tokens().unwrap_or_default();
+        tracing::info!(target: CLI, tokens = list.len(), "the tokens were read again");
+        tokens.replace(list);
+    }
+}
+
+/// When each file was changed, and its size: enough to notice a change.
+fn stamps(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
+    let stamp = |path: &PathBuf| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    };
+    files.iter().map(stamp).collect()
+}

@@ -1,0 +1,250 @@
+//! `turnbuckle serve`: the real program over real sockets, killed and asked to leave.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::program::Folder;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A server that runs. It is killed when the test is over.
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Serving {
+    fn start(folder: &Folder, more: &[&str]) -> Self {
+        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
+        arguments.extend(more);
+        let mut child = folder.command(&arguments).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "it ended: {said}");
+            if let Some(address) = line.trim_end().strip_prefix("listening on http://") {
+                break address.to_owned();
+            }
+            said += &line;
+        };
+        // What it says later must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Self { child, address }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Its exit code, when it has ended by itself.
+    fn ends(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn open(&self, head: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = match body {
+            "" => String::new(),
+            body => format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()),
+        };
+        write!(stream, "{head}host: {}\r\n{length}connection: close\r\n\r\n{body}", self.address).unwrap();
+        stream
+    }
+
+    fn ask(&self, method: &str, path: &str, header: &str, body: Option<&Value>) -> (u16, Value) {
+        let body = body.map(ToString::to_string).unwrap_or_default();
+        let mut stream = self.open(&format!("{method} {path} HTTP/1.1\r\n{header}"), &body);
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
+    }
+
+    fn get(&self, path: &str) -> (u16, Value) {
+        self.ask("GET", path, "", None)
+    }
+
+    fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        self.ask("POST", path, "", Some(&body))
+    }
+
+    /// Waits until the view of the conversation is like this.
+    fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let (status, view) = self.get(&format!("/v1/conversations/{id}"));
+            if status == 200 && is_so(&view) {
+                return view;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{view}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn outcome(view: &Value) -> Option<&Value> {
+    let events = view["messages"].as_array()?;
+    events.iter().find(|event| event["type"] == "turn_ended").map(|event| &event["outcome"])
+}
+
+#[test]
+fn a_turn_that_a_kill_cut_off_in_mid_stream_goes_on_after_a_restart() {
+    let chunks: Vec<String> = (0..60).map(|n| format!("{n} ")).collect();
+    let replies = json!({ "chunks": chunks, "delay_ms": 100 }).to_string();
+    let folder = Folder::with_script(&format!("{replies}, {{ \"text\": \"all of it\" }}"));
+    let mut serving = Serving::start(&folder, &[]);
+    assert_eq!(serving.post("/v1/conversations", json!({ "id": "c" })).0, 201);
+    assert_eq!(serving.post("/v1/conversations/c/messages", json!({ "content": "go" })).0, 202);
+    let once = |serving: &Serving, text: &str| {
+        let body = json!({ "content": text, "while_busy": "queue" });
+        serving.ask("POST", "/v1/conversations/c/messages", "idempotency-key: k1\r\n", Some(&body))
+    };
+    let (status, queued) = once(&serving, "next");
+    assert_eq!(status, 202);
+    serving.until("c", |view| view["streaming"]["text"].as_str().is_some_and(|text| text.contains("1 ")));
+    let cursor = serving.get("/v1/conversations/c").1["cursor"].as_str().unwrap().to_owned();
+    serving.signal(rustix::process::Signal::KILL);
+    serving.ends();
+
+    let serving = Serving::start(&folder, &[]);
+    let head = format!("GET /v1/conversations/c/events HTTP/1.1\r\nlast-event-id: {cursor}\r\n");
+    let mut lines = BufReader::new(serving.open(&head, "")).lines();
+    let first = lines.find_map(|line| line.unwrap().strip_prefix("event: ").map(str::to_owned));
+    assert_eq!(first.as_deref(), Some("lagged"), "the cursor is of an earlier process");
+    assert_eq!(once(&serving, "next"), (202, queued), "the same key is the same message, also after a restart");
+    assert_eq!(once(&serving, "another").0, 400);
+    let view = serving.until("c", |view| outcome(view).is_some());
+    assert_eq!(outcome(&view), Some(&json!("completed")), "{view}");
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order_and_the_next_start_carries_on_what_was_left() {
+    let chunks: Vec<String> = (0..40).map(|n| format!("{n} ")).collect();
+    let slow = json!({ "chunks": chunks, "delay_ms": 150 }).to_string();
+    let folder =
+        Folder::with_config(&format!("{slow}, {{ \"text\": \"done\" }}"), "[serve]\nrest_within = \"200ms\"\n");
+    let mut serving = Serving::start(&folder, &[]);
+    serving.post("/v1/conversations", json!({ "id": "c" }));
+    let mut events = BufReader::new(serving.open("GET /v1/conversations/c/events HTTP/1.1\r\n", "")).lines();
+    assert!(events.any(|line| line.unwrap().starts_with("id: ")));
+    assert_eq!(serving.post("/v1/conversations/c/messages", json!({ "content": "go" })).0, 202);
+    serving.signal(rustix::process::Signal::TERM);
+    let rest: Vec<String> = events.map_while(Result::ok).collect();
+    assert!(rest.iter().any(|line| line.contains("the server shuts down")), "{rest:?}");
+    assert_eq!(serving.ends(), Some(0));
+    let serving = Serving::start(&folder, &[]);
+    let view = serving.until("c", |view| outcome(view).is_some());
+    assert_eq!(outcome(&view), Some(&json!("completed")));
+}
+
+#[test]
+fn where_it_may_not_listen_it_says_so_before_anything_runs() {
+    let folder = Folder::with_script(r#"{ "text": "hi" }"#);
+    let refused = folder.run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("[[serve.tokens]]"), "{}", refused.err);
+    let serving = Serving::start(&folder, &[]);
+    let taken = folder.run(&["serve", "--listen", &serving.address]);
+    assert_eq!(taken.code, 1, "{taken:?}");
+    let bad = folder.run(&["serve", "--listen", "nowhere"]);
+    assert_eq!(bad.code, 2);
+}
+
+#[test]
+fn a_projects_server_needs_acceptance() {
+    let folder = Folder::cloned(r#"{ "text": "hi" }"#, "[serve]\nlisten = \"127.0.0.1:0\"\n");
+    let refused = folder.run(&["serve"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("turnbuckle trust"), "{}", refused.err);
+}
+
+#[test]
+fn tokens_are_taken_over_while_it_runs() {
+    let token = |secret: &str, user: &str| {
+        let digest = sha256(secret);
+        format!("[[serve.tokens]]\nsha256 = \"{digest}\"\nuser = \"{user}\"\nroles = [\"staff\"]\n")
+    };
+    let folder = Folder::with_config(r#"{ "text": "hi" }"#, &token("ann-secret", "ann"));
+    let config = folder.read("turnbuckle.toml");
+    let serving = Serving::start(&folder, &[]);
+    let (ann, bob) = ("authorization: Bearer ann-secret\r\n", "authorization: Bearer bob-secret\r\n");
+    let list = |header: &str| serving.ask("GET", "/v1/conversations", header, None).0;
+    assert_eq!((list(ann), list(bob), list("")), (200, 401, 401));
+    folder.file("turnbuckle.toml", &config.replace(&sha256("ann-secret"), &sha256("bob-secret")));
+    let begun = Instant::now();
+    while (list(ann), list(bob)) != (401, 200) {
+        assert!(begun.elapsed() < PATIENCE, "the tokens are not read again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Without any token nobody may call; the server does not open itself.
+    folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n");
+    let begun = Instant::now();
+    while list(bob) != 401 {
+        assert!(begun.elapsed() < PATIENCE, "the tokens are not read again");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(list(""), 401);
+}
+
+fn sha256(text: &str) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn what_is_wrong_in_its_section_is_told_with_its_place() {
+    for (config, wanted) in [
+        ("listen = \"here\"", "no address"),
+        ("burst = 0", "is 0"),
+        ("lisen = \"127.0.0.1:1\"", "listen"),
+        ("[[serve.tokens]]\nuser = \"ann\"", "sha256"),
+        ("[[serve.tokens]]\nsha256 = \"secret\"\nuser = \"ann\"", "64 hexadecimal digits"),
+    ] {
+        let folder = Folder::with_config(r#"{ "text": "hi" }"#, &format!("[serve]\n{config}\n"));
+        let ran = folder.run(&["serve", "--listen", "127.0.0.1:0"]);
+        assert_eq!(ran.code, 2, "{config}: {ran:?}");
+        assert!(ran.err.contains(wanted) && ran.err.contains("turnbuckle.toml:"), "{config}: {}", ran.err);
+    }
+}
+
+#[test]
+fn the_lines_of_the_docs_work_as_they_stand() {
+    let page = include_str!("../../../../docs/http.md");
+    let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 5);
+    let folder = Folder::with_script(r#"{ "text": "hello" }"#);
+    let serving = Serving::start(&folder, &[]);
+    for line in blocks.concat().lines() {
+        let mut shell = std::process::Command::new("sh");
+        let ran = shell.args(["-e", "-c", line]).env("URL", format!("http://{}", serving.address)).output();
+        let ran = ran.unwrap();
+        assert!(
+            ran.status.success(),
+            "{line}\n{}{}",
+            String::from_utf8_lossy(&ran.stdout),
+            String::from_utf8_lossy(&ran.stderr)
+        );
+    }
+}

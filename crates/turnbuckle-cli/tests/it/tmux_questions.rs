@@ -1,0 +1,177 @@
+//! Questions in a real terminal: all of what is approved can be seen, in any width, and somebody who looks elsewhere is told.
+
+use std::fs;
+
+use crate::program::Folder;
+use crate::tmux_pane::{READ, Tmux};
+
+/// Asks for one call, and says so when it is done.
+fn asking(tool: &str, arguments: &serde_json::Value) -> Folder {
+    Folder::with_script(&format!(
+        r#"{{ "tool_calls": [{{ "id": "c1", "name": "{tool}", "arguments": {arguments} }}] }}, {{ "text": "all done" }}"#
+    ))
+}
+
+fn chat(folder: &Folder, size: (u16, u16), env: &[(&str, &str)]) -> Option<Tmux> {
+    let tmux = Tmux::open(folder, &["chat", "-c", "w"], size, env)?;
+    tmux.rests();
+    tmux.types("go");
+    tmux.presses(&["Enter"]);
+    Some(tmux)
+}
+
+#[test]
+fn what_is_too_long_for_a_question_is_shown_by_a_key_and_not_approved_unseen_by_one() {
+    let command: String = (0..100).map(|number| format!("echo line-{number} >> out.txt\n")).collect();
+    let folder = asking("shell", &serde_json::json!({ "command": command }));
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("40 more lines, NOT shown");
+    tmux.shows("v views all of it");
+    tmux.lacks("echo line-99");
+    std::thread::sleep(READ);
+    tmux.types("a");
+    tmux.shows("not all of it was shown: v shows the whole");
+    assert!(!folder.path().join("out.txt").exists());
+    tmux.types("v");
+    tmux.shows("echo line-99");
+    tmux.lacks("v views all of it");
+    tmux.types("a");
+    tmux.shows("agent     all done");
+    assert_eq!(folder.read("out.txt").lines().count(), 100);
+}
+
+#[test]
+fn one_key_does_not_approve_a_single_line_whose_beginning_is_off_the_screen() {
+    let command = format!("echo begin > out.txt; echo {}", "word ".repeat(400));
+    let folder = asking("shell", &serde_json::json!({ "command": command }));
+    let Some(tmux) = chat(&folder, (60, 20), &[]) else { return };
+    tmux.shows("v views all of it");
+    std::thread::sleep(READ);
+    tmux.types("a");
+    tmux.shows("not all of it is on the screen");
+    assert!(!folder.path().join("out.txt").exists());
+    tmux.types("a");
+    tmux.shows("agent     all done");
+    assert_eq!(folder.read("out.txt"), "begin\n");
+}
+
+#[test]
+fn a_long_diff_is_shown_whole_and_the_second_key_approves_it_as_it_is() {
+    let content: String = (0..1000).map(|number| format!("line-{number}\n")).collect();
+    let folder = asking("write_file", &serde_json::json!({ "path": "a.txt", "content": content }));
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("more lines, NOT shown");
+    tmux.shows("v views all of it");
+    tmux.lacks("+line-999");
+    std::thread::sleep(READ);
+    tmux.types("v");
+    tmux.shows("+line-999");
+    assert!(!folder.path().join("a.txt").exists());
+    tmux.types("A");
+    tmux.shows("y or n ›");
+    tmux.presses(&["Escape"]);
+    tmux.shows("a approves");
+    tmux.types("a");
+    tmux.shows("agent     all done");
+    assert_eq!(folder.read("a.txt").lines().count(), 1000);
+    // Unseen, the same key twice says that it is meant.
+    let folder = asking("write_file", &serde_json::json!({ "path": "a.txt", "content": content }));
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("v views all of it");
+    std::thread::sleep(READ);
+    tmux.types("a");
+    tmux.shows("not all of it was shown");
+    tmux.types("a");
+    tmux.shows("agent     all done");
+}
+
+#[test]
+fn all_keys_of_a_question_are_on_the_screen_in_40_columns() {
+    let folder = asking("write_file", &serde_json::json!({ "path": "a.txt", "content": "x\n" }));
+    let Some(tmux) = chat(&folder, (40, 20), &[]) else { return };
+    for key in ["a approves", "d denies", "e edits", "A always"] {
+        tmux.shows(key);
+    }
+    std::thread::sleep(READ);
+    tmux.types("a");
+    tmux.shows("all done");
+}
+
+#[test]
+fn a_conversation_is_picked_from_the_last_ones() {
+    let folder = Folder::with_script(r#"{ "text": "hello" }, { "text": "hello again" }"#);
+    for (id, words) in [("old", "mend the parser"), ("new", "write the manual")] {
+        folder.run(&["run", "-c", id, words]).exits(0);
+    }
+    let Some(tmux) = Tmux::open(&folder, &["chat", "-c"], (100, 30), &[]) else { return };
+    tmux.shows("1  new  write the manual");
+    tmux.shows("2  old  mend the parser");
+    tmux.shows("number ›");
+    tmux.types("2");
+    tmux.presses(&["Enter"]);
+    tmux.shows("conversation old.");
+    tmux.rests();
+    tmux.types("go on");
+    tmux.presses(&["Enter"]);
+    tmux.shows("hello again");
+    let shown = folder.run(&["show", "old", "--json"]).exits(0);
+    assert!(shown.out.contains("go on"), "{}", shown.out);
+    folder.run(&["chat", "-c"]).exits(2).says("`-c` without an id lets you choose, and there is no terminal for that");
+}
+
+#[test]
+fn the_desktop_is_told_that_somebody_is_waited_for_only_if_the_terminal_lost_the_focus() {
+    for (focus, expected) in [("\u{1b}[O", true), ("\u{1b}[O\u{1b}[I", false)] {
+        let slow = r#"{ "chunks": ["one ", "two "], "delay_ms": 1500, "tool_calls": [ { "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } } ] }"#;
+        let folder = Folder::with_script(slow);
+        let env = [("TURNBUCKLE_NOTIFY", "osc9")];
+        let Some(tmux) = Tmux::open(&folder, &["chat", "-c", "w"], (100, 30), &env) else { return };
+        tmux.rests();
+        let raw = folder.path().join("raw.txt");
+        let pipe = format!("cat > '{}'", raw.display());
+        assert!(tmux.tmux(&["pipe-pane", "-o", &pipe]).status.success());
+        tmux.types("go");
+        tmux.presses(&["Enter"]);
+        tmux.shows("agent     one");
+        tmux.types(focus);
+        tmux.shows("a approves");
+        let written = || String::from_utf8_lossy(&fs::read(&raw).unwrap_or_default()).into_owned();
+        tmux.until("the terminal was told", |_| written().contains(if expected { "\u{1b}]9;" } else { "\u{7}" }));
+        assert_eq!(written().contains("\u{1b}]9;Turnbuckle waits for your answer\u{1b}\\"), expected);
+        // The answer is typed as before: what the terminal reports is no key.
+        std::thread::sleep(READ);
+        tmux.types("d");
+        tmux.shows("why not ›");
+    }
+}
+
+#[test]
+fn what_an_mcp_server_asks_is_answered_in_the_chat_and_sent_only_when_it_was_seen() {
+    let server = concat!(env!("CARGO_MANIFEST_DIR"), "/../turnbuckle-mcp/tests/it/server.py");
+    let script = r#"{ "tool_calls": [{ "id": "c1", "name": "mcp__test__echo", "arguments": { "text": "ask" } }] }, { "text": "all done" },
+        { "tool_calls": [{ "id": "c2", "name": "mcp__test__echo", "arguments": { "text": "ask" } }] }, { "text": "done again" }"#;
+    let config =
+        format!("[[tools.mcp]]\nname = \"test\"\ncommand = [\"python3\", {server:?}, \"good\"]\napprove = []\n");
+    let folder = Folder::with_config(script, &config);
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("the MCP server test asks you: What is your password?");
+    tmux.shows("p ›");
+    tmux.types("not a real one");
+    tmux.presses(&["Enter"]);
+    tmux.shows(r#"test would get {"p":"not a real one"}"#);
+    tmux.types("y");
+    tmux.presses(&["Enter"]);
+    tmux.shows("sent to the MCP server test");
+    tmux.shows("agent     all done");
+    tmux.rests();
+    tmux.types("again");
+    tmux.presses(&["Enter"]);
+    tmux.until("it asks again", |pane| pane.matches("asks you: What is your password?").count() == 2);
+    tmux.presses(&["Escape"]);
+    tmux.shows("declined to answer the MCP server test");
+    tmux.shows("agent     done again");
+    tmux.rests();
+    let shown = folder.run(&["show", "w", "--json"]).exits(0).out;
+    assert!(shown.contains("the answer was accept") && shown.contains("not a real one"), "{shown}");
+    assert!(shown.contains("the answer was decline"), "{shown}");
+}

@@ -1,0 +1,233 @@
+//! What was sent, exactly: the audit, cache breaks, and the page.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::program::Folder;
+
+const OK: &str =
+    r#"{ "on_exhausted": "repeat", "replies": [ { "text": "ok", "usage": {"input": 900, "output": 5} } ] }"#;
+
+/// A key of a known form, put together here so that nobody takes it for a real one.
+fn key() -> String {
+    format!("AKIA{}", "ABCDEFGHIJKLMNOP")
+}
+
+fn first_turn(folder: &Folder) -> String {
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    why.lines().next().unwrap().split([' ', ',']).nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn an_audited_request_is_printed_as_it_was_sent_with_secrets_marked() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    folder.file(
+        "turnbuckle.toml",
+        "[agent]\nsystem = \"You count herons.\"\n[store]\naudit = true\n[[hooks]]\nuse = \"instructions\"\ntext = \"Mind the marsh.\"\nfiles = []\n",
+    );
+    let run = ["run", "-c", "m", "--model", "script:ok.json"];
+    let message = format!("the key is {} and \"[key]\" is no key", key());
+    folder.run_with_stdin(&run, message.as_bytes()).exits(0);
+    folder.run_with_stdin(&run, b"and now?").exits(0);
+    assert!(folder.run(&["check"]).exits(0).out.contains("audit     what models are sent is recorded for 7days"));
+    let turn = first_turn(&folder);
+    let shown =
+        folder.run(&["show", "m", "--context", &turn]).exits(0).says("as it was sent").says("one secret was redacted");
+    let body: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(body["system"], "You count herons.");
+    assert!(body["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "read_file"), "{body}");
+    let content = &body["messages"][0]["content"];
+    assert_eq!(content[0]["text"], "the key is [redacted: key] and \"[key]\" is no key");
+    assert_eq!(content[1]["text"], "Mind the marsh.");
+    let found = folder.run(&["why", "m", "--find", "Mind the marsh"]).exits(0).out;
+    assert!(found.contains("no event has this text") && found.contains("sent in"), "{found}");
+    assert!(!found.contains("not known"), "{found}");
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("audit   recorded as it was sent") && why.contains("hook    instructions added"), "{why}");
+    assert!(why.contains("what instructions had added for the turn before left with that turn"), "{why}");
+}
+
+#[test]
+fn without_an_audit_what_is_not_known_is_said() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], b"hello").exits(0);
+    let turn = first_turn(&folder);
+    folder.run(&["show", "m", "--context", &turn]).exits(0).says("rebuilt from the log").says("audit = true");
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("beside  tools ") && why.contains("not known: "), "{why}");
+}
+
+#[test]
+fn a_changed_system_prompt_is_a_cache_break_that_why_and_trace_name() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    let run = ["run", "-c", "m", "--model", "script:ok.json"];
+    for system in ["You count herons.", "You count herons.", "You count cranes."] {
+        folder.file("turnbuckle.toml", &format!("[agent]\nsystem = \"{system}\"\n"));
+        folder.run_with_stdin(&run, b"how many?").exits(0);
+    }
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    let broke = "broke in the system prompt, at or behind byte ";
+    assert_eq!(why.matches("cache   broke in the ").count(), 1, "{why}");
+    assert!(why.contains(broke) && why.contains("the system setting of the agent has changed"), "{why}");
+    assert!(why.contains("cache: broke once, "), "{why}");
+    let trace = folder.run(&["trace", "m"]).exits(0).out;
+    assert!(trace.contains(&format!("cache     {broke}")), "{trace}");
+}
+
+#[test]
+fn check_finds_what_would_break_the_cache_before_anything_is_sent() {
+    let check = |config: &str| {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"])
+    };
+    check("[agent]\nsystem = \"It is {time}.\"\n").exits(0).says("has {time}").says("turnbuckle.toml:2");
+    check("[[hooks]]\nuse = \"trim\"\n").exits(0).says("prompt cache breaks");
+    let fine = check("[[hooks]]\nuse = \"instructions\"\ntext = \"It is {time}.\"\nfiles = []\n").exits(0);
+    assert!(!fine.err.contains("cache"), "{}", fine.err);
+    check("[store]\naudit = true\naudit_ttl = \"5s\"\n").exits(2).says("less than a minute");
+    check("[store]\naudit = true\naudit_rows = 0\n").exits(2).says("nothing would be kept");
+}
+
+#[test]
+fn the_page_loads_nothing_runs_nothing_and_shows_hostile_text_as_text() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    let hostile =
+        "<script>alert(1)</script><img src=x onerror=alert(2)> \" onmouseover='x' \u{1b}[31m https://evil.example/";
+    folder.file(
+        "turnbuckle.toml",
+        "[store]\naudit = true\n[[hooks]]\nuse = \"instructions\"\nname = \"<b>evil</b>\"\ntext = \"<script>alert(3)</script>\"\nfiles = []\n",
+    );
+    let run = ["run", "-c", "m", "--model", "script:ok.json"];
+    for _ in 0..3 {
+        folder.run_with_stdin(&run, hostile.as_bytes()).exits(0);
+    }
+    folder.run(&["why", "m", "--html", "window.html"]).exits(0);
+    let path = folder.path().join("window.html");
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(page.contains("default-src 'none'; style-src 'unsafe-inline'"));
+    for forbidden in ["<script", "<img", "<b>evil", " src=\"", "href=\"", "url(", "@import", "\u{1b}", " onmouseover='"]
+    {
+        assert!(!page.contains(forbidden), "{forbidden} is in the page");
+    }
+    assert!(page.contains("&lt;script&gt;alert(1)") && page.contains("&lt;b&gt;evil&lt;/b&gt;"));
+    assert_eq!(page.matches("class=\"call").count(), 3);
+    assert!(page.contains("class=\"brk small\"") && page.contains("prefers-color-scheme: dark"));
+    folder.run(&["why", "m", "--html", "no/such/folder.html"]).exits(1).says("writing no/such/folder.html");
+}
+
+#[test]
+fn text_with_quotes_line_ends_and_backslashes_is_found_in_the_arguments_of_calls() {
+    for config in ["", "[store]\naudit = true\n"] {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        let pattern = r#"say \"heron\"\nC:\\marsh"#;
+        folder.file(
+            "call.json",
+            &format!(
+                r#"{{ "replies": [ {{ "tool_calls": [ {{ "id": "c1", "name": "search_files", "arguments": {{ "pattern": "{pattern}" }} }} ] }}, {{ "text": "ok" }} ] }}"#
+            ),
+        );
+        folder.run_with_stdin(&["run", "-c", "m", "--model", "script:call.json"], b"look").exits(0);
+        for wanted in ["say \"heron\"", "heron\"\nC:", r"C:\marsh", pattern, r#"{"pattern":"say"#] {
+            let found = folder.run(&["why", "m", "--find", wanted]).exits(0).out;
+            assert!(found.contains(", tool_call in turn ") && found.contains("sent in"), "{wanted}: {found}");
+        }
+    }
+}
+
+#[test]
+fn of_a_text_that_the_audit_redacted_it_is_said_that_it_cannot_be_known() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    folder.file("turnbuckle.toml", "[store]\naudit = true\n");
+    let run = ["run", "-c", "m", "--model", "script:ok.json"];
+    folder.run_with_stdin(&run, b"hello").exits(0);
+    folder.run_with_stdin(&run, format!("the key is {}", key()).as_bytes()).exits(0);
+    folder.run_with_stdin(&run, b"and now?").exits(0);
+    let found = folder.run(&["why", "m", "--find", &key()]).exits(0).out;
+    let states: Vec<&str> = found.lines().filter(|line| line.contains(" call")).map(|line| &line[..9]).collect();
+    assert_eq!(states, ["not in   ", "unknown  "], "{found}");
+    assert!(found.contains("(2 calls)\n          redaction hides it: ") && found.contains("user_message"), "{found}");
+    let found = folder.run(&["why", "m", "--find", "the key is"]).exits(0).out;
+    assert!(found.contains("sent in") && !found.contains("unknown"), "{found}");
+    let found = folder.run(&["why", "m", "--find", "ostrich"]).exits(0).out;
+    assert!(found.contains("(3 calls)") && !found.contains("unknown"), "{found}");
+}
+
+#[test]
+fn shortened_arguments_are_said_to_be_arguments_and_of_which_tool() {
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", "[context.tool_results]\nturns = 1\n");
+    let pattern = "word ".repeat(16_000);
+    folder.file(
+        "call.json",
+        &format!(
+            r#"{{ "on_exhausted": "repeat", "replies": [ {{ "tool_calls": [ {{ "id": "c1", "name": "search_files", "arguments": {{ "pattern": "{pattern}" }} }} ] }}, {{ "text": "ok" }} ] }}"#
+        ),
+    );
+    folder.file("ok.json", OK);
+    folder.run_with_stdin(&["run", "-c", "m", "--model", "script:call.json"], b"look").exits(0);
+    let message = "word ".repeat(11_000);
+    folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], message.as_bytes()).exits(0);
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("note    the arguments of search_files at event 3 ("), "{why}");
+    assert!(why.contains(" bytes) are shortened to the beginnings of their strings from here on"), "{why}");
+}
+
+/// The examples of the catalogue: each a file with `[[hooks]]`, and the names of its hooks.
+fn examples() -> Vec<(String, Vec<String>)> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let pages = ["catalogue.md", "catalogue-services.md"].map(|page| std::fs::read_to_string(docs.join(page)).unwrap());
+    let pages = pages.concat();
+    let blocks = pages.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let named = blocks.filter_map(|block| {
+        let table = block.parse::<toml::Table>().ok()?;
+        let hooks = table.get("hooks")?.as_array()?;
+        let names = hooks.iter().filter_map(|hook| Some(hook.get("use")?.as_str()?.to_owned())).collect();
+        Some((block.to_owned(), names))
+    });
+    named.collect()
+}
+
+/// `trim` does; `check` says so.
+#[test]
+fn no_other_ready_made_hook_breaks_the_cache() {
+    // Those that start programs, ask services or need keys.
+    let skipped =
+        ["trim", "command", "worker", "http", "claude", "lint", "notify", "telemetry", "persist", "memory", "fallback"];
+    let mut tried = Vec::new();
+    for (config, names) in examples() {
+        if names.iter().any(|name| skipped.contains(&name.as_str()) || tried.contains(name)) {
+            continue;
+        }
+        let folder = Folder::new();
+        folder.file("AGENTS.md", "Be brief.");
+        folder.file(
+            "ok.json",
+            r#"{ "on_exhausted": "repeat", "replies": [
+                { "tool_calls": [ { "id": "c1", "name": "list_files", "arguments": {} } ] }, { "text": "one" },
+                { "tool_calls": [ { "id": "c2", "name": "list_files", "arguments": {} } ] }, { "text": "two" }, { "text": "three" } ] }"#,
+        );
+        folder.file("turnbuckle.toml", &config);
+        if folder.run(&["check"]).code != 0 {
+            // An example may name a model or a file of its reader.
+            continue;
+        }
+        let run = ["run", "-c", "m", "--model", "script:ok.json", "--bare"];
+        let ran: Vec<i32> = (0..3).map(|_| folder.run_with_stdin(&run, b"look around").code).collect();
+        let why = folder.run(&["why", "m"]).exits(0).out;
+        let broke: Vec<&str> = why.lines().filter(|line| line.contains("cache   broke")).collect();
+        let is_fine = |line: &&str| line.contains("left with that turn") || line.contains("halted or rejected");
+        assert!(broke.iter().all(is_fine), "{names:?} (exit codes {ran:?}): {broke:#?}");
+        tried.extend(names);
+    }
+    assert!(tried.len() >= 12, "{tried:?}");
+}

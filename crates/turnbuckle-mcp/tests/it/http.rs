@@ -1,0 +1,87 @@
+//! Servers that are reached over HTTP.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use turnbuckle_mcp::{Endpoint, McpServer, ServerOptions};
+
+use crate::desk::results;
+
+/// Answers each request as a small MCP server does, and notes the header `x-token`.
+fn serve() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let noted = tokens.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let noted = noted.clone();
+            std::thread::spawn(move || answer(stream, &noted));
+        }
+    });
+    (url, tokens)
+}
+
+fn answer(stream: TcpStream, tokens: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut length, mut line, mut first) = (0, String::new(), String::new());
+    while reader.read_line(&mut line).is_ok_and(|count| count > 2) {
+        let lower = line.to_ascii_lowercase();
+        if first.is_empty() {
+            first = line.clone();
+        }
+        if let Some(value) = lower.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if let Some(value) = lower.strip_prefix("x-token:") {
+            tokens.lock().unwrap().push(value.trim().to_owned());
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let result = match request["method"].as_str() {
+        Some("initialize") => json!({ "protocolVersion": request["params"]["protocolVersion"],
+            "capabilities": { "tools": {} }, "serverInfo": { "name": "web", "version": "1" } }),
+        Some("tools/list") => json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] }),
+        Some("tools/call") => {
+            json!({ "content": [{ "type": "text", "text": request["params"]["arguments"]["text"] }] })
+        }
+        _ => Value::Null,
+    };
+    let (status, text) = match result {
+        Value::Null if first.starts_with("GET") => ("405 Method Not Allowed", String::new()),
+        Value::Null => ("202 Accepted", String::new()),
+        result => ("200 OK", json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }).to_string()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        text.len()
+    );
+    (&stream).write_all((head + &text).as_bytes()).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_over_http_is_called_with_its_headers() {
+    let (url, tokens) = serve();
+    let headers = vec![("x-token".to_owned(), "hunter2".to_owned())];
+    let mut options = ServerOptions::at("test", Endpoint::Http { url, headers, tokens: None });
+    options.approve = Vec::new();
+    assert!(!format!("{options:?}").contains("hunter2"));
+    let server = McpServer::new(options);
+    let server = server.pinned(server.list().await.unwrap());
+    let told = results(&server, &["over the wire"]).await;
+    assert!(told[0].0 && told[0].1.contains("over the wire"), "{}", told[0].1);
+    assert!(tokens.lock().unwrap().iter().all(|token| token == "hunter2"));
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_listens_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    drop(listener);
+    assert!(McpServer::new(ServerOptions::http("test", url)).list().await.is_err());
+}

@@ -1,0 +1,437 @@
+//! One hub for each conversation that is watched: it alone subscribes, makes each event's frame once, and keeps the last ones for
+//! viewers that come back.
+//!
+//! A viewer has a place among the frames, and no buffer. One that is too slow finds its place gone and is told `lagged`. A hub
+//! stays for a while after its last viewer, so that a viewer which comes back goes on where it was.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use turnbuckle::clock::Clock;
+use turnbuckle::conversation::SendError;
+use turnbuckle::feed::{Cursor, Delivery, FeedEvent, FeedItem, Level, LiveEvent, Subscription};
+use turnbuckle::projection::Projection;
+use turnbuckle::{ConversationId, Conversations, Scope};
+
+use crate::rejection::Rejection;
+
+/// How long a hub stays without viewers.
+const LINGER: Duration = Duration::from_secs(60);
+/// How often a hub looks whether another process wrote, and whether it is still needed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How many bytes of frames a hub keeps. The last frame is kept whatever its size.
+const MAX_BYTES: usize = 1 << 20;
+/// How many frames a hub keeps.
+const MAX_FRAMES: usize = 4_096;
+/// How many hubs may stay without viewers; more of them end sooner.
+const MAX_UNWATCHED: usize = 1_024;
+
+/// The hubs of a server.
+pub(crate) struct Hubs {
+    conversations: Conversations,
+    clock: Arc<dyn Clock>,
+    /// Locked before a hub's own lock, never after it.
+    hubs: Mutex<HashMap<ConversationId, Arc<Hub>>>,
+}
+
+impl Hubs {
+    pub(crate) fn new(conversations: Conversations, clock: Arc<dyn Clock>) -> Self {
+        Self { conversations, clock, hubs: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Arc<Hub>>> {
+        self.hubs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hub of a conversation that exists; it is started if there is none. Who may see it is decided by the caller.
+    pub(crate) async fn of(self: &Arc<Self>, id: &ConversationId) -> Result<Arc<Hub>, Rejection> {
+        if let Some(hub) = self.lock().get(id) {
+            hub.touch();
+            return Ok(hub.clone());
+        }
+        let subscription = self.subscribe(id).await?;
+        let mut hubs = self.lock();
+        if let Some(hub) = hubs.get(id) {
+            // Another request was quicker.
+            hub.touch();
+            return Ok(hub.clone());
+        }
+        if hubs.len() >= MAX_UNWATCHED {
+            end_oldest_unwatched(&mut hubs);
+        }
+        let hub = Arc::new(Hub::new(id.clone(), &subscription, self.clock.clone()));
+        hubs.insert(id.clone(), hub.clone());
+        drop(hubs);
+        tokio::spawn(run(self.clone(), hub.clone(), subscription));
+        Ok(hub)
+    }
+
+    /// What a person sees of a conversation that exists now, and the cursor from which events go on.
+    pub(crate) async fn current(self: &Arc<Self>, id: &ConversationId) -> Result<(Projection, Cursor), Rejection> {
+        let hub = self.of(id).await?;
+        // Another process may have written: what it wrote is published here, and reaches the hub's view a moment later.
+        let stored = self.conversations.snapshot(id, Scope::system()).await?;
+        Ok(hub.view_with(stored.events.last().map_or(0, |event| event.seq)).await)
+    }
+
+    async fn subscribe(&self, id: &ConversationId) -> Result<Subscription, SendError> {
+        self.conversations.subscribe(id, Delivery::Lossy, Scope::system()).await
+    }
+
+    /// Ends a hub that has no viewers for long enough, unless somebody has come meanwhile.
+    fn end_if_unused(&self, hub: &Arc<Hub>) -> bool {
+        let mut hubs = self.lock();
+        let unused = hub.unwatched_since().is_some_and(|since| since.elapsed() >= LINGER);
+        if unused {
+            self.remove(&mut hubs, hub);
+        }
+        unused
+    }
+
+    fn remove(&self, hubs: &mut HashMap<ConversationId, Arc<Hub>>, hub: &Arc<Hub>) {
+        if hubs.get(&hub.id).is_some_and(|known| Arc::ptr_eq(known, hub)) {
+            hubs.remove(&hub.id);
+        }
+        hub.end();
+    }
+}
+
+/// Half of the hubs without viewers go, those first that have been without longest.
+fn end_oldest_unwatched(hubs: &mut HashMap<ConversationId, Arc<Hub>>) {
+    let unwatched = hubs.iter().filter_map(|(id, hub)| Some((hub.unwatched_since()?, id.clone())));
+    let mut unwatched: Vec<_> = unwatched.collect();
+    if unwatched.len() < MAX_UNWATCHED {
+        return;
+    }
+    unwatched.sort_unstable();
+    for (_, id) in unwatched.into_iter().take(MAX_UNWATCHED / 2) {
+        if let Some(hub) = hubs.remove(&id) {
+            hub.end();
+        }
+    }
+}
+
+/// What a hub does until it ends.
+async fn run(hubs: Arc<Hubs>, hub: Arc<Hub>, mut subscription: Subscription) {
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ended = hub.changed.subscribe();
+    loop {
+        tokio::select! {
+            event = subscription.next() => match event {
+                Some(FeedEvent { item: FeedItem::Live(LiveEvent::Lagged { missed }), .. }) => {
+                    // This task was too slow, or another process wrote: what is known here is not the whole view any more.
+                    match hubs.subscribe(&hub.id).await {
+                        Ok(again) => subscription = again,
+                        Err(error) => {
+                            tracing::warn!(conversation = %hub.id, %error, "a watched conversation could not be read again");
+                            break;
+                        }
+                    }
+                    hub.start_again(&subscription, missed);
+                }
+                Some(event) => hub.publish(&event),
+                // The conversation was deleted or closed.
+                None => break,
+            },
+            _ = look.tick() => {
+                if hubs.end_if_unused(&hub) {
+                    return;
+                }
+                if hub.unwatched_since().is_none() && !catch_up(&hubs, &hub).await {
+                    break;
+                }
+            }
+            () = is_ended(&mut ended) => return,
+        }
+    }
+    hubs.remove(&mut hubs.lock(), &hub);
+}
+
+async fn is_ended(changed: &mut watch::Receiver<Change>) {
+    // The sender is in the hub, which the waiting task holds.
+    drop(changed.wait_for(|change| change.ended).await);
+}
+
+/// Brings in what another process wrote. False if the conversation is gone.
+async fn catch_up(hubs: &Hubs, hub: &Hub) -> bool {
+    match hubs.conversations.snapshot(&hub.id, Scope::system()).await {
+        Ok(_) => true,
+        Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => false,
+        Err(error) => {
+            tracing::warn!(conversation = %hub.id, %error, "a watched conversation could not be read");
+            true
+        }
+    }
+}
+
+/// One conversation as its viewers share it.
+pub(crate) struct Hub {
+    pub(crate) id: ConversationId,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Sent after every change of `state` that viewers wait for.
+    changed: watch::Sender<Change>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    /// The number of the next frame.
+    next: u64,
+    ended: bool,
+}
+
+struct State {
+    view: Projection,
+    /// Added to positions of epoch 0. There is no claim in that epoch, so positions in it are counted by each process, and again
+    /// each time that a conversation comes into memory: without this, a cursor of another count could be taken for one of ours.
+    base: u64,
+    frames: VecDeque<Frame>,
+    bytes: usize,
+    /// The number of the first of `frames`.
+    first: u64,
+    /// The cursor of what was told before the first frame.
+    floor: Cursor,
+    viewers: usize,
+    unwatched_since: Instant,
+}
+
+struct Frame {
+    cursor: Cursor,
+    bytes: Bytes,
+}
+
+impl State {
+    /// A cursor as it is told.
+    fn told(&self, cursor: Cursor) -> Cursor {
+        match cursor.epoch {
+            0 => Cursor { epoch: 0, position: self.base.saturating_add(cursor.position) },
+            _ => cursor,
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.frames.len() as u64
+    }
+
+    /// The number of the frame behind this cursor; `None` if it was not told here, or too long ago.
+    fn behind(&self, cursor: Cursor) -> Option<u64> {
+        if cursor == self.told(self.view.cursor) {
+            return Some(self.end());
+        }
+        let place = self.frames.iter().rposition(|frame| frame.cursor == cursor);
+        match place {
+            Some(place) => Some(self.first + place as u64 + 1),
+            None => (cursor == self.floor).then_some(self.first),
+        }
+    }
+
+    fn push(&mut self, cursor: Cursor, bytes: Bytes) -> u64 {
+        self.bytes += bytes.len();
+        self.frames.push_back(Frame { cursor, bytes });
+        while self.frames.len() > 1 && (self.bytes > MAX_BYTES || self.frames.len() > MAX_FRAMES) {
+            if let Some(gone) = self.frames.pop_front() {
+                self.bytes -= gone.bytes.len();
+                (self.floor, self.first) = (gone.cursor, self.first + 1);
+            }
+        }
+        self.end()
+    }
+}
+
+impl Hub {
+    fn new(id: ConversationId, subscription: &Subscription, clock: Arc<dyn Clock>) -> Self {
+        let view = subscription.snapshot.clone();
+        // Two hubs of one conversation never begin in the same millisecond: one of them stays for a minute, or the conversation
+        // went from memory and came back.
+        let base = clock.now().as_millis().saturating_mul(1_000);
+        let mut state = State {
+            view,
+            base,
+            frames: VecDeque::new(),
+            bytes: 0,
+            first: 0,
+            floor: Cursor::default(),
+            viewers: 0,
+            unwatched_since: Instant::now(),
+        };
+        state.floor = state.told(state.view.cursor);
+        Self { id, clock, state: Mutex::new(state), changed: watch::Sender::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        self.lock().unwatched_since = Instant::now();
+    }
+
+    /// Since when it has no viewers; `None` if it has some.
+    fn unwatched_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        (state.viewers == 0).then_some(state.unwatched_since)
+    }
+
+    fn end(&self) {
+        self.changed.send_modify(|change| change.ended = true);
+    }
+
+    /// What a person sees, and the cursor from which events go on.
+    pub(crate) fn view(&self) -> (Projection, Cursor) {
+        let state = self.lock();
+        (state.view.clone(), state.told(state.view.cursor))
+    }
+
+    /// The view once it has the log event of this number, or the conversation is gone.
+    async fn view_with(&self, seq: u64) -> (Projection, Cursor) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let is_ended = changed.borrow_and_update().ended;
+            let (view, cursor) = self.view();
+            if is_ended || view.events.last().map_or(0, |event| event.seq) >= seq || changed.changed().await.is_err() {
+                return (view, cursor);
+            }
+        }
+    }
+
+    fn publish(&self, event: &FeedEvent) {
+        let mut state = self.lock();
+        let cursor = state.told(event.cursor);
+        state.view.apply(event);
+        let bytes = match cursor == event.cursor {
+            true => frame(event),
+            false => frame(&FeedEvent { cursor, ..event.clone() }),
+        };
+        let Some(bytes) = bytes else { return };
+        let next = state.push(cursor, bytes);
+        drop(state);
+        self.changed.send_modify(|change| change.next = next);
+    }
+
+    /// Events were missed here: all viewers are told, and the view is that of the new subscription.
+    fn start_again(&self, subscription: &Subscription, missed: u64) {
+        let mut state = self.lock();
+        state.view = subscription.snapshot.clone();
+        let cursor = state.told(state.view.cursor);
+        let Some(bytes) = frame(&self.live(cursor, LiveEvent::Lagged { missed })) else { return };
+        let next = state.push(cursor, bytes);
+        drop(state);
+        self.changed.send_modify(|change| change.next = next);
+    }
+
+    fn live(&self, cursor: Cursor, live: LiveEvent) -> FeedEvent {
+        FeedEvent {
+            conversation: self.id.clone(),
+            turn: None,
+            cursor,
+            at: self.clock.now(),
+            item: FeedItem::Live(live),
+        }
+    }
+
+    /// Something to be told to one viewer, which changes no view and stands at no place of its own.
+    pub(crate) fn notice(&self, text: &str) -> Option<Bytes> {
+        let cursor = self.view().1;
+        frame(&self.live(cursor, LiveEvent::Notice { level: Level::Info, text: text.into(), hook: None }))
+    }
+
+    /// A viewer that has seen everything up to `last`, or wants what comes from now on.
+    pub(crate) fn join(self: &Arc<Self>, last: Option<Cursor>) -> Viewer {
+        let mut state = self.lock();
+        let next = match last {
+            None => Some(state.end()),
+            Some(last) => state.behind(last),
+        };
+        state.viewers += 1;
+        let (next, lagged) = match next {
+            Some(next) => (next, None),
+            // How many it missed cannot be known.
+            None => (state.end(), Some(0)),
+        };
+        let cursor = last.filter(|_| lagged.is_none()).unwrap_or_else(|| state.told(state.view.cursor));
+        drop(state);
+        Viewer { hub: self.clone(), next, lagged, cursor, changed: self.changed.subscribe() }
+    }
+}
+
+/// An event as it stands in the stream. `None` if it cannot be written as JSON, which no event of ours is.
+fn frame(event: &FeedEvent) -> Option<Bytes> {
+    let mut bytes = format!("id: {}\nevent: {}\ndata: ", event.cursor, event.item.name()).into_bytes();
+    if let Err(error) = serde_json::to_writer(&mut bytes, event) {
+        tracing::error!(conversation = %event.conversation, %error, "an event could not be written as JSON");
+        return None;
+    }
+    bytes.extend_from_slice(b"\n\n");
+    Some(bytes.into())
+}
+
+/// One viewer's place.
+pub(crate) struct Viewer {
+    hub: Arc<Hub>,
+    next: u64,
+    /// How many events were missed, if that is to be told.
+    lagged: Option<u64>,
+    /// From where it begins.
+    pub(crate) cursor: Cursor,
+    changed: watch::Receiver<Change>,
+}
+
+/// How many bytes a viewer takes at once, so that many small events are one write.
+const AT_ONCE: usize = 32 << 10;
+
+impl Viewer {
+    /// The next frames; `None` when the conversation is gone. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.take() {
+                return Some(bytes);
+            }
+            let (next, is_behind) = (self.next, |change: &Change, next| change.ended || change.next > next);
+            let change = *self.changed.wait_for(|change| is_behind(change, next)).await.ok()?;
+            if change.ended && change.next <= next {
+                return None;
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Bytes> {
+        let state = self.hub.lock();
+        if self.next < state.first {
+            self.lagged = Some(state.first - self.next);
+            self.next = state.end();
+        }
+        if let Some(missed) = self.lagged.take() {
+            let cursor = state.told(state.view.cursor);
+            return frame(&self.hub.live(cursor, LiveEvent::Lagged { missed }));
+        }
+        let begin = usize::try_from(self.next - state.first).ok()?;
+        let mut frames = state.frames.range(begin.min(state.frames.len())..);
+        let first = frames.next()?.bytes.clone();
+        self.next += 1;
+        if first.len() >= AT_ONCE || frames.len() == 0 {
+            return Some(first);
+        }
+        let mut together = first.to_vec();
+        for frame in frames {
+            if together.len() + frame.bytes.len() > AT_ONCE {
+                break;
+            }
+            together.extend_from_slice(&frame.bytes);
+            self.next += 1;
+        }
+        Some(together.into())
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let mut state = self.hub.lock();
+        state.viewers -= 1;
+        state.unwatched_since = Instant::now();
+    }
+}

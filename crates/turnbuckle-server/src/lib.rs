@@ -1,0 +1,39 @@
+//! Conversations over HTTP: the API, live events, and a page for people.
+//!
+//! A [`Server`] is given [`Conversations`](turnbuckle::Conversations) and knows no provider, no database and no configuration file.
+//!
+//! ```no_run
+//! use turnbuckle::{Agent, Conversations, models::Script};
+//! use turnbuckle_server::{Server, Token, Tokens};
+//!
+//! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//! let agent = Agent::builder("greeter", Script::says(["hello"])).build()?;
+//! let tokens = Tokens::new([Token::of_text(&std::env::var("TOKEN")?, "ann").role("manager")]);
+//! let server = Server::builder(Conversations::in_memory(agent)).tokens(tokens).build();
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:7878").await?;
+//! server.serve(listener, std::future::pending()).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Read in this order: `server` is what is built, `serve` accepts connections and shuts down, `caller` finds out who asks, with
+//! `tokens` and `limits`, `routes` has the handlers, `hub` and `events` the live feed, `wire` every JSON shape and `rejection` every
+//! error. [`page`] renders what people see; no route serves it yet.
+
+mod caller;
+mod events;
+mod extract;
+mod hub;
+mod limits;
+mod observe;
+pub mod page;
+mod rejection;
+mod routes;
+mod serve;
+mod server;
+mod tokens;
+mod wire;
+
+pub use limits::ServerLimits;
+pub use serve::ServeError;
+pub use server::{ClientIds, Server, ServerBuilder};
+pub use tokens::{BadDigest, Token, Tokens};

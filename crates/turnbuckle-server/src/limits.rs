@@ -1,0 +1,187 @@
+//! How much one caller, and all of them, may ask.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::caller::Identity;
+use crate::rejection::{Code, Rejection};
+
+/// How much callers may ask of a server.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerLimits {
+    /// Requests that one caller may make in a second, in the long run. Default: 100.
+    pub requests_per_second: u32,
+    /// Requests that one caller may make at once. Default: 200.
+    pub burst: u32,
+    /// Open streams of events of one caller. Default: 100.
+    pub streams_per_caller: usize,
+    /// Open streams of events of all callers. Default: 10,000.
+    pub streams: usize,
+    /// Open connections. Default: 20,000.
+    pub connections: usize,
+    /// The largest body, in bytes. Default: 1 MiB.
+    pub body_bytes: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            requests_per_second: 100,
+            burst: 200,
+            streams_per_caller: 100,
+            streams: 10_000,
+            connections: 20_000,
+            body_bytes: 1 << 20,
+        }
+    }
+}
+
+/// What callers have used of their limits.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    limits: ServerLimits,
+    /// By caller. There are as many as tokens; those of removed tokens go when the list is cleaned.
+    callers: Mutex<HashMap<Identity, CallerUsage>>,
+    streams: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct CallerUsage {
+    /// Requests that may be made now, up to `burst`.
+    left: f64,
+    /// When `left` was right.
+    at: Instant,
+    streams: usize,
+}
+
+/// How many callers are kept before those at rest are removed.
+const MANY_CALLERS: usize = 4_096;
+
+impl Usage {
+    pub(crate) fn new(limits: ServerLimits) -> Self {
+        Self { limits, callers: Mutex::default(), streams: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn limits(&self) -> &ServerLimits {
+        &self.limits
+    }
+
+    /// How many streams are open.
+    #[cfg(test)]
+    pub(crate) fn open_streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identity, CallerUsage>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, or says when the next one may come.
+    pub(crate) fn admit(&self, caller: Identity) -> Result<(), Rejection> {
+        let (burst, rate) = (f64::from(self.limits.burst.max(1)), f64::from(self.limits.requests_per_second.max(1)));
+        let now = Instant::now();
+        let mut callers = self.lock();
+        if callers.len() >= MANY_CALLERS {
+            let is_at_rest = |usage: &CallerUsage| {
+                usage.streams == 0 && usage.left + now.duration_since(usage.at).as_secs_f64() * rate >= burst
+            };
+            callers.retain(|_, usage| !is_at_rest(usage));
+        }
+        let usage = callers.entry(caller).or_insert(CallerUsage { left: burst, at: now, streams: 0 });
+        usage.left = (usage.left + now.duration_since(usage.at).as_secs_f64() * rate).min(burst);
+        usage.at = now;
+        if usage.left < 1.0 {
+            let wait = Duration::from_secs_f64((1.0 - usage.left) / rate);
+            return Err(Rejection::new(Code::RateLimited, "too many requests").retry_after(wait));
+        }
+        usage.left -= 1.0;
+        Ok(())
+    }
+
+    /// Counts an open stream until the guard is dropped.
+    pub(crate) fn open_stream(self: &Arc<Self>, caller: Identity) -> Result<OpenStream, Rejection> {
+        let mut callers = self.lock();
+        if self.streams.load(Ordering::Relaxed) >= self.limits.streams {
+            return Err(Rejection::new(Code::InUse, "too many streams are open").retry_after(Duration::from_secs(5)));
+        }
+        let now = Instant::now();
+        let usage =
+            callers.entry(caller).or_insert(CallerUsage { left: f64::from(self.limits.burst), at: now, streams: 0 });
+        if usage.streams >= self.limits.streams_per_caller {
+            let rejection = Rejection::new(Code::RateLimited, "too many streams of this caller are open");
+            return Err(rejection.retry_after(Duration::from_secs(5)));
+        }
+        usage.streams += 1;
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        Ok(OpenStream { usage: self.clone(), caller })
+    }
+}
+
+/// A stream that is open. Both counts are changed under the lock of `callers`.
+#[derive(Debug)]
+pub(crate) struct OpenStream {
+    usage: Arc<Usage>,
+    caller: Identity,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let mut callers = self.usage.lock();
+        if let Some(usage) = callers.get_mut(&self.caller) {
+            usage.streams = usage.streams.saturating_sub(1);
+        }
+        self.usage.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage() -> Arc<Usage> {
+        let limits = ServerLimits {
+            requests_per_second: 10,
+            burst: 3,
+            streams_per_caller: 2,
+            streams: 3,
+            ..ServerLimits::default()
+        };
+        Arc::new(Usage::new(limits))
+    }
+
+    fn code<T>(result: Result<T, Rejection>) -> Option<Code> {
+        result.err().map(|rejection| rejection.code())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_may_make_a_burst_and_then_so_many_a_second() {
+        let (usage, other) = (usage(), Identity::Token([1; 32]));
+        for _ in 0..3 {
+            assert_eq!(code(usage.admit(Identity::Local)), None);
+        }
+        assert_eq!(code(usage.admit(Identity::Local)), Some(Code::RateLimited));
+        assert_eq!(code(usage.admit(other)), None, "another caller is not held up");
+        tokio::time::advance(Duration::from_millis(101)).await;
+        assert_eq!(code(usage.admit(Identity::Local)), None);
+        assert_eq!(code(usage.admit(Identity::Local)), Some(Code::RateLimited));
+    }
+
+    #[tokio::test]
+    async fn streams_are_counted_by_caller_and_together_until_they_close() {
+        let (usage, other) = (usage(), Identity::Token([1; 32]));
+        let (one, two) = (usage.open_stream(Identity::Local), usage.open_stream(Identity::Local));
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(code(usage.open_stream(Identity::Local)), Some(Code::RateLimited));
+        let three = usage.open_stream(other);
+        assert!(three.is_ok());
+        assert_eq!(code(usage.open_stream(other)), Some(Code::InUse));
+        drop((one, two, three));
+        assert_eq!(usage.open_streams(), 0);
+        assert_eq!(code(usage.open_stream(other)), None);
+    }
+}

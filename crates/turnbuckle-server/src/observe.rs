@@ -1,0 +1,50 @@
+//! What is done around every request: one line in the log, and headers for browsers.
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use tokio::time::Instant;
+
+use crate::caller::KnownUser;
+use crate::rejection::with_body_of_405;
+
+/// Unless a handler says otherwise.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
+    (REFERRER_POLICY, "no-referrer"),
+    (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+/// One line for each request, when its answer begins: what was asked, by whom, and how it went. No ids of the path, no query and no
+/// content.
+pub(crate) async fn observed(mut request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let known = KnownUser::default();
+    request.extensions_mut().insert(known.clone());
+    let mut response = with_body_of_405(next.run(request).await);
+    for (name, value) in HEADERS {
+        if !response.headers().contains_key(&name) {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+    }
+    let ms = begun.elapsed().as_secs_f64() * 1000.0;
+    tracing::info!(
+        %method,
+        path = path.as_ref().map_or("-", MatchedPath::as_str),
+        status = response.status().as_u16(),
+        ms,
+        user = known.0.get().map_or("-", |user| &**user),
+        "request"
+    );
+    response
+}

@@ -1,0 +1,285 @@
+// The page's script. It puts elements that the server sends in the place of those with the same id, and sends forms without leaving the
+// page. It knows nothing of conversations: whatever is shown was rendered by the server, and without this script the forms still work.
+"use strict";
+
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const csrf = () => document.querySelector('meta[name="csrf"]')?.content ?? "";
+
+  // --- Changing the page -------------------------------------------------------------------------------------------------------
+
+  // Attributes that belong to the reader and not to the server.
+  const isReaders = (element, name) =>
+    (name === "open" && element.localName === "details") || (name === "value" && element.localName === "input" && element.type !== "hidden");
+
+  // Makes `old` like `fresh` and changes no more than that, so that focus, selection, scroll positions, folds and what was typed stay.
+  function morph(old, fresh) {
+    if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
+      old.replaceWith(fresh);
+      return fresh;
+    }
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return old;
+    }
+    // What the script itself has said stays until it is read.
+    if (old.id === "alert" && fresh.hidden) return old;
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && !isReaders(old, name)) old.removeAttribute(name);
+    }
+    for (const { name, value } of [...fresh.attributes]) {
+      if (old.getAttribute(name) !== value && !isReaders(old, name)) old.setAttribute(name, value);
+    }
+    // What a person typed is not the server's to change.
+    if (old.localName === "textarea") return old;
+    morphChildren(old, fresh);
+    return old;
+  }
+
+  function morphChildren(old, fresh) {
+    let at = old.firstChild;
+    for (const next of [...fresh.childNodes]) {
+      // An element with an id is looked for among those that follow; what is passed over is gone.
+      let known = next.id ? at : null;
+      while (known && known.id !== next.id) known = known.nextSibling;
+      if (known) {
+        while (at && at !== known) at = dropped(at);
+        at = morph(known, next).nextSibling;
+      } else if (at && !at.id && !next.id && at.nodeName === next.nodeName) {
+        at = morph(at, next).nextSibling;
+      } else {
+        old.insertBefore(next, at);
+      }
+    }
+    while (at) at = dropped(at);
+  }
+
+  function dropped(node) {
+    const next = node.nextSibling;
+    node.remove();
+    return next;
+  }
+
+  const parsed = (html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    return template.content;
+  };
+
+  // Appends text inside an element: in the last element of its last element, as many steps down as said.
+  function append(element, steps, text) {
+    let place = element;
+    for (let step = 0; step < steps; step++) place = place?.lastElementChild;
+    if (!place) return false;
+    if (place.lastChild?.nodeType === Node.TEXT_NODE) place.lastChild.appendData(text);
+    else place.append(text);
+    return true;
+  }
+
+  // Takes in what the server sent. False if it does not fit this page.
+  function patch(html) {
+    const follow = isAtEnd();
+    const active = document.activeElement;
+    const around = active?.closest("[data-in]")?.id;
+    let fits = true;
+    for (const fresh of [...parsed(html).children]) {
+      const old = byId(fresh.id);
+      if (fresh.dataset.append) {
+        fits = Boolean(old) && append(old, Number(fresh.dataset.append), fresh.textContent) && fits;
+      } else if (old) {
+        const isNews = fresh.hasAttribute("data-announce") && !old.hasAttribute("data-announce");
+        morph(old, fresh);
+        if (isNews) announce(old);
+      } else if (fresh.dataset.in) {
+        const parent = byId(fresh.dataset.in);
+        if (!parent) fits = false;
+        else {
+          byId("empty")?.remove();
+          parent.append(fresh);
+          if (fresh.hasAttribute("data-announce")) announce(fresh);
+        }
+      }
+      // A part that this viewer does not have is left out.
+    }
+    // A form that was answered is gone: the keyboard goes on from the card that it was in.
+    if (around && !active.isConnected) focusOn(byId(around));
+    localise(document);
+    if (follow) scrollTo({ top: document.body.scrollHeight });
+    return fits;
+  }
+
+  function focusOn(element) {
+    element?.setAttribute("tabindex", "-1");
+    element?.focus({ preventScroll: true });
+  }
+
+  const isAtEnd = () => innerHeight + scrollY >= document.body.scrollHeight - 80;
+
+  // Screen readers are told of what is complete, once.
+  function announce(element) {
+    const said = element.querySelector(".said, .ask") ?? element;
+    const title = element.querySelector("h2, h3")?.textContent.trim();
+    const text = said.textContent.trim().slice(0, 2000);
+    const place = byId("announce");
+    if (!place || !text) return;
+    const line = document.createElement("p");
+    line.textContent = title ? `${title}: ${text}` : text;
+    place.append(line);
+    // Several in a row are all read; old ones are not found by going through the page.
+    while (place.childElementCount > 5) place.firstElementChild.remove();
+  }
+
+  // --- Times -------------------------------------------------------------------------------------------------------------------
+
+  function rough(seconds) {
+    if (seconds < 90) return `${Math.round(seconds)} s`;
+    if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+    if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+    return `${Math.round(seconds / 86400)} d`;
+  }
+
+  function localise(root) {
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(time.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      const away = (at - Date.now()) / 1000;
+      const text = time.hasAttribute("data-age")
+        ? away > 0 ? `in ${rough(away)}` : `${rough(-away)} ago`
+        : at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      if (time.textContent !== text) time.textContent = text;
+      const title = at.toLocaleString();
+      if (time.title !== title) time.title = title;
+    }
+  }
+
+  // --- The stream --------------------------------------------------------------------------------------------------------------
+
+  let stream;
+
+  function connect() {
+    stream?.close();
+    const address = document.querySelector("[data-events]")?.dataset.events;
+    if (!address) return;
+    // It reconnects by itself, and says with Last-Event-ID what it has seen.
+    stream = new EventSource(address);
+    const own = stream;
+    own.addEventListener("open", () => connection(""));
+    own.addEventListener("patch", (event) => patch(event.data) || refresh());
+    own.addEventListener("refresh", refresh);
+    own.addEventListener("lagged", refresh);
+    own.addEventListener("error", () => {
+      connection("The connection is lost. Trying again…");
+      // The server said no instead of breaking off: then the browser does not try again.
+      if (own.readyState === EventSource.CLOSED) setTimeout(refresh, 3000);
+    });
+  }
+
+  function connection(text) {
+    const place = byId("connection");
+    if (place && place.textContent !== text) place.textContent = text;
+  }
+
+  let refreshing = false;
+
+  // Fetches the page again and makes this one like it.
+  async function refresh() {
+    if (refreshing) return;
+    refreshing = true;
+    stream?.close();
+    try {
+      const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+      // Logged out meanwhile: the login page says so.
+      if (answer.redirected || answer.status === 401) return location.assign(answer.url);
+      if (!answer.ok) throw new Error(String(answer.status));
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const main = fresh.getElementById("main");
+      if (main) morph(byId("main"), document.adoptNode(main));
+      const token = fresh.querySelector('meta[name="csrf"]');
+      if (token) document.querySelector('meta[name="csrf"]')?.setAttribute("content", token.content);
+      const count = fresh.getElementById("waiting-count");
+      if (count && byId("waiting-count")) morph(byId("waiting-count"), document.adoptNode(count));
+      connection("");
+      localise(document);
+      connect();
+    } catch {
+      connection("The server does not answer. Trying again…");
+      setTimeout(refresh, 3000);
+    } finally {
+      refreshing = false;
+    }
+  }
+
+  // --- Forms -------------------------------------------------------------------------------------------------------------------
+
+  function alertText(text) {
+    const place = byId("alert");
+    if (!place) return;
+    place.textContent = text;
+    place.hidden = !text;
+    if (text) place.scrollIntoView({ block: "nearest" });
+  }
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    // Searching, logging in and out, and what leads to another page go the ordinary way.
+    if (form.method !== "post" || !form.action.includes("/page/c/") || form.action.endsWith("/delete")) return;
+    event.preventDefault();
+    const fields = new URLSearchParams(new FormData(form, event.submitter));
+    const buttons = [...form.querySelectorAll("button")].filter((button) => !button.disabled);
+    buttons.forEach((button) => (button.disabled = true));
+    alertText("");
+    try {
+      const answer = await fetch(form.action, {
+        method: "POST",
+        body: fields,
+        headers: { "x-csrf-token": csrf(), accept: "application/json" },
+        redirect: "manual",
+      });
+      if (answer.ok || answer.type === "opaqueredirect") {
+        if (form.id === "composer") form.reset();
+        // A page without a stream is not told what changed.
+        if (!stream || form.action.endsWith("/title")) refresh();
+      } else if (answer.status === 401) {
+        location.assign("/login");
+      } else {
+        const said = await answer.json().catch(() => null);
+        alertText(said?.error?.message ?? `The server answered ${answer.status}.`);
+        // Someone else was faster, or what was asked has changed.
+        if (answer.status === 409) refresh();
+      }
+    } catch {
+      alertText("The server does not answer. Nothing was sent.");
+    } finally {
+      buttons.forEach((button) => (button.disabled = false));
+      if (form.id === "composer") byId("content")?.focus();
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    const typed = event.target;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && typed.dataset?.keys === "send") {
+      event.preventDefault();
+      if (typed.value.trim()) typed.form.requestSubmit();
+    }
+    // From anywhere in the page, `/` goes to where one types.
+    const isTyping = typed.closest?.("input, textarea, select");
+    if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      const place = byId("content") ?? byId("q");
+      if (place) {
+        event.preventDefault();
+        place.focus();
+      }
+    }
+  });
+
+  // --- Beginning ---------------------------------------------------------------------------------------------------------------
+
+  localise(document);
+  setInterval(() => localise(document), 30000);
+  connect();
+  if (document.querySelector("[data-events]") && !location.hash) scrollTo({ top: document.body.scrollHeight });
+  const often = Number(document.querySelector("[data-refresh]")?.dataset.refresh);
+  // Not while somebody types an answer or the page is not looked at.
+  if (often) setInterval(() => document.hidden || document.activeElement?.closest("form") || refresh(), often * 1000);
+  addEventListener("pageshow", (event) => event.persisted && refresh());
+})();

@@ -1,0 +1,326 @@
+//! A conversation: its log, what happens now, and what a person can do. Every part has an id of its own, so that it can be
+//! replaced alone.
+
+use maud::{Markup, html};
+use turnbuckle::event::{Event, EventKind, InjectionTarget, Outcome, TurnEnded};
+use turnbuckle::feed::{ConversationState, Level};
+use turnbuckle::message::{Content, Part, StopReason};
+use turnbuckle::{Timestamp, TurnId};
+
+use super::card::{self, author};
+use super::draft::{self, Draft};
+use super::items::{Item, items};
+use super::layout::{self, Viewer};
+use super::question::Forms;
+use super::safe::{Name, Shown};
+use super::view::{Note, Rights, Told, View};
+use super::{code, markdown, words};
+
+/// What a page of a conversation shows beside its log.
+#[derive(Clone, Debug, Default)]
+pub struct ConversationPage {
+    /// What it is called.
+    pub title: Option<String>,
+    /// The agent whose conversation it is.
+    pub agent: Option<String>,
+    /// Why no messages can be sent, if none can: it belongs to another agent, for instance.
+    pub no_messages: Option<String>,
+    /// Something to say at once: what went wrong with the form that was sent.
+    pub alert: Option<String>,
+    /// A message that could not be sent, to be tried again.
+    pub draft: Option<String>,
+}
+
+/// The whole page of a conversation.
+pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &ConversationPage) -> Markup {
+    let forms = Forms { conversation: view.conversation(), csrf: Some(&viewer.csrf), answers: false };
+    let title = page.title.as_deref().unwrap_or(view.conversation().as_str());
+    let stream = format!("{}?after={}", forms.action("events"), view.projection().cursor);
+    let main = html! {
+        div.conversation data-events=(stream) {
+            header.head {
+                h1 { (Name(title)) }
+                p.soft {
+                    @if let Some(agent) = &page.agent { (Name(agent)) " · " }
+                    code { (Name(view.conversation().as_str())) }
+                }
+                @if rights.delete {
+                    details.fold.manage id="manage" {
+                        summary { "Rename or delete" }
+                        form method="post" action=(forms.action("title")) {
+                            (forms.token())
+                            label for="title" { "Title" }
+                            input type="text" id="title" name="title" value=(Shown(page.title.as_deref().unwrap_or_default())) maxlength="200";
+                            button { "Rename" }
+                        }
+                        p { a href=(forms.action("delete")) { "Delete this conversation…" } }
+                    }
+                }
+            }
+            @if let Some(alert) = &page.alert { p.alert role="alert" id="alert" { (Shown(alert)) } }
+            @else { p.alert role="alert" id="alert" hidden {} }
+            @if view.projection().more { p.soft.more { "Older messages are not shown here." } }
+            div id="log" { (log(view, rights, forms)) }
+            (streaming(view))
+            (hooks(view))
+            (queue(view, forms))
+            @if rights.say { (suggestions(view, forms)) }
+            div.bar {
+                (state(view))
+                @if rights.cancel {
+                    form.cancel method="post" action=(forms.action("cancel")) { (forms.token()) button.no { "Cancel the turn" } }
+                }
+            }
+            @match (&page.no_messages, rights.say) {
+                (Some(why), _) => { p.soft { (Shown(why)) } }
+                (None, true) => { (composer(forms, page.draft.as_deref())) }
+                (None, false) => { p.soft { "You may read this conversation and not write to it." } }
+            }
+        }
+    };
+    layout::page(viewer, title, "", &main)
+}
+
+/// The elements of the log for one viewer.
+fn log(view: &View, rights: &Rights, forms: Forms<'_>) -> Markup {
+    let projection = view.projection();
+    html! {
+        @for item in items(&projection.events, view.notes()) {
+            @let pending = match &item { Item::Call(call) => projection.pending.get(call.id), _ => None };
+            @let answers = pending.is_some_and(|pending| rights.may_answer(pending.rule.as_deref()));
+            (self::item(view, &item, Forms { answers, ..forms }))
+        }
+        @if projection.events.is_empty() { p.empty id="empty" { "Nothing was said yet." } }
+    }
+}
+
+fn composer(forms: Forms<'_>, draft: Option<&str>) -> Markup {
+    html! {
+        form.composer method="post" action=(forms.action("messages")) id="composer" {
+            (forms.token())
+            label for="content" { "Message" }
+            textarea id="content" name="content" rows="3" required data-keys="send" placeholder="Write a message. Ctrl+Enter sends it." { @if let Some(draft) = draft { "\n" (draft) } }
+            div.row {
+                label.hidden for="while_busy" { "If a turn runs" }
+                select id="while_busy" name="while_busy" {
+                    option value="queue" { "If a turn runs: wait for it" }
+                    option value="steer" { "If a turn runs: tell it now" }
+                    option value="interrupt" { "If a turn runs: interrupt it" }
+                }
+                button.yes { "Send" }
+            }
+        }
+    }
+}
+
+/// What the conversation is doing.
+pub(super) fn state(view: &View) -> Markup {
+    let state = view.projection().state;
+    let (busy, name) = match state {
+        ConversationState::Idle => (false, "idle"),
+        ConversationState::Waiting => (true, "waiting"),
+        _ => (true, "busy"),
+    };
+    html! { p.state id="state" data-state=(name) data-busy[busy] { span.dot aria-hidden="true" {} (words::state(state)) } }
+}
+
+/// Hooks at work.
+pub(super) fn hooks(view: &View) -> Markup {
+    html! {
+        ul.hooks id="hooks" {
+            @for hook in &view.projection().hooks {
+                li { span.spin aria-hidden="true" {} strong { (Name(&hook.hook)) } " at " (hook.point.name())
+                    @if let Some(progress) = &hook.progress { ": " (Shown(progress)) } }
+            }
+            @for hook in view.background() { li { span.spin aria-hidden="true" {} strong { (Name(hook)) } " in the background" } }
+        }
+    }
+}
+
+/// The reply that is being streamed.
+pub(super) fn streaming(view: &View) -> Markup {
+    html! {
+        section id="streaming" aria-label="The reply that is being written" {
+            @if let Some(streaming) = &view.projection().streaming {
+                article.msg.assistant.now {
+                    header { h3 { "Assistant" } @if streaming.attempt > 1 { span.badge { "attempt " (streaming.attempt) } } }
+                    @if !streaming.thinking.is_empty() {
+                        details.fold.thinking id="streaming-thinking" {
+                            summary { "Thinking" }
+                            pre.thoughts id="streaming-thoughts" tabindex="0" { (draft::thinking(&streaming.thinking)) }
+                        }
+                    }
+                    div id="streaming-text" { @if !streaming.text.is_empty() { (Draft::whole(&streaming.text).1) } }
+                }
+            }
+        }
+    }
+}
+
+/// Messages that wait.
+pub(super) fn queue(view: &View, forms: Forms<'_>) -> Markup {
+    html! {
+        ul.queue id="queue" {
+            @for queued in view.queue() {
+                li {
+                    span.badge { @if queued.steers { "for this turn" } @else { "queued" } }
+                    span.text { (Shown(&queued.text.chars().take(300).collect::<String>())) }
+                    form method="post" action=(forms.action("queue")) {
+                        (forms.token())
+                        input type="hidden" name="item" value=(queued.id);
+                        button { "Take back" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Proposals for the next message.
+pub(super) fn suggestions(view: &View, forms: Forms<'_>) -> Markup {
+    html! {
+        div.suggestions id="suggestions" {
+            @for text in view.suggestions() {
+                form method="post" action=(forms.action("messages")) {
+                    (forms.token())
+                    input type="hidden" name="content" value=(text);
+                    button { (Shown(&text.chars().take(200).collect::<String>())) }
+                }
+            }
+        }
+    }
+}
+
+/// One element of the log.
+pub(super) fn item(view: &View, item: &Item<'_>, forms: Forms<'_>) -> Markup {
+    match item {
+        Item::Event(event) => message(event, forms),
+        Item::Call(call) => card::card(view, call, forms),
+        Item::Note(note) => self::note(note),
+    }
+}
+
+fn message(event: &Event, forms: Forms<'_>) -> Markup {
+    let id = format!("m-{}", event.seq);
+    match &event.kind {
+        EventKind::UserMessage { content, by } => html! {
+            article.msg.user id=(id) data-in="log" {
+                header { h2 { (author(by)) } (words::time(event.at)) }
+                div.md { (markdown::render(&content.text())) }
+                (card::other_parts(content))
+            }
+        },
+        EventKind::AssistantMessage { content, stop_reason, usage, cost, model, attempt, object, .. } => html! {
+            article.msg.assistant id=(id) data-in="log" data-announce {
+                header {
+                    h3 { "Assistant" }
+                    (words::time(event.at))
+                    span.soft.meta {
+                        @if let Some(model) = model { (Name(model)) " · " }
+                        (usage.input) " in, " (usage.output) " out"
+                        @if *cost > 0.0 { " · " (words::dollars(*cost)) }
+                        @if *attempt > 1 { " · attempt " (attempt) }
+                    }
+                    @if let Some(stopped) = stopped(*stop_reason) { span.badge { (stopped) } }
+                }
+                (thoughts(&id, content))
+                @let text = content.text();
+                @if !text.trim().is_empty() { div.md.said { (markdown::render(&text)) } }
+                @if let Some(object) = object { (card::json(object)) }
+                (card::other_parts(content))
+            }
+        },
+        EventKind::Injection { hook, content, place } => html! {
+            details.note.fold id=(id) data-in="log" {
+                summary { "The hook " strong { (Name(hook)) } " added context"
+                    @if *place == InjectionTarget::NextTurn { " for the next turn" } }
+                div.md { (markdown::render(&content.text())) }
+            }
+        },
+        EventKind::StopFeedback { refusals } => html! {
+            article.refused id=(id) data-in="log" data-announce {
+                header { h3 { "Stop refused" } (words::time(event.at)) span.soft { "The model said it was done. It goes on with this:" } }
+                @for refusal in refusals {
+                    p { strong { (Name(&refusal.hook)) } }
+                    div.md.said { (markdown::render(&refusal.feedback)) }
+                }
+            }
+        },
+        EventKind::TurnEnded(ended) => turn_ended(&id, &event.turn, ended, event.at, forms),
+        _ => html! {},
+    }
+}
+
+fn stopped(reason: StopReason) -> Option<&'static str> {
+    match reason {
+        StopReason::End | StopReason::ToolCalls => None,
+        StopReason::Length => Some("cut off at its longest length"),
+        StopReason::Refusal => Some("the model refused"),
+        StopReason::Cancelled => Some("cancelled"),
+    }
+}
+
+fn thoughts(id: &str, content: &Content) -> Markup {
+    let thought: String = content
+        .parts()
+        .iter()
+        .filter_map(|part| match part {
+            Part::Thinking { text, .. } => Some(&**text),
+            _ => None,
+        })
+        .collect();
+    html! {
+        @if !thought.trim().is_empty() {
+            details.fold.thinking id=(format!("{id}-thinking")) { summary { "Thinking" } (code::block("", &thought)) }
+        }
+    }
+}
+
+fn turn_ended(id: &str, turn: &TurnId, ended: &TurnEnded, at: Timestamp, forms: Forms<'_>) -> Markup {
+    let outcome = ended.outcome.to_string();
+    html! {
+        footer.ended id=(id) data-in="log" data-outcome=(outcome) data-announce[ended.outcome != Outcome::Completed] {
+            p {
+                strong.said { "Turn " (outcome) @if let Some(by) = &ended.by { " by " (author(by)) } @if let Some(reason) = &ended.reason { ": " (Shown(reason)) } }
+                " " (words::time(at))
+                span.soft.meta {
+                    (words::count(ended.model_calls as usize, "model call")) " · " (ended.usage.total()) " tokens"
+                    @if ended.cost > 0.0 { " · " (words::dollars(ended.cost)) }
+                    " · " (words::milliseconds(ended.ms as f64))
+                }
+                " " a href=(forms.action(&format!("turns/{}", super::safe::segment(turn.as_str())))) { "Details" }
+            }
+            @if let Some(result) = &ended.result {
+                @match result.as_str() {
+                    Some(text) => { div.md { (markdown::render(text)) } }
+                    None => { (card::json(result)) }
+                }
+            }
+            @for warning in &ended.warnings {
+                p.warn { @if let Some(hook) = &warning.hook { strong { (Name(hook)) } ": " } (Shown(&warning.text)) }
+            }
+        }
+    }
+}
+
+/// Something that was told and is in no log.
+pub(super) fn note(note: &Note) -> Markup {
+    let id = &note.id;
+    match &note.what {
+        Told::Discarded { attempt, by, reason, replaced } => html! {
+            p.note.discarded id=(id) data-in="log" {
+                "Attempt " (attempt) @if *replaced { " was replaced" } @else { " was discarded" }
+                @if let Some(by) = by { " by " (author(by)) }
+                @if let Some(reason) = reason { ": " (Shown(reason)) } " " (words::time(note.at))
+            }
+        },
+        Told::Notice { level, text, hook } => html! {
+            p.note.warn[*level == Level::Warning] id=(id) data-in="log" {
+                @if let Some(hook) = hook { strong { (Name(hook)) } ": " } (Shown(text)) " " (words::time(note.at))
+            }
+        },
+        Told::Compacted { before, after } => html! {
+            p.note id=(id) data-in="log" { "The context was made smaller: from " (before) " to " (after) " tokens. " (words::time(note.at)) }
+        },
+    }
+}

@@ -1,0 +1,155 @@
+//! Where the time of a turn went: model calls, tools, waiting and hooks with their beginnings and ends.
+//!
+//! The log has the times of events, and a record how long a hook took. A hook is placed by what it ran before or behind, which is
+//! exact to the time between two events.
+
+use std::sync::Arc;
+
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::hook::{Decision, Point, Record};
+use turnbuckle::message::Usage;
+use turnbuckle::{CallId, Timestamp};
+
+/// What took time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Model,
+    Tool,
+    /// Someone had to answer.
+    Wait,
+    /// Hooks refused to let the turn end.
+    Refused,
+    Hook,
+}
+
+/// Something with a beginning and an end, in milliseconds since the turn began.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Span<'a> {
+    pub(super) what: What,
+    pub(super) name: &'a str,
+    pub(super) from: f64,
+    pub(super) ms: f64,
+    pub(super) call: Option<&'a CallId>,
+    pub(super) usage: Option<(Usage, f64)>,
+    pub(super) record: Option<&'a Record>,
+}
+
+/// What took time in a turn, in the order in which it began.
+pub(super) fn spans<'a>(events: &'a [Arc<Event>], records: &'a [Record]) -> Vec<Span<'a>> {
+    let Some(first) = events.first() else { return Vec::new() };
+    let since = |at: Timestamp| at.since(first.at).as_secs_f64() * 1_000.0;
+    let (mut spans, mut open): (Vec<Span<'a>>, Vec<(&CallId, f64, What)>) = (Vec::new(), Vec::new());
+    let mut before = 0.0;
+    for event in events {
+        let now = since(event.at);
+        let span = |what, name, from: f64| {
+            let (call, usage, record) = (None, None, None);
+            Span { what, name, from, ms: (now - from).max(0.0), call, usage, record }
+        };
+        match &event.kind {
+            EventKind::AssistantMessage { model, usage, cost, .. } => {
+                let name = model.as_deref().unwrap_or("model call");
+                spans.push(Span { usage: Some((*usage, *cost)), ..span(What::Model, name, before) });
+            }
+            EventKind::ToolStarted { call, .. } => open.push((call, now, What::Tool)),
+            EventKind::Suspension { call, .. } => open.push((call, now, What::Wait)),
+            EventKind::ToolResult { call, .. } => {
+                if let Some(place) = open.iter().position(|(of, _, what)| *of == call && *what == What::Tool) {
+                    let (call, from, what) = open.remove(place);
+                    spans.push(Span { call: Some(call), ..span(what, name_of(events, call), from) });
+                }
+            }
+            EventKind::Resolution { call, evidence, .. } if !evidence.open => {
+                if let Some(place) = open.iter().position(|(of, _, what)| *of == call && *what == What::Wait) {
+                    let (call, from, what) = open.remove(place);
+                    spans.push(Span { call: Some(call), ..span(what, name_of(events, call), from) });
+                }
+            }
+            EventKind::StopFeedback { .. } => spans.push(span(What::Refused, "refused", before)),
+            _ => {}
+        }
+        before = now;
+    }
+    let hooks = hooks(&spans, events, records, since);
+    spans.extend(hooks);
+    spans.sort_by(|one, other| one.from.total_cmp(&other.from));
+    spans
+}
+
+fn name_of<'a>(events: &'a [Arc<Event>], call: &'a CallId) -> &'a str {
+    let named = |event: &'a Arc<Event>| match &event.kind {
+        EventKind::ToolCall { call: of, name, .. } if of == call => Some(&**name),
+        _ => None,
+    };
+    events.iter().rev().find_map(named).unwrap_or("question")
+}
+
+fn hooks<'a>(
+    spans: &[Span<'a>],
+    events: &'a [Arc<Event>],
+    records: &'a [Record],
+    since: impl Fn(Timestamp) -> f64,
+) -> Vec<Span<'a>> {
+    let models: Vec<&Span<'_>> = spans.iter().filter(|span| span.what == What::Model).collect();
+    let end = events.last().map_or(0.0, |event| since(event.at));
+    let stops: Vec<f64> = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::StopFeedback { .. } | EventKind::TurnEnded(_)))
+        .map(|event| since(event.at))
+        .collect();
+    let (mut model, mut stop) = (0, 0);
+    let mut seen: Vec<(&str, Point)> = Vec::new();
+    let mut placed = Vec::new();
+    // Hooks that run one after the other stand one after the other.
+    let mut place = |record: &'a Record, from: f64| {
+        let ms = record.took.as_secs_f64() * 1_000.0;
+        let (call, usage) = (record.call.as_ref(), None);
+        placed.push(Span {
+            what: What::Hook,
+            name: &record.hook,
+            from: from.max(0.0),
+            ms,
+            call,
+            usage,
+            record: Some(record),
+        });
+    };
+    for record in records {
+        let ms = record.took.as_secs_f64() * 1_000.0;
+        let of_call = |what: What| spans.iter().find(|span| span.what == what && span.call == record.call.as_ref());
+        match record.point {
+            Point::BeforeModel | Point::WrapModelCall | Point::Stream | Point::AfterModel => {
+                let again = seen.contains(&(&*record.hook, record.point));
+                if again && model + 1 < models.len() {
+                    model += 1;
+                    seen.clear();
+                }
+                seen.push((&record.hook, record.point));
+                // A reply that is asked for again is the same reply.
+                if matches!(record.decision, Decision::Regenerate) {
+                    seen.clear();
+                }
+                let Some(span) = models.get(model) else {
+                    place(record, end - ms);
+                    continue;
+                };
+                place(record, if record.point == Point::AfterModel { span.from + span.ms - ms } else { span.from });
+            }
+            Point::BeforeTool => place(record, of_call(What::Tool).map_or(end, |span| span.from) - ms),
+            Point::WrapToolCall => place(record, of_call(What::Tool).map_or(end - ms, |span| span.from)),
+            Point::AfterTool => place(record, of_call(What::Tool).map_or(end, |span| span.from + span.ms) - ms),
+            Point::OnStop => {
+                if seen.contains(&(&*record.hook, record.point)) && stop + 1 < stops.len() {
+                    stop += 1;
+                    seen.retain(|(_, point)| *point != Point::OnStop);
+                }
+                seen.push((&record.hook, record.point));
+                place(record, stops.get(stop).copied().unwrap_or(end) - ms);
+            }
+            Point::OnConversation | Point::BeforeAgent => place(record, 0.0),
+            Point::AfterAgent | Point::BeforeCompaction => place(record, end - ms),
+            _ => place(record, end),
+        }
+    }
+    placed
+}

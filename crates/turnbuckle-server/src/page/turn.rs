@@ -1,0 +1,231 @@
+//! A turn: what took how long on one time axis, what hooks decided, and the table of hooks per point.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use turnbuckle::event::{Event, EventKind};
+use turnbuckle::hook::{Decision, HookEntry, OnFailure, Point, Record};
+use turnbuckle::{ConversationId, TurnId};
+
+use super::layout::{self, Viewer};
+use super::safe::{Name, Shown, segment};
+use super::spans::{Span, What, spans};
+use super::{card, code, markdown, words};
+
+/// The most rows of the picture: a turn of thousands of calls is not read in bars.
+const MOST: usize = 200;
+
+/// What is known of a turn.
+#[derive(Clone, Debug)]
+pub struct TurnPage<'a> {
+    /// The conversation.
+    pub conversation: &'a ConversationId,
+    /// The turn.
+    pub turn: &'a TurnId,
+    /// The events of this turn alone, in order.
+    pub events: &'a [Arc<Event>],
+    /// What its hooks left, in order.
+    pub records: &'a [Record],
+    /// The hooks of the agent that this server serves.
+    pub hooks: &'a [HookEntry],
+}
+
+/// The page of a turn.
+pub fn turn(viewer: &Viewer, page: &TurnPage<'_>) -> Markup {
+    let spans = spans(page.events, page.records);
+    let path = format!("/page/c/{}", segment(page.conversation.as_str()));
+    let main = html! {
+        div.turn {
+            header.head { h1 { "Turn " (Name(page.turn.as_str())) } p.soft { "of " a href=(path) { (Name(page.conversation.as_str())) } } }
+            (summary(page.events))
+            section { h2 { "Where the time went" } (waterfall(&spans)) }
+            section { h2 { "What hooks did" } (records(page)) }
+            section { h2 { "Hooks at each point" } (points(page.hooks, page.records)) }
+        }
+    };
+    layout::page(viewer, "Turn", "", &main)
+}
+
+fn summary(events: &[Arc<Event>]) -> Markup {
+    let ended = events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) => Some(ended),
+        _ => None,
+    });
+    html! {
+        @match ended {
+            None => { p.soft { "This turn is not over." } }
+            Some(ended) => {
+                dl.tiles {
+                    div { dt { "Outcome" } dd { (ended.outcome) } }
+                    div { dt { "Time at work" } dd { (words::milliseconds(ended.ms as f64)) } }
+                    div { dt { "Model calls" } dd { (ended.model_calls) } }
+                    div { dt { "Tokens" } dd { (ended.usage.total()) } dd.more { (ended.usage.input) " in, " (ended.usage.output) " out, " (ended.usage.cache_read) " from the cache" } }
+                    div { dt { "Cost" } dd { @if ended.cost > 0.0 { (words::dollars(ended.cost)) } @else { "not known" } } }
+                }
+                @if let Some(reason) = &ended.reason { p.warn { (Shown(reason)) } }
+                @for warning in &ended.warnings { p.warn { @if let Some(hook) = &warning.hook { strong { (Name(hook)) } ": " } (Shown(&warning.text)) } }
+            }
+        }
+    }
+}
+
+/// A bar for each span. Time in which the turn waited for someone takes little room.
+fn waterfall(spans: &[Span<'_>]) -> Markup {
+    let axis = Axis::of(spans);
+    html! {
+        @if spans.is_empty() { p.soft { "Nothing took time." } }
+        ol.waterfall {
+            @for span in spans.iter().take(MOST) {
+                @let (class, what) = match span.what {
+                    What::Model => ("model", "model"), What::Tool => ("tool", "tool"), What::Wait => ("wait", "waited"),
+                    What::Refused => ("refused", "stop"), What::Hook => ("hook", "hook"),
+                };
+                li class=(class) {
+                    span.name { span.soft { (what) } " " (Name(span.name)) @if let Some(record) = span.record { " " span.soft { (record.point.name()) } } }
+                    (bar(&axis, span))
+                    span.took {
+                        (words::milliseconds(span.ms))
+                        @if let Some((usage, cost)) = span.usage { " · " (usage.input) "→" (usage.output) @if cost > 0.0 { " · " (words::dollars(cost)) } }
+                        @if let Some(record) = span.record { " " (decision(record.decision)) }
+                    }
+                }
+            }
+        }
+        @if spans.len() > MOST { p.soft { "… " (spans.len() - MOST) " more" } }
+    }
+}
+
+fn bar(axis: &Axis, span: &Span<'_>) -> Markup {
+    let (from, to) = (axis.place(span.from), axis.place(span.from + span.ms));
+    // Attributes of SVG, since a style attribute would need a weaker policy.
+    html! {
+        svg.bar viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true" {
+            rect.track x="0" y="0" width="1000" height="10" {}
+            rect.fill x=(format!("{from:.1}")) y="0" width=(format!("{:.1}", (to - from).max(4.0))) height="10" {}
+        }
+    }
+}
+
+/// Maps moments of the turn to places from 0 to 1000.
+struct Axis {
+    waits: Vec<(f64, f64)>,
+    length: f64,
+}
+
+impl Axis {
+    fn of(spans: &[Span<'_>]) -> Self {
+        let mut waits: Vec<(f64, f64)> =
+            spans.iter().filter(|span| span.what == What::Wait).map(|span| (span.from, span.from + span.ms)).collect();
+        waits.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut axis = Self { waits, length: 1.0 };
+        axis.length = spans.iter().map(|span| axis.worked(span.from + span.ms)).fold(1.0, f64::max);
+        axis
+    }
+
+    /// The time at work before a moment.
+    fn worked(&self, at: f64) -> f64 {
+        let (mut waited, mut until) = (0.0, 0.0_f64);
+        for (from, to) in &self.waits {
+            let (from, to) = (from.max(until), to.min(at));
+            if to > from {
+                waited += to - from;
+                until = to;
+            }
+        }
+        at - waited
+    }
+
+    fn place(&self, at: f64) -> f64 {
+        (self.worked(at) / self.length * 1_000.0).clamp(0.0, 996.0)
+    }
+}
+
+fn decision(decision: Decision) -> Markup {
+    let class = match decision {
+        Decision::Continue | Decision::Accept | Decision::Wrap | Decision::Approve => "quiet",
+        Decision::Failed
+        | Decision::Halt
+        | Decision::Reject
+        | Decision::Deny
+        | Decision::Refuse
+        | Decision::Prevent => "bad",
+        _ => "mild",
+    };
+    html! { span class={ "decision " (class) } { (decision.name()) } }
+}
+
+/// What each hook decided, and what it changed, behind a click.
+fn records(page: &TurnPage<'_>) -> Markup {
+    html! {
+        @if page.records.is_empty() { p.soft { "No hook ran, or its records are gone." } }
+        @for (number, record) in page.records.iter().enumerate() {
+            details.fold.record id=(format!("r-{number}")) {
+                summary {
+                    strong { (Name(&record.hook)) } " " span.soft { (record.point.name()) } " " (decision(record.decision))
+                    span.soft.meta { (words::milliseconds(record.took.as_secs_f64() * 1_000.0)) @if record.tokens > 0 { " · " (record.tokens) " tokens added" } @if record.shed > 0 { " · " (record.shed) " tokens shed" } }
+                }
+                @if let Some(reason) = &record.reason { div.md { (markdown::render(reason)) } }
+                @if let Some(failure) = &record.failure { p.warn { (Shown(failure)) } }
+                @if let Some(outcome) = &record.outcome { p { "Its program ended: " (Name(outcome)) } }
+                (changes(page.events, record))
+            }
+        }
+    }
+}
+
+fn changes(events: &[Arc<Event>], record: &Record) -> Markup {
+    let added = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Injection { hook, content, .. } if *hook == record.hook => Some(content.text()),
+        _ => None,
+    });
+    let asked = events.iter().find_map(|event| match &event.kind {
+        EventKind::ToolCall { call, arguments, .. } if Some(call) == record.call.as_ref() => Some(arguments),
+        _ => None,
+    });
+    let ran = events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::ToolStarted { call, arguments, .. } if Some(call) == record.call.as_ref() => Some(arguments),
+        _ => None,
+    });
+    let result = events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::TurnEnded(ended) if record.point == Point::AfterAgent => ended.result.as_ref(),
+        _ => None,
+    });
+    html! {
+        @for text in added { p.soft { "It added for good:" } (code::block("", &text)) }
+        @if record.tokens > 0 { p.soft { "It added " (record.tokens) " tokens to the context." } }
+        @if let (Decision::Rewrite, Some(asked), Some(ran)) = (record.decision, asked, ran) {
+            p.soft { "The model asked for:" } (card::arguments(asked))
+            p.soft { "It ran with:" } (card::arguments(ran))
+        }
+        @if let Some(result) = result { p.soft { "The result shown:" } (card::json(result)) }
+    }
+}
+
+/// The hooks of the agent at each point, as `turnbuckle hooks` prints them, with what they did in this turn.
+fn points(hooks: &[HookEntry], records: &[Record]) -> Markup {
+    html! {
+        @if hooks.is_empty() { p.soft { "The agent has no hooks." } } @else {
+            div.wide tabindex="0" {
+                table {
+                    thead { tr { th scope="col" { "Point" } th scope="col" { "Hook" } th scope="col" { "Tools" } th scope="col" { "If it fails" } th.right scope="col" { "Runs" } th.right scope="col" { "Time" } } }
+                    tbody {
+                        @for point in Point::ALL {
+                            @for hook in hooks.iter().filter(|hook| hook.points().contains(point)) {
+                                @let own: Vec<&Record> = records.iter().filter(|record| record.point == point && *record.hook == *hook.name()).collect();
+                                @let took: f64 = own.iter().map(|record| record.took.as_secs_f64() * 1_000.0).sum();
+                                tr {
+                                    td { (point.name()) }
+                                    td { strong { (Name(hook.name())) } }
+                                    td { @if hook.settings().tools.is_empty() { "all" } @else { (Shown(&hook.settings().tools.join(", "))) } @if hook.settings().main_agent_only { ", main agent only" } }
+                                    td { @match hook.failure_policy(point) { OnFailure::Block => { "blocks" } OnFailure::Ignore => { "is ignored" } } }
+                                    td.right { (own.len()) }
+                                    td.right { @if !own.is_empty() { (words::milliseconds(took)) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

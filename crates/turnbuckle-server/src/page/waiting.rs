@@ -1,0 +1,41 @@
+//! Everything that waits for the user, over all conversations.
+
+use maud::{Markup, html};
+use turnbuckle::Timestamp;
+use turnbuckle::conversation::PendingCall;
+
+use super::card;
+use super::layout::{self, Viewer};
+use super::question::{self, Forms};
+use super::safe::{Name, segment};
+
+/// The page. `calls` are those that the viewer may answer, the oldest first.
+pub fn waiting(viewer: &Viewer, calls: &[PendingCall], now: Timestamp) -> Markup {
+    let main = html! {
+        div.waiting data-refresh="30" {
+            header.head { h1 { "Waiting for you" } }
+            p.alert role="alert" id="alert" hidden {}
+            div id="log" {
+                @if calls.is_empty() { p.empty id="empty" { "Nothing waits for an answer of yours." } }
+                @for (number, call) in calls.iter().enumerate() { (one(viewer, call, number, now)) }
+            }
+        }
+    };
+    layout::page(viewer, "Waiting for you", "/page/waiting", &main)
+}
+
+fn one(viewer: &Viewer, call: &PendingCall, number: usize, now: Timestamp) -> Markup {
+    let forms = Forms { conversation: &call.conversation, csrf: Some(&viewer.csrf), answers: true };
+    let id = format!("w-{}-{number}", call.asked.as_millis());
+    let path = format!("/page/c/{}", segment(call.conversation.as_str()));
+    html! {
+        article.card id=(id) data-state="ask" {
+            header { span.dot aria-hidden="true" {} h2 { (question::title(&call.pending.question)) } span.badge { (question::since(call.asked, now)) } }
+            p.soft {
+                "The agent " strong { (Name(&call.agent)) } " asks, in a turn of " (card::author(&call.requester)) ", in "
+                a href=(path) { (Name(call.conversation.as_str())) }
+            }
+            (question::question(&call.pending, &id, forms))
+        }
+    }
+}

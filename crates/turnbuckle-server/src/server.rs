@@ -1,0 +1,191 @@
+//! A server as it is built, and what all of its requests share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::sync::watch;
+use turnbuckle::clock::{Clock, SystemClock};
+use turnbuckle::{Conversations, Scope};
+
+use crate::hub::Hubs;
+use crate::limits::{ServerLimits, Usage};
+use crate::rejection::{Code, Rejection};
+use crate::routes;
+use crate::tokens::Tokens;
+
+/// How long turns may take to come to rest when the server shuts down, if nothing else is said.
+const REST_WITHIN: Duration = Duration::from_secs(30);
+
+/// Conversations over HTTP. Clones share everything.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) app: Arc<App>,
+}
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) conversations: Conversations,
+    /// `None`: whoever reaches the server is its one user.
+    pub(crate) tokens: Option<Tokens>,
+    /// The user of a server without tokens.
+    pub(crate) local: Scope,
+    /// Whether callers may choose the ids of conversations.
+    pub(crate) client_ids: bool,
+    pub(crate) limits: Arc<Usage>,
+    pub(crate) hubs: Arc<Hubs>,
+    pub(crate) rest_within: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// True from the moment in which the server shuts down.
+    closing: watch::Sender<bool>,
+}
+
+impl App {
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Ready when the server shuts down.
+    pub(crate) async fn closing(&self) {
+        // The sender is in `self`, so the wait ends with the change alone.
+        drop(self.closing.subscribe().wait_for(|closing| *closing).await);
+    }
+
+    /// Refuses what would begin or carry on a turn while the server shuts down.
+    pub(crate) fn takes_work(&self) -> Result<(), Rejection> {
+        match self.is_closing() {
+            true => Err(Rejection::new(Code::InUse, "the server shuts down")),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+}
+
+impl Server {
+    /// A server of these conversations.
+    pub fn builder(conversations: Conversations) -> ServerBuilder {
+        ServerBuilder {
+            conversations,
+            tokens: None,
+            local: Scope::local(),
+            client_ids: None,
+            limits: ServerLimits::default(),
+            rest_within: REST_WITHIN,
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+
+    /// Its routes, for an application of your own. A server without tokens takes every request whose `Host` is this machine for its
+    /// one user, so it must be reachable from loopback alone; [`serve`](Self::serve) checks that, and here it is yours to see to.
+    pub fn router(&self) -> Router {
+        routes::router(self.app.clone())
+    }
+
+    /// The description of the API: OpenAPI 3.1, as `/openapi.json` has it.
+    pub fn openapi() -> serde_json::Value {
+        routes::openapi()
+    }
+
+    /// From now on no work is taken, `/readyz` says so, and streams are told and end. [`serve`](Self::serve) does this at its
+    /// signal; a program that mounts [`router`](Self::router) calls it.
+    pub fn close(&self) {
+        self.app.close();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("tokens", &self.app.tokens).finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`Server`].
+#[must_use = "settings do nothing until `build` is called"]
+pub struct ServerBuilder {
+    conversations: Conversations,
+    tokens: Option<Tokens>,
+    local: Scope,
+    client_ids: Option<bool>,
+    limits: ServerLimits,
+    rest_within: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl ServerBuilder {
+    /// Callers need one of these tokens. Default: none is needed, the server listens on loopback alone, and there is one user.
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// The user of a server without tokens. Default: [`Scope::local`].
+    pub fn local_user(mut self, scope: Scope) -> Self {
+        self.local = scope;
+        self
+    }
+
+    /// Whether callers may choose the ids of new conversations. An id that is taken is told to be, whoever has it, so callers can
+    /// find out about ids of others. Default: only on a server without tokens.
+    pub fn client_ids(mut self, allowed: ClientIds) -> Self {
+        self.client_ids = Some(allowed == ClientIds::Allowed);
+        self
+    }
+
+    /// How much callers may ask.
+    pub fn limits(mut self, limits: ServerLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How long turns may take to come to rest when the server shuts down; what runs then is carried on by the next start.
+    /// Default: 30 seconds.
+    pub fn rest_within(mut self, most: Duration) -> Self {
+        self.rest_within = most;
+        self
+    }
+
+    /// Another source of time for what the server itself tells. Default: the system clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The server.
+    pub fn build(self) -> Server {
+        let Self { conversations, tokens, local, client_ids, limits, rest_within, clock } = self;
+        let app = App {
+            client_ids: client_ids.unwrap_or(tokens.is_none()),
+            hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
+            conversations,
+            tokens,
+            local,
+            limits: Arc::new(Usage::new(limits)),
+            rest_within,
+            clock,
+            closing: watch::Sender::new(false),
+        };
+        Server { app: Arc::new(app) }
+    }
+}
+
+/// Whether callers may choose ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientIds {
+    /// They may.
+    Allowed,
+    /// The server makes all ids.
+    Refused,
+}
+
+impl fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("tokens", &self.tokens)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,13 @@
+//! The promises of the server, one file each. All of the API goes over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod client;
+mod errors;
+mod page;
+mod page_hostile;
+mod page_pictures;
+mod page_story;
+mod routes;
+mod streams;
+mod who;

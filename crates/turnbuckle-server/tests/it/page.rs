@@ -1,0 +1,220 @@
+//! What the page shows of a conversation, and that what is sent to viewers makes their page like one that is fetched.
+
+use std::collections::BTreeMap;
+
+use expect_test::{Expect, expect};
+use serde_json::json;
+use turnbuckle::Actor;
+use turnbuckle::event::Question;
+use turnbuckle::projection::Projection;
+use turnbuckle::store::Answer;
+use turnbuckle_server::page::{self, BadAnswer, ConversationPage, Patch, Rights, View};
+
+use crate::page_story::{Story, rights, tell, viewer};
+
+fn shown(view: &View, rights: &Rights) -> String {
+    page::conversation(&viewer(""), rights, view, &ConversationPage::default()).0
+}
+
+/// The elements of the log, each on a line.
+fn check(story: &Story<'_>, rights: &Rights, expected: Expect) {
+    let page = shown(&story.view(), rights);
+    let log = page.split_once("<div id=\"log\">").unwrap().1.split_once("<section id=\"streaming\"").unwrap().0;
+    let mut log = log.trim_end_matches("</div>").to_owned();
+    for tag in ["<article", "<header", "<details", "<p", "<div", "<form", "<footer", "<pre"] {
+        log = log.replace(tag, &format!("\n{tag}"));
+    }
+    expected.assert_eq(log.trim());
+}
+
+fn text(text: &str) -> serde_json::Value {
+    json!([{ "type": "text", "text": text }])
+}
+
+#[test]
+fn messages_refused_stops_and_ends_are_shown_as_what_they_are() {
+    let mut story = Story::new(&str::to_owned);
+    story
+        .log(json!({"type": "user_message", "content": text("hi"), "by": {"user": "ann"}}))
+        .log(json!({"type": "assistant_message", "attempt": 1, "stop_reason": "end", "usage": {}, "object": null, "content": text("**done**")}))
+        .log(json!({"type": "stop_feedback", "refusals": [{"hook": "lint", "feedback": "not yet"}]}))
+        .log(json!({"type": "turn_ended", "outcome": "failed", "reason": "no model", "cause": null, "by": null, "result": null, "warnings": [], "model_calls": 1, "usage": {}, "ms": 5}));
+    check(
+        &story,
+        &rights(),
+        expect![[r#"
+        <article class="msg user" id="m-1" data-in="log">
+        <header><h2><strong>ann</strong></h2><time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time></header>
+        <div class="md">
+        <p>hi</p></div></article>
+        <article class="msg assistant" id="m-2" data-in="log" data-announce>
+        <header><h3>Assistant</h3><time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft meta">0 in, 0 out</span></header>
+        <div class="md said">
+        <p><strong>done</strong></p></div></article>
+        <article class="refused" id="m-3" data-in="log" data-announce>
+        <header><h3>Stop refused</h3><time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft">The model said it was done. It goes on with this:</span></header>
+        <p><strong>lint</strong></p>
+        <div class="md said">
+        <p>not yet</p></div></article>
+        <footer class="ended" id="m-4" data-in="log" data-outcome="failed" data-announce>
+        <p><strong class="said">Turn failed: no model</strong> <time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft meta">1 model call · 0 tokens · 5.0 ms</span> <a href="/page/c/c_1/turns/t_1">Details</a></p></footer>"#]],
+    );
+}
+
+#[test]
+fn a_question_has_a_form_for_those_who_may_answer() {
+    let mut story = Story::new(&str::to_owned);
+    story
+        .log(json!({"type": "tool_call", "call": "c1", "name": "write_file", "arguments": {"path": "a"}, "executor": "server"}))
+        .log(json!({"type": "suspension", "call": "c1", "kind": "approval", "prompt": {"tool": "write_file", "arguments": {"path": "a"}, "digest": "d", "why": "it writes"},
+            "expires": "2026-02-01T12:00:00.000Z", "answer_by": {"users": ["ann"]}}));
+    check(
+        &story,
+        &rights(),
+        expect![[r#"
+            <article class="card" id="c-1" data-in="log" data-state="ask" data-announce>
+            <header><span class="dot" aria-hidden="true"></span><h3>write_file</h3><span class="about">a</span><span class="badge">waits for an answer</span></header>
+            <div class="question">
+            <p class="ask">May <strong>write_file</strong> run?</p>
+            <p class="why">Why it is asked: it writes</p><dl class="args"><dt>path</dt><dd><code>a</code></dd></dl>
+            <p class="soft conditions">Lapses <time datetime="2026-02-01T12:00:00.000Z" data-age>2026-02-01 12:00</time>. Who may answer: user ann.</p>
+            <details class="fold" id="c-1-edit"><summary>Edit the arguments</summary>
+            <form class="answer" method="post" action="/page/c/c_1/answer"><input type="hidden" name="csrf" value=""><input type="hidden" name="call" value="c1"><input type="hidden" name="digest" value="d"><label for="c-1-arguments">Arguments, as JSON</label><textarea class="mono" id="c-1-arguments" name="arguments" rows="6" spellcheck="false">
+            {
+              &quot;path&quot;: &quot;a&quot;
+            }</textarea>
+            <div class="row"><button name="decision" value="edit">Approve as edited</button></div></form></details>
+            <div class="row answers">
+            <form class="answer" method="post" action="/page/c/c_1/answer"><input type="hidden" name="csrf" value=""><input type="hidden" name="call" value="c1"><input type="hidden" name="digest" value="d"><button class="yes" name="decision" value="approve">Approve</button></form>
+            <form class="answer" method="post" action="/page/c/c_1/answer"><input type="hidden" name="csrf" value=""><input type="hidden" name="call" value="c1"><input type="hidden" name="digest" value="d"><span class="deny"><label class="hidden" for="c-1-reason">Why not (the model reads it)</label><input type="text" id="c-1-reason" name="reason" placeholder="Why not (the model reads it)" autocomplete="off"><button class="no" name="decision" value="deny">Deny</button></span></form></div></div></article>"#]],
+    );
+    let bob = Rights { actor: Actor::User { id: "bob".into(), roles: [].into() }, ..rights() };
+    let page = shown(&story.view(), &bob);
+    assert!(page.contains("You may not answer this.") && !page.contains("value=\"approve\""));
+}
+
+#[test]
+fn a_discarded_attempt_disappears_and_the_page_says_who_discarded_it_and_why() {
+    let mut story = Story::new(&str::to_owned);
+    story
+        .live(json!({"type": "text_delta", "attempt": 1, "text": "a guess"}))
+        .live(json!({"type": "attempt_discarded", "attempt": 1, "by": {"hook": "critic"}, "reason": "it guesses"}));
+    let page = shown(&story.view(), &rights());
+    assert!(!page.contains("a guess"), "{page}");
+    assert!(page.contains("was discarded by the hook <strong>critic</strong>: it guesses"), "{page}");
+}
+
+/// The id of each element that a patch has, and its HTML.
+fn elements(html: &str) -> Vec<(String, String)> {
+    // Each patch of the log is one element; those of a reply are blocks that follow each other.
+    let id = html.split("id=\"").nth(1).unwrap().split('"').next().unwrap();
+    vec![(id.to_owned(), html.to_owned())]
+}
+
+#[test]
+fn what_is_sent_makes_the_page_like_one_that_is_fetched() {
+    let say = str::to_owned;
+    let story = tell(&say);
+    let (mut view, mut sent) = (View::new("c_1".into(), Projection::default()), BTreeMap::new());
+    for event in &story.events {
+        for patch in view.apply(event) {
+            for (id, html) in elements(patch.html_for(&rights()).unwrap()) {
+                // The text of a reply under way grows in pieces; see the tests of `draft`.
+                if !id.starts_with("s-") && id != "streaming-thoughts" {
+                    sent.insert(id, html);
+                }
+            }
+        }
+        assert_eq!(view.apply(event), [], "an event that was taken in changes nothing");
+        let page = shown(&view, &rights());
+        let is_streaming = view.projection().streaming.is_some();
+        for (id, html) in sent.iter().filter(|(id, _)| !(is_streaming && *id == "streaming")) {
+            assert!(page.contains(html), "{id} at {}\n{html}\n\n{page}", event.cursor);
+        }
+        // And nothing is missing.
+        for id in page
+            .split("<div id=\"log\">")
+            .nth(1)
+            .unwrap()
+            .split("data-in=\"log\"")
+            .map(|before| before.rsplit("id=\"").next().unwrap())
+        {
+            let id = id.split('"').next().unwrap();
+            let is_in_log = ["m-", "c-", "n-"].iter().any(|start| id.starts_with(start));
+            assert!(!is_in_log || id.contains("-args") || sent.contains_key(id), "{id} was not sent");
+        }
+    }
+    assert!(sent.len() > 20, "{}", sent.len());
+}
+
+#[test]
+fn a_view_from_a_snapshot_goes_on_like_one_from_the_beginning() {
+    let say = str::to_owned;
+    let story = tell(&say);
+    for cut in 0..story.events.len() {
+        let mut projection = Projection::default();
+        story.events[..cut].iter().for_each(|event| projection.apply(event));
+        let (mut late, mut early) =
+            (View::new("c_1".into(), projection), View::new("c_1".into(), Projection::default()));
+        story.events[..cut].iter().for_each(|event| drop(early.apply(event)));
+        for event in &story.events[cut..] {
+            let (one, other) = (late.apply(event), early.apply(event));
+            // Suggestions are live only: whoever comes later has not heard them.
+            let relevant =
+                |patch: &Patch| !matches!(patch, Patch::Elements(html) if html.contains("id=\"suggestions\""));
+            assert!(
+                one.iter().filter(|patch| relevant(patch)).eq(other.iter().filter(|patch| relevant(patch))),
+                "cut at {cut}, {}",
+                event.cursor
+            );
+        }
+    }
+}
+
+/// A key pressed in a text field presses the first button of its form.
+#[test]
+fn the_form_with_the_reason_for_denying_can_only_deny() {
+    let say = str::to_owned;
+    let page = shown(&tell(&say).view(), &rights());
+    let with_reason: Vec<&str> = page.split("<form ").filter(|form| form.contains("name=\"reason\"")).collect();
+    assert!(!with_reason.is_empty());
+    for form in with_reason {
+        let form = form.split("</form>").next().unwrap();
+        assert!(
+            form.contains("value=\"deny\"") && !form.contains("value=\"approve\"") && !form.contains("value=\"edit\""),
+            "{form}"
+        );
+    }
+}
+
+fn approval() -> Question {
+    let question = json!({"kind": "approval", "prompt": {"tool": "shell", "arguments": {"command": "ls"}, "digest": "d", "why": null}});
+    serde_json::from_value(question).unwrap()
+}
+
+#[test]
+fn a_form_becomes_the_answer_that_its_button_says() {
+    let read = |pairs: &[(&str, &str)]| {
+        let sent: Vec<_> = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        page::read_answer(&approval(), &sent)
+    };
+    assert_eq!(read(&[("decision", "approve"), ("reason", "")]).unwrap(), Answer::Approve);
+    assert_eq!(read(&[("decision", "deny"), ("reason", " no ")]).unwrap(), Answer::Deny(Some("no".into())));
+    assert_eq!(read(&[("decision", "deny"), ("reason", "")]).unwrap(), Answer::Deny(None));
+    assert_eq!(read(&[("decision", "edit"), ("arguments", "{\"command\":\"ls\"}")]).unwrap(), Answer::Approve);
+    let edited = read(&[("decision", "edit"), ("arguments", "{\"command\":\"ls -l\"}")]).unwrap();
+    assert_eq!(edited, Answer::ApproveWith(json!({"command": "ls -l"}).into()));
+    assert!(matches!(read(&[("decision", "edit"), ("arguments", "{")]), Err(BadAnswer::NotJson(_))));
+    assert!(matches!(read(&[("decision", "answer")]), Err(BadAnswer::NoDecision)));
+    assert!(matches!(read(&[]), Err(BadAnswer::NoDecision)));
+}
+
+#[test]
+fn the_page_needs_less_than_a_hundred_kilobytes_and_runs_nothing_inline() {
+    let size: usize = page::assets().iter().map(|asset| asset.content.len()).sum();
+    assert!(size < 60_000, "{size}");
+    for word in ["eval(", "new Function", "onclick", "document.write"] {
+        assert!(page::assets().iter().all(|asset| !asset.content.contains(word)), "{word}");
+    }
+    assert!(!page::CONTENT_SECURITY_POLICY.contains("unsafe"));
+}

@@ -1,0 +1,129 @@
+//! What the file tools changed in the last turns of this process, so that it can be put back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+
+use turnbuckle::TurnId;
+
+use super::blocking::CancelFlag;
+use super::change::{Before, Change, Plan};
+use super::folder::Folder;
+use super::refusal::{Refusal, shown};
+
+/// How many turns are remembered, and how much text of them together. Older ones go first.
+const MOST_TURNS: usize = 32;
+const MOST_BYTES: usize = 32 * 1024 * 1024;
+
+/// Changes by turn, the last turn last.
+#[derive(Default)]
+pub(super) struct UndoLog {
+    turns: VecDeque<(TurnId, Vec<Change>)>,
+    bytes: usize,
+}
+
+impl UndoLog {
+    /// Remembers changes that were made.
+    pub(super) fn note(&mut self, turn: &TurnId, changes: Vec<Change>) {
+        self.bytes += changes.iter().map(size).sum::<usize>();
+        match self.turns.back_mut().filter(|(last, _)| last == turn) {
+            Some((_, noted)) => noted.extend(changes),
+            None => self.turns.push_back((turn.clone(), changes)),
+        }
+        while self.turns.len() > MOST_TURNS || self.bytes > MOST_BYTES {
+            let Some((_, gone)) = self.turns.pop_front() else { return };
+            self.bytes -= gone.iter().map(size).sum::<usize>();
+        }
+    }
+
+    fn take(&mut self, turn: &TurnId) -> Option<Vec<Change>> {
+        let place = self.turns.iter().position(|(noted, _)| noted == turn)?;
+        let (_, changes) = self.turns.remove(place)?;
+        self.bytes -= changes.iter().map(size).sum::<usize>();
+        Some(changes)
+    }
+}
+
+fn size(change: &Change) -> usize {
+    let before = if let Before::Text(text) = &change.before { text.len() } else { 0 };
+    before + change.after.as_ref().map_or(0, String::len)
+}
+
+/// What became of the files that a turn had changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Undone {
+    /// Files that are as they were before the turn.
+    pub restored: Vec<String>,
+    /// Files that were left as they are, each with why.
+    pub kept: Vec<(String, String)>,
+}
+
+impl fmt::Display for Undone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.restored.is_empty() {
+            true => write!(f, "nothing was put back")?,
+            false => write!(f, "put back: {}", self.restored.join(", "))?,
+        }
+        for (path, why) in &self.kept {
+            write!(f, "\nleft as it is: {path}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts back what a turn changed, the last change first, as far as the files still are as the turn left them. `None` if nothing is
+/// known of the turn. The changes are forgotten, whatever became of them.
+pub(super) fn undo(folder: &Folder, turn: &TurnId) -> Option<Undone> {
+    let changes = folder.undo_log().take(turn)?;
+    let _changing = folder.changing();
+    let mut undone = Undone::default();
+    for change in changes.into_iter().rev() {
+        let name = shown(&change.path);
+        // A file that could not be put back at a later step is not touched at an earlier one.
+        if undone.kept.iter().any(|(kept, _)| *kept == name) {
+            continue;
+        }
+        match put_back(folder, change) {
+            Ok(()) if undone.restored.contains(&name) => {}
+            Ok(()) => undone.restored.push(name),
+            Err(why) => {
+                undone.restored.retain(|restored| *restored != name);
+                undone.kept.push((name, why));
+            }
+        }
+    }
+    Some(undone)
+}
+
+fn put_back(folder: &Folder, change: Change) -> Result<(), String> {
+    let Change { path, before, after, to } = change;
+    let now_at = to.clone().unwrap_or_else(|| path.clone());
+    let said = |refusal: Refusal| refusal.to_string();
+    let now = Before::of(folder, &now_at).map_err(said)?;
+    let is_as_left = match (&now, &after) {
+        (Before::Text(now), Some(after)) => now == after,
+        (Before::Missing, None) => true,
+        _ => false,
+    };
+    if !is_as_left {
+        return Err("it was changed since".to_owned());
+    }
+    let old = match before {
+        Before::Text(text) => Some(text),
+        Before::Missing => None,
+        Before::Other => return Err("what it held before is not text, or was too large to be kept".to_owned()),
+    };
+    if is_there(folder, &path, &now_at)? {
+        return Err("another file has its old name now".to_owned());
+    }
+    let back = Change { path: now_at, before: now, after: old, to: to.map(|_| path) };
+    Plan { changes: vec![back], said: String::new() }.carry_out(folder, &CancelFlag::never()).map_err(said)
+}
+
+/// Whether the name that a renamed file had is taken.
+fn is_there(folder: &Folder, old: &Path, now: &Path) -> Result<bool, String> {
+    let taken =
+        old != now && !matches!(Before::of(folder, old).map_err(|refusal| refusal.to_string())?, Before::Missing);
+    Ok(taken)
+}

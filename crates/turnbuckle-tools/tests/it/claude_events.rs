@@ -1,0 +1,149 @@
+//! Claude-style hooks at the events around turns: sessions, batches of calls, notifications, and handlers that nobody waits for.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use turnbuckle::event::EventKind;
+use turnbuckle::hook::HookExt;
+use turnbuckle::models::{OnExhausted, Script};
+use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::Recorder;
+use turnbuckle::{Conversations, Scope};
+use turnbuckle_tools::claude::end_sessions;
+
+use crate::claude::{ALLOW, Project, allowed_and, script};
+
+fn group(command: &str) -> Value {
+    json!([{"hooks": [{"type": "command", "command": command}]}])
+}
+
+/// The lines of a file that handlers write, once there are so many.
+async fn lines(path: &Path, count: usize) -> Vec<String> {
+    let began = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        if lines.len() >= count {
+            return lines;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{lines:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_starts_once_in_a_process_and_ends_when_the_process_lets_it_go() {
+    let note = |more: &str| format!("jq -r '.hook_event_name + \" \" + (.source // .reason)' >> noted; {more}");
+    let project = Project::new(json!({"hooks": {
+        "SessionStart": [{"matcher": "startup|resume", "hooks": [{"type": "command", "command": note("echo remember the milk")}]}],
+        "SessionEnd": group(&note("")),
+    }}));
+    let model = || Script::says(["done"]).when_exhausted(OnExhausted::Repeat);
+    let store = MemoryStore::default();
+    let conversations = Conversations::builder(project.agent(project.hook().durable(), model()), store.clone()).build();
+    let first = project.play_in(&conversations).await;
+    let injected = first.events.iter().find_map(|event| match event {
+        EventKind::Injection { content, .. } => Some(content.text()),
+        _ => None,
+    });
+    assert!(injected.unwrap().contains("remember the milk"), "plain text is context there");
+    project.play_in(&conversations).await;
+    drop(conversations);
+    let later = Conversations::builder(project.agent(project.hook().durable(), model()), store).build();
+    project.play_in(&later).await;
+    let noted = project.path().join("noted");
+    assert_eq!(lines(&noted, 2).await, ["SessionStart startup", "SessionStart resume"]);
+    // One of this test's two hooks was let go with its process; a closed conversation is told at once.
+    later.close(&"c".into(), Scope::local()).await.unwrap();
+    assert_eq!(lines(&noted, 3).await[2], "SessionEnd other");
+    assert!(end_sessions("prompt_input_exit").await.is_empty());
+    assert_eq!(lines(&noted, 4).await[3..], ["SessionEnd prompt_input_exit"]);
+}
+
+#[tokio::test]
+async fn a_batch_of_results_is_seen_once_and_its_context_reaches_the_model() {
+    let batch = r#"jq -e '.tool_calls | length == 1 and .[0].tool_name == "Bash" and .[0].tool_response == "ran ls"' >/dev/null || exit 1
+        echo fired >> fired
+        echo '{"hookSpecificOutput":{"hookEventName":"PostToolBatch","additionalContext":"mind the gap"}}'"#;
+    let project = allowed_and("PostToolBatch", batch);
+    let recorder = Recorder::of(script());
+    let agent = project.agent(project.hook(), recorder.clone());
+    let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+    let played = project.play_in(&conversations).await;
+    assert_eq!(played.end().0, "completed");
+    assert_eq!(std::fs::read_to_string(project.path().join("fired")).unwrap(), "fired\n");
+    let requests = recorder.requests();
+    let text =
+        |index: usize| requests[index].messages.iter().map(|message| message.content().text()).collect::<String>();
+    assert!(!text(0).contains("mind the gap") && text(1).contains("mind the gap"));
+}
+
+#[tokio::test]
+async fn a_batch_that_is_blocked_ends_the_turn_before_the_next_call_of_the_model() {
+    for answer in ["echo stop here >&2; exit 2", r#"echo '{"decision":"block","reason":"stop here"}'"#] {
+        let played = allowed_and("PostToolBatch", answer).play().await;
+        assert_eq!(played.end(), ("halted".to_owned(), "stop here".to_owned()));
+        assert!(played.result().0, "the result stays in the conversation");
+    }
+}
+
+#[tokio::test]
+async fn somebody_who_is_asked_is_notified() {
+    let note = "jq -r '.notification_type + \": \" + .message' >> noted";
+    let project = Project::new(json!({"hooks": {"Notification": [
+        {"matcher": "permission_prompt", "hooks": [{"type": "command", "command": note}]},
+        {"matcher": "idle_prompt", "hooks": [{"type": "command", "command": "touch wrong"}]}]}}));
+    let conversations = Conversations::builder(project.agent(project.hook(), script()), MemoryStore::default()).build();
+    assert_eq!(project.play_in(&conversations).await.end().0, "waiting");
+    let noted = lines(&project.path().join("noted"), 1).await;
+    assert_eq!(noted, ["permission_prompt: permission is needed to use Bash"]);
+    assert!(!project.path().join("wrong").exists());
+}
+
+#[tokio::test]
+async fn nobody_waits_for_an_async_handler_and_the_next_turn_reads_what_it_says() {
+    let say = r#"read -r line; while ! test -e go; do sleep 0.02; done
+        echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","additionalContext":"from aside"}}'; touch said"#;
+    let handlers = json!([{"type": "command", "command": ALLOW}, {"type": "command", "async": true, "command": say}]);
+    let project = Project::new(json!({"hooks": {"PreToolUse": [{"hooks": handlers}]}}));
+    let recorder = Recorder::of(script());
+    let agent = project.agent(project.hook(), recorder.clone());
+    let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+    let played = project.play_in(&conversations).await;
+    assert!(played.result().0, "what it decides has no effect");
+    std::fs::write(project.path().join("go"), "").unwrap();
+    let began = Instant::now();
+    loop {
+        project.play_in(&conversations).await;
+        let last = recorder.requests().pop().unwrap();
+        if last.messages.iter().any(|message| message.content().text().contains("from aside")) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_async_handler_that_wakes_tells_the_model_at_its_next_call() {
+    let wake = json!({"type": "command", "asyncRewake": true, "command": "echo wake up >&2; touch woken; exit 2"});
+    // The batch is held until the other one has spoken.
+    let hold = "while ! test -e woken; do sleep 0.02; done; sleep 0.3";
+    let project = Project::new(json!({"hooks": {
+        "PreToolUse": [{"hooks": [{"type": "command", "command": ALLOW}, wake]}], "PostToolUse": group(hold)}}));
+    let recorder = Recorder::of(script());
+    let agent = project.agent(project.hook(), recorder.clone());
+    let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+    let began = Instant::now();
+    loop {
+        project.play_in(&conversations).await;
+        let told = |request: &turnbuckle::model::Request| {
+            request.messages.iter().any(|message| message.content().text().contains("wake up"))
+        };
+        if recorder.requests().iter().any(told) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,79 @@
+//! The audit: exactly what models were sent, stored once, with secrets taken out.
+
+use serde_json::json;
+use turnbuckle::Agent;
+use turnbuckle::audit::{AuditLimits, AuditOptions};
+use turnbuckle::hook::*;
+use turnbuckle::models::{OnExhausted, Script, ScriptReply};
+use turnbuckle::store::Store as _;
+use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::{Recorder, Rig};
+
+use crate::kit::add;
+
+fn options() -> AuditOptions {
+    let redact = |text: &str| text.contains("hunter2").then(|| text.replace("hunter2", "[redacted: password]"));
+    AuditOptions::new(AuditLimits::default(), redact)
+}
+
+fn audited(agent: Agent, store: &MemoryStore) -> Rig {
+    Rig::with(agent, store.clone(), |builder| builder.audit(options()))
+}
+
+#[tokio::test]
+async fn every_request_is_recorded_as_it_was_sent_and_secrets_are_not() {
+    let store = MemoryStore::default();
+    let calls = ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2}));
+    let model = Recorder::of(Script::of([calls, ScriptReply::says("4"), ScriptReply::says("hunter2, you said")]));
+    let recall = pre("recall", |mut turn: BeforeAgentContext| async move {
+        turn.inject("remembered");
+        turn.proceed()
+    });
+    let agent = Agent::builder("a", model.clone()).system("Be careful with hunter2.").tool(add()).hook(recall);
+    let mut rig = audited(agent.build().unwrap(), &store);
+    rig.ended("the password is hunter2").await.unwrap();
+    rig.ended("what was it?").await.unwrap();
+    let (calls, contents) = (store.audited_calls(&rig.id).await.unwrap(), store.audit_contents(&rig.id).await.unwrap());
+    assert_eq!(calls.len(), 3);
+    assert!(!contents.values().any(|body| body.contains("hunter2")), "{contents:#?}");
+    for (call, request) in calls.iter().zip(model.requests()) {
+        let recorded = call.request(&contents);
+        assert!(recorded.is_complete);
+        assert_eq!(recorded.body["system"], "Be careful with [redacted: password].");
+        assert_eq!(recorded.body["tools"][0]["name"], "add");
+        let sent: Vec<_> = request.messages.iter().map(turnbuckle::audit::message_json).collect();
+        let sent = json!(sent).to_string().replace("hunter2", "[redacted: password]");
+        assert_eq!(recorded.body["messages"].to_string(), sent);
+    }
+    let records = store.records(&rig.id, &calls[0].turn).await.unwrap();
+    assert!(records.iter().all(|record| record.input.is_some()), "{records:?}");
+}
+
+#[tokio::test]
+async fn two_hundred_turns_cost_a_small_multiple_of_their_log() {
+    let store = MemoryStore::default();
+    let says = ScriptReply::says("word ".repeat(60));
+    let agent = Agent::builder("a", Script::of([says]).when_exhausted(OnExhausted::Repeat)).build().unwrap();
+    let mut rig = audited(agent, &store);
+    for turn in 0..200 {
+        rig.ended(format!("message {turn} {}", "word ".repeat(60))).await.unwrap();
+    }
+    let log: usize = rig.log().await.unwrap().iter().map(|event| serde_json::to_string(event).unwrap().len()).sum();
+    let contents = store.audit_contents(&rig.id).await.unwrap();
+    let stored: usize = contents.iter().map(|(digest, body)| digest.len() + body.len()).sum();
+    assert!(stored < 2 * log, "{stored} bytes of audit, {log} of log");
+    let calls = store.audited_calls(&rig.id).await.unwrap();
+    assert_eq!(calls.len(), 200);
+    assert!(calls.iter().all(|call| call.request(&contents).is_complete));
+}
+
+#[tokio::test]
+async fn without_an_audit_nothing_is_recorded() {
+    let store = MemoryStore::default();
+    let agent = Agent::builder("a", Script::says(["ok"])).build().unwrap();
+    let mut rig = Rig::on(agent, store.clone());
+    let ended = rig.ended("hello").await.unwrap();
+    assert!(store.audited_calls(&rig.id).await.unwrap().is_empty());
+    assert!(store.audit_contents(&rig.id).await.unwrap().is_empty());
+    assert!(ended.warnings.is_empty());
+}

@@ -1,0 +1,220 @@
+//! Summaries whose model fails: tries are minutes apart, what they took is kept, and a larger part is tried again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use turnbuckle::audit::{AuditLimits, AuditOptions};
+use turnbuckle::context::tokens;
+use turnbuckle::feed::{FeedItem, LiveEvent};
+use turnbuckle::message::Usage;
+use turnbuckle::model::{Model, ModelError, Request, Sink};
+use turnbuckle::models::{OnExhausted, Script};
+use turnbuckle::store::{CallPurpose, Job, JobKind, Store as _};
+use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::{Recorder, Rig};
+use turnbuckle::{Agent, BoxFuture, Limits, Outcome, Reply};
+
+/// How a call of [`Unsteady`] goes.
+#[derive(Clone, Copy)]
+enum Answer {
+    Notes,
+    /// Nothing, which is no summary, and costs.
+    Nothing,
+    /// Status 429, with a wait in seconds.
+    Later(u64),
+}
+
+/// Answers its n-th call as planned; then as the last one says.
+#[derive(Clone)]
+struct Unsteady {
+    plan: Arc<Vec<Answer>>,
+    asked: Arc<AtomicUsize>,
+    sizes: Arc<Mutex<Vec<u64>>>,
+    window: Option<u64>,
+}
+
+impl Unsteady {
+    fn new(plan: impl Into<Vec<Answer>>) -> Self {
+        Self { plan: Arc::new(plan.into()), asked: Arc::default(), sizes: Arc::default(), window: None }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl Model for Unsteady {
+    fn stream<'a>(&'a self, request: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        let nth = self.asked.fetch_add(1, Ordering::SeqCst);
+        let size = tokens::of_text(&request.system) + tokens::of_messages(&request.messages);
+        self.sizes.lock().unwrap().push(size);
+        let usage = Usage { input: 100, output: 7, ..Usage::default() };
+        // As long as it may be, and longer.
+        let notes: String = (0..90).map(|n| format!("note {n} of {nth}\n")).collect();
+        let notes = format!("## Facts\n{notes}");
+        let answer = match self.plan[nth.min(self.plan.len() - 1)] {
+            Answer::Notes if self.window.is_some() => Ok(Reply { usage, ..Reply::text(notes) }),
+            Answer::Notes => Ok(Reply { usage, ..Reply::text("## Goal\nhunter2 and a heron") }),
+            Answer::Nothing => Ok(Reply { usage, ..Reply::text(" ") }),
+            Answer::Later(seconds) => Err(ModelError::Status {
+                status: 429,
+                message: "slow down".to_owned(),
+                retry_after: Some(Duration::from_secs(seconds)),
+            }),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+    fn name(&self) -> &str {
+        "unsteady"
+    }
+    fn price(&self, usage: &Usage) -> Option<f64> {
+        Some(usage.input as f64 / 100.0)
+    }
+    fn context_window(&self) -> Option<u64> {
+        self.window
+    }
+}
+
+fn agent(summaries: Unsteady, context_tokens: u64) -> Agent {
+    let speaker = Recorder::of(Script::says(["ok"]).when_exhausted(OnExhausted::Repeat));
+    let limits = Limits { context_tokens, injection_reserve: 100, ..Limits::default() };
+    Agent::builder("a", speaker).limits(limits).summary_model(summaries).build().unwrap()
+}
+
+async fn turn(rig: &mut Rig) {
+    let ended = rig.ended(format!("hunter2 {}", "word ".repeat(150))).await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Completed, "{:?}", ended.reason);
+    rig.conversations.drain(Duration::from_secs(600)).await;
+}
+
+async fn summary_jobs(rig: &Rig, store: &MemoryStore) -> Vec<Job> {
+    let jobs = store.jobs(&rig.id).await.unwrap();
+    jobs.into_iter().filter(|job| job.kind == JobKind::Summary).collect()
+}
+
+/// Turns until the model was asked so often.
+async fn until_asked(rig: &mut Rig, model: &Unsteady, times: usize) {
+    for _ in 0..600 {
+        if model.asked() >= times {
+            return;
+        }
+        turn(rig).await;
+    }
+    panic!("asked {} times", model.asked());
+}
+
+fn given_up(rig: &Rig) -> usize {
+    let is_told = |item: &FeedItem| matches!(item, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("left out without one"));
+    rig.told().iter().filter(|told| is_told(&told.item)).count()
+}
+
+#[tokio::test]
+async fn tries_are_apart_a_wait_that_the_provider_asks_for_is_kept_and_giving_up_is_told_once() {
+    let (model, store) = (Unsteady::new([Answer::Later(600), Answer::Nothing]), MemoryStore::default());
+    let mut rig = Rig::on(agent(model.clone(), 20_000), store.clone());
+    until_asked(&mut rig, &model, 1).await;
+    rig.clock.advance(Duration::from_secs(590));
+    turn(&mut rig).await;
+    assert_eq!(model.asked(), 1, "the provider wants to be left alone for ten minutes");
+    rig.clock.advance(Duration::from_secs(11));
+    turn(&mut rig).await;
+    assert_eq!(model.asked(), 2);
+    rig.clock.advance(Duration::from_secs(60));
+    turn(&mut rig).await;
+    assert_eq!((model.asked(), given_up(&rig)), (2, 0), "the wait grows");
+    rig.clock.advance(Duration::from_secs(240));
+    turn(&mut rig).await;
+    assert_eq!((model.asked(), given_up(&rig)), (3, 1));
+    let jobs = summary_jobs(&rig, &store).await;
+    assert!(jobs.len() == 1 && jobs[0].due.is_none() && jobs[0].tries == 3, "{jobs:?}");
+    rig.clock.advance(Duration::from_secs(3_600));
+    turn(&mut rig).await;
+    assert_eq!((model.asked(), given_up(&rig)), (3, 1), "nothing new to try, nothing new to tell");
+}
+
+#[tokio::test]
+async fn a_larger_part_is_tried_again_and_what_failed_tries_took_is_the_summarys_cost() {
+    let plan = [Answer::Nothing, Answer::Nothing, Answer::Nothing, Answer::Notes];
+    let (model, store) = (Unsteady::new(plan), MemoryStore::default());
+    let mut rig = Rig::on(agent(model.clone(), 4_000), store.clone());
+    for times in 1..=3 {
+        until_asked(&mut rig, &model, times).await;
+        rig.clock.advance(Duration::from_secs(3_600));
+    }
+    let jobs = summary_jobs(&rig, &store).await;
+    let spent = jobs[0].spent.expect("what it took is kept");
+    assert_eq!((spent.calls, spent.usage.input, spent.cost), (3, 300, 3.0));
+    let seq = jobs[0].seq;
+    until_asked(&mut rig, &model, 4).await;
+    let summaries = store.summaries(&rig.id).await.unwrap();
+    assert!(summaries.len() == 1 && summaries[0].last > seq, "{summaries:?}");
+    let (calls, made) = (model.asked() as u64, &summaries[0]);
+    assert_eq!((made.usage.input, made.usage.output), (100 * calls, 7 * calls));
+    assert!((made.cost - calls as f64).abs() < 1e-9, "{}", made.cost);
+    assert!(summary_jobs(&rig, &store).await.is_empty(), "the job that was given up is covered");
+}
+
+#[tokio::test]
+async fn the_audit_has_what_a_summarys_model_was_sent_also_if_it_failed() {
+    let (model, store) = (Unsteady::new([Answer::Later(1), Answer::Notes]), MemoryStore::default());
+    let redact = |text: &str| text.contains("hunter2").then(|| text.replace("hunter2", "[redacted: password]"));
+    let options = AuditOptions::new(AuditLimits::default(), redact);
+    let mut rig = Rig::with(agent(model.clone(), 4_000), store.clone(), |builder| builder.audit(options));
+    until_asked(&mut rig, &model, 1).await;
+    rig.clock.advance(Duration::from_secs(60));
+    until_asked(&mut rig, &model, 2).await;
+    let (calls, contents) = (store.audited_calls(&rig.id).await.unwrap(), store.audit_contents(&rig.id).await.unwrap());
+    let made: Vec<_> = calls.iter().filter(|call| call.purpose == CallPurpose::Summary).collect();
+    assert_eq!(made.len(), model.asked());
+    assert!(made[0].error.as_ref().unwrap().contains("slow down"), "{:?}", made[0].error);
+    assert_eq!((&*made[1].model, made[1].summary, made[1].usage.input), ("unsteady", Some(1), 100));
+    for call in made {
+        let request = call.request(&contents);
+        let text = request.body.to_string();
+        assert!(request.is_complete && text.contains("You keep the notes"), "{text}");
+        assert!(text.contains("[redacted: password]") && !text.contains("hunter2"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_summary_model_with_a_small_window_is_sent_fits_into_it() {
+    let model = Unsteady { window: Some(2_048), ..Unsteady::new([Answer::Notes]) };
+    let mut rig = Rig::new(agent(model.clone(), 60_000));
+    until_asked(&mut rig, &model, 1).await;
+    for _ in 0..600 {
+        if model.asked() > 60 {
+            break;
+        }
+        turn(&mut rig).await;
+    }
+    let jobs = rig.conversations.jobs(&rig.id, turnbuckle::Scope::local()).await.unwrap();
+    assert!(model.asked() > 60, "the part is read in pieces: {}, {jobs:?}", model.asked());
+    let largest = *model.sizes.lock().unwrap().iter().max().unwrap();
+    // With notes of its own in it, and a quarter left for the reply.
+    assert!((1_000..=1_536).contains(&largest), "{largest}");
+}
+
+#[tokio::test]
+async fn a_scripted_summary_goes_on_behind_the_replies_that_failed() {
+    let text = r###"{"replies": [], "on_exhausted": "repeat", "agents": {"summary": [
+        {"text": " "}, {"text": "## Goal\nthe notes"}]}}"###;
+    let notes = Script::from_json(text).unwrap();
+    let speaker = Recorder::of(Script::says(["ok"]).when_exhausted(OnExhausted::Repeat));
+    let limits = Limits { context_tokens: 4_000, injection_reserve: 400, ..Limits::default() };
+    let store = MemoryStore::default();
+    let agent = Agent::builder("a", speaker).limits(limits).summary_model(notes).build().unwrap();
+    let mut rig = Rig::on(agent, store.clone());
+    for n in 0..90 {
+        rig.ended(format!("message {n} {}", "word ".repeat(80))).await.unwrap();
+        for _ in 0..3 {
+            rig.clock.advance(Duration::from_secs(600));
+            tokio::task::yield_now().await;
+        }
+        rig.conversations.drain(Duration::from_secs(600)).await;
+    }
+    let summaries = store.summaries(&rig.id).await.unwrap();
+    let texts: Vec<&str> = summaries.iter().map(|summary| &*summary.text).collect();
+    assert!(texts.len() > 1 && texts.iter().all(|text| *text == "## Goal\nthe notes"), "{texts:?}");
+    assert!(summaries[0].calls >= 2, "the failed try counts");
+}
