@@ -24,9 +24,13 @@ fn a_script_that_runs_out_is_1_and_says_so() {
 #[test]
 fn bad_usage_is_2() {
     let folder = Folder::with_script(r#"{ "text": "never" }"#);
-    for bad in
-        [&["nonsense"][..], &["run", "a", "b"], &["run", "--schema", "x", "hi"], &["serve"], &["run", "--jsn", "x"]]
-    {
+    for bad in [
+        &["nonsense"][..],
+        &["run", "a", "b"],
+        &["run", "--schema", "x", "hi"],
+        &["serve", "--listen", "x"],
+        &["run", "--jsn", "x"],
+    ] {
         folder.run(bad).exits(2).prints("").says("error: ");
     }
 }
