@@ -52,8 +52,8 @@
 //! | `project` | `true` | whether the handlers of the project's `.claude/settings.json` and `.claude/settings.local.json` run |
 //! | `plugins` | `[]` | folders of plugins, each with a `hooks/hooks.json` or hooks in its manifest; `{ folder = "…", options = { key = "value" } }` gives it options |
 //! | `prompt_model` | the agent's | the model that `prompt` handlers ask which name none, or one that cannot be opened |
-//! | `replaced` | `[]` | handlers that do not run because other hooks do their work, each `{ event = "Stop", command = "…" }`; `turnbuckle hooks import` writes it |
-//! | `leave_out` | `[]` | kinds of handlers that do not run: `http`, `prompt`, `mcp_tool`, `async`, and `agent`, which cannot be run here and is refused without this where it could block |
+//! | `replaced` | `[]` | handlers that do not run because other hooks do their work, each `{ event = "Stop", command = "…" }`; `turnbuckle hooks import` writes it. Managed handlers run all the same |
+//! | `leave_out` | `[]` | kinds of handlers that do not run: `http`, `prompt`, `mcp_tool`, `async`, and `agent`, which cannot be run here and is refused without this where it could block. Managed handlers run all the same |
 //! | `pass_env` | `[]` | variables that are withheld from programs, and that handlers get |
 //!
 //! # Example
@@ -260,15 +260,29 @@ const MANAGED: &str =
 impl ClaudeOptions {
     /// The settings of a project with these options, without handlers that are replaced or left out.
     pub fn settings(&self, project: &Path) -> ClaudeSettings {
-        let mut settings = ClaudeSettings::load(&self.places(project));
+        self.narrow(ClaudeSettings::load(&self.places(project)))
+    }
+
+    /// Takes out the handlers that `replaced` and `leave_out` name. A managed handler stays: these options may be those of a project,
+    /// and nothing but the machine's settings can switch it off. It is told as a notice.
+    pub fn narrow(&self, mut settings: ClaudeSettings) -> ClaudeSettings {
+        let mut kept = Vec::new();
         for replaced in &self.replaced {
+            let ReplacedHandler { event, command } = replaced;
             if !settings.handlers.iter().any(|handler| replaced.is(handler)) {
-                let ReplacedHandler { event, command } = replaced;
                 settings.warnings.push(format!("`replaced` has {command:?}, which no handler of {event} runs"));
             }
-            settings.handlers.retain(|handler| !replaced.is(handler));
+            let managed = settings.handlers.iter().find(|handler| handler.is_managed && replaced.is(handler));
+            kept.extend(managed.map(|handler| format!("`replaced` has {command:?}, and {}", stays(handler))));
+            settings.handlers.retain(|handler| handler.is_managed || !replaced.is(handler));
         }
-        settings.handlers.retain(|handler| !self.leave_out.iter().any(|kind| kind == handler.leave_out_name()));
+        for kind in &self.leave_out {
+            let is_left_out = |handler: &ClaudeHandler| handler.leave_out_name() == kind;
+            let managed = settings.handlers.iter().find(|handler| handler.is_managed && is_left_out(handler));
+            kept.extend(managed.map(|handler| format!("`leave_out` has {kind:?}, and {}", stays(handler))));
+            settings.handlers.retain(|handler| handler.is_managed || !is_left_out(handler));
+        }
+        settings.notices.append(&mut kept);
         settings
     }
 
@@ -288,6 +302,15 @@ impl ClaudeOptions {
     }
 }
 
+/// Why an option does not take a managed handler out, for people.
+fn stays(handler: &ClaudeHandler) -> String {
+    format!(
+        "{} has such a handler of {}: managed handlers run all the same",
+        handler.file.display(),
+        handler.event.name()
+    )
+}
+
 impl ConfigHook for ClaudeHooks {
     const NAME: &'static str = "claude";
     const SUMMARY: &'static str = "runs the hooks of .claude/settings.json, unchanged";
@@ -303,8 +326,9 @@ impl ConfigHook for ClaudeHooks {
         }
         let mut settings = options.settings(context.folder);
         settings.leave_to_others(context.read_by_others);
-        if let Some(first) = settings.unsupported.iter().find(|one| !options.leave_out.contains(&one.kind)) {
-            let why = match KINDS.contains(&&*first.kind) {
+        let may_be_missing = |one: &&Unsupported| !one.is_managed && options.leave_out.contains(&one.kind);
+        if let Some(first) = settings.unsupported.iter().find(|one| !may_be_missing(one)) {
+            let why = match KINDS.contains(&&*first.kind) && !first.is_managed {
                 true => format!("does not name {:?}, and a gate would be missing: {}", first.kind, first.place),
                 false => format!("cannot help: {}; a gate could be missing", first.place),
             };

@@ -61,6 +61,8 @@ pub struct Unsupported {
     pub place: String,
     /// The file that it stands in; `None` for what concerns no single file.
     pub file: Option<PathBuf>,
+    /// Whether its file is the machine's: then no option says that it may be missing.
+    pub is_managed: bool,
 }
 
 /// One file with its place in the order.
@@ -150,7 +152,8 @@ fn dropped_in(managed: &Path, unread: &mut Vec<Unsupported>) -> Vec<PathBuf> {
         Ok(files) => files,
         Err(_) if !is_there(&folder) => Vec::new(),
         Err(error) => {
-            unread.push(Unsupported::unread(format!("{} cannot be read: {error}", folder.display())));
+            let place = format!("{} cannot be read: {error}", folder.display());
+            unread.push(Unsupported { is_managed: true, ..Unsupported::unread(place) });
             Vec::new()
         }
     };
@@ -184,11 +187,11 @@ impl Layer {
 
 impl Unsupported {
     fn unread(place: String) -> Self {
-        Self { kind: "file".to_owned(), place, file: None }
+        Self { kind: "file".to_owned(), place, file: None, is_managed: false }
     }
 
-    fn entry(place: String, file: &Path) -> Self {
-        Self { kind: "entry".to_owned(), place, file: Some(file.to_owned()) }
+    fn entry(place: String, file: &Path, is_managed: bool) -> Self {
+        Self { kind: "entry".to_owned(), place, file: Some(file.to_owned()), is_managed }
     }
 }
 
@@ -208,14 +211,15 @@ impl ClaudeSettings {
                     {
                         disabled_by = is_set.then(|| layer.path.clone());
                     }
-                    limits.add(&object);
+                    limits.add(&object, layer.is_managed);
                     managed_only |=
                         layer.is_managed && object.get("allowManagedHooksOnly").and_then(Value::as_bool) == Some(true);
                     read.push((layer, object));
                 }
                 Err(why) => {
                     let place = format!("{} cannot be read: {why}", layer.path.display());
-                    settings.unsupported.push(Unsupported { file: Some(layer.path), ..Unsupported::unread(place) });
+                    let (file, is_managed) = (Some(layer.path), layer.is_managed);
+                    settings.unsupported.push(Unsupported { file, is_managed, ..Unsupported::unread(place) });
                 }
             }
         }
@@ -254,7 +258,7 @@ impl ClaudeSettings {
         let Some(hooks) = object.get("hooks") else { return };
         let Some(events) = hooks.as_object() else {
             let place = format!("{file}: `hooks` is not an object");
-            return self.unsupported.push(Unsupported::entry(place, &layer.path));
+            return self.unsupported.push(Unsupported::entry(place, &layer.path, layer.is_managed));
         };
         for (name, groups) in events {
             let Some(event) = ClaudeEvent::named(name) else {
@@ -265,7 +269,7 @@ impl ClaudeSettings {
                 continue;
             };
             let Some(groups) = groups.as_array() else {
-                self.skip((event, &layer.path), format!("{file}: {name} is not a list of groups"));
+                self.skip(event, (&layer.path, layer.is_managed), format!("{file}: {name} is not a list of groups"));
                 continue;
             };
             for group in groups {
@@ -273,7 +277,8 @@ impl ClaudeSettings {
                 let matcher = group.get("matcher").map_or(Some(""), Value::as_str);
                 let (Some(handlers), Some(matcher)) = (handlers, matcher) else {
                     self.skip(
-                        (event, &layer.path),
+                        event,
+                        (&layer.path, layer.is_managed),
                         format!("{file}: a group of {name} has no list `hooks`, or a matcher that is no text"),
                     );
                     continue;
@@ -288,9 +293,9 @@ impl ClaudeSettings {
     }
 
     /// An entry that makes no sense. Where it could have been a gate, that is not only a warning.
-    fn skip(&mut self, (event, file): (ClaudeEvent, &Path), what: String) {
+    fn skip(&mut self, event: ClaudeEvent, (file, is_managed): (&Path, bool), what: String) {
         match event.can_block() {
-            true => self.unsupported.push(Unsupported::entry(what, file)),
+            true => self.unsupported.push(Unsupported::entry(what, file, is_managed)),
             false => self.warnings.push(format!("{what}; it is left out")),
         }
     }
@@ -306,13 +311,16 @@ impl ClaudeSettings {
                 self.handlers.push(handler);
             }
             Err(NoHandler::Kind(kind)) => {
-                let (what, file) = (format!("{told} is of the kind {kind:?}, which is not run here"), place.file);
+                let what = format!("{told} is of the kind {kind:?}, which is not run here");
                 match event.can_block() {
-                    true => self.unsupported.push(Unsupported { kind, ..Unsupported::entry(what, file) }),
+                    true => {
+                        let entry = Unsupported::entry(what, place.file, place.is_managed);
+                        self.unsupported.push(Unsupported { kind, ..entry });
+                    }
                     false => self.warnings.push(what),
                 }
             }
-            Err(NoHandler::Senseless(why)) => self.skip((event, place.file), format!("{told} {why}")),
+            Err(NoHandler::Senseless(why)) => self.skip(event, (place.file, place.is_managed), format!("{told} {why}")),
             Err(NoHandler::Never(why)) => self.warnings.push(format!("{told} {why}")),
         }
     }
@@ -370,18 +378,32 @@ fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// What settings allow `http` handlers. Each file that says something about it narrows it.
+/// What settings allow `http` handlers. Each file that says something about it narrows it; for managed handlers only managed files
+/// do, or a project could switch them off.
 #[derive(Default)]
 struct HttpLimits {
-    urls: Vec<Vec<String>>,
-    variables: Vec<Vec<String>>,
+    urls: Vec<Limit>,
+    variables: Vec<Limit>,
+}
+
+/// What one file allows.
+struct Limit {
+    allowed: Vec<String>,
+    is_managed: bool,
+}
+
+impl Limit {
+    fn concerns(&self, handler_is_managed: bool) -> bool {
+        self.is_managed || !handler_is_managed
+    }
 }
 
 impl HttpLimits {
-    fn add(&mut self, object: &Map<String, Value>) {
+    fn add(&mut self, object: &Map<String, Value>, is_managed: bool) {
         // What is no list of texts allows nothing.
-        let list = |value: &Value| -> Vec<String> {
-            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        let list = |value: &Value| {
+            let allowed = value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+            Limit { allowed, is_managed }
         };
         self.urls.extend(object.get("allowedHttpHookUrls").map(list));
         self.variables.extend(object.get("httpHookAllowedEnvVars").map(list));
@@ -389,9 +411,15 @@ impl HttpLimits {
 
     fn apply(&self, handlers: &mut [ClaudeHandler]) {
         for handler in handlers {
+            let is_managed = handler.is_managed;
             let ClaudeAction::Http(http) = &mut handler.action else { continue };
-            http.is_forbidden = self.urls.iter().any(|urls| !urls.iter().any(|pattern| glob(pattern, &http.url)));
-            http.allowed_env.retain(|name| self.variables.iter().all(|names| names.contains(name)));
+            let mut urls = self.urls.iter().filter(|limit| limit.concerns(is_managed));
+            http.is_forbidden = urls.any(|limit| !limit.allowed.iter().any(|pattern| glob(pattern, &http.url)));
+            let allows = |name: &String| {
+                let mut limits = self.variables.iter().filter(|limit| limit.concerns(is_managed));
+                limits.all(|limit| limit.allowed.contains(name))
+            };
+            http.allowed_env.retain(allows);
         }
     }
 }

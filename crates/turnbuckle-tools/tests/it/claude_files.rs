@@ -7,7 +7,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use turnbuckle_tools::claude::{ClaudePlaces, ClaudePlugin, ClaudeSettings};
+use turnbuckle_tools::ClaudeOptions;
+use turnbuckle_tools::claude::{ClaudeAction, ClaudePlaces, ClaudePlugin, ClaudeSettings};
 
 const GATE: &str = r#"{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2"}]}]}}"#;
 
@@ -197,7 +198,7 @@ fn a_plugin_cannot_disable_hooks_and_an_administrator_says_where_posts_may_go() 
     let forbidden: Vec<bool> = handlers
         .iter()
         .map(|handler| match &handler.action {
-            turnbuckle_tools::claude::ClaudeAction::Http(http) => {
+            ClaudeAction::Http(http) => {
                 assert_eq!(http.allowed_env, ["HOME"]);
                 http.is_forbidden
             }
@@ -284,4 +285,80 @@ fn each_part_of_a_manifest_and_each_plugin_has_its_handlers_though_they_share_a_
         .map(|handler| handler.plugin.as_ref().unwrap().options["rule"].clone())
         .collect();
     assert_eq!(options, ["x", "y"], "the same plugin with other options is another gate");
+}
+
+/// A folder with the same handlers in the machine's settings and in the project's.
+fn managed_and_own(hooks: &Value, project_only: &Value) -> (TempDir, ClaudePlaces) {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("p/.claude")).unwrap();
+    fs::create_dir(path("etc")).unwrap();
+    fs::write(path("etc/managed-settings.json"), json!({"hooks": hooks}).to_string()).unwrap();
+    let mut own = project_only.clone();
+    own["hooks"] = hooks.clone();
+    fs::write(path("p/.claude/settings.json"), own.to_string()).unwrap();
+    let places = ClaudePlaces {
+        project: path("p"),
+        reads_project: true,
+        home: None,
+        managed: Some(path("etc")),
+        plugins: Vec::new(),
+    };
+    (folder, places)
+}
+
+#[test]
+fn no_option_takes_a_managed_handler_out() {
+    let hooks = json!({"PreToolUse": [{"hooks": [
+        {"type": "command", "command": "./gate"},
+        {"type": "http", "url": "https://gate.example/x"},
+        {"type": "prompt", "prompt": "may it?"},
+        {"type": "mcp_tool", "server": "s", "tool": "t"},
+        {"type": "command", "command": "./later", "async": true},
+    ]}]});
+    let (folder, places) = managed_and_own(&hooks, &json!({}));
+    let all = ClaudeSettings::load(&places);
+    assert_eq!(all.handlers.len(), 10);
+    let options: ClaudeOptions = serde_json::from_value(json!({
+        "replaced": [{"event": "PreToolUse", "command": "./gate"}],
+        "leave_out": ["http", "prompt", "mcp_tool", "async", "agent"],
+    }))
+    .unwrap();
+    let settings = options.narrow(all);
+    let managed = folder.path().join("etc/managed-settings.json");
+    assert_eq!(settings.handlers.len(), 5, "the project's own are out");
+    assert!(settings.handlers.iter().all(|handler| handler.file == managed), "{:?}", settings.handlers);
+    let told = settings.notices.join("\n");
+    for option in ["`replaced` has \"./gate\"", "\"http\"", "\"prompt\"", "\"mcp_tool\"", "\"async\""] {
+        assert!(told.contains(option), "{option} in {told}");
+    }
+    assert!(!told.contains("\"agent\""), "there is none: {told}");
+}
+
+#[test]
+fn what_only_the_machine_asks_for_and_cannot_be_run_is_marked_as_such() {
+    let hooks = json!({"PreToolUse": [{"hooks": [{"type": "agent", "prompt": "may it?"}, {"type": "sing"}]}, 7]});
+    let (folder, places) = managed_and_own(&hooks, &json!({}));
+    let unsupported = ClaudeSettings::load(&places).unsupported;
+    assert_eq!(unsupported.len(), 6, "{unsupported:?}");
+    let managed = folder.path().join("etc/managed-settings.json");
+    for one in &unsupported {
+        assert_eq!(one.is_managed, one.file.as_ref() == Some(&managed), "{one:?}");
+    }
+}
+
+#[test]
+fn limits_of_a_project_for_http_handlers_do_not_switch_managed_ones_off() {
+    let hooks = json!({"PreToolUse": [{"hooks": [
+        {"type": "http", "url": "https://gate.example/x", "headers": {"k": "$TOKEN"}, "allowedEnvVars": ["TOKEN"]},
+    ]}]});
+    let (_folder, places) = managed_and_own(&hooks, &json!({"allowedHttpHookUrls": [], "httpHookAllowedEnvVars": []}));
+    let handlers = ClaudeSettings::load(&places).handlers;
+    let http = |at: usize| match &handlers[at].action {
+        ClaudeAction::Http(http) => (http.is_forbidden, http.allowed_env.len()),
+        other => panic!("{other}"),
+    };
+    assert_eq!(handlers.len(), 2);
+    assert_eq!(http(0), (true, 0), "the project's own");
+    assert_eq!(http(1), (false, 1), "the machine's");
 }
