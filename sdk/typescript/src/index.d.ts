@@ -116,7 +116,7 @@ export interface Options {
 /** Makes a function a hook at `point`. */
 export function hook<P extends keyof Hooks>(point: P, fn: Hooks[P]): void;
 export function hook<P extends keyof Hooks>(point: P, options: Options, fn: Hooks[P]): void;
-/** Serves the hooks until the runtime closes stdin. From here on `console.log` writes to stderr. */
+/** Serves the hooks until the runtime closes stdin. From here on what is written to stdout goes to stderr. */
 export function run(): Promise<void>;
 /** Tells viewers what the hook is doing. */
 export function progress(text: string): void;

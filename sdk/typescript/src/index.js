@@ -1,8 +1,9 @@
 // The worker's side of the protocol: lines of JSON-RPC 2.0 on stdin and stdout. The types are in index.d.ts.
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { writeSync } from "node:fs";
+import { closeSync, fstatSync, openSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { inspect } from "node:util";
 
 const PROTOCOL = 1;
 const METHOD_NOT_FOUND = -32601;
@@ -63,7 +64,7 @@ export function progress(text) {
   const call = running.getStore();
   if (!call) throw new Error("progress() is for a hook that runs");
   // What is said after the answer would be about a call that is not open.
-  if (call.open) send({ method: "progress", params: { call: call.id, text } });
+  if (call.open) send({ method: "progress", params: { call: call.id, text: String(text) } });
 }
 
 /** Puts something beside the message that is made of the text. */
@@ -107,11 +108,16 @@ let lastNext = 0;
 /** The transformers at work: by stretch, then by hook. */
 const streams = new Map();
 
-function send(message) {
-  let data = Buffer.from(JSON.stringify({ jsonrpc: "2.0", ...message }) + "\n");
+/** Where the protocol is written: stdout, or its other number once `run` has moved it. */
+let out = 1;
+
+const encoded = (message) => Buffer.from(JSON.stringify({ jsonrpc: "2.0", ...message }) + "\n");
+const send = (message) => write(encoded(message));
+
+function write(data) {
   while (data.length > 0) {
     try {
-      data = data.subarray(writeSync(1, data));
+      data = data.subarray(writeSync(out, data));
     } catch (error) {
       // The pipe is full, and does not block in this process: the runtime reads it soon.
       if (error.code !== "EAGAIN") throw error;
@@ -120,12 +126,37 @@ function send(message) {
   }
 }
 
+/**
+ * Keeps stdout for the protocol: what hooks, libraries and child processes write there goes to stderr.
+ *
+ * Node has no dup2. The protocol's pipe gets another number, and as a file is always opened under the lowest free number, stderr
+ * gets the number 1. Where that cannot be done (Windows, a socket, or a stderr that is a file, which two positions would be written at),
+ * only what is written through Node's own stdout is sent to stderr.
+ */
+function protectStdout() {
+  let moved;
+  try {
+    if (fstatSync(2).isFile()) throw new Error("stderr is a file");
+    moved = openSync("/dev/fd/1", "w");
+    closeSync(openSync("/dev/fd/2", "w"));
+  } catch {
+    if (moved !== undefined) closeSync(moved);
+    process.stdout.write = (...given) => process.stderr.write(...given);
+    return;
+  }
+  out = moved;
+  closeSync(1);
+  const taken = openSync("/dev/fd/2", "w");
+  // Another thread was faster: then nothing has the number 1 that belongs to the protocol, either.
+  if (taken !== 1) closeSync(taken);
+}
+
 const fail = (id, code, message) => send({ id, error: { code, message } });
 
-/** Serves the hooks until the runtime closes stdin. From here on `console.log` writes to stderr. */
+/** Serves the hooks until the runtime closes stdin. From here on what is written to stdout goes to stderr. */
 export async function run() {
   if (registered.length === 0) throw new Error("no hook is registered: call hook(point, …) before run()");
-  console.log = console.info = console.debug = console.error;
+  protectStdout();
   for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) take(JSON.parse(line));
   process.exit(0);
 }
@@ -176,11 +207,14 @@ async function begin(id, { name, point, fn }, params) {
   try {
     const given = POINTS[point](params);
     const made = await running.run(call, () => {
-      if (WRAPS.includes(point)) return wrap(call, point, fn, given);
+      if (WRAPS.includes(point)) return wrap(call, name, point, fn, given);
       return point === "stream" ? transform(call, name, fn, params) : fn(...given);
     });
     const result = made ?? decision(point === "on_stop" ? "accept" : "continue");
-    sendAnswer = () => send({ id, result });
+    if (typeof result.decision !== "string") throw notADecision(name, result);
+    // What is no JSON is this call's failure as well.
+    const line = encoded({ id, result });
+    sendAnswer = () => write(line);
   } catch (error) {
     if (error instanceof NextFailed) sendAnswer = () => fail(id, NEXT_FAILED, error.message);
     else {
@@ -193,6 +227,13 @@ async function begin(id, { name, point, fn }, params) {
   sendAnswer();
 }
 
+/** A hook's mistake, which is the failure of its call and of nothing else. */
+function notADecision(name, made) {
+  const what = typeof made === "function" ? `the function ${made.name || "without a name"}` : inspect(made, { depth: 0 });
+  const hint = typeof made === "function" ? ": call it, as in `return deny(\"reason\")`" : "";
+  return new TypeError(`${name} returned ${what.slice(0, 100)}, which is no decision${hint}`);
+}
+
 async function transform(call, name, make, { conversation, turn, agent, attempt, kind, stream, chunks, last }) {
   if (!streams.has(stream)) streams.set(stream, new Map());
   const hooks = streams.get(stream);
@@ -203,25 +244,31 @@ async function transform(call, name, make, { conversation, turn, agent, attempt,
     if (hooks.size === 0) streams.delete(stream);
   }
   let text = "";
-  for (const chunk of chunks) text += (await one.chunk(chunk)) ?? "";
-  if (last && one.finish) text += (await one.finish()) ?? "";
+  const pass = (made = "") => {
+    if (made !== null && typeof made !== "string") throw new TypeError(`${name} returned ${typeof made}, and not text`);
+    text += made ?? "";
+  };
+  for (const chunk of chunks) pass(await one.chunk(chunk));
+  if (last && one.finish) pass(await one.finish());
   return decision("pass", { text, annotations: call.annotations });
 }
 
-async function wrap(call, point, fn, given) {
+async function wrap(call, name, point, fn, given) {
   let last;
   const next = async (changes = {}) => {
     if (!call.open) throw new Error("the call is over");
     const id = ++lastNext;
+    const line = encoded({ id, method: "next", params: { ...changes, call: call.id } });
     const result = await new Promise((resolve, reject) => {
       nexts.set(id, { resolve, reject });
-      send({ id, method: "next", params: { ...changes, call: call.id } });
+      write(line);
     });
     last = result.reply ?? result.result;
     return last;
   };
   // Without an answer, as if the wrap had only passed the call on.
   const made = (await fn(...given, next)) ?? last ?? (await next());
+  if (typeof made !== "string" && made.content === undefined) throw notADecision(name, made);
   if (point === "wrap_tool_call") {
     const { ok, content } = typeof made === "string" ? { ok: true, content: made } : made;
     return decision("result", ok === undefined ? { content } : { ok, content });

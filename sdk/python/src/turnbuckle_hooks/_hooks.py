@@ -117,7 +117,7 @@ def progress(text: str) -> None:
     running = _running("progress")
     if not running.is_open:
         return
-    running.send({"jsonrpc": "2.0", "method": "progress", "params": {"call": running.call, "text": text}})
+    running.send({"jsonrpc": "2.0", "method": "progress", "params": {"call": running.call, "text": str(text)}})
 
 
 def annotate(key: str, value: Any) -> None:

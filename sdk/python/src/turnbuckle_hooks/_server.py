@@ -40,6 +40,14 @@ def run() -> None:
         pass
 
 
+def not_a_decision(name: str, answer: Any) -> TypeError:
+    """A hook's mistake, which is the failure of its call and of nothing else."""
+    if callable(answer):
+        called = getattr(answer, "__name__", type(answer).__name__)
+        return TypeError(f'{name} returned the function {called}: call it, as in `return deny("reason")`')
+    return TypeError(f"{name} returned {type(answer).__name__}, which is no decision")
+
+
 class _Server:
     def __init__(self, out: int) -> None:
         self._out = out
@@ -174,9 +182,14 @@ class _Server:
 
     def _answer(self, running: Running, registered: Registered, answer: Any) -> None:
         try:
-            result = registered.nothing if answer is None else encode(answer).encode()
+            if answer is None:
+                result = registered.nothing
+            elif isinstance(answer, dict) and "decision" in answer:
+                result = encode(answer).encode()
+            else:
+                raise not_a_decision(registered.name, answer)
         except (TypeError, ValueError) as error:
-            # Something that is no JSON: the hook's mistake.
+            # Not a decision, or something that is no JSON: the hook's mistake.
             self._failed(running, error)
             return
         running.is_open = False
@@ -250,6 +263,8 @@ class _Server:
             return {"decision": "answer", "content": answer.content, "calls": calls}
         if isinstance(answer, str):
             answer = {"decision": "answer", "content": answer}
+        if not isinstance(answer, dict):
+            raise not_a_decision(registered.name, answer)
         if registered.point == "wrap_tool_call" and answer.get("decision") == "answer":
             return {**answer, "decision": "result"}
         answer = dict(answer)
