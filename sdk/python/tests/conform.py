@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import os
 import pathlib
 import sys
 
@@ -15,6 +16,18 @@ from turnbuckle_hooks import accept, deny, go_on, hook, progress, run  # noqa: E
 @hook("before_tool")
 async def conform_deny(turn, call):
     return deny("conform: no")
+
+
+@hook("before_tool")
+async def conform_print(turn, call):
+    print("conform: printed", flush=True)
+    os.write(1, b"by its number\n")
+    return deny("conform: no")
+
+
+@hook("before_tool")
+def conform_uncalled(turn, call):
+    return deny
 
 
 @hook("before_agent")

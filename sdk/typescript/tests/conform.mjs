@@ -1,10 +1,23 @@
 // The hooks that the conformance kit asks for exact answers, and one at every other point:
 //   turnbuckle hooks conform -- node tests/conform.mjs
 
+import { spawnSync } from "node:child_process";
+import { writeSync } from "node:fs";
 import { accept, deny, goOn, hook, progress, run, signal, textOf } from "../src/index.js";
 
 hook("before_tool", async function conform_deny() {
   return deny("conform: no");
+});
+hook("before_tool", async function conform_print() {
+  console.log("conform: printed");
+  console.table(["in a table"]);
+  process.stdout.write("as a stream\n");
+  writeSync(1, "by its number\n");
+  spawnSync("echo", ["by a child"], { stdio: "inherit" });
+  return deny("conform: no");
+});
+hook("before_tool", function conform_uncalled() {
+  return deny;
 });
 hook("before_agent", function conform_fail() {
   throw new Error("conform: broken");

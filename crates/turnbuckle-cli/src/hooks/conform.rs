@@ -1,8 +1,10 @@
 //! `turnbuckle hooks conform -- CMD`: whether a program speaks the protocol of hook workers.
 
+use std::io::Write as _;
+
 use serde_json::json;
 use turnbuckle_tools::CommandLine;
-use turnbuckle_tools::worker::conform::{Finding, Verdict, conform as check};
+use turnbuckle_tools::worker::conform::{Finding, Summary, Verdict, conform as check};
 
 use crate::Stopped;
 use crate::args::HooksConform;
@@ -11,24 +13,39 @@ use crate::inspect::unprintable;
 use crate::problem::Problem;
 use crate::show::{clean, json_line};
 
-/// Prints each finding as it comes. The program is the user's own words, so nothing needs to be accepted.
+/// Prints each finding as it comes, and what the program wrote to stderr on stderr. The program is the user's own words, so nothing
+/// needs to be accepted.
 pub(super) async fn conform(options: &HooksConform, json: bool) -> Result<Exit, Stopped> {
     let folder = std::env::current_dir()
         .map_err(|error| Stopped::failed(Problem::error(format!("the current folder is not there: {error}"))))?;
     let program = CommandLine::Argv(options.program.clone());
     let mut unprinted = None;
-    let is_kept = check(&program, &folder, |finding| match told(&finding, json) {
-        Ok(line) => drop(super::print(&line)),
+    let summary = check(&program, &folder, |finding| match told(&finding, json) {
+        Ok(line) => {
+            super::print(&line);
+            if !json {
+                // A closed stderr is not an error.
+                let _ = std::io::stderr().lock().write_all(stderr_of(&finding).as_bytes());
+            }
+        }
         Err(error) => unprinted = Some(error),
     })
     .await;
-    match (unprinted, is_kept) {
-        (Some(error), _) => Err(unprintable(error)),
-        (None, true) => Ok(Exit::Completed),
-        (None, false) => Err(Stopped::failed(
-            Problem::error("the program does not speak the protocol").hint("docs/hook-workers.md describes it"),
-        )),
+    if let Some(error) = unprinted {
+        return Err(unprintable(error));
     }
+    if !json && summary.has_begun {
+        super::print(&totals(summary));
+    }
+    if summary.broken == 0 {
+        return Ok(Exit::Completed);
+    }
+    Err(Stopped::failed(match summary.has_begun {
+        true => Problem::error("the program does not speak the protocol").hint("docs/hook-workers.md describes it"),
+        false => Problem::error("the program did not say which hooks it has, so nothing else was checked").hint(
+            "it must stay and answer `initialize` on stdout; run it by itself to see whether it starts. docs/hook-workers.md has a first worker",
+        ),
+    }))
 }
 
 fn told(finding: &Finding, json: bool) -> Result<String, serde_json::Error> {
@@ -40,5 +57,15 @@ fn told(finding: &Finding, json: bool) -> Result<String, serde_json::Error> {
         Verdict::Broken(why) => ("broken", Some(why)),
         Verdict::NotSeen(why) => ("not_seen", Some(why)),
     };
-    json_line(&json!({"promise": finding.promise, "verdict": verdict, "why": why}))
+    json_line(&json!({"promise": finding.promise, "verdict": verdict, "why": why, "stderr": finding.stderr}))
+}
+
+/// Each line with a sign that it is the program's, and without what a terminal would obey.
+fn stderr_of(finding: &Finding) -> String {
+    finding.stderr.iter().map(|line| format!("  stderr| {}\n", clean(line))).collect()
+}
+
+fn totals(summary: Summary) -> String {
+    let Summary { kept, broken, not_seen, .. } = summary;
+    format!("{kept} kept, {broken} broken, {not_seen} not seen\n")
 }

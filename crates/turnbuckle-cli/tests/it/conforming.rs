@@ -12,12 +12,19 @@ fn sdk(path: &str) -> String {
 fn both_sdks_keep_every_promise() {
     for (program, script) in [("python3", "python/tests/conform.py"), ("node", "typescript/tests/conform.mjs")] {
         let ran = Folder::new().run(&["hooks", "conform", "--", program, &sdk(script)]).exits(0);
+        let (findings, totals) = ran.out.trim_end().rsplit_once('\n').unwrap();
         assert!(
-            !ran.out.contains("BROKEN") && ran.out.lines().all(|line| line.starts_with("ok ")),
+            !findings.contains("BROKEN") && findings.lines().all(|line| line.starts_with("ok ")),
             "{program}:\n{}",
             ran.out
         );
-        assert!(ran.out.lines().count() > 10);
+        assert!(findings.lines().count() > 10);
+        assert_eq!(totals, format!("{} kept, 0 broken, 0 not seen", findings.lines().count()));
+        assert!(
+            ran.err.contains("  stderr| conform: printed\n"),
+            "{program}: what hooks print is on stderr:\n{}",
+            ran.err
+        );
     }
 }
 
@@ -60,4 +67,19 @@ fn a_program_that_breaks_the_protocol_is_found_out() {
         );
     }
     assert!(ran.out.contains("ok      it ends when its stdin is closed"), "{}", ran.out);
+}
+
+#[test]
+fn a_program_that_does_not_start_is_asked_nothing_else_and_its_stderr_is_shown_without_escape_sequences() {
+    let folder = Folder::new();
+    let broken = folder.file("broken.py", "import sys\nsys.stderr.write('\\x1b[2Jlost\\nit broke\\n')\nsys.exit(3)\n");
+    let program = broken.display().to_string();
+    let ran = folder.run(&["hooks", "conform", "--", "python3", &program]).exits(1);
+    assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
+    assert!(ran.out.starts_with("BROKEN  it says which hooks it has"), "{}", ran.out);
+    assert!(ran.err.contains("  stderr| it broke\n") && !ran.err.contains('\x1b'), "{}", ran.err);
+    assert!(ran.err.contains("nothing else was checked"), "{}", ran.err);
+    let ran = folder.run(&["hooks", "conform", "--json", "--", "python3", &program]).exits(1);
+    assert!(ran.out.contains("\"stderr\":[") && ran.out.contains("it broke"), "{}", ran.out);
+    assert!(!ran.err.contains("stderr|"), "{}", ran.err);
 }

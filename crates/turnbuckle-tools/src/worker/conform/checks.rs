@@ -1,7 +1,6 @@
 //! What is checked, one promise each.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use turnbuckle::BoxFuture;
@@ -9,17 +8,16 @@ use turnbuckle::hook::Point;
 
 use super::super::answer::complaint;
 use super::super::message::{Message, NEXT_FAILED, PROTOCOL, RpcError, Served};
-use super::Verdict;
 use super::peer::{Heard, Peer, Why};
 use super::samples;
-use crate::command::CommandLine;
+use super::{Program, Verdict};
 
-type Check = for<'a> fn(&'a CommandLine, &'a Path) -> BoxFuture<'a, Result<Verdict, Why>>;
+type Check = for<'a> fn(&'a Program<'a>) -> BoxFuture<'a, Result<Verdict, Why>>;
 
 macro_rules! checks {
     ($($promise:literal => $check:ident,)+) => {
         /// In this order.
-        pub(super) const ALL: &[(&str, Check)] = &[$(($promise, |program, cwd| Box::pin($check(program, cwd)))),+];
+        pub(super) const ALL: &[(&str, Check)] = &[$(($promise, |program| Box::pin($check(program)))),+];
     };
 }
 checks! {
@@ -36,18 +34,20 @@ checks! {
     "conform_deny denies" => denies,
     "conform_fail fails its call and nothing else" => fails,
     "conform_wait is cancelled, and holds nobody up meanwhile" => waits,
+    "conform_print prints, and stdout stays the protocol's" => prints,
+    "conform_uncalled returns no decision, which fails its call and nothing else" => returns_no_decision,
     "conform_twice runs what it wraps twice" => wraps_tools,
     "conform_pass_on passes on an answer and a failure" => wraps_models,
     "conform_hold keeps two streams apart" => transforms,
 }
 
-async fn begins(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    Peer::open(program, cwd).await.map(|_| Verdict::Kept)
+async fn begins(program: &Program<'_>) -> Result<Verdict, Why> {
+    Peer::open(program).await.map(|_| Verdict::Kept)
 }
 
-async fn refuses_other_protocols(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::start(program, cwd).await?;
-    match peer.request("initialize", samples::initialize(PROTOCOL + 998, cwd)).await? {
+async fn refuses_other_protocols(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::start(program).await?;
+    match peer.request("initialize", samples::initialize(PROTOCOL + 998, program.cwd)).await? {
         Heard::Error(..) => Ok(Verdict::Kept),
         Heard::Result(answer) => Err(format!("it accepted protocol {}: {answer}", PROTOCOL + 998)),
     }
@@ -66,8 +66,8 @@ fn deciding(peer: &Peer) -> Option<Served> {
 
 const NOTHING_TO_ASK: &str = "all its hooks are wraps";
 
-async fn answers_at_every_point(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn answers_at_every_point(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     for hook in ordinary(&peer) {
         let told = |why: String| format!("{} at {}: {why}", hook.name, hook.point);
         let heard = match hook.point {
@@ -116,16 +116,16 @@ async fn wrapped(peer: &mut Peer, hook: &Served, inner: Result<(), ()>) -> Resul
     Err("it called `next` 20 times and gave no answer".to_owned())
 }
 
-async fn answers_unknown_methods(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn answers_unknown_methods(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     match peer.request("conform_no_such_method", json!({})).await? {
         Heard::Error(..) => Ok(Verdict::Kept),
         Heard::Result(answer) => Err(format!("it answered {answer}")),
     }
 }
 
-async fn answers_unknown_hooks(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn answers_unknown_hooks(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hooks.first().cloned() else { return Err("it has no hook".to_owned()) };
     let mut params = samples::params(&hook, "hello");
     params["hook"] = json!("conform_no_such_hook");
@@ -141,16 +141,16 @@ async fn still_answers(peer: &mut Peer) -> Result<Verdict, Why> {
     peer.request(hook.point.name(), samples::params(&hook, "hello")).await.map(|_| Verdict::Kept)
 }
 
-async fn ignores_unknown_notifications(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn ignores_unknown_notifications(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     peer.notify("conform_added_later", json!({"x": 1})).await?;
     peer.notify("cancel", json!({"call": 999_999})).await?;
     still_answers(&mut peer).await
 }
 
-async fn answers_many_calls(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
+async fn answers_many_calls(program: &Program<'_>) -> Result<Verdict, Why> {
     const CALLS: usize = 50;
-    let mut peer = Peer::open(program, cwd).await?;
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = deciding(&peer) else { return Ok(Verdict::NotSeen(NOTHING_TO_ASK.to_owned())) };
     let mut open = BTreeSet::new();
     for call in 0..CALLS {
@@ -169,15 +169,15 @@ async fn answers_many_calls(program: &CommandLine, cwd: &Path) -> Result<Verdict
     Ok(Verdict::Kept)
 }
 
-async fn reads_long_lines(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn reads_long_lines(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = deciding(&peer) else { return Ok(Verdict::NotSeen(NOTHING_TO_ASK.to_owned())) };
     let long = "ünïcode \u{1f527} ".repeat(100_000);
     peer.request(hook.point.name(), samples::params(&hook, &long)).await.map(|_| Verdict::Kept)
 }
 
-async fn answers_cancelled_calls(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn answers_cancelled_calls(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = deciding(&peer) else { return Ok(Verdict::NotSeen(NOTHING_TO_ASK.to_owned())) };
     for _ in 0..5 {
         let number = peer.begin(hook.point.name(), samples::params(&hook, "hello")).await?;
@@ -187,16 +187,16 @@ async fn answers_cancelled_calls(program: &CommandLine, cwd: &Path) -> Result<Ve
     still_answers(&mut peer).await
 }
 
-async fn ends(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    Peer::open(program, cwd).await?.close().await.map(|()| Verdict::Kept)
+async fn ends(program: &Program<'_>) -> Result<Verdict, Why> {
+    Peer::open(program).await?.close().await.map(|()| Verdict::Kept)
 }
 
 fn lacks(name: &str) -> Verdict {
     Verdict::NotSeen(format!("it has no hook {name}"))
 }
 
-async fn denies(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn denies(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hook("conform_deny", Point::BeforeTool) else { return Ok(lacks("conform_deny")) };
     match peer.request("before_tool", samples::params(&hook, "hello")).await? {
         Heard::Result(answer) if answer == json!({"decision": "deny", "reason": "conform: no"}) => Ok(Verdict::Kept),
@@ -204,8 +204,8 @@ async fn denies(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
     }
 }
 
-async fn fails(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn fails(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hook("conform_fail", Point::BeforeAgent) else { return Ok(lacks("conform_fail")) };
     match peer.request("before_agent", samples::params(&hook, "hello")).await? {
         Heard::Error(code, message) if code != NEXT_FAILED && message.contains("conform: broken") => {}
@@ -214,8 +214,26 @@ async fn fails(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
     still_answers(&mut peer).await
 }
 
-async fn waits(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn prints(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
+    let Some(hook) = peer.hook("conform_print", Point::BeforeTool) else { return Ok(lacks("conform_print")) };
+    match peer.request("before_tool", samples::params(&hook, "hello")).await? {
+        Heard::Result(answer) if answer["decision"] == "deny" => still_answers(&mut peer).await,
+        other => Err(format!("it answered {other:?}")),
+    }
+}
+
+async fn returns_no_decision(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
+    let Some(hook) = peer.hook("conform_uncalled", Point::BeforeTool) else { return Ok(lacks("conform_uncalled")) };
+    match peer.request("before_tool", samples::params(&hook, "hello")).await? {
+        Heard::Error(code, _) if code != NEXT_FAILED => still_answers(&mut peer).await,
+        other => Err(format!("it answered {other:?}")),
+    }
+}
+
+async fn waits(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hook("conform_wait", Point::OnStop) else { return Ok(lacks("conform_wait")) };
     let waiting = peer.begin("on_stop", samples::params(&hook, "hello")).await?;
     match peer.hear().await? {
@@ -229,8 +247,8 @@ async fn waits(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
     peer.answer_to(waiting).await.map(|_| Verdict::Kept)
 }
 
-async fn wraps_tools(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn wraps_tools(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hook("conform_twice", Point::WrapToolCall) else { return Ok(lacks("conform_twice")) };
     let text = |content: &Value| match content {
         Value::String(text) => text.clone(),
@@ -242,8 +260,8 @@ async fn wraps_tools(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> 
     }
 }
 
-async fn wraps_models(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn wraps_models(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hook("conform_pass_on", Point::WrapModelCall) else { return Ok(lacks("conform_pass_on")) };
     match wrapped(&mut peer, &hook, Ok(())).await? {
         Heard::Result(answer) if answer == json!({"decision": "reply"}) => {}
@@ -255,8 +273,8 @@ async fn wraps_models(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why>
     }
 }
 
-async fn transforms(program: &CommandLine, cwd: &Path) -> Result<Verdict, Why> {
-    let mut peer = Peer::open(program, cwd).await?;
+async fn transforms(program: &Program<'_>) -> Result<Verdict, Why> {
+    let mut peer = Peer::open(program).await?;
     let Some(hook) = peer.hook("conform_hold", Point::Stream) else { return Ok(lacks("conform_hold")) };
     let batch = |stream: u64, chunks: Value, last: bool| {
         let mut params = samples::params(&hook, "");

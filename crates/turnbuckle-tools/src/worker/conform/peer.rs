@@ -1,6 +1,5 @@
 //! The program that is checked, spoken to in single lines.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use turnbuckle::hook::Point;
 
 use super::super::message::{Handshake, Message, PROTOCOL, Served};
 use super::super::serve::{LONGEST_LINE, Line, next_line};
-use crate::command::CommandLine;
+use super::Program;
 use crate::command::env::ProgramEnv;
 use crate::command::process::{self, Started};
 
@@ -38,23 +37,22 @@ pub(super) enum Heard {
 
 impl Peer {
     /// Starts the program; nothing is said yet.
-    pub(super) async fn start(program: &CommandLine, cwd: &Path) -> Result<Self, Why> {
+    pub(super) async fn start(program: &Program<'_>) -> Result<Self, Why> {
         // Anyone's program: it gets no key.
-        let started = process::start(program, cwd, &ProgramEnv::for_tools(&[], &[], &[], None)).await;
+        let started = process::start(program.line, program.cwd, &ProgramEnv::for_tools(&[], &[], &[], None)).await;
         let mut started = started.map_err(|error| error.to_string())?;
         let (stdin, stdout) = (started.child.stdin.take(), started.child.stdout.take());
         let stdout = BufReader::new(stdout.ok_or("it has no stdout")?);
-        if let Some(mut stderr) = started.child.stderr.take() {
-            // It may log as much as it likes, and is never held up.
-            tokio::spawn(async move { tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await });
+        if let Some(stderr) = started.child.stderr.take() {
+            program.stderr.read(stderr);
         }
         Ok(Self { started, stdin, stdout, last: 0, hooks: Vec::new() })
     }
 
     /// Starts the program and introduces the two.
-    pub(super) async fn open(program: &CommandLine, cwd: &Path) -> Result<Self, Why> {
-        let mut peer = Self::start(program, cwd).await?;
-        let params = super::samples::initialize(PROTOCOL, cwd);
+    pub(super) async fn open(program: &Program<'_>) -> Result<Self, Why> {
+        let mut peer = Self::start(program).await?;
+        let params = super::samples::initialize(PROTOCOL, program.cwd);
         let answer = match peer.request("initialize", params).await? {
             Heard::Result(answer) => answer,
             Heard::Error(_, message) => return Err(format!("it answered `initialize` with the error {message:?}")),
