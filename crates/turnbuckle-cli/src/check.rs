@@ -22,7 +22,7 @@ use crate::assemble::{Prepared, is_changing, prepare};
 use crate::config::{Found, HookPart, nearest};
 use crate::erasure::retention;
 use crate::exit::Exit;
-use crate::hooks::unused_settings;
+use crate::hooks::{runs_at, unused_settings};
 use crate::inspect::{print, unprintable};
 use crate::model_name::{ModelName, provider_variables};
 use crate::output;
@@ -58,15 +58,14 @@ fn as_json(prepared: &Prepared) -> Value {
     });
     let Some(agent) = &prepared.agent else { return found };
     let tools: Vec<&str> = agent.tools().iter().map(|tool| &*tool.name).collect();
-    let hooks = |agent: Option<&str>, entries: &[HookEntry]| -> Vec<Value> {
-        let at =
-            |point| entries.iter().filter(move |hook| hook.points().contains(point)).map(move |hook| (point, hook));
+    let hooks = |agent: Option<&str>, entries: &[HookEntry], parts: &[HookPart]| -> Vec<Value> {
+        let at = |point| running_at(point, entries, parts, prepared).map(move |(_, hook)| (point, hook));
         let lines = Point::ALL.into_iter().flat_map(at);
         lines.map(|(point, hook)| json!({ "point": point, "hook": hook.name(), "agent": agent })).collect()
     };
-    let mut all = hooks(None, &prepared.hooks);
+    let mut all = hooks(None, &prepared.hooks, &prepared.config.hooks);
     for (part, own) in prepared.config.agents.iter().flatten().zip(&prepared.agent_hooks) {
-        all.extend(hooks(Some(&part.name.value), own));
+        all.extend(hooks(Some(&part.name.value), own, &part.hooks));
     }
     found["agent"] = json!(agent.name());
     found["model"] = json!(without_password(&prepared.model));
@@ -77,6 +76,17 @@ fn as_json(prepared: &Prepared) -> Value {
     found["approve"] = json!(prepared.gated);
     found["hooks"] = Value::Array(all);
     found
+}
+
+/// The hooks that run something of the user's at a point, with their place in the list; those without configuration stand last.
+fn running_at<'a>(
+    point: Point,
+    entries: &'a [HookEntry],
+    parts: &'a [HookPart],
+    prepared: &'a Prepared,
+) -> impl Iterator<Item = (usize, &'a HookEntry)> {
+    let at = entries.iter().enumerate().filter(move |(_, hook)| hook.points().contains(point));
+    at.filter(move |(index, _)| runs_at(parts.get(*index), point, &prepared.project.folder))
 }
 
 /// What would run, and is probably not meant.
@@ -98,7 +108,7 @@ fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     found.extend(parts().filter_map(leaves_replies));
     found.extend(parts().filter_map(breaks_cache));
     found.extend(unfilled(prepared));
-    found.extend(claude::suspicions(&parts().collect::<Vec<_>>(), folder, &prepared.mcp));
+    found.extend(claude::suspicions(&parts().collect::<Vec<_>>(), prepared));
     found.extend(unused_settings(prepared));
     found.extend(prepared.config.context.suspicions());
     found.extend(context::suspicions(prepared));
@@ -435,7 +445,7 @@ fn summary(prepared: &Prepared) -> String {
     let _ = writeln!(text, "approve   {}{}", or_none(prepared.gated.join(", ")), also_in_sub_agents(prepared, agent));
     text += &access::lines(&prepared.config.access.rules());
     for point in Point::ALL {
-        let at = agent.hooks().iter().enumerate().filter(|(_, hook)| hook.points().contains(point));
+        let at = running_at(point, agent.hooks(), &prepared.config.hooks, prepared);
         let configured = prepared.config.hooks.len();
         let shown = |(index, hook): (usize, &HookEntry)| match index < configured {
             true => hook.name().to_owned(),

@@ -96,7 +96,7 @@ use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError, ToolServers};
 use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
 
-pub use bridge::tool_named;
+pub use bridge::{names_in_scripts, tool_named};
 pub use dialect::Dialect;
 pub use event::ClaudeEvent;
 use fire::Adapter;

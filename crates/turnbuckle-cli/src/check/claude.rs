@@ -2,21 +2,24 @@
 
 use std::path::Path;
 
+use turnbuckle::Agent;
 use turnbuckle::hooks::ConfigHook as _;
-use turnbuckle_tools::claude::{ClaudeAction, ClaudeHandler};
+use turnbuckle_tools::claude::{ClaudeAction, ClaudeHandler, names_in_scripts};
 use turnbuckle_tools::{ClaudeHooks, CommandLine};
 
 use super::shell::{self, ShellFault};
-use crate::config::HookPart;
+use crate::assemble::Prepared;
+use crate::config::{HookPart, nearest};
 use crate::hooks::{claude_notices, claude_settings};
 use crate::mcp::ServerLine;
 use crate::problem::Problem;
 
 /// What is probably not meant in the settings that hooks read. Of what several of them read it is told once.
-pub(super) fn suspicions(parts: &[&HookPart], folder: &Path, servers: &[ServerLine]) -> Vec<Problem> {
+pub(super) fn suspicions(parts: &[&HookPart], prepared: &Prepared) -> Vec<Problem> {
+    let folder = &prepared.project.folder;
     let mut found: Vec<Problem> = claude_notices(parts.iter().copied(), folder);
     for part in parts.iter().filter(|part| part.used.name == ClaudeHooks::NAME) {
-        for problem in of_section(part, folder, servers) {
+        for problem in of_section(part, prepared) {
             if !found.contains(&problem) {
                 found.push(problem);
             }
@@ -25,7 +28,8 @@ pub(super) fn suspicions(parts: &[&HookPart], folder: &Path, servers: &[ServerLi
     found
 }
 
-fn of_section(part: &HookPart, folder: &Path, servers: &[ServerLine]) -> Vec<Problem> {
+fn of_section(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
+    let (folder, servers) = (&prepared.project.folder, &prepared.mcp);
     let settings = claude_settings(part, folder);
     let mut found: Vec<Problem> = settings.warnings.iter().map(Problem::warning).collect();
     found.extend(settings.unsupported.iter().map(|one| Problem::warning(format!("{}: it is left out", one.place))));
@@ -35,7 +39,45 @@ fn of_section(part: &HookPart, folder: &Path, servers: &[ServerLine]) -> Vec<Pro
     }
     found.extend(settings.handlers.iter().filter_map(|handler| missing_program(handler, folder)));
     found.extend(settings.handlers.iter().filter_map(|handler| missing_server(handler, servers)));
+    if let Some(agent) = &prepared.agent {
+        let names = names_of_tools(agent);
+        found.extend(settings.handlers.iter().filter_map(|handler| fits_nothing(handler, &names, servers)));
+    }
     found
+}
+
+/// The names by which matchers may mean the tools of an agent and of its sub-agents.
+fn names_of_tools(agent: &Agent) -> Vec<&str> {
+    let own = agent.tools().iter().flat_map(|tool| names_in_scripts(&tool.name, tool.sub_agent.is_some()));
+    let of_sub_agents = agent.parts().sub_agents.iter().flat_map(|(_, parts)| &parts.tools);
+    own.chain(of_sub_agents.flat_map(|name| names_in_scripts(name, false))).collect()
+}
+
+/// A handler whose matcher fits no tool never runs. What a server offers is not always known yet.
+fn fits_nothing(handler: &ClaudeHandler, names: &[&str], servers: &[ServerLine]) -> Option<Problem> {
+    let matcher = &*handler.matcher;
+    let is_whole_server = |name: &str| name.strip_prefix("mcp__").is_some_and(|server| !server.contains("__"));
+    let is_exact = |name: &str| name.chars().all(|sign| sign.is_ascii_alphanumeric() || "_-".contains(sign));
+    let may_be_offered =
+        matcher.contains("mcp") && !servers.is_empty() && !(is_exact(matcher) && is_whole_server(matcher));
+    if may_be_offered || !handler.fits_no_tool(names.iter().copied()) {
+        return None;
+    }
+    let what = format!(
+        "{}: the matcher {matcher:?} of {} fits no tool of this agent: its handlers do not run",
+        handler.file.display(),
+        handler.event.name()
+    );
+    let words = || matcher.split(['|', ',']).map(str::trim);
+    let theirs = words().find_map(|word| names_in_scripts(word, false).first().copied().filter(|name| *name != word));
+    let near = words().find_map(|word| nearest(word, names.iter().copied()));
+    let hint = match (theirs, near) {
+        _ if is_exact(matcher) && is_whole_server(matcher) => format!("`{matcher}__.*` is every tool of that server"),
+        (Some(theirs), _) => format!("scripts call it `{theirs}`"),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => "is the tool in `builtin`?".to_owned(),
+    };
+    Some(Problem::warning(what).hint(hint))
 }
 
 /// Programs whose first argument is a script.

@@ -51,8 +51,7 @@ pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped
     let not_run = claude_notices(parts, &prepared.project.folder).into_iter().chain(unused_settings(&prepared));
     output::report(&not_run.collect::<Vec<_>>());
     let mut lines = all(&prepared);
-    // Where it only writes the transcript down, or hands on what handlers said elsewhere, nothing of the user's runs.
-    lines.retain(|line| line.used() != ClaudeHooks::NAME || !line.handlers().is_empty());
+    lines.retain(|line| runs_at(line.part, line.point, line.project));
     let text = match args.json {
         true => lines.iter().map(Line::json).collect::<Result<_, _>>()?,
         false => clean(&by_point(&lines)),
@@ -110,6 +109,13 @@ pub(crate) fn claude_settings(part: &HookPart, project: &Path) -> ClaudeSettings
     let mut settings = claude_options(part).map(|options| as_run(options).settings(project)).unwrap_or_default();
     settings.leave_to_others(&part.read_by_others);
     settings
+}
+
+/// Whether something of the user's runs at a point of a hook: where one with `use = "claude"` has no handler it only writes the
+/// transcript down, or hands on what handlers said elsewhere.
+pub(crate) fn runs_at(part: Option<&HookPart>, point: Point, project: &Path) -> bool {
+    part.filter(|part| part.used.name == ClaudeHooks::NAME)
+        .is_none_or(|part| claude_settings(part, project).handlers.iter().any(|handler| handler.event.point() == point))
 }
 
 /// What people must know of the Claude-style settings before each run: handlers that do not run, though someone meant them to.

@@ -231,3 +231,29 @@ fn a_command_hook_that_answers_in_the_other_vocabulary_fails_with_the_hint() {
     let said = ran.event("tool_result")["content"][0]["text"].as_str().unwrap().to_owned();
     assert!(said.contains("use = \"claude\""), "{said}");
 }
+
+#[test]
+fn check_lists_only_points_with_handlers_and_names_matchers_that_fit_no_tool() {
+    let folder = filled(Folder::with_config(WRITE, USE), DENY);
+    let fits = folder.run(&["check"]).exits(0);
+    assert!(!fits.err.contains("fits no tool"), "{}", fits.err);
+    let found: Value = serde_json::from_str(&folder.run(&["check", "--json"]).exits(0).out).unwrap();
+    let hooks = found["hooks"].as_array().unwrap();
+    let points: Vec<&Value> = hooks.iter().filter(|one| one["hook"] == "claude").map(|one| &one["point"]).collect();
+    assert_eq!(points, ["before_tool"], "elsewhere it only writes the transcript");
+    for (matcher, hint) in [
+        ("Wirte", "did you mean `Write`?"),
+        ("write_file", "scripts call it `Write`"),
+        ("mcp__memory", "`mcp__memory__.*` is every tool of that server"),
+        ("Teleport", "is the tool in `builtin`?"),
+    ] {
+        let command = r#"{"type": "command", "command": "true"}"#;
+        let settings = format!(r#"{{"hooks": {{"PostToolUse": [{{"matcher": "{matcher}", "hooks": [{command}]}}]}}}}"#);
+        folder.file(".claude/settings.local.json", &settings);
+        folder
+            .run(&["check"])
+            .exits(0)
+            .says(&format!("the matcher \"{matcher}\" of PostToolUse fits no tool"))
+            .says(hint);
+    }
+}

@@ -65,6 +65,18 @@ pub(super) fn names_for_matchers(name: &str) -> Vec<&str> {
     }
 }
 
+/// The names by which matchers may mean a tool, the one that scripts expect first.
+pub fn names_in_scripts(tool: &str, is_sub_agent: bool) -> Vec<&str> {
+    if is_sub_agent {
+        return names_for_matchers(SUB_AGENT);
+    }
+    let mut names = names_for_matchers(name_of(tool, &Value::Null));
+    if names == ["Edit"] {
+        names.push("MultiEdit");
+    }
+    names
+}
+
 /// The tool of ours that scripts know by this name.
 pub fn tool_named(theirs: &str) -> Option<&'static str> {
     if theirs == "MultiEdit" {
