@@ -293,7 +293,8 @@ impl ClaudeHandler {
     /// Whether it is for calls of tools, and its matcher fits none of these names: then it never runs.
     pub fn fits_no_tool<'n>(&self, mut names: impl Iterator<Item = &'n str>) -> bool {
         // A matcher that cannot be read is told elsewhere.
-        self.event.is_about_a_tool() && !names.any(|name| self.fits.fits(name).unwrap_or(true))
+        let is_for_some = self.event.is_about_a_tool() && !matches!(self.fits, Matcher::All);
+        is_for_some && !names.any(|name| self.fits.fits(name).unwrap_or(true))
     }
 
     /// What the option `leave_out` calls handlers of its kind.
