@@ -48,7 +48,8 @@ fn of_section(part: &HookPart, prepared: &Prepared) -> Vec<Problem> {
 
 /// The names by which matchers may mean the tools of an agent and of its sub-agents.
 fn names_of_tools(agent: &Agent) -> Vec<&str> {
-    let own = agent.tools().iter().flat_map(|tool| names_in_scripts(&tool.name, tool.sub_agent.is_some()));
+    let is_sub_agent = |name: &str| agent.spec(name).is_some_and(|spec| spec.sub_agent.is_some());
+    let own = agent.tools().iter().flat_map(|tool| names_in_scripts(&tool.name, is_sub_agent(&tool.name)));
     let of_sub_agents = agent.parts().sub_agents.iter().flat_map(|(_, parts)| &parts.tools);
     own.chain(of_sub_agents.flat_map(|name| names_in_scripts(name, false))).collect()
 }
