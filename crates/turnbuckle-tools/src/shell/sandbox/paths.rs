@@ -1,5 +1,7 @@
 //! What builds need besides the project: the system, the toolchains in the home directory, and the caches of downloads.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,17 +75,24 @@ pub(super) struct Closed {
     home: Option<PathBuf>,
     project: PathBuf,
     hidden: Vec<PathBuf>,
+    links: Links,
 }
 
 impl Closed {
     pub(super) fn of(project: &Path, hidden: &[PathBuf]) -> Self {
-        let hidden = hidden.iter().map(|path| without_links(path)).collect();
-        Self { home: home().map(|home| without_links(&home)), project: without_links(project), hidden }
+        let links = Links::default();
+        let hidden = hidden.iter().map(|path| links.without(path)).collect();
+        Self { home: home().map(|home| links.without(&home)), project: links.without(project), hidden, links }
+    }
+
+    /// As the kernel sees it, if it exists.
+    pub(super) fn existing(&self, path: &Path) -> Option<PathBuf> {
+        path.exists().then(|| self.links.without(path))
     }
 
     /// Whether it opens the home directory, or a folder of Turnbuckle's own.
     fn is_too_wide(&self, path: &Path) -> bool {
-        let path = without_links(path);
+        let path = self.links.without(path);
         path.parent().is_none()
             || self.home.iter().chain(&self.hidden).any(|closed| closed.starts_with(&path))
             || self.hidden.iter().any(|hidden| path.starts_with(hidden))
@@ -100,7 +109,32 @@ impl Closed {
 
     /// Whether it opens the project, or what lies beside it. A folder that a variable names may: downloads of Go lie in the same one as its projects.
     fn holds_project(&self, path: &Path) -> bool {
-        self.project.starts_with(without_links(path))
+        self.project.starts_with(self.links.without(path))
+    }
+}
+
+/// Paths without links, each folder looked at once: the some sixty paths of a policy lie in a few folders, and to resolve each by itself looks at every
+/// folder above it again. For one look at the machine only, never kept: links change.
+#[derive(Default)]
+struct Links(RefCell<BTreeMap<PathBuf, PathBuf>>);
+
+impl Links {
+    /// The same as [`without_links`].
+    fn without(&self, path: &Path) -> PathBuf {
+        // One that is relative, or ends with `..`, does not follow from the folder above it.
+        let (Some(above), Some(name), true) = (path.parent(), path.file_name(), path.is_absolute()) else {
+            return without_links(path);
+        };
+        if let Some(known) = self.0.borrow().get(path) {
+            return known.clone();
+        }
+        let place = self.without(above).join(name);
+        let found = match fs::symlink_metadata(&place).is_ok_and(|about| about.is_symlink()) {
+            true => place.canonicalize().unwrap_or(place),
+            false => place,
+        };
+        self.0.borrow_mut().insert(path.to_path_buf(), found.clone());
+        found
     }
 }
 
@@ -182,4 +216,51 @@ fn pointed_to(file: &Path, prefix: &str, relative_to: &Path) -> Option<PathBuf> 
     let path = relative_to.join(path).canonicalize().ok()?;
     let is_repository = path.join("HEAD").is_file();
     is_repository.then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn looking_at_each_folder_once_finds_the_same_as_resolving_each_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path();
+        fs::create_dir_all(base.join("real/deep")).unwrap();
+        fs::write(base.join("file"), "").unwrap();
+        symlink("real", base.join("link")).unwrap();
+        symlink("link/deep", base.join("second")).unwrap();
+        symlink("nowhere", base.join("dangling")).unwrap();
+        symlink("loop", base.join("loop")).unwrap();
+        let links = Links::default();
+        let names = [
+            "",
+            "real",
+            "link",
+            "link/deep",
+            "link/missing/x",
+            "second",
+            "second/x",
+            "second/..",
+            "second/../x",
+            "dangling",
+            "dangling/x",
+            "dangling/../x",
+            "loop",
+            "loop/x",
+            "file/x",
+            "missing/../real",
+            ".",
+            "link/.",
+        ];
+        for name in names {
+            let path = base.join(name);
+            assert_eq!(links.without(&path), without_links(&path), "{name}");
+            assert_eq!(links.without(&path), without_links(&path), "{name}, a second time");
+        }
+        for path in ["/", ".", "src", "nothing/here"] {
+            assert_eq!(links.without(Path::new(path)), without_links(Path::new(path)), "{path}");
+        }
+    }
 }

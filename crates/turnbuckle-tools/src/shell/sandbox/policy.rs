@@ -51,7 +51,8 @@ impl Policy {
                 missing.push("it can reach the folders in which Turnbuckle keeps what you accepted".to_owned());
             }
         } else {
-            let links = own_folders::replaceable_links(&self.hidden, &self.changeable(project, support));
+            let links =
+                own_folders::replaceable_links(&self.hidden, &self.changeable(project, &self.closed(project), support));
             missing.extend(links.iter().map(|link| {
                 format!("it can replace the link {}, which leads to a folder of Turnbuckle's own", link.display())
             }));
@@ -68,13 +69,13 @@ impl Policy {
     /// What a command may read or write, as far as it exists, without links in the paths.
     fn reachable(&self, project: &Path) -> Vec<PathBuf> {
         let read = self.readable.iter().filter_map(|path| path.canonicalize().ok());
-        self.writable_places(project).into_iter().chain(read).collect()
+        self.writable_places(project, &self.closed(project)).into_iter().chain(read).collect()
     }
 
-    fn writable_places(&self, project: &Path) -> Vec<PathBuf> {
-        let caches = paths::caches(&self.closed(project));
+    fn writable_places(&self, project: &Path, closed: &Closed) -> Vec<PathBuf> {
+        let caches = paths::caches(closed);
         let named = [project.to_path_buf()].into_iter().chain(caches).chain(self.writable.iter().cloned());
-        named.filter_map(|path| path.canonicalize().ok()).collect()
+        named.filter_map(|path| closed.existing(&path)).collect()
     }
 
     fn closed(&self, project: &Path) -> Closed {
@@ -82,9 +83,9 @@ impl Policy {
     }
 
     /// Where a command can make, rename and remove files, as far as this machine keeps it from doing so elsewhere.
-    fn changeable(&self, project: &Path, support: &Support) -> Vec<PathBuf> {
+    fn changeable(&self, project: &Path, closed: &Closed, support: &Support) -> Vec<PathBuf> {
         match support.files || support.rest_read_only {
-            true => self.writable_places(project),
+            true => self.writable_places(project, closed),
             false => vec![PathBuf::from("/")],
         }
     }
@@ -92,7 +93,7 @@ impl Policy {
     /// Makes the hidden folders that are missing where a command could make them.
     pub(in crate::shell) fn make_missing(&self, project: &Path, support: &Support) -> io::Result<()> {
         match support.mounts.are_possible() {
-            true => own_folders::make_missing(&self.hidden, &self.changeable(project, support)),
+            true => own_folders::make_missing(&self.hidden, &self.changeable(project, &self.closed(project), support)),
             // Nothing could be mounted over them.
             false => Ok(()),
         }
@@ -113,7 +114,7 @@ impl Policy {
             writable: support.rest_read_only.then(writable),
             pinned: guarded::pinned(project)
                 .into_iter()
-                .chain(own_folders::pinned(&self.hidden, &self.changeable(project, support)))
+                .chain(own_folders::pinned(&self.hidden, &self.changeable(project, &closed, support)))
                 .collect(),
             read_only: guarded::existing(project),
             hidden: self.hidden.iter().filter(|path| path.is_dir()).cloned().collect(),
