@@ -7,13 +7,13 @@ use turnbuckle::ConversationId;
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Answer, StandingApproval};
-use turnbuckle_tools::Shell;
 
 use super::super::command_queue::{Command, TypedAnswer};
 use super::super::keys::Key;
 use super::super::notify::Waiting;
 use super::super::question;
 use super::Session;
+use super::choice::Choice;
 use super::unseen::{Cut, beside, short};
 use crate::show::Tone;
 
@@ -29,20 +29,16 @@ pub(super) enum Mode {
     Reason,
     /// Arguments in the place of those that were asked about.
     Arguments,
-    /// Whether this standing approval is to be stored.
-    Always(Box<StandingApproval>),
+    /// Which of these standing approvals is to be stored.
+    Always(Choice),
     /// Which of these conversations to go on with.
     Pick(Vec<ConversationId>),
 }
 
-/// Whether a standing approval could answer such a question: none answers one about a command outside the sandbox.
+/// Whether a standing approval could answer such a question: none answers what a hook asks, what a rule wants several people or
+/// another person for, or a command outside the sandbox.
 fn can_be_standing(question: &Question) -> bool {
-    match question {
-        Question::Approval { tool: Some(tool), arguments, .. } => {
-            &**tool != Shell::NAME || arguments.get("outside_sandbox") != Some(&true.into())
-        }
-        _ => false,
-    }
+    matches!(question, Question::Approval { tool: Some(_), standing: Some(_), redacted: false, .. })
 }
 
 impl Session {
@@ -70,7 +66,8 @@ impl Session {
                 let keys = vec!["Enter approves with these", "Alt-Enter begins a line", "Esc goes back"];
                 ("arguments › ".to_owned(), keys)
             }
-            Mode::Always(_) => ("y or n › ".to_owned(), vec!["y stores the rule and approves", "n goes back"]),
+            // What is offered stands there, with what keys do.
+            Mode::Always(choice) => (choice.label(), Vec::new()),
             Mode::Pick(_) => ("number › ".to_owned(), Vec::new()),
             Mode::Plain => {
                 let mut keys = match &pending.question {
@@ -112,7 +109,7 @@ impl Session {
             'e' if is_tool => self.edit(asked),
             'A' if can_be_standing(&asked.question) => {
                 if self.may_approve() {
-                    self.submit(Command::ProposeAlways(asked.call.clone()));
+                    self.submit(Command::ProposeAlways(Box::new(asked.clone())));
                 }
             }
             _ => return false,
@@ -133,14 +130,6 @@ impl Session {
     pub(super) fn end_mode(&mut self) {
         self.mode = Mode::Plain;
         self.view.draft.clear();
-    }
-
-    /// A standing approval was proposed: the rule is shown before it is stored.
-    pub(super) fn propose(&mut self, proposed: StandingApproval) {
-        if self.question.is_some() {
-            self.view.say("always", Tone::Hook, &proposed.to_string());
-            self.mode = Mode::Always(Box::new(proposed));
-        }
     }
 
     /// A line while something is asked.
@@ -169,12 +158,7 @@ impl Session {
                     self.mode = Mode::Arguments;
                 }
             },
-            Mode::Always(proposed) if question::is_yes(trimmed) => self.give(&asked, Answer::Approve, Some(*proposed)),
-            Mode::Always(proposed) if !question::is_no(trimmed) => {
-                self.view.say("", Tone::Dim, "y stores the rule and approves this call, n goes back");
-                self.mode = Mode::Always(proposed);
-            }
-            Mode::Always(_) => self.view.say("", Tone::Dim, "nothing is stored"),
+            Mode::Always(choice) => self.chosen_line(&asked, choice, trimmed),
             Mode::Plain | Mode::Pick(_) => {
                 let key = trimmed.chars().next().filter(|_| trimmed.chars().count() == 1);
                 if key.is_some_and(|key| "adeAv".contains(key) && self.answer_key(key, &asked)) {
@@ -189,7 +173,7 @@ impl Session {
         }
     }
 
-    fn give(&mut self, asked: &Pending, answer: Answer, standing: Option<StandingApproval>) {
+    pub(super) fn give(&mut self, asked: &Pending, answer: Answer, standing: Option<StandingApproval>) {
         let digest = question::digest(&asked.question);
         let typed = TypedAnswer { call: asked.call.clone(), answer, digest, standing: standing.map(Box::new) };
         if self.submit(Command::Answer(typed)) {
