@@ -375,7 +375,7 @@ impl Session {
         self.shown.retain(|call| pending.iter().any(|pending| pending.call == *call));
         for pending in pending {
             if let (Some(who), false) = (self.hints.who_else(pending), self.shown.contains(&pending.call)) {
-                question::shown(pending).iter().for_each(|line| self.view.line(line));
+                question::shown(pending).iter().for_each(|line| self.view.asked(line));
                 self.view.say("", Tone::Hook, &for_others(pending, &who));
                 self.shown.push(pending.call.clone());
             }

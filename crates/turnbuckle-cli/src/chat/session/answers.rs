@@ -46,7 +46,7 @@ impl Session {
     pub(super) fn show_question(&mut self, pending: Pending, preview: Option<Result<String, String>>) {
         let diff = preview.as_ref().and_then(|preview| preview.as_deref().ok());
         let width = self.view.text_width();
-        question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.line(line));
+        question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.asked(line));
         self.cut = Cut::of(&pending, diff, &self.view);
         match preview {
             Some(Ok(diff)) => self.view.diff(&short(&diff).unwrap_or(diff)),
