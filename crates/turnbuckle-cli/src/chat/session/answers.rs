@@ -44,12 +44,19 @@ fn can_be_standing(question: &Question) -> bool {
 impl Session {
     /// Asks, with what the call would change.
     pub(super) fn show_question(&mut self, pending: Pending, preview: Option<Result<String, String>>) {
+        let call = pending.call.clone();
         let diff = preview.as_ref().and_then(|preview| preview.as_deref().ok());
         let width = self.view.text_width();
         question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.asked(line));
         self.cut = Cut::of(&pending, diff, &self.view);
         match preview {
-            Some(Ok(diff)) => self.view.diff(&short(&diff).unwrap_or(diff)),
+            Some(Ok(diff)) => match short(&diff) {
+                Some(short) => self.view.diff(&short),
+                None => {
+                    self.view.diff(&diff);
+                    self.view.showed_diff(&call, &diff);
+                }
+            },
             Some(Err(why)) => self.view.say("", Tone::Hook, &format!("it would be refused now: {why}")),
             None => {}
         }
