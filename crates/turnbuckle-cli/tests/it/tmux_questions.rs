@@ -97,6 +97,36 @@ fn all_keys_of_a_question_are_on_the_screen_in_40_columns() {
     tmux.shows("all done");
 }
 
+#[test]
+fn a_padded_value_looks_like_no_other_field_in_any_width() {
+    for width in [40, 100] {
+        for filler in [" ".repeat(200), format!("{} ", "x".repeat(width - 20)), "word ".repeat(60)] {
+            let value = format!("touch bad #{filler}timeout: 1");
+            let folder = asking("shell", &serde_json::json!({ "command": value }));
+            let Some(tmux) = chat(&folder, (u16::try_from(width).unwrap(), 40), &[]) else { return };
+            tmux.shows("d denies");
+            // Each row of the screen as it is, not joined with the one above.
+            let rows = String::from_utf8(tmux.tmux(&["capture-pane", "-p", "-S", "-"]).stdout).unwrap();
+            let forged = rows.lines().any(|row| row.trim_start().starts_with("timeout"));
+            assert!(!forged && rows.contains("│"), "{rows}");
+        }
+    }
+}
+
+#[test]
+fn the_diff_of_an_approved_edit_is_shown_once() {
+    let folder = asking("edit_file", &serde_json::json!({ "path": "a.txt", "old": "two", "new": "TWO" }));
+    fs::write(folder.path().join("a.txt"), "one\ntwo\n").unwrap();
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("+TWO");
+    std::thread::sleep(READ);
+    tmux.types("a");
+    tmux.shows("all done");
+    let pane = tmux.all();
+    assert_eq!(pane.matches("+TWO").count(), 1, "{pane}");
+    assert!(pane.contains("+1 −1"), "{pane}");
+}
+
 /// Two calls, one after the other, each followed by words.
 fn asking_twice(tool: &str, first: &serde_json::Value, second: &serde_json::Value) -> Folder {
     let call = |id: &str, arguments: &serde_json::Value| {
