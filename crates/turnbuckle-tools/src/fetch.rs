@@ -27,6 +27,8 @@ use turnbuckle::{BoxError, BoxFuture, Turn};
 pub use address::{AddressError, PrivateHost};
 use client::{Client, Fetched};
 
+use crate::shell::rules;
+
 /// The most bytes of a page's text that the model is given.
 const LONGEST_TEXT: usize = 100 * 1024;
 
@@ -99,6 +101,10 @@ impl Fetch {
 impl Tool for Fetch {
     fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    fn allowed_by(&self, rules: &[String], arguments: &Value) -> bool {
+        rules::allow(rules, &self.spec.definition.name, arguments)
     }
 
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {

@@ -38,6 +38,8 @@ use refusal::Refusal;
 use replace::Readers;
 pub use undo::Undone;
 
+use crate::shell::rules;
+
 /// What a tool did.
 struct Done {
     output: Output,
@@ -151,6 +153,10 @@ pub(crate) async fn undo(folder: &Arc<Folder>, turn: &TurnId) -> Result<Option<U
 impl Tool for FileTool {
     fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    fn allowed_by(&self, rules: &[String], arguments: &Value) -> bool {
+        rules::allow(rules, &self.spec.definition.name, arguments)
     }
 
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {

@@ -209,6 +209,10 @@ impl Tool for Shell {
         &self.spec
     }
 
+    fn allowed_by(&self, rules: &[String], arguments: &Value) -> bool {
+        rules::allow(rules, Self::NAME, arguments)
+    }
+
     fn always_ask(&self, arguments: &Value) -> Option<Text> {
         let outside = arguments.get("outside_sandbox").and_then(Value::as_bool).unwrap_or_default();
         let why = "outside the sandbox: the command can read and change all that you can, and reach the network";

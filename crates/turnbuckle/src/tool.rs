@@ -31,6 +31,13 @@ pub trait Tool: Send + Sync + 'static {
         None
     }
 
+    /// Whether these rules allow a call with these arguments, in their normal form. Rules are in the tool's own language; standing
+    /// approvals of its calls may consist of them. A tool that has no such language, or cannot read one of the rules, allows nothing.
+    fn allowed_by(&self, rules: &[String], arguments: &Value) -> bool {
+        let _ = (rules, arguments);
+        false
+    }
+
     /// Runs it. Called for server tools only; the arguments were in their normal form when the call was decided, and fit the
     /// schema. A failure becomes an error result that the
     /// model reads. May be dropped at any await: the turn was cancelled or the time is up.
@@ -85,8 +92,8 @@ pub struct Spec {
     /// The parts of the arguments by which a standing approval knows a call again, as JSON pointers: `/path` of a file
     /// tool, so that an approval of one file covers whatever is written into it. Empty: all arguments must be the same.
     pub standing_by: Vec<Text>,
-    /// Whether a standing approval covers only calls with the very same arguments: of a command, a pattern of its text would
-    /// cover whatever is written behind it.
+    /// Whether a standing approval covers only calls with the very same arguments, or those that rules of the tool allow
+    /// ([`Tool::allowed_by`]): of a command, a pattern of its text would cover whatever is written behind it.
     pub standing_exact: bool,
     /// What everybody should know who is asked about a call: what it could reach, say. It stands in each question.
     pub approval_note: Option<Text>,

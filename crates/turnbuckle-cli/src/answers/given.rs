@@ -9,6 +9,7 @@ use turnbuckle::event::Resolved;
 use turnbuckle::message::Text;
 use turnbuckle::store::{self, Answer, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
+use turnbuckle_tools::rules::Rule;
 
 use crate::Stopped;
 use crate::args::AnswerOptions;
@@ -23,9 +24,18 @@ pub(crate) struct GivenAnswer {
     /// Set if calls like this one are to run without being asked about.
     pub(crate) always: Option<Always>,
     /// What calls must be like that run without being asked about, if not the same as this one.
-    pub(crate) like: Option<Value>,
+    pub(crate) like: Option<Like>,
     /// The beginning of the digest of what the person was shown, or all of it, if they say so.
     digest: Option<String>,
+}
+
+/// What calls must be like.
+#[derive(Clone, Debug)]
+pub(crate) enum Like {
+    /// An object with patterns in the place of values.
+    Pattern(Value),
+    /// A rule of the language of `run --allow`.
+    Rule(String),
 }
 
 impl GivenAnswer {
@@ -49,8 +59,13 @@ impl GivenAnswer {
             always
         });
         let like = options.like.as_deref();
-        let like =
-            like.map(|json| value("like", json, "write an object: --like '{\"path\": \"docs/*\"}'")).transpose()?;
+        let hint = "write an object, or a rule: --like '{\"path\": \"docs/*\"}', --like 'write_file(docs/**)'";
+        // A rule is no JSON: it begins with the name of a tool.
+        let like = like.map(|given| match given.parse::<Rule>() {
+            Ok(_) if !given.trim_start().starts_with(['{', '"', '-']) => Ok(Like::Rule(given.trim().to_owned())),
+            _ => value("like", given, hint).map(Like::Pattern),
+        });
+        let like = like.transpose()?;
         Ok(Self { answer, always, like, digest: options.digest.clone() })
     }
 

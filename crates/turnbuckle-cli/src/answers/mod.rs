@@ -7,7 +7,7 @@ mod record;
 mod standing;
 
 pub(crate) use approvals::approvals;
-pub(crate) use given::GivenAnswer;
+pub(crate) use given::{GivenAnswer, Like};
 pub(crate) use pending::pending;
 pub(crate) use record::{RecordedLine, answer, who_else_must};
 pub(crate) use standing::agree_on_standing;

@@ -1,13 +1,13 @@
 //! `--always`: the rule is shown before it is stored, and a person at a terminal is asked.
 
-use serde_json::Value;
 use turnbuckle::conversation::ResolveError;
 use turnbuckle::event::Question;
 use turnbuckle::store::{ArgumentMatch, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 use turnbuckle_tools::Shell;
+use turnbuckle_tools::rules::Rule;
 
-use super::{GivenAnswer, refusal};
+use super::{GivenAnswer, Like, refusal};
 use crate::Stopped;
 use crate::confirm;
 use crate::output;
@@ -40,19 +40,29 @@ pub(crate) async fn agree_on_standing(
 }
 
 /// What arguments must be like, if the call that is asked about is like that itself.
-fn like_shown(question: &Question, like: &Value, call: &CallId) -> Result<Vec<ArgumentMatch>, ResolveError> {
-    let parts = match question {
-        // Behind a pattern of its text, a command could have anything: `git *` is also `git status; rm -rf .`.
-        Question::Approval { tool: Some(tool), .. } if **tool == *Shell::NAME => {
-            let why = "`--like` is not for commands: `--always` alone approves this very command, and `run --allow` takes rules";
-            return Err(ResolveError::Unfit { call: call.clone(), why: why.into() });
-        }
-        Question::Approval { tool: Some(_), arguments, .. } => ArgumentMatch::like_shown(arguments, like),
-        // What else is wrong with it is said where the approval is made.
-        _ => return Ok(Vec::new()),
+fn like_shown(question: &Question, like: &Like, call: &CallId) -> Result<Vec<ArgumentMatch>, ResolveError> {
+    let unfit = |why: String| ResolveError::Unfit { call: call.clone(), why: why.into() };
+    let Question::Approval { tool: Some(tool), arguments, .. } = question else {
+        // What is wrong with it is said where the approval is made.
+        return Ok(Vec::new());
     };
-    parts.map_err(|error| {
-        let why = format!("`--like` does not cover this call itself: {error}");
-        ResolveError::Unfit { call: call.clone(), why: why.into() }
-    })
+    match like {
+        Like::Rule(rule) => {
+            let parsed = rule.parse::<Rule>().map_err(|error| unfit(format!("`--like`: {error}")))?;
+            match Rule::allow([&parsed], tool, arguments) {
+                // Every call of a tool, which may have no rules of its own.
+                true if *rule == **tool && **tool != *Shell::NAME => Ok(Vec::new()),
+                true => Ok(vec![ArgumentMatch::allowed_by([rule.as_str()])]),
+                false => Err(unfit(format!("`--like` does not cover this call itself: {rule} does not allow it"))),
+            }
+        }
+        // Behind a pattern of its text, a command could have anything: `git *` is also `git status; rm -rf .`.
+        Like::Pattern(_) if **tool == *Shell::NAME => Err(unfit(
+            "a pattern of `--like` is not for commands: `--always` alone approves this very command, and a rule such as \
+             `--like 'shell(cargo test *)'` what it says"
+                .to_owned(),
+        )),
+        Like::Pattern(pattern) => ArgumentMatch::like_shown(arguments, pattern)
+            .map_err(|error| unfit(format!("`--like` does not cover this call itself: {error}"))),
+    }
 }

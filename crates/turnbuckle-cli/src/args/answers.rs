@@ -34,8 +34,8 @@ pub(crate) struct AnswerOptions {
     pub(crate) times: Option<u32>,
     /// What `--always` covers beside the same arguments, as an object: '{"path": "docs/*", "content": "*"}'. In a text, * stands
     /// for any characters, / and line breaks among them, and ? for one; "*" alone is any value. Arguments that are not named must be
-    /// as they are shown, and others must not be there
-    #[arg(long, value_name = "JSON", requires = "always")]
+    /// as they are shown, and others must not be there. Or a rule as `run --allow` takes it: 'shell(cargo test *)', 'write_file(src/**)'
+    #[arg(long, value_name = "JSON|RULE", requires = "always")]
     pub(crate) like: Option<String>,
     /// It may not, and why: the model reads the reason
     #[arg(long, value_name = "REASON", num_args = 0..=1, group = "answers")]

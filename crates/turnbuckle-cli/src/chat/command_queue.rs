@@ -11,7 +11,7 @@ use turnbuckle::projection::Pending;
 use turnbuckle::store::{Answer, GivenAnswer, StandingApproval, StoreError};
 use turnbuckle::trace::trace_of_turn;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnId};
-use turnbuckle_tools::Workspace;
+use turnbuckle_tools::{Workspace, rules};
 
 use crate::logging::CLI;
 use crate::problem::{Problem, with_causes};
@@ -36,8 +36,8 @@ pub(super) enum Command {
     TakeBackToSteer(TurnId, Content),
     /// Find out what a call would change, before the person is asked about it.
     Preview(Box<Pending>),
-    /// Make the standing approval that calls like this one would have.
-    ProposeAlways(CallId),
+    /// Make the standing approvals that calls like this one could have.
+    ProposeAlways(Box<Pending>),
     /// List the standing approvals.
     ListApprovals,
     /// Revoke one.
@@ -106,8 +106,8 @@ pub(super) enum CommandOutcome {
     Redirected(TurnId),
     /// What a call would change: a diff, or why it cannot be said.
     Previewed(Box<Pending>, Option<Result<String, String>>),
-    /// The standing approval that calls like this one would have.
-    Proposed(Box<StandingApproval>),
+    /// The standing approvals that calls like this one could have, from narrow to broad.
+    Proposed(Vec<StandingApproval>),
     /// Something to tell.
     Told(&'static str, String),
     /// Conversations to go on with, the last one first, with what was said in them.
@@ -186,13 +186,10 @@ async fn carry_out(
             let preview = preview(conversations, &pending).await;
             Some(CommandOutcome::Previewed(pending, preview))
         }
-        Command::ProposeAlways(call) => {
-            let proposed = conversations.propose_standing(id, &call, &Always::default(), scope).await;
-            Some(match proposed {
-                Ok(proposed) => CommandOutcome::Proposed(Box::new(proposed)),
-                Err(error) => CommandOutcome::Failed(Problem::error(error.to_string())),
-            })
-        }
+        Command::ProposeAlways(pending) => Some(match offered(conversations, id, &pending, scope).await {
+            Ok(offered) => CommandOutcome::Proposed(offered),
+            Err(error) => CommandOutcome::Failed(Problem::error(error.to_string())),
+        }),
         Command::ListApprovals => Some(match conversations.standing(scope).await {
             Ok(approvals) if approvals.is_empty() => {
                 CommandOutcome::Told("always", "no standing approvals; A at a question makes one".to_owned())
@@ -326,6 +323,23 @@ pub(super) async fn preview(conversations: &Conversations, pending: &Pending) ->
         }
         _ => None,
     }
+}
+
+/// The standing approvals that can be made of a call, from narrow to broad. Nothing is stored.
+async fn offered(
+    conversations: &Conversations,
+    id: &ConversationId,
+    pending: &Pending,
+    scope: &Scope,
+) -> Result<Vec<StandingApproval>, ResolveError> {
+    let Question::Approval { tool: Some(tool), arguments, .. } = &pending.question else { return Ok(Vec::new()) };
+    let mut offered = Vec::new();
+    for parts in rules::choices(tool, arguments) {
+        let mut always = Always::default();
+        always.arguments = Some(parts);
+        offered.push(conversations.propose_standing(id, &pending.call, &always, scope).await?);
+    }
+    Ok(offered)
 }
 
 /// What each stage of a turn did.

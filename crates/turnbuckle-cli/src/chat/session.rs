@@ -1,6 +1,7 @@
 //! A chat in a terminal: keys, signals and what is told come in, in any order, and the screen never waits.
 
 mod answers;
+mod choice;
 mod console;
 mod elicited;
 mod input;
@@ -329,9 +330,10 @@ impl Session {
         };
         let is_busy = !matches!(self.projection.state, ConversationState::Idle | ConversationState::Waiting);
         self.view.status.works(is_busy, Instant::now());
-        match &self.completion {
-            Some(completion) => self.view.set_hint(&completion.lines()),
-            None => self.view.set_keys(&hint),
+        match (&self.completion, &self.mode) {
+            (Some(completion), _) => self.view.set_hint(&completion.lines()),
+            (None, Mode::Always(choice)) => self.view.set_hint(&choice.lines()),
+            (None, _) => self.view.set_keys(&hint),
         }
         self.view.footer(label, tone);
     }
@@ -373,7 +375,7 @@ impl Session {
         self.shown.retain(|call| pending.iter().any(|pending| pending.call == *call));
         for pending in pending {
             if let (Some(who), false) = (self.hints.who_else(pending), self.shown.contains(&pending.call)) {
-                question::shown(pending).iter().for_each(|line| self.view.line(line));
+                question::shown(pending).iter().for_each(|line| self.view.asked(line));
                 self.view.say("", Tone::Hook, &for_others(pending, &who));
                 self.shown.push(pending.call.clone());
             }

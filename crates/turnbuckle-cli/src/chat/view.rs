@@ -1,6 +1,7 @@
 //! What the user sees of a chat: what happened above, and the live part below: the reply, tools and hooks at work, what is
 //! queued, the line being typed, and the status.
 
+mod asked;
 mod cards;
 mod live;
 
@@ -15,6 +16,7 @@ use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hook::Decision;
 use turnbuckle::message::Content;
 
+use self::asked::asked_rows;
 use self::cards::Cards;
 use super::draft::Draft;
 use super::highlight::diff_line;
@@ -469,9 +471,7 @@ impl View {
     /// Whether these lines and this diff can be on the screen all at once, with what stands below them.
     pub(super) fn fits(&self, lines: &[Line], diff: Option<&str>) -> bool {
         let room = self.text_width();
-        let text =
-            |line: &Line| line.text.split('\n').map(|text| wrap(&Row::plain(text), room, 0).len()).sum::<usize>();
-        let lines: usize = lines.iter().map(text).sum();
+        let lines: usize = lines.iter().map(|line| asked_rows(&line.text, anstyle::Style::new(), room).len()).sum();
         let diff: usize = diff.unwrap_or_default().lines().map(|line| fold(&diff_line(line), room).len()).sum();
         lines + diff + BELOW_A_QUESTION <= size().1
     }

@@ -116,8 +116,7 @@ fn a_rule_approves_always_and_is_listed_and_revoked() {
     asked(&tmux, "write");
     tmux.types("A");
     tmux.shows("always    ");
-    tmux.shows("y or n ›");
-    tmux.types("y");
+    tmux.shows("rule 1 of 3 ›");
     tmux.presses(&["Enter"]);
     tmux.shows("agent     first");
     tmux.rests();

@@ -68,7 +68,7 @@ fn a_long_diff_is_shown_whole_and_the_second_key_approves_it_as_it_is() {
     tmux.shows("+line-999");
     assert!(!folder.path().join("a.txt").exists());
     tmux.types("A");
-    tmux.shows("y or n ›");
+    tmux.shows("rule 1 of");
     tmux.presses(&["Escape"]);
     tmux.shows("a approves");
     tmux.types("a");
@@ -95,6 +95,94 @@ fn all_keys_of_a_question_are_on_the_screen_in_40_columns() {
     std::thread::sleep(READ);
     tmux.types("a");
     tmux.shows("all done");
+}
+
+#[test]
+fn a_padded_value_looks_like_no_other_field_in_any_width() {
+    for width in [40, 100] {
+        for filler in [" ".repeat(200), format!("{} ", "x".repeat(width - 20)), "word ".repeat(60)] {
+            let value = format!("touch bad #{filler}timeout: 1");
+            let folder = asking("shell", &serde_json::json!({ "command": value }));
+            let Some(tmux) = chat(&folder, (u16::try_from(width).unwrap(), 40), &[]) else { return };
+            tmux.shows("d denies");
+            // Each row of the screen as it is, not joined with the one above.
+            let rows = String::from_utf8(tmux.tmux(&["capture-pane", "-p", "-S", "-"]).stdout).unwrap();
+            let forged = rows.lines().any(|row| row.trim_start().starts_with("timeout"));
+            assert!(!forged && rows.contains("│"), "{rows}");
+        }
+    }
+}
+
+#[test]
+fn the_diff_of_an_approved_edit_is_shown_once() {
+    let folder = asking("edit_file", &serde_json::json!({ "path": "a.txt", "old": "two", "new": "TWO" }));
+    fs::write(folder.path().join("a.txt"), "one\ntwo\n").unwrap();
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("+TWO");
+    std::thread::sleep(READ);
+    tmux.types("a");
+    tmux.shows("all done");
+    let pane = tmux.all();
+    assert_eq!(pane.matches("+TWO").count(), 1, "{pane}");
+    assert!(pane.contains("+1 −1"), "{pane}");
+}
+
+/// Two calls, one after the other, each followed by words.
+fn asking_twice(tool: &str, first: &serde_json::Value, second: &serde_json::Value) -> Folder {
+    let call = |id: &str, arguments: &serde_json::Value| {
+        format!(r#"{{ "tool_calls": [{{ "id": "{id}", "name": "{tool}", "arguments": {arguments} }}] }}"#)
+    };
+    let (first, second) = (call("c1", first), call("c2", second));
+    Folder::with_script(&format!(r#"{first}, {{ "text": "all done" }}, {second}, {{ "text": "done again" }}"#))
+}
+
+#[test]
+fn always_offers_rules_from_narrow_to_broad_and_stores_the_one_that_is_chosen() {
+    for width in [40, 100] {
+        let file = |name: &str| serde_json::json!({ "path": format!("src/{name}"), "content": "x\n" });
+        let folder = asking_twice("write_file", &file("a.txt"), &file("b.txt"));
+        let Some(tmux) = chat(&folder, (width, 40), &[]) else { return };
+        tmux.shows("A always");
+        std::thread::sleep(READ);
+        tmux.types("A");
+        tmux.shows("rule 1 of 4 ›");
+        tmux.presses(&["Escape"]);
+        tmux.shows("A always");
+        assert!(!folder.path().join("src/a.txt").exists());
+        tmux.types("A");
+        tmux.shows("rule 1 of 4 ›");
+        tmux.presses(&["Down"]);
+        tmux.shows("rule 2 of 4 ›");
+        tmux.presses(&["Enter"]);
+        tmux.shows("all done");
+        let listed = folder.run(&["approvals"]).exits(0).out;
+        assert!(listed.contains("may call write_file with what write_file(src/*) allows for user"), "{listed}");
+        tmux.rests();
+        tmux.types("again");
+        tmux.presses(&["Enter"]);
+        tmux.shows("done again");
+        assert_eq!(tmux.all().matches("may write_file run?").count(), 1, "it was not asked about again");
+    }
+}
+
+#[test]
+fn a_command_is_offered_with_its_parsed_rule_and_a_trick_is_asked_about() {
+    let command = |command: &str| serde_json::json!({ "command": command });
+    let folder = asking_twice("shell", &command("echo one"), &command("echo one; touch bad"));
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("A always");
+    std::thread::sleep(READ);
+    tmux.types("A");
+    tmux.shows("what shell(echo *) allows");
+    tmux.types("2");
+    tmux.shows("rule 2 of 2 ›");
+    tmux.presses(&["Enter"]);
+    tmux.shows("all done");
+    tmux.rests();
+    tmux.types("again");
+    tmux.presses(&["Enter"]);
+    tmux.until("it is asked about", |pane| pane.matches("may shell run?").count() == 2);
+    assert!(!folder.path().join("bad").exists());
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! (`find * -exec`, `git log --output=FILE`). The rule's author has to know the program.
 
 pub(crate) mod address;
+mod choices;
 mod line;
 mod path;
 
@@ -28,6 +29,8 @@ use std::str::FromStr;
 use serde_json::Value;
 use wildmatch::WildMatchPattern;
 
+pub(crate) use choices::allow;
+pub use choices::choices;
 use line::STAR;
 pub use line::{Unparsed, simple_commands};
 

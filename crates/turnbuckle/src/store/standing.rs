@@ -67,6 +67,9 @@ pub enum MustBe {
     Anything,
     /// An object without other members than these. What they must be, other parts say.
     NoOtherMembers(Vec<String>),
+    /// Such that these rules allow the call, in the language of the tool itself
+    /// ([`Tool::allowed_by`](crate::tool::Tool::allowed_by)). They are about all arguments.
+    AllowedBy(Vec<String>),
 }
 
 /// How many characters of a value an error has.
@@ -96,6 +99,11 @@ impl ArgumentMatch {
         Self { pointer: pointer.into(), must: MustBe::Like(pattern.into()) }
     }
 
+    /// The tool's own rules must allow the call.
+    pub fn allowed_by<R: Into<String>>(rules: impl IntoIterator<Item = R>) -> Self {
+        Self { pointer: String::new(), must: MustBe::AllowedBy(rules.into_iter().map(Into::into).collect()) }
+    }
+
     /// Everything that arguments must be to be like `pattern`, where the call that is approved has the arguments `shown`.
     ///
     /// `pattern` is an object. In its texts `*` stands for any characters and `?` for one; `"*"` alone is any value, also none.
@@ -121,8 +129,13 @@ impl ArgumentMatch {
         Ok(parts)
     }
 
-    /// Whether the part is what it must be in these arguments.
+    /// Whether the part is what it must be in these arguments. Of rules only the tool can say it: here they cover nothing.
     pub fn covers(&self, arguments: &Value) -> bool {
+        self.covers_if(arguments, &|_| false)
+    }
+
+    /// The same, where `allowed_by` says whether rules of the tool allow the call.
+    fn covers_if(&self, arguments: &Value, allowed_by: &dyn Fn(&[String]) -> bool) -> bool {
         let part = arguments.pointer(&self.pointer).unwrap_or(&Value::Null);
         match &self.must {
             MustBe::Equals(value) => part == value,
@@ -131,12 +144,14 @@ impl ArgumentMatch {
             MustBe::NoOtherMembers(names) => {
                 part.as_object().is_some_and(|members| members.keys().all(|name| names.contains(name)))
             }
+            MustBe::AllowedBy(rules) => allowed_by(rules),
         }
     }
 
     /// Whether it leaves no argument open that no other part names.
     fn closes_arguments(&self) -> bool {
-        self.pointer.is_empty() && matches!(self.must, MustBe::Equals(_) | MustBe::NoOtherMembers(_))
+        self.pointer.is_empty()
+            && matches!(self.must, MustBe::Equals(_) | MustBe::NoOtherMembers(_) | MustBe::AllowedBy(_))
     }
 }
 
@@ -190,6 +205,8 @@ fn add_like(
         MustBe::Equals(value) => value == shown,
         MustBe::Like(like) => shown.as_str().is_some_and(|text| wildmatch::WildMatch::new(like).matches(text)),
         MustBe::Anything | MustBe::NoOtherMembers(_) => true,
+        // A pattern has no rules.
+        MustBe::AllowedBy(_) => false,
     };
     if !fits {
         return Err(not_like(&part.pointer, shown, pattern));
@@ -207,6 +224,7 @@ impl std::fmt::Display for ArgumentMatch {
             MustBe::Anything => write!(f, "any {what}"),
             MustBe::NoOtherMembers(_) if self.pointer.is_empty() => write!(f, "no other arguments"),
             MustBe::NoOtherMembers(_) => write!(f, "no other members of {what}"),
+            MustBe::AllowedBy(rules) => write!(f, "what {} allows", rules.join(" and ")),
         }
     }
 }
@@ -226,19 +244,41 @@ pub(crate) struct StandingRequest<'a> {
 impl StandingApproval {
     /// Whether it covers only calls whose arguments are all the same as those of the call that it was made from.
     pub fn is_exact(&self) -> bool {
-        let is_open = |part: &ArgumentMatch| matches!(part.must, MustBe::Like(_) | MustBe::Anything);
+        let is_open =
+            |part: &ArgumentMatch| matches!(part.must, MustBe::Like(_) | MustBe::Anything | MustBe::AllowedBy(_));
         self.arguments.iter().any(ArgumentMatch::closes_arguments) && !self.arguments.iter().any(is_open)
     }
 
-    /// Whether it covers this call.
-    pub(crate) fn covers(&self, request: StandingRequest<'_>) -> bool {
+    /// Whether rules of the tool must allow the calls that it covers.
+    pub(crate) fn is_by_rules(&self) -> bool {
+        self.arguments.iter().any(|part| matches!(part.must, MustBe::AllowedBy(_)))
+    }
+
+    /// Whether it covers this call. `allowed_by` says whether rules of the tool allow it.
+    pub(crate) fn covers(&self, request: StandingRequest<'_>, allowed_by: &dyn Fn(&[String]) -> bool) -> bool {
         *self.agent == *request.agent
             && *self.tool == *request.tool
             && *self.definition == *request.definition
             && *self.project == *request.project
             && *self.requester == *request.requester
             && self.is_usable(request.now)
-            && self.arguments.iter().all(|part| part.covers(request.arguments))
+            && self.arguments.iter().all(|part| part.covers_if(request.arguments, allowed_by))
+    }
+
+    /// Whether it covers this call as far as can be said without the tool, which judges by its rules at each use.
+    pub(crate) fn could_cover(&self, request: StandingRequest<'_>) -> bool {
+        self.covers(request, &|_| true)
+    }
+
+    /// What arguments it covers, for people: all of it, and with what is left open.
+    pub fn covered(&self) -> String {
+        if self.arguments.is_empty() {
+            return "any arguments".to_owned();
+        }
+        let parts: Vec<String> = self.arguments.iter().map(ToString::to_string).collect();
+        // What is left open is part of what is agreed to.
+        let is_closed = self.arguments.iter().any(ArgumentMatch::closes_arguments);
+        parts.join(" and ") + if is_closed { "" } else { " and any other arguments" }
     }
 
     /// Whether it has neither expired nor been used up.
@@ -251,18 +291,7 @@ impl std::fmt::Display for StandingApproval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { agent, tool, requester, expires, .. } = self;
         write!(f, "agent {agent} may call {tool}")?;
-        for (index, part) in self.arguments.iter().enumerate() {
-            write!(f, "{} {part}", if index == 0 { " with" } else { " and" })?;
-        }
-        // What is left open is part of what is agreed to.
-        if !self.arguments.iter().any(ArgumentMatch::closes_arguments) {
-            write!(
-                f,
-                "{}",
-                if self.arguments.is_empty() { " with any arguments" } else { " and any other arguments" }
-            )?;
-        }
-        write!(f, " for user {requester}")?;
+        write!(f, " with {} for user {requester}", self.covered())?;
         if !self.project.is_empty() {
             write!(f, " in {}", self.project)?;
         }

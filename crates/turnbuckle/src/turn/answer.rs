@@ -407,7 +407,7 @@ pub(crate) fn check_standing(
         now: at,
     };
     let is_of_this_call = standing.from.0 == *of.conversation && standing.from.1 == *of.call;
-    match is_of_this_call && standing.by == *from && standing.covers(request) {
+    match is_of_this_call && standing.by == *from && standing.could_cover(request) {
         true => Ok(()),
         false => Err(AnswerError::Stale("what is to hold from now on is no approval of this call".into())),
     }

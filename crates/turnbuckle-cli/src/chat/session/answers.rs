@@ -7,13 +7,13 @@ use turnbuckle::ConversationId;
 use turnbuckle::event::Question;
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Answer, StandingApproval};
-use turnbuckle_tools::Shell;
 
 use super::super::command_queue::{Command, TypedAnswer};
 use super::super::keys::Key;
 use super::super::notify::Waiting;
 use super::super::question;
 use super::Session;
+use super::choice::Choice;
 use super::unseen::{Cut, beside, short};
 use crate::show::Tone;
 
@@ -29,31 +29,34 @@ pub(super) enum Mode {
     Reason,
     /// Arguments in the place of those that were asked about.
     Arguments,
-    /// Whether this standing approval is to be stored.
-    Always(Box<StandingApproval>),
+    /// Which of these standing approvals is to be stored.
+    Always(Choice),
     /// Which of these conversations to go on with.
     Pick(Vec<ConversationId>),
 }
 
-/// Whether a standing approval could answer such a question: none answers one about a command outside the sandbox.
+/// Whether a standing approval could answer such a question: none answers what a hook asks, what a rule wants several people or
+/// another person for, or a command outside the sandbox.
 fn can_be_standing(question: &Question) -> bool {
-    match question {
-        Question::Approval { tool: Some(tool), arguments, .. } => {
-            &**tool != Shell::NAME || arguments.get("outside_sandbox") != Some(&true.into())
-        }
-        _ => false,
-    }
+    matches!(question, Question::Approval { tool: Some(_), standing: Some(_), redacted: false, .. })
 }
 
 impl Session {
     /// Asks, with what the call would change.
     pub(super) fn show_question(&mut self, pending: Pending, preview: Option<Result<String, String>>) {
+        let call = pending.call.clone();
         let diff = preview.as_ref().and_then(|preview| preview.as_deref().ok());
         let width = self.view.text_width();
-        question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.line(line));
+        question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.asked(line));
         self.cut = Cut::of(&pending, diff, &self.view);
         match preview {
-            Some(Ok(diff)) => self.view.diff(&short(&diff).unwrap_or(diff)),
+            Some(Ok(diff)) => match short(&diff) {
+                Some(short) => self.view.diff(&short),
+                None => {
+                    self.view.diff(&diff);
+                    self.view.showed_diff(&call, &diff);
+                }
+            },
             Some(Err(why)) => self.view.say("", Tone::Hook, &format!("it would be refused now: {why}")),
             None => {}
         }
@@ -70,7 +73,8 @@ impl Session {
                 let keys = vec!["Enter approves with these", "Alt-Enter begins a line", "Esc goes back"];
                 ("arguments › ".to_owned(), keys)
             }
-            Mode::Always(_) => ("y or n › ".to_owned(), vec!["y stores the rule and approves", "n goes back"]),
+            // What is offered stands there, with what keys do.
+            Mode::Always(choice) => (choice.label(), Vec::new()),
             Mode::Pick(_) => ("number › ".to_owned(), Vec::new()),
             Mode::Plain => {
                 let mut keys = match &pending.question {
@@ -112,7 +116,7 @@ impl Session {
             'e' if is_tool => self.edit(asked),
             'A' if can_be_standing(&asked.question) => {
                 if self.may_approve() {
-                    self.submit(Command::ProposeAlways(asked.call.clone()));
+                    self.submit(Command::ProposeAlways(Box::new(asked.clone())));
                 }
             }
             _ => return false,
@@ -133,14 +137,6 @@ impl Session {
     pub(super) fn end_mode(&mut self) {
         self.mode = Mode::Plain;
         self.view.draft.clear();
-    }
-
-    /// A standing approval was proposed: the rule is shown before it is stored.
-    pub(super) fn propose(&mut self, proposed: StandingApproval) {
-        if self.question.is_some() {
-            self.view.say("always", Tone::Hook, &proposed.to_string());
-            self.mode = Mode::Always(Box::new(proposed));
-        }
     }
 
     /// A line while something is asked.
@@ -169,12 +165,7 @@ impl Session {
                     self.mode = Mode::Arguments;
                 }
             },
-            Mode::Always(proposed) if question::is_yes(trimmed) => self.give(&asked, Answer::Approve, Some(*proposed)),
-            Mode::Always(proposed) if !question::is_no(trimmed) => {
-                self.view.say("", Tone::Dim, "y stores the rule and approves this call, n goes back");
-                self.mode = Mode::Always(proposed);
-            }
-            Mode::Always(_) => self.view.say("", Tone::Dim, "nothing is stored"),
+            Mode::Always(choice) => self.chosen_line(&asked, choice, trimmed),
             Mode::Plain | Mode::Pick(_) => {
                 let key = trimmed.chars().next().filter(|_| trimmed.chars().count() == 1);
                 if key.is_some_and(|key| "adeAv".contains(key) && self.answer_key(key, &asked)) {
@@ -189,7 +180,7 @@ impl Session {
         }
     }
 
-    fn give(&mut self, asked: &Pending, answer: Answer, standing: Option<StandingApproval>) {
+    pub(super) fn give(&mut self, asked: &Pending, answer: Answer, standing: Option<StandingApproval>) {
         let digest = question::digest(&asked.question);
         let typed = TypedAnswer { call: asked.call.clone(), answer, digest, standing: standing.map(Box::new) };
         if self.submit(Command::Answer(typed)) {

@@ -25,7 +25,10 @@ impl Session {
         }
         self.interrupted = false;
         let is_up = key == Key::Up;
-        if self.answers_by_key(&key) || (is_up && self.view.draft.is_empty() && self.take_back_last()) {
+        if self.chooses_by_key(&key)
+            || self.answers_by_key(&key)
+            || (is_up && self.view.draft.is_empty() && self.take_back_last())
+        {
             return self.view.redraw();
         }
         let completes = matches!(key, Key::Tab | Key::BackTab);

@@ -45,7 +45,7 @@ impl Session {
                 }
                 return;
             }
-            CommandOutcome::Proposed(proposed) => return self.propose(*proposed),
+            CommandOutcome::Proposed(offered) => return self.propose(offered),
             CommandOutcome::Told(label, text) => return self.view.say(label, Tone::Plain, &text),
             CommandOutcome::Conversations(found) => return self.offer(found),
             CommandOutcome::NotSent(problem) => {

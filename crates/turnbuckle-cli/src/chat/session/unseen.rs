@@ -60,7 +60,7 @@ impl Session {
     /// Shows the question again, with everything.
     pub(super) fn view_whole(&mut self, asked: &Pending) {
         let diff = self.cut.take().and_then(|cut| cut.diff);
-        question::whole(asked, beside(diff.as_deref())).iter().for_each(|line| self.view.line(line));
+        question::whole(asked, beside(diff.as_deref())).iter().for_each(|line| self.view.asked(line));
         if let Some(diff) = diff {
             self.view.diff(&diff);
         }

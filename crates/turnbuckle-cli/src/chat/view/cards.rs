@@ -37,6 +37,8 @@ pub(super) struct Cards {
     plan: Vec<(String, bool)>,
     /// Calls that are shown otherwise.
     hidden: Vec<CallId>,
+    /// Diffs that questions showed whole, until the results of their calls.
+    asked: Vec<(CallId, String)>,
 }
 
 impl Cards {
@@ -87,6 +89,12 @@ impl Cards {
         self.hidden.len() < known
     }
 
+    /// Whether a question showed this diff of the call.
+    fn was_asked(&mut self, call: &CallId, diff: &str) -> bool {
+        let Some(place) = self.asked.iter().position(|(asked, _)| asked == call) else { return false };
+        self.asked.remove(place).1.trim_end() == diff.trim_end()
+    }
+
     pub(super) fn progress(&mut self, call: &CallId, text: &str) {
         if let Some(card) = self.tools.iter_mut().find(|card| card.call == *call) {
             text.trim_end().lines().last().unwrap_or_default().clone_into(&mut card.progress);
@@ -112,6 +120,7 @@ impl Cards {
         self.tools.clear();
         self.hooks.clear();
         self.hidden.clear();
+        self.asked.clear();
         if self.plan.iter().all(|(_, done)| *done) {
             self.plan.clear();
         }
@@ -160,8 +169,21 @@ fn plan_of(arguments: &Value) -> Option<Vec<(String, bool)>> {
     items.iter().map(|item| Some((item.get("text")?.as_str()?.to_owned(), item.get("done")?.as_bool()?))).collect()
 }
 
+/// How many lines a diff adds and removes.
+fn counted(diff: &str) -> String {
+    let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
+    let count = |sign: char| diff.lines().filter(|line| line.starts_with(sign) && !is_header(line)).count();
+    format!("+{} −{}", count('+'), count('-'))
+}
+
 impl View {
-    /// The result of a call: a line, and the diff that it has.
+    /// A question showed the whole diff of this call: its result need not show the same again.
+    pub(in super::super) fn showed_diff(&mut self, call: &CallId, diff: &str) {
+        self.cards.asked.retain(|(asked, _)| asked != call);
+        self.cards.asked.push((call.clone(), diff.to_owned()));
+    }
+
+    /// The result of a call: a line, and the diff that it has, unless the question had the same.
     pub(super) fn result(&mut self, event: &Event) {
         let EventKind::ToolResult { call, ok, content } = &event.kind else { return };
         let hidden = self.cards.hides(call);
@@ -174,6 +196,7 @@ impl View {
         let time = time.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
         let text = content.text();
         let (said, diff) = split_diff(&text);
+        let was_asked = diff.is_some_and(|diff| self.cards.was_asked(call, diff));
         let palette = self.screen.palette();
         let mut row = match ok {
             true => Row::of("✓ ", palette.style(Tone::Good)),
@@ -185,9 +208,12 @@ impl View {
         if !said.is_empty() {
             row.push(&format!(" {said}"), if *ok { Style::new().dimmed() } else { palette.style(Tone::Bad) });
         }
+        if let Some(diff) = diff.filter(|_| was_asked) {
+            row.push(&format!(" {}", counted(diff)), Style::new().dimmed());
+        }
         let rows = wrap(&row, self.text_width(), 2);
         self.put(labelled("tool", rows, false));
-        if let Some(diff) = diff {
+        if let Some(diff) = diff.filter(|_| !was_asked) {
             let total = diff.lines().count();
             match total > MOST_DIFF {
                 true => {

@@ -44,6 +44,12 @@ impl HostPattern {
     }
 }
 
+/// The host of a plain address, as a pattern of it would be written.
+pub(super) fn host_of(url: &str) -> Option<&str> {
+    let authority = url.split_once("://")?.1.split(['/', '?', '#']).next()?;
+    host_and_port(authority).filter(|(host, _)| is_host(host)).map(|_| authority)
+}
+
 fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     match text.split_once(':') {
         None => Some((text, None)),

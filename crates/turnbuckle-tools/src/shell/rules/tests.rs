@@ -24,7 +24,7 @@ const ALLOWED: [&str; 8] = [
 ];
 
 /// None of these is only what the rules allow.
-const TRICKS: [&str; 127] = [
+pub(super) const TRICKS: [&str; 127] = [
     "git status; rm -rf .",
     "git status;rm -rf .",
     "git status && rm -rf .",

@@ -104,6 +104,10 @@ impl Tool for WatchedTool {
     fn spec(&self) -> &Spec {
         &self.spec
     }
+    fn allowed_by(&self, rules: &[String], arguments: &serde_json::Value) -> bool {
+        self.tool.allowed_by(rules, arguments)
+    }
+
     fn always_ask(&self, arguments: &serde_json::Value) -> Option<crate::message::Text> {
         self.tool.always_ask(arguments)
     }

@@ -46,8 +46,10 @@ impl CallReview<'_> {
         };
         let mut uses = Vec::new();
         for approval in ctx.store().standing().await? {
-            let is_too_open = compiled.tool.spec().standing_exact && !approval.is_exact();
-            if is_too_open || !approval.covers(request) {
+            let is_close = approval.is_exact() || approval.is_by_rules();
+            let is_too_open = compiled.tool.spec().standing_exact && !is_close;
+            let allowed_by = |rules: &[String]| compiled.tool.allowed_by(rules, &call.arguments);
+            if is_too_open || !approval.covers(request, &allowed_by) {
                 continue;
             }
             let may_approve = match &rule {
