@@ -54,11 +54,9 @@ impl ReadyCall {
         let (ToolCall { call, name, arguments }, in_tool) = (&self.call, self.turn.in_tool.as_ref());
         EventKind::ToolStarted {
             call: call.clone(),
-            arguments: arguments.clone(),
+            arguments: arguments.clone().into(),
             digest: CallDigest::of_call(name.clone(), arguments.clone(), self.turn.ctx.conversation.clone()),
-            approved_by: in_tool.and_then(|in_tool| in_tool.approved_by.clone()),
-            approvals: in_tool.map(|in_tool| in_tool.approvals.clone()).unwrap_or_default(),
-            rule: in_tool.and_then(|in_tool| in_tool.rule.clone()),
+            approvals: in_tool.and_then(|in_tool| in_tool.approvals.clone().boxed()),
         }
     }
 }
