@@ -23,7 +23,12 @@ pub struct Approvals {
 impl Approvals {
     /// In a box, if there are any: most calls need none, and every event of a log would have room for them.
     pub fn boxed(self) -> Option<Box<Self>> {
-        (self != Self::default()).then(|| Box::new(self))
+        (!self.is_empty()).then(|| Box::new(self))
+    }
+
+    /// Whether nobody approved anything.
+    pub fn is_empty(&self) -> bool {
+        self.last.is_none() && self.all.is_empty() && self.rule.is_none()
     }
 }
 

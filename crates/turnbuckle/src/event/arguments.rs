@@ -28,13 +28,20 @@ enum Form {
 
 impl Arguments {
     /// The value: shared, or parsed for the caller.
+    #[inline]
     pub fn value(&self) -> Arc<Value> {
         match &self.0 {
             Form::Value(value) => value.clone(),
-            // The text was written from a value of few levels, so it can be parsed.
-            Form::Text(text) => {
-                Arc::new(serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.as_ref().into())))
-            }
+            Form::Text(text) => Arc::new(parsed(text)),
+        }
+    }
+
+    /// Looks at the value without sharing it.
+    #[inline]
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Value) -> T) -> T {
+        match &self.0 {
+            Form::Value(value) => look(value),
+            Form::Text(text) => look(&parsed(text)),
         }
     }
 
@@ -55,6 +62,12 @@ impl Arguments {
             _ => false,
         }
     }
+}
+
+/// The text was written from a value of few levels, so it can be parsed.
+#[inline(never)]
+fn parsed(text: &Text) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.as_ref().into()))
 }
 
 fn is_shallow(value: &Value, levels: u32) -> bool {
@@ -95,7 +108,7 @@ impl PartialEq for Arguments {
 
 impl PartialEq<Value> for Arguments {
     fn eq(&self, other: &Value) -> bool {
-        *self.value() == *other
+        self.look(|value| value == other)
     }
 }
 
