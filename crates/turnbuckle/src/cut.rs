@@ -268,7 +268,7 @@ impl Stub {
             EventKind::ToolCall { call, name, arguments, executor } => EventKind::ToolCall {
                 call: call.clone(),
                 name: name.clone(),
-                arguments: Arc::new(self.arguments(arguments)),
+                arguments: self.arguments(&arguments.value()).into(),
                 executor: *executor,
             },
             _ => return None,

@@ -1,5 +1,7 @@
 //! The log: what happened, in order. Events are the truth; everything else is told or derived.
 
+mod approvals;
+mod arguments;
 mod question;
 mod sharing;
 
@@ -8,6 +10,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::approvals::Approvals;
+pub use self::arguments::Arguments;
 pub use self::question::{Evidence, Question, Resolved, StandingBasis};
 pub(crate) use self::sharing::share_repeated;
 use crate::access::AnswerRule;
@@ -87,7 +91,7 @@ pub enum EventKind {
         /// The tool's name.
         name: Text,
         /// As the model gave them.
-        arguments: Arc<Value>,
+        arguments: Arguments,
         /// Who runs the tool.
         executor: Executor,
     },
@@ -96,18 +100,12 @@ pub enum EventKind {
         /// The call's id.
         call: CallId,
         /// The arguments it runs with.
-        arguments: Arc<Value>,
+        arguments: Arguments,
         /// The digest of tool, effective arguments and conversation.
         digest: CallDigest,
-        /// Whose approval let it run: the last one that was needed.
-        approved_by: Option<Author>,
-        /// Everyone who approved it.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        approvals: Vec<Author>,
-        /// The rule that let it run without a question, as the acting user gave it ([`AllowCalls`](crate::tool::AllowCalls)): then
-        /// `approved_by` is who gave the rule, and nobody saw this call before it ran.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        rule: Option<Text>,
+        /// Whose approvals let it run, if it needed any.
+        #[serde(flatten, with = "approvals::fields")]
+        approvals: Option<Box<Approvals>>,
     },
     /// The one result of a call.
     ToolResult {
@@ -448,6 +446,6 @@ mod tests {
     /// A conversation in memory has hundreds of events, and each has room for the largest kind.
     #[test]
     fn an_event_takes_little_room() {
-        assert!(size_of::<Event>() <= 152, "{}", size_of::<Event>());
+        assert!(size_of::<Event>() <= 136, "{}", size_of::<Event>());
     }
 }

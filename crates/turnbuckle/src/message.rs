@@ -80,7 +80,7 @@ impl Part {
 
 /// Parts in order; immutable and cheap to clone.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Vec<Part>")]
 pub struct Content(Arc<[Part]>);
 
 impl Content {
@@ -122,7 +122,8 @@ impl From<Part> for Content {
 }
 impl From<Vec<Part>> for Content {
     fn from(parts: Vec<Part>) -> Self {
-        Self(parts.into())
+        // All that are empty share one allocation: a reply that only calls tools says nothing.
+        if parts.is_empty() { Self::default() } else { Self(parts.into()) }
     }
 }
 impl FromIterator<Part> for Content {

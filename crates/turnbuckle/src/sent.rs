@@ -97,7 +97,7 @@ pub fn event_contains(event: &Event, text: &str) -> bool {
         | EventKind::AssistantMessage { content, .. }
         | EventKind::ToolResult { content, .. }
         | EventKind::Injection { content, .. } => content.text().contains(text),
-        EventKind::ToolCall { arguments, .. } => json_contains(arguments, text),
+        EventKind::ToolCall { arguments, .. } => arguments.look(|value| json_contains(value, text)),
         EventKind::StopFeedback { refusals } => refusals.iter().any(|refusal| refusal.feedback.contains(text)),
         _ => false,
     }

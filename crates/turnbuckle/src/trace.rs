@@ -189,13 +189,13 @@ impl Tracer {
                 self.reply = Some((if text.is_empty() { String::new() } else { quoted(&text) } + abort, took));
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
-                let shown = shown(name, arguments);
+                let shown = shown(name, &arguments.value());
                 if let Some((reply, _)) = &mut self.reply {
                     *reply = format!("{reply} {shown}").trim_start().to_owned();
                 }
                 self.calls.insert(call.clone(), shown);
             }
-            EventKind::ToolStarted { call, arguments, .. } => self.started(call, arguments),
+            EventKind::ToolStarted { call, arguments, .. } => self.started(call, &arguments.value()),
             EventKind::ToolResult { call, ok, content } => {
                 let sign = if *ok { '=' } else { '!' };
                 let line = format!("{} {sign} {}", self.shown(call), short(&content.text()));

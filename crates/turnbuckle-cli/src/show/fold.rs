@@ -69,16 +69,17 @@ impl Fold {
                 vec![Shown::EndOfText]
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
-                self.calls.insert(call.clone(), (name.clone(), recalled(name, arguments)));
-                self.after_words([line("call", Tone::Tool, format!("→ {}", called(name, arguments)))])
+                self.calls.insert(call.clone(), (name.clone(), recalled(name, &arguments.value())));
+                self.after_words([line("call", Tone::Tool, format!("→ {}", called(name, &arguments.value())))])
             }
-            EventKind::ToolStarted { call, arguments, rule, .. } => {
+            EventKind::ToolStarted { call, arguments, approvals, .. } => {
                 // A hook or an approver may have put other arguments in the place of the model's.
                 if let Some((tool, shown)) = self.calls.get_mut(call) {
-                    *shown = recalled(tool, arguments);
+                    *shown = recalled(tool, &arguments.value());
                 }
                 let by_rule = |rule| format!("{}: allowed by the rule {}", safe::name(call.as_str()), safe::name(rule));
-                rule.as_deref().map_or_else(Vec::new, |rule| one("resolve", Tone::Hook, by_rule(rule)))
+                let rule = approvals.as_ref().and_then(|approvals| approvals.rule.as_deref());
+                rule.map_or_else(Vec::new, |rule| one("resolve", Tone::Hook, by_rule(rule)))
             }
             EventKind::ToolResult { call, ok, content } => {
                 self.messages += 1;

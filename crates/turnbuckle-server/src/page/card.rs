@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use serde_json::Value;
-use turnbuckle::event::{Event, EventKind, Evidence, Executor, Resolved};
+use turnbuckle::event::{Approvals, Event, EventKind, Evidence, Executor, Resolved};
 use turnbuckle::message::{Content, Part};
 use turnbuckle::scope::Author;
 use turnbuckle::trace::in_order;
@@ -36,21 +36,21 @@ pub(super) fn card(view: &View, call: &Call<'_>, forms: Forms<'_>) -> Markup {
             header {
                 span.dot aria-hidden="true" {}
                 h3 { @match tool { Some(tool) => { (Name(tool)) } None => { "Question" } } }
-                @if let Some(about) = call.arguments.and_then(|arguments| about(arguments)) { span.about { (Shown(&about)) } }
+                @if let Some(about) = call.arguments.and_then(|arguments| about(&arguments.value())) { span.about { (Shown(&about)) } }
                 span.badge { (said) }
             }
             @if let (Some(arguments), None) = (call.arguments, pending) {
                 details.fold id=(format!("{id}-args")) {
                     summary { "Arguments" @if call.executor == Some(Executor::Client) { " (run by a client)" } }
-                    (self::arguments(arguments))
+                    (self::arguments(&arguments.value()))
                 }
             }
             @if let Some(changed) = call.changed_arguments() {
-                details.fold id=(format!("{id}-ran")) { summary { "Ran with other arguments" } (self::arguments(changed)) }
+                details.fold id=(format!("{id}-ran")) { summary { "Ran with other arguments" } (self::arguments(&changed.value())) }
             }
             @if let Some(pending) = pending { (question::question(pending, &id, forms)) }
             @for event in &call.resolutions { (resolution(event)) }
-            @if let Some(EventKind::ToolStarted { approved_by: Some(by), rule: Some(rule), .. }) = call.started.map(|event| &event.kind) {
+            @if let Some(Approvals { last: Some(by), rule: Some(rule), .. }) = call.approvals() {
                 p.soft { "Ran without a question by the rule " code { (Name(rule)) } " of " (author(by)) }
             }
             @if let Some(progress) = running.and_then(|running| running.progress.as_deref()) {

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde_json::Value;
 use turnbuckle::CallId;
-use turnbuckle::event::{Event, EventKind, Executor};
+use turnbuckle::event::{Approvals, Arguments, Event, EventKind, Executor};
 use turnbuckle::message::{Content, Text};
 
 use super::view::Note;
@@ -23,7 +22,7 @@ pub(super) struct Call<'a> {
     /// Of its first event.
     pub(super) seq: u64,
     pub(super) name: Option<&'a Text>,
-    pub(super) arguments: Option<&'a Arc<Value>>,
+    pub(super) arguments: Option<&'a Arguments>,
     pub(super) executor: Option<Executor>,
     pub(super) started: Option<&'a Event>,
     pub(super) resolutions: Vec<&'a Event>,
@@ -46,9 +45,15 @@ impl<'a> Call<'a> {
     }
 
     /// What it ran with, if that is not what the model asked for.
-    pub(super) fn changed_arguments(&self) -> Option<&'a Value> {
+    pub(super) fn changed_arguments(&self) -> Option<&'a Arguments> {
         let EventKind::ToolStarted { arguments, .. } = &self.started?.kind else { return None };
-        (self.arguments.is_some_and(|asked| asked != arguments)).then_some(&**arguments)
+        (self.arguments.is_some_and(|asked| asked != arguments)).then_some(arguments)
+    }
+
+    /// Whose approvals let it run.
+    pub(super) fn approvals(&self) -> Option<&'a Approvals> {
+        let EventKind::ToolStarted { approvals, .. } = &self.started?.kind else { return None };
+        approvals.as_deref()
     }
 
     fn add(&mut self, event: &'a Event) {

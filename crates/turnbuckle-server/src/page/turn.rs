@@ -194,8 +194,8 @@ fn changes(events: &[Arc<Event>], record: &Record) -> Markup {
         @for text in added { p.soft { "It added for good:" } (code::block("", &text)) }
         @if record.tokens > 0 { p.soft { "It added " (record.tokens) " tokens to the context." } }
         @if let (Decision::Rewrite, Some(asked), Some(ran)) = (record.decision, asked, ran) {
-            p.soft { "The model asked for:" } (card::arguments(asked))
-            p.soft { "It ran with:" } (card::arguments(ran))
+            p.soft { "The model asked for:" } (card::arguments(&asked.value()))
+            p.soft { "It ran with:" } (card::arguments(&ran.value()))
         }
         @if let Some(result) = result { p.soft { "The result shown:" } (card::json(result)) }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::event::{
-    CallDigest, Cause, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved, TurnEnded,
-    Warning,
+    Approvals, CallDigest, Cause, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved,
+    TurnEnded, Warning,
 };
 use turnbuckle::message::{StopReason, Text, Usage};
 use turnbuckle::scope::{Author, SystemAuthor};
@@ -28,7 +28,7 @@ fn questions() -> Vec<Question> {
     vec![
         Question::Approval {
             tool: Some("rm".into()),
-            arguments: awkward(),
+            arguments: awkward().into(),
             digest: "d".into(),
             why: Some("!".into()),
             again: true,
@@ -69,11 +69,9 @@ fn kinds() -> Vec<EventKind> {
         EventKind::Injection { hook: "recall".into(), content: Content::default(), place: For::NextTurn },
         EventKind::ToolStarted {
             call: "c1".into(),
-            arguments: awkward(),
+            arguments: awkward().into(),
             digest: CallDigest::from(Text::from("d")),
-            approved_by: None,
-            approvals: Vec::new(),
-            rule: None,
+            approvals: None,
         },
         EventKind::ToolResult { call: "c1".into(), ok: true, content: content.clone() },
         EventKind::ToolResult { call: "c1".into(), ok: false, content: "".into() },
@@ -82,14 +80,13 @@ fn kinds() -> Vec<EventKind> {
     ];
     for by in by.into_iter().chain(system) {
         kinds.push(EventKind::UserMessage { content: content.clone(), by: by.clone() });
-        let (arguments, approved_by) = (awkward(), Some(by.clone()));
+        let (arguments, rule) = (awkward(), Some("shell(cargo test *)".into()));
+        let approvals = Approvals { last: Some(by.clone()), all: Vec::new(), rule }.boxed();
         kinds.push(EventKind::ToolStarted {
             call: "c1".into(),
-            arguments,
+            arguments: arguments.into(),
             digest: CallDigest::from(Text::from("d")),
-            approved_by,
-            approvals: Vec::new(),
-            rule: Some("shell(cargo test *)".into()),
+            approvals,
         });
         let (reason, decision) = (Some("so".into()), Resolved::Denied);
         kinds.push(EventKind::Resolution { call: "c1".into(), decision, by, reason, evidence: Default::default() });
@@ -113,7 +110,7 @@ fn kinds() -> Vec<EventKind> {
     }
     for executor in [Executor::Server, Executor::Human, Executor::Client, Executor::Provider] {
         let name = "add".into();
-        kinds.push(EventKind::ToolCall { call: "c1~2".into(), name, arguments: awkward(), executor });
+        kinds.push(EventKind::ToolCall { call: "c1~2".into(), name, arguments: awkward().into(), executor });
     }
     kinds.extend(questions().into_iter().map(|question| EventKind::Suspension {
         call: "c2".into(),
@@ -177,7 +174,7 @@ async fn every_kind_of_event_comes_back() {
 }
 
 fn call(arguments: Value) -> EventKind {
-    let arguments = Arc::new(arguments);
+    let arguments = arguments.into();
     EventKind::ToolCall { call: "c1".into(), name: "add".into(), arguments, executor: Executor::Server }
 }
 
@@ -205,19 +202,17 @@ async fn deep_arguments_come_back() {
 /// A window in memory costs what its text costs: what a turn's events have in common is there once.
 #[tokio::test]
 async fn what_events_have_in_common_is_shared_when_they_come_back() {
-    let started = |arguments| EventKind::ToolStarted {
+    let started = |arguments: Value| EventKind::ToolStarted {
         call: "c1".into(),
-        arguments: Arc::new(arguments),
+        arguments: arguments.into(),
         digest: CallDigest::from(Text::from("d")),
-        approved_by: None,
-        approvals: Vec::new(),
-        rule: None,
+        approvals: None,
     };
     let kinds = vec![call(json!({"a": 1})), started(json!({"a": 1})), started(json!({"a": 2}))];
     let (events, back) = there_and_back(kinds).await;
     assert_eq!(events, back);
     let arguments = |event: &Event| match &event.kind {
-        EventKind::ToolCall { arguments, .. } | EventKind::ToolStarted { arguments, .. } => arguments.clone(),
+        EventKind::ToolCall { arguments, .. } | EventKind::ToolStarted { arguments, .. } => arguments.value(),
         other => panic!("{other:?}"),
     };
     assert!(Arc::ptr_eq(&arguments(&back[0]), &arguments(&back[1])));

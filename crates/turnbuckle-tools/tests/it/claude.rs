@@ -59,7 +59,7 @@ impl Played {
 
     fn approved_by(&self) -> Option<Author> {
         self.events.iter().find_map(|event| match event {
-            EventKind::ToolStarted { approved_by, .. } => approved_by.clone(),
+            EventKind::ToolStarted { approvals, .. } => approvals.as_ref()?.last.clone(),
             _ => None,
         })
     }

@@ -184,7 +184,7 @@ impl ContextWriter<'_> {
             }
             // Its provider reads of it in the reply's own parts.
             EventKind::ToolCall { executor: Executor::Provider, .. } => {}
-            EventKind::ToolCall { call, name, arguments, .. } => self.call(call, name, arguments),
+            EventKind::ToolCall { call, name, arguments, .. } => self.call(call, name, arguments.value()),
             EventKind::ToolResult { call, ok, content } => {
                 if let Some(open) = self.results.get_mut(call) {
                     open.1 = Some((*ok, content.clone()));
@@ -228,9 +228,9 @@ impl ContextWriter<'_> {
         self.messages.push(Message::User(content));
     }
 
-    fn call(&mut self, call: &CallId, name: &Text, arguments: &Arc<serde_json::Value>) {
+    fn call(&mut self, call: &CallId, name: &Text, arguments: Arc<serde_json::Value>) {
         if let Some(Message::Assistant { calls, .. }) = self.messages.last_mut() {
-            calls.push(ToolCall { call: call.clone(), name: name.clone(), arguments: arguments.clone() });
+            calls.push(ToolCall { call: call.clone(), name: name.clone(), arguments });
             self.results.insert(call.clone(), (name.clone(), None));
         }
     }
@@ -297,7 +297,7 @@ mod tests {
             EventKind::ToolCall {
                 call: call.clone(),
                 name: "look".into(),
-                arguments: Arc::default(),
+                arguments: Default::default(),
                 executor: Executor::Server,
             },
             EventKind::ToolResult { call, ok: true, content: "seen".into() },

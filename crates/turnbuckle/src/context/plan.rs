@@ -366,7 +366,7 @@ impl Plan {
         let Some(planned) = self.calls.get(call) else { return false };
         let EventKind::ToolCall { arguments, .. } = &planned.event.kind else { return false };
         let (mut strings, mut bytes) = (0, 0);
-        measure(arguments, &mut strings, &mut bytes);
+        measure(&arguments.value(), &mut strings, &mut bytes);
         let shown =
             u128::from(bytes) * u128::from(tokens) / u128::from(planned.tokens.max(1)) / u128::from(strings.max(1));
         self.replace_call(call, u32::try_from(shown).unwrap_or(u32::MAX).max(LEAST_ARGUMENT))
@@ -377,7 +377,7 @@ impl Plan {
         let EventKind::ToolCall { arguments, .. } = &planned.event.kind else { return false };
         let stub = match planned.stub {
             Some(stub) => Stub { head, ..stub },
-            None => Stub::of_call(planned.event.seq, arguments, head),
+            None => Stub::of_call(planned.event.seq, &arguments.value(), head),
         };
         Self::shrink(planned, &mut self.turns, &mut self.tokens, stub)
     }

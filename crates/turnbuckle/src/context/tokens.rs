@@ -179,7 +179,7 @@ pub fn of_event(event: &Event) -> u64 {
         EventKind::AssistantMessage { content, .. } | EventKind::ToolResult { content, .. } => {
             of_content(content) + FRAME
         }
-        EventKind::ToolCall { name, arguments, .. } => of_text(name) + of_json(arguments) + FRAME,
+        EventKind::ToolCall { name, arguments, .. } => of_text(name) + arguments.look(of_json) + FRAME,
         EventKind::StopFeedback { refusals } => {
             // With the words that say who refused.
             refusals.iter().map(|refusal| of_text(&refusal.feedback) + of_text(&refusal.hook) + 2 * FRAME).sum()

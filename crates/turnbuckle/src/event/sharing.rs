@@ -1,11 +1,12 @@
 //! Sharing what the events of a log repeat. A live turn's events share names and arguments; read back from a database, each event
-//! has copies of its own, and those of the arguments alone can take more memory than what the conversation says.
+//! has copies of its own, and those of the arguments alone can take more memory than what the conversation says. They are made text
+//! as well: most of them are those of calls that are over.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Event, EventKind, Question};
+use super::{Approvals, Arguments, Event, EventKind, Question};
 use crate::call_map::CallMap;
 use crate::message::Text;
 use crate::scope::Author;
@@ -13,11 +14,11 @@ use crate::scope::Author;
 /// How many different names are looked for. A log repeats those of its users, tools and models, which are few.
 const NAMES: usize = 16;
 
-/// Makes events that were read back share names and arguments that are the same. Events that others hold as well stay as they
-/// are: they were not read back.
+/// Makes events that were read back share names and arguments that are the same, and keep arguments as text.
+/// Events that others hold as well stay as they are: they were not read back.
 pub(crate) fn share_repeated(log: &mut [Arc<Event>]) {
     let mut names = Names::default();
-    let mut arguments_of: CallMap<Arc<Value>> = CallMap::default();
+    let mut arguments_of: CallMap<Asked> = CallMap::default();
     for event in log.iter_mut().filter_map(Arc::get_mut) {
         match &mut event.kind {
             EventKind::UserMessage { by, .. } => names.share_author(by),
@@ -25,16 +26,25 @@ pub(crate) fn share_repeated(log: &mut [Arc<Event>]) {
             EventKind::AssistantMessage { model: Some(model), .. } => names.share(model),
             EventKind::ToolCall { call, name, arguments, .. } => {
                 names.share(name);
-                arguments_of.insert(call.clone(), arguments.clone());
+                let value = arguments.value();
+                *arguments = arguments.compact();
+                arguments_of.insert(call.clone(), Asked { value, kept: arguments.clone() });
             }
-            EventKind::ToolStarted { call, arguments, approved_by, approvals, rule, .. } => {
-                share_value(arguments, arguments_of.get(call));
-                approved_by.iter_mut().chain(approvals).for_each(|by| names.share_author(by));
-                rule.iter_mut().for_each(|rule| names.share(rule));
+            EventKind::ToolStarted { call, arguments, approvals, .. } => {
+                *arguments = match arguments_of.get(call).filter(|asked| *arguments == *asked.value) {
+                    Some(asked) => asked.kept.clone(),
+                    None => arguments.compact(),
+                };
+                if let Some(Approvals { last, all, rule }) = approvals.as_deref_mut() {
+                    last.iter_mut().chain(all).for_each(|by| names.share_author(by));
+                    rule.iter_mut().for_each(|rule| names.share(rule));
+                }
             }
             EventKind::Suspension { call, question, .. } => {
                 if let Question::Approval { arguments, .. } | Question::ClientExec { arguments, .. } = &mut **question {
-                    share_value(arguments, arguments_of.get(call));
+                    if let Some(asked) = arguments_of.get(call).filter(|asked| asked.value == *arguments) {
+                        *arguments = asked.value.clone();
+                    }
                 }
             }
             EventKind::Resolution { by, .. } => names.share_author(by),
@@ -44,10 +54,12 @@ pub(crate) fn share_repeated(log: &mut [Arc<Event>]) {
     }
 }
 
-fn share_value(value: &mut Arc<Value>, known: Option<&Arc<Value>>) {
-    if let Some(known) = known.filter(|known| *known == value) {
-        *value = known.clone();
-    }
+/// What the model asked for in a call.
+struct Asked {
+    /// Until the result comes: what is compared with it, and what a question shows.
+    value: Arc<Value>,
+    /// What the event keeps.
+    kept: Arguments,
 }
 
 /// The names that were seen first.
@@ -78,7 +90,7 @@ mod tests {
 
     #[test]
     fn events_that_were_read_back_share_what_they_repeat() {
-        let arguments = || Arc::new(json!({ "path": "a" }));
+        let arguments = || Arguments::from(json!({ "path": "a" }));
         let call = || EventKind::ToolCall {
             call: "c".into(),
             name: "read".into(),
@@ -89,11 +101,9 @@ mod tests {
             call: "c".into(),
             arguments,
             digest: Text::from("d").into(),
-            approved_by: None,
-            approvals: Vec::new(),
-            rule: None,
+            approvals: None,
         };
-        let kinds = [call(), started(arguments()), started(Arc::new(json!({ "path": "b" }))), call()];
+        let kinds = [call(), started(arguments()), started(json!({ "path": "b" }).into()), call()];
         let event = |kind| Arc::new(Event { seq: 1, turn: "t".into(), at: Default::default(), kind });
         let mut log: Vec<_> = kinds.into_iter().map(event).collect();
         let before: Vec<_> = log.iter().map(|event| (**event).clone()).collect();
@@ -103,7 +113,7 @@ mod tests {
             EventKind::ToolCall { arguments, .. } | EventKind::ToolStarted { arguments, .. } => arguments.clone(),
             _ => unreachable!(),
         };
-        assert!(Arc::ptr_eq(&of(0), &of(1)));
+        assert!(of(0).is_shared_with(&of(1)));
         let name = |place: usize| match &log[place].kind {
             EventKind::ToolCall { name, .. } => name.clone(),
             _ => unreachable!(),

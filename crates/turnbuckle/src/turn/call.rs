@@ -386,7 +386,7 @@ async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<Appr
     let calls = reply.calls.iter().map(|call| EventKind::ToolCall {
         call: call.call.clone(),
         name: call.name.clone(),
-        arguments: call.arguments.clone(),
+        arguments: call.arguments.clone().into(),
         executor: ctx.agent.tool(&call.name).map_or(Executor::Server, |compiled| compiled.tool.spec().executor),
     });
     let mut write = active.new_write();
@@ -414,7 +414,7 @@ fn lacking(reply: &Reply) -> Option<(&'static str, Cause)> {
 fn hosted_events(hosted: &Hosted) -> [EventKind; 2] {
     let Hosted { call: ToolCall { call, name, arguments }, ok, content } = hosted.clone();
     let result = EventKind::ToolResult { call: call.clone(), ok, content };
-    [EventKind::ToolCall { call, name, arguments, executor: Executor::Provider }, result]
+    [EventKind::ToolCall { call, name, arguments: arguments.into(), executor: Executor::Provider }, result]
 }
 
 /// A person decides about the whole reply. It is kept in the scratch, because it may never become history.

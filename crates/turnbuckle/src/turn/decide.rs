@@ -21,7 +21,7 @@ use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
 use crate::digest::{self, CallDigest};
-use crate::event::{Executor, Outcome, Question, Resolved, StandingBasis};
+use crate::event::{Approvals, Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
 use crate::hook::{BeforeTool, HookFailure, Point, Record};
 use crate::json_schema::JsonSchema;
@@ -64,16 +64,6 @@ pub(super) async fn decide(
     }
     active.records.extend(records);
     (decided, interrupted)
-}
-
-/// Whose approvals let a call run.
-struct Approvals {
-    /// The last one that was needed.
-    last: Option<Author>,
-    /// Everyone who approved the call itself.
-    all: Vec<Author>,
-    /// The rule that allowed it, if nobody was asked.
-    rule: Option<Text>,
 }
 
 /// One call under review.
@@ -273,8 +263,7 @@ impl<'a> CallReview<'a> {
 
     fn run(&self, compiled: &CompiledTool, approved: Approvals, answer: Option<OwnAnswer>) -> CallDecision {
         let (mut turn, call) = (self.turn.clone(), self.open.call.clone());
-        let Approvals { last: approved_by, all: approvals, rule } = approved;
-        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approved_by, approvals, rule, answer }));
+        turn.in_tool = Some(Arc::new(InTool { call: call.call.clone(), approvals: approved, answer }));
         let call = ReadyCall { turn, call, tool: compiled.tool.clone(), reconcile: false };
         // An answer is used once: the log says so before the tool runs with it.
         CallDecision::Run { call, is_logged: self.logged }

@@ -199,7 +199,7 @@ fn tool_trace(active: &ActiveTurn) -> Vec<ToolTrace> {
                 trace.push(ToolTrace {
                     call: call.clone(),
                     name: name.clone(),
-                    arguments: arguments.clone(),
+                    arguments: arguments.value(),
                     ok: false,
                     content: Content::default(),
                 });
@@ -207,7 +207,7 @@ fn tool_trace(active: &ActiveTurn) -> Vec<ToolTrace> {
             // What it ran with, which is not always as the model wrote it.
             EventKind::ToolStarted { call, arguments, .. } => {
                 if let Some(traced) = places.get(call).and_then(|place| trace.get_mut(*place)) {
-                    traced.arguments = arguments.clone();
+                    traced.arguments = arguments.value();
                 }
             }
             EventKind::ToolResult { call, ok, content } => {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::active::ActiveTurn;
 use crate::agent::Agent;
 use crate::digest::CallDigest;
-use crate::event::{Cause, Event, EventKind, Executor, Question};
+use crate::event::{Arguments, Cause, Event, EventKind, Executor, Question};
 use crate::hook::{HookFailure, Point};
 use crate::id::CallId;
 use crate::message::Text;
@@ -29,16 +29,16 @@ pub(super) fn redact(active: &mut ActiveTurn, events: &mut [Arc<Event>]) {
         match &mut Arc::make_mut(event).kind {
             // The model's host has run it.
             EventKind::ToolCall { name, arguments, executor: Executor::Provider, .. } => {
-                if let Some(stored) = stored_form(active, Some(name), arguments) {
-                    *arguments = Arc::new(stored);
+                if let Some(stored) = stored_form(active, Some(name), &arguments.value()) {
+                    *arguments = stored.into();
                 }
             }
             EventKind::ToolCall { call, name, arguments, .. } => {
-                put(active, call, name, arguments);
+                put_logged(active, call, name, arguments);
             }
             EventKind::ToolStarted { call, arguments, digest, .. } => {
                 let name = name_of(active, call);
-                if put(active, call, &name, arguments) {
+                if put_logged(active, call, &name, arguments) {
                     // The digest is computed when it is needed, from the arguments: now, so that it does not keep them.
                     *digest = CallDigest::from(digest.text().clone());
                 }
@@ -129,6 +129,16 @@ fn put(active: &mut ActiveTurn, call: &CallId, tool: &str, arguments: &mut Arc<V
             false
         }
     }
+}
+
+/// Like [`put`], for arguments in the log.
+fn put_logged(active: &mut ActiveTurn, call: &CallId, tool: &str, arguments: &mut Arguments) -> bool {
+    let mut value = arguments.value();
+    let other = put(active, call, tool, &mut value);
+    if other {
+        *arguments = value.into();
+    }
+    other
 }
 
 /// Drops what calls ran with that have their result. Done when the model calls again, not with each result: the whole scratch is

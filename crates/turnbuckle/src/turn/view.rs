@@ -11,6 +11,7 @@ use super::context::TurnContext;
 use super::state::OpenQuestion;
 use crate::agent::Agent;
 use crate::clock::Clock;
+use crate::event::Approvals;
 use crate::feed::{Level, LiveEvent};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::limits::RemainingBudget;
@@ -45,11 +46,7 @@ pub(crate) struct TurnView {
 /// What only a tool has.
 pub(crate) struct InTool {
     pub(crate) call: CallId,
-    pub(crate) approved_by: Option<Author>,
-    /// Everyone who approved the call.
-    pub(crate) approvals: Vec<Author>,
-    /// The rule that let it run without a question.
-    pub(crate) rule: Option<Text>,
+    pub(crate) approvals: Approvals,
     /// What was answered to a question of its own.
     pub(crate) answer: Option<OwnAnswer>,
 }
@@ -138,12 +135,12 @@ impl Turn {
 
     /// Who approved the call, inside a tool. The tool itself runs with the requester's scope.
     pub fn approved_by(&self) -> Option<&Author> {
-        self.in_tool.as_ref()?.approved_by.as_ref()
+        self.in_tool.as_ref()?.approvals.last.as_ref()
     }
 
     /// Everyone who approved the call, inside a tool: several where several must.
     pub fn approvals(&self) -> &[Author] {
-        self.in_tool.as_ref().map_or(&[], |tool| &tool.approvals)
+        self.in_tool.as_ref().map_or(&[], |tool| &tool.approvals.all)
     }
 
     /// What was answered, inside a tool that returned [`Output::wait`](crate::tool::Output::wait) before.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use turnbuckle::access::{ApproveRule, RoleAccess};
 use turnbuckle::conversation::{Always, Conversations, ConversationsBuilder, ResolveError, TurnHandle};
-use turnbuckle::event::{EventKind, Outcome, Resolved};
+use turnbuckle::event::{Approvals, EventKind, Outcome, Resolved};
 use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::message::ToolCall;
@@ -62,10 +62,11 @@ async fn two_different_managers_must_approve_and_the_requester_is_none_of_them()
     let approved = Resolved::Approved;
     assert_eq!(resolutions(&log), [(approved, by("mia"), true), (approved, by("max"), false)]);
     let started = log.iter().find_map(|event| match &event.kind {
-        EventKind::ToolStarted { approved_by, approvals, .. } => Some((approved_by.clone(), approvals.clone())),
+        EventKind::ToolStarted { approvals, .. } => approvals.as_deref().cloned(),
         _ => None,
     });
-    assert_eq!(started.unwrap(), (Some(by("max")), vec![by("mia"), by("max")]));
+    let both = Approvals { last: Some(by("max")), all: vec![by("mia"), by("max")], rule: None };
+    assert_eq!(started, Some(both));
     assert_eq!(paid.lock().unwrap().len(), 1);
 }
 
@@ -128,7 +129,7 @@ async fn a_rule_asks_for_approval_whatever_the_tool_the_agent_or_a_hook_says() {
     let free = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
     assert!(matches!(free, TurnStatus::Ended(_)), "the hook opens the gate");
     let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
-    let by_hook = |kind: &EventKind| matches!(kind, EventKind::ToolStarted { approved_by: Some(Author::Hook(hook)), .. } if &**hook == "opens");
+    let by_hook = |kind: &EventKind| matches!(kind, EventKind::ToolStarted { approvals: Some(approvals), .. } if approvals.last == Some(Author::hook(&"opens".into())));
     assert!(log.iter().any(|event| by_hook(&event.kind)), "{log:#?}");
 
     let rig = process(support(&paid).hook(Opens), &Meddled::shared(), &clock, rule(&["manager"], false, 1));
@@ -178,7 +179,7 @@ async fn edited_arguments_run_as_the_approvers_and_their_digest_is_of_what_runs(
     });
     let (by_whom, evidence) = resolved.unwrap();
     let started = log.iter().find_map(|event| match &event.kind {
-        EventKind::ToolStarted { digest, arguments, .. } => Some((digest.text().clone(), arguments.clone())),
+        EventKind::ToolStarted { digest, arguments, .. } => Some((digest.text().clone(), arguments.value())),
         _ => None,
     });
     let (digest, arguments) = started.unwrap();

@@ -51,9 +51,11 @@ fn evidence(log: &[Arc<Event>]) -> Vec<Evidence> {
 /// Arguments, digest and approvals of every start.
 fn starts(log: &[Arc<Event>]) -> Vec<(Value, String, Vec<Author>)> {
     let of = |event: &Arc<Event>| match &event.kind {
-        EventKind::ToolStarted { arguments, digest, approvals, .. } => {
-            Some(((**arguments).clone(), digest.text().to_string(), approvals.clone()))
-        }
+        EventKind::ToolStarted { arguments, digest, approvals, .. } => Some((
+            (*arguments.value()).clone(),
+            digest.text().to_string(),
+            approvals.as_ref().map_or_else(Vec::new, |approvals| approvals.all.clone()),
+        )),
         _ => None,
     };
     log.iter().filter_map(of).collect()

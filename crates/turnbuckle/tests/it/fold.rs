@@ -48,9 +48,7 @@ fn started(id: &str) -> EventKind {
         call: id.into(),
         arguments: json!({}).into(),
         digest: turnbuckle::event::CallDigest::from(Arc::<str>::from("d")),
-        approved_by: None,
-        approvals: Vec::new(),
-        rule: None,
+        approvals: None,
     }
 }
 

@@ -29,7 +29,9 @@ async fn ran(hooks: impl IntoIterator<Item = HookEntry>) -> Option<(Value, Optio
     let mut rig = Rig::new(agent);
     rig.run("go").await.unwrap();
     rig.log().await.unwrap().iter().find_map(|event| match &event.kind {
-        EventKind::ToolStarted { arguments, approved_by, .. } => Some(((**arguments).clone(), approved_by.clone())),
+        EventKind::ToolStarted { arguments, approvals, .. } => {
+            Some(((*arguments.value()).clone(), approvals.as_ref().and_then(|approvals| approvals.last.clone())))
+        }
         _ => None,
     })
 }

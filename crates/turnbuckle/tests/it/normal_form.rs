@@ -118,13 +118,13 @@ async fn people_approve_the_normal_form_and_the_log_keeps_what_the_model_wrote()
     let mut forms = Vec::new();
     for event in &log {
         match &event.kind {
-            EventKind::ToolCall { arguments, .. } => forms.push(("call", arguments["word"].clone(), None)),
+            EventKind::ToolCall { arguments, .. } => forms.push(("call", arguments.value()["word"].clone(), None)),
             EventKind::Suspension { question, .. } => {
                 let Question::Approval { arguments, digest, .. } = &**question else { continue };
                 forms.push(("asked", arguments["word"].clone(), Some(digest.clone())));
             }
             EventKind::ToolStarted { arguments, digest, .. } => {
-                forms.push(("started", arguments["word"].clone(), Some(digest.text().clone())));
+                forms.push(("started", arguments.value()["word"].clone(), Some(digest.text().clone())));
             }
             _ => {}
         }
@@ -161,11 +161,11 @@ impl Hook for Judges {
 async fn written_and_started(rig: &Rig) -> (Value, Option<Value>) {
     let log = rig.log().await.unwrap();
     let written = log.iter().find_map(|event| match &event.kind {
-        EventKind::ToolCall { arguments, .. } => Some((**arguments).clone()),
+        EventKind::ToolCall { arguments, .. } => Some((*arguments.value()).clone()),
         _ => None,
     });
     let started = log.iter().find_map(|event| match &event.kind {
-        EventKind::ToolStarted { arguments, .. } => Some((**arguments).clone()),
+        EventKind::ToolStarted { arguments, .. } => Some((*arguments.value()).clone()),
         _ => None,
     });
     (written.unwrap(), started)
@@ -238,7 +238,7 @@ async fn edited_arguments_are_recorded_in_their_normal_form_with_the_digest_of_w
     });
     let started = log.iter().find_map(|event| match &event.kind {
         EventKind::ToolStarted { arguments, digest, .. } => {
-            Some((Some(arguments.clone()), Some(digest.text().clone())))
+            Some((Some(arguments.value()), Some(digest.text().clone())))
         }
         _ => None,
     });

@@ -244,7 +244,7 @@ async fn that_a_tool_starts_is_logged_before_its_effect() {
                 let log = store.log(turn.conversation(), 1, usize::MAX).await?;
                 let started = |event: &Arc<Event>| match &event.kind {
                     EventKind::ToolStarted { call, arguments: logged, .. } => {
-                        Some(call) == turn.call() && **logged == arguments
+                        Some(call) == turn.call() && *logged == arguments
                     }
                     _ => false,
                 };

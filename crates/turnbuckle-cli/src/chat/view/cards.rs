@@ -59,13 +59,13 @@ impl Cards {
         match &event.kind {
             EventKind::ToolCall { call, name, arguments, .. } => {
                 if **name == *PLAN_TOOL
-                    && let Some(plan) = plan_of(arguments)
+                    && let Some(plan) = plan_of(&arguments.value())
                 {
                     self.plan = plan;
                     self.hidden.push(call.clone());
                     return;
                 }
-                let title = show::called(name, arguments);
+                let title = show::called(name, &arguments.value());
                 self.tools.push(Card { call: call.clone(), title, since: None, progress: String::new() });
             }
             EventKind::ToolStarted { call, .. } => {

@@ -62,7 +62,7 @@ pub(super) async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
         let kind = EventKind::ToolCall {
             call: call.into(),
             name: "add".into(),
-            arguments: Arc::default(),
+            arguments: Default::default(),
             executor: crate::tool::Executor::Server,
         };
         Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind })

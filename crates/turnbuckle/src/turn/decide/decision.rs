@@ -51,14 +51,13 @@ pub(in crate::turn) struct ReadyCall {
 impl ReadyCall {
     /// Says in the log that the call runs, with what, and who approved it.
     pub(in crate::turn) fn started(&self) -> EventKind {
-        let (ToolCall { call, name, arguments }, in_tool) = (&self.call, self.turn.in_tool.as_ref());
+        let ToolCall { call, name, arguments } = &self.call;
+        let approvals = self.turn.in_tool.as_ref().map(|in_tool| &in_tool.approvals);
         EventKind::ToolStarted {
             call: call.clone(),
-            arguments: arguments.clone(),
+            arguments: arguments.clone().into(),
             digest: CallDigest::of_call(name.clone(), arguments.clone(), self.turn.ctx.conversation.clone()),
-            approved_by: in_tool.and_then(|in_tool| in_tool.approved_by.clone()),
-            approvals: in_tool.map(|in_tool| in_tool.approvals.clone()).unwrap_or_default(),
-            rule: in_tool.and_then(|in_tool| in_tool.rule.clone()),
+            approvals: approvals.filter(|approvals| !approvals.is_empty()).map(|approvals| Box::new(approvals.clone())),
         }
     }
 }

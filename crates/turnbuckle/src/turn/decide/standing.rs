@@ -1,9 +1,9 @@
 //! Standing approvals as the evidence for a call.
 
-use super::{Approvals, CallDecision, CallReview};
+use super::{CallDecision, CallReview};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
-use crate::event::{EventKind, Evidence, Resolved, StandingBasis};
+use crate::event::{Approvals, EventKind, Evidence, Resolved, StandingBasis};
 use crate::message::Text;
 use crate::store::{StandingApproval, StandingRequest};
 use crate::turn::active::Interrupt;

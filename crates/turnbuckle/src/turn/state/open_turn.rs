@@ -258,7 +258,7 @@ impl OpenTurn {
                 self.spoke = false;
                 self.refused = 0;
                 self.last_refusals.clear();
-                let call = ToolCall { call: call.clone(), name: name.clone(), arguments: arguments.clone() };
+                let call = ToolCall { call: call.clone(), name: name.clone(), arguments: arguments.value() };
                 let id = call.call.clone();
                 let replaced = self.calls.insert(
                     id,
@@ -275,14 +275,16 @@ impl OpenTurn {
                 );
                 self.asking -= usize::from(replaced.is_some_and(|open| !open.can_go_on()));
             }
-            EventKind::ToolStarted { call, arguments, approved_by, approvals, .. } => {
+            EventKind::ToolStarted { call, arguments, approvals, .. } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     self.asking -= usize::from(!open.can_go_on());
                     open.started = true;
                     open.answered = open.question.take();
-                    open.call.arguments = arguments.clone();
-                    open.approved_by = approved_by.clone();
-                    open.approvals.clone_from(approvals);
+                    open.call.arguments = arguments.value();
+                    (open.approved_by, open.approvals) = match approvals {
+                        Some(approvals) => (approvals.last.clone(), approvals.all.clone()),
+                        None => (None, Vec::new()),
+                    };
                 }
             }
             EventKind::ToolResult { call, .. } => {
