@@ -63,7 +63,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     if let Some(most) = &part.rest_within {
         server = server.rest_within(most.value);
     }
-    let server = server.build();
+    let server = server.build().map_err(|error| failed(format!("making the server: {error}")))?;
     let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
     let bound = listener.local_addr().map_err(|error| failed(format!("listening on {address}: {error}")))?;
     output::say(&format!("listening on http://{bound}"));

@@ -63,6 +63,7 @@ pub use self::list::{ListPage, Listed, confirm_delete, list};
 pub use self::login::login;
 pub use self::question::read_answer;
 pub use self::safe::is_unsafe;
+pub(crate) use self::safe::segment;
 pub use self::turn::{TurnPage, turn};
 pub use self::view::{Patch, Queued, Rights, View};
 pub use self::waiting::waiting;
