@@ -3,13 +3,13 @@ import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { begin, closeBrowser, ended, faults, open, overhang, say, serve, shows } from "./program.mjs";
+import { begin, closeBrowser, ended, faults, open, overhang, say, serve, shows, unfold } from "./program.mjs";
 
 after(closeBrowser);
 
 // Where the pictures of the README and the docs go; nothing is written without it.
 const PICTURES = process.env.TURNBUCKLE_TEST_PICTURES;
-const long = "a_very_long_name_without_any_place_to_break_it_".repeat(6);
+const long = "a_very_long_name_without_any_place_to_break_it_".repeat(4);
 const replies = [
   {
     text: `# A title\n\nSome **text** with \`${long}\` and a table:\n\n| a | b |\n|---|---|\n| ${long} | 2 |\n\n\`\`\`rust\nfn ${long}() { let x = "string"; } // comment\n\`\`\`\n\n> quoted\n\n1. one\n2. two\n\n[a link](https://example.org/${long})`,
@@ -44,7 +44,7 @@ async function tour(page, server, look) {
   await shows(page, "Stop refused");
   await look("conversation, ended");
   await page.getByRole("link", { name: "Details" }).click();
-  for (const fold of await page.locator("details.record > summary").all()) await fold.click();
+  await unfold(page);
   await look("turn");
   await page.goto(`${address}/delete`);
   await look("delete");
