@@ -25,8 +25,10 @@ pub(crate) struct Caller {
 pub(crate) enum Identity {
     /// The server has no tokens and listens on loopback: there is one user.
     Local,
-    /// By a bearer token with this SHA-256.
+    /// By a token with this SHA-256: a bearer token, or one that a session of the page began with.
     Token([u8; 32]),
+    /// Not known yet: somebody who logs in.
+    Login,
 }
 
 /// Where the log of requests finds the user once the caller is known.
@@ -50,12 +52,19 @@ impl FromRequestParts<Arc<App>> for Caller {
                 Self { scope: token.scope(), identity: Identity::Token(token.digest()) }
             }
         };
-        if let (Some(KnownUser(known)), Some(user)) = (parts.extensions.get::<KnownUser>(), caller.scope.user_id()) {
+        caller.admitted(parts, app)
+    }
+}
+
+impl Caller {
+    /// Counts the request, and lets the log of requests know who asks.
+    pub(crate) fn admitted(self, parts: &Parts, app: &App) -> Result<Self, Rejection> {
+        if let (Some(KnownUser(known)), Some(user)) = (parts.extensions.get::<KnownUser>(), self.scope.user_id()) {
             // Set once: a handler extracts the caller once.
             known.get_or_init(|| user.clone());
         }
-        app.limits.admit(caller.identity)?;
-        Ok(caller)
+        app.limits.admit(self.identity)?;
+        Ok(self)
     }
 }
 
@@ -79,17 +88,16 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Rejection> {
 /// name that site as `Origin`, or, if its name was made to point here (DNS rebinding), as `Host`.
 pub(crate) fn check_is_local(parts: &Parts) -> Result<(), Rejection> {
     let misdirected = || Rejection::new(Code::Misdirected, "this server answers for localhost only");
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    // HTTP/2 has the host in the address.
-    let host = match (hosts.next(), parts.uri.authority()) {
-        (Some(host), _) => host.to_str().map_err(|_| misdirected())?,
-        (None, Some(authority)) => authority.as_str(),
-        (None, None) => return Err(misdirected()),
-    };
-    if hosts.next().is_some() || !is_loopback(host) {
-        return Err(misdirected());
+    match host_of(parts) {
+        Some(host) if is_loopback(host) => check_origin(parts),
+        _ => Err(misdirected()),
     }
+}
+
+/// What a browser sends must come from a page of this server, not from one of another site.
+pub(crate) fn check_origin(parts: &Parts) -> Result<(), Rejection> {
     let foreign = || Rejection::new(Code::Forbidden, "requests from pages of other sites are refused");
+    let host = host_of(parts).ok_or_else(foreign)?;
     for origin in parts.headers.get_all(ORIGIN) {
         let origin = origin.to_str().map_err(|_| foreign())?;
         let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
@@ -104,6 +112,17 @@ pub(crate) fn check_is_local(parts: &Parts) -> Result<(), Rejection> {
         Some(b"cross-site" | b"same-site") if changes => Err(foreign()),
         _ => Ok(()),
     }
+}
+
+/// The host that a request is for; `None` if it names none, or more than one.
+fn host_of(parts: &Parts) -> Option<&str> {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    // HTTP/2 has the host in the address.
+    let host = match (hosts.next(), parts.uri.authority()) {
+        (Some(host), _) => host.to_str().ok()?,
+        (None, authority) => authority?.as_str(),
+    };
+    hosts.next().is_none().then_some(host)
 }
 
 /// Whether a host, with or without a port, can only be this machine.

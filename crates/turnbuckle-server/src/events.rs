@@ -20,8 +20,11 @@ use crate::caller::{Caller, Identity};
 use crate::extract::InPath;
 use crate::hub::{Hub, Viewer};
 use crate::limits::OpenStream;
+use crate::page::Rights;
+use crate::page_caller::rights_of;
 use crate::rejection::Rejection;
 use crate::server::App;
+use crate::session::Session;
 use crate::wire::ErrorBody;
 
 /// How often something is sent when nothing happens, so that both sides notice a connection that broke. The rights of the viewer
@@ -44,15 +47,41 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Rejection> {
     app.conversations.begin_reading(&id, &caller.scope).await?;
+    let last = headers.get("last-event-id").and_then(|given| place(given.as_bytes()));
+    open(app, caller, Watching::Json, &id, last).await
+}
+
+/// What a viewer is sent.
+pub(crate) enum Watching {
+    /// Events as JSON.
+    Json,
+    /// Pieces of the page.
+    Page { rights: Rights, session: Option<Session> },
+}
+
+/// The stream of a conversation for somebody who may read it.
+pub(crate) async fn open(
+    app: Arc<App>,
+    caller: Caller,
+    watching: Watching,
+    id: &ConversationId,
+    last: Option<Cursor>,
+) -> Result<Response, Rejection> {
     app.takes_work()?;
-    let last = last_event(&headers);
     let open = app.limits.open_stream(caller.identity)?;
-    let hub = app.hubs.of(&id).await?;
-    let viewer = hub.join(last);
+    let hub = app.hubs.of(id).await?;
+    let (rights, session) = match watching {
+        Watching::Json => (None, None),
+        Watching::Page { rights, session } => (Some(rights), session),
+    };
+    let is_page = rights.is_some();
+    let viewer = hub.join(last, rights);
     let begin = format!("retry: {RETRY_MS}\nid: {}\n\n", viewer.cursor);
     let stream = EventStream {
         app,
         caller,
+        session,
+        is_page,
         hub,
         viewer,
         begin: Some(begin.into()),
@@ -73,20 +102,20 @@ pub(crate) async fn events(
     Ok(response)
 }
 
-/// Where the client was. What is no cursor of ours was told by nobody, and the answer is `lagged`.
-fn last_event(headers: &HeaderMap) -> Option<Cursor> {
-    let given = headers.get("last-event-id")?;
-    let text = given.to_str().unwrap_or_default().trim();
-    match text.is_empty() && given.is_empty() {
-        true => None,
-        false => Some(text.parse().unwrap_or(Cursor { epoch: u64::MAX, position: u64::MAX })),
-    }
+/// Where a client was. What is no cursor of ours was told by nobody, and the answer is `lagged`.
+pub(crate) fn place(given: &[u8]) -> Option<Cursor> {
+    let nowhere = Cursor { epoch: u64::MAX, position: u64::MAX };
+    let text = std::str::from_utf8(given).unwrap_or_default().trim();
+    (!given.is_empty()).then(|| text.parse().unwrap_or(nowhere))
 }
 
 /// One open stream.
 struct EventStream {
     app: Arc<App>,
     caller: Caller,
+    /// Of a page whose viewer logged in.
+    session: Option<Session>,
+    is_page: bool,
     hub: Arc<Hub>,
     viewer: Viewer,
     begin: Option<Bytes>,
@@ -121,12 +150,21 @@ impl EventStream {
     }
 
     /// A token may have been removed, or the rights may have changed.
-    async fn may_still_read(&self) -> bool {
+    async fn may_still_read(&mut self) -> bool {
+        if self.session.is_some_and(|session| !session.is_good(&self.app.keys, self.app.clock.now())) {
+            return false;
+        }
         let is_known = match (&self.app.tokens, self.caller.identity) {
             (Some(tokens), Identity::Token(digest)) => tokens.with_digest(&digest).is_some(),
             (None, Identity::Local) => true,
             _ => false,
         };
+        if is_known && self.is_page {
+            match rights_of(&self.app, &self.caller, &self.hub.id).await {
+                Ok(rights) => self.viewer.set_rights(rights),
+                Err(error) => tracing::debug!(error = error.message(), "the rights of a viewer stay as they were"),
+            }
+        }
         is_known
             && match self.app.conversations.may(&self.hub.id, Action::Read, &self.caller.scope).await {
                 Ok(()) => true,

@@ -16,6 +16,8 @@ use crate::server::App;
 
 /// How long a body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// The most fields of a form.
+const MAX_FIELDS: usize = 1_000;
 /// The longest id of a call, a turn or an approval that is looked for.
 const MAX_ID: usize = 256;
 
@@ -142,4 +144,21 @@ impl PathParts for String {
 /// An id that somebody else made: of any characters, but not of any length.
 fn plain(text: String) -> Option<String> {
     (!text.is_empty() && text.len() <= MAX_ID && !text.contains(char::is_control)).then_some(text)
+}
+
+/// The fields of a form, in order, as browsers send them.
+pub(crate) async fn form_fields(request: Request, app: &Arc<App>) -> Result<Vec<(String, String)>, Rejection> {
+    let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    let is_form = essence.eq_ignore_ascii_case("application/x-www-form-urlencoded");
+    let bytes = bytes(request, app).await?;
+    if !is_form {
+        return Err(Rejection::bad_request("the body must be a form"));
+    }
+    let fields = form_urlencoded::parse(&bytes).into_owned();
+    let fields: Vec<_> = fields.take(MAX_FIELDS + 1).collect();
+    match fields.len() <= MAX_FIELDS {
+        true => Ok(fields),
+        false => Err(Rejection::bad_request("the form has too many fields")),
+    }
 }

@@ -9,14 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use turnbuckle::clock::Clock;
 use turnbuckle::conversation::SendError;
+use turnbuckle::event::EventKind;
 use turnbuckle::feed::{Cursor, Delivery, FeedEvent, FeedItem, Level, LiveEvent, Subscription};
 use turnbuckle::projection::Projection;
 use turnbuckle::{ConversationId, Conversations, Scope};
 
+use crate::page::{Patch, Queued, Rights, View};
 use crate::rejection::Rejection;
 
 /// How long a hub stays without viewers.
@@ -27,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const MAX_BYTES: usize = 1 << 20;
 /// How many frames a hub keeps.
 const MAX_FRAMES: usize = 4_096;
+/// How many waiting messages are shown, and how many characters of each.
+const MAX_QUEUE_SHOWN: usize = 50;
+const MAX_QUEUED_TEXT: usize = 300;
 /// How many hubs may stay without viewers; more of them end sooner.
 const MAX_UNWATCHED: usize = 1_024;
 
@@ -73,9 +78,29 @@ impl Hubs {
     /// What a person sees of a conversation that exists now, and the cursor from which events go on.
     pub(crate) async fn current(self: &Arc<Self>, id: &ConversationId) -> Result<(Projection, Cursor), Rejection> {
         let hub = self.of(id).await?;
+        let (view, cursor) = self.current_of(&hub).await?;
+        Ok((view.projection().clone(), cursor))
+    }
+
+    /// The same as the page shows it. From now on the hub makes pieces of the page, for a viewer that is about to join.
+    pub(crate) async fn current_page(self: &Arc<Self>, id: &ConversationId) -> Result<(View, Cursor), Rejection> {
+        let hub = self.of(id).await?;
+        hub.lock().rendered_for = Some(Instant::now());
+        look_at_queue(self, &hub).await;
+        self.current_of(&hub).await
+    }
+
+    async fn current_of(&self, hub: &Hub) -> Result<(View, Cursor), Rejection> {
         // Another process may have written: what it wrote is published here, and reaches the hub's view a moment later.
-        let stored = self.conversations.snapshot(id, Scope::system()).await?;
+        let stored = self.conversations.snapshot(&hub.id, Scope::system()).await?;
         Ok(hub.view_with(stored.events.last().map_or(0, |event| event.seq)).await)
+    }
+
+    /// A message was sent or taken back: the page shows those that wait.
+    pub(crate) fn queue_changed(&self, id: &ConversationId) {
+        if let Some(hub) = self.lock().get(id) {
+            hub.queue_changed.notify_one();
+        }
     }
 
     async fn subscribe(&self, id: &ConversationId) -> Result<Subscription, SendError> {
@@ -134,7 +159,12 @@ async fn run(hubs: Arc<Hubs>, hub: Arc<Hub>, mut subscription: Subscription) {
                     }
                     hub.start_again(&subscription, missed);
                 }
-                Some(event) => hub.publish(&event),
+                Some(event) => {
+                    hub.publish(&event);
+                    if takes_from_queue(&event) && hub.renders() {
+                        look_at_queue(&hubs, &hub).await;
+                    }
+                }
                 // The conversation was deleted or closed.
                 None => break,
             },
@@ -144,6 +174,14 @@ async fn run(hubs: Arc<Hubs>, hub: Arc<Hub>, mut subscription: Subscription) {
                 }
                 if hub.unwatched_since().is_none() && !catch_up(&hubs, &hub).await {
                     break;
+                }
+                if hub.renders() {
+                    look_at_queue(&hubs, &hub).await;
+                }
+            }
+            () = hub.queue_changed.notified() => {
+                if hub.renders() {
+                    look_at_queue(&hubs, &hub).await;
                 }
             }
             () = is_ended(&mut ended) => return,
@@ -169,6 +207,30 @@ async fn catch_up(hubs: &Hubs, hub: &Hub) -> bool {
     }
 }
 
+/// Whether a message that waited may wait no longer.
+fn takes_from_queue(event: &FeedEvent) -> bool {
+    match &event.item {
+        FeedItem::Log(logged) => matches!(logged.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_)),
+        FeedItem::Live(live) => matches!(live, LiveEvent::TurnStarted { .. }),
+    }
+}
+
+/// Brings in the messages that wait.
+async fn look_at_queue(hubs: &Hubs, hub: &Hub) {
+    match hubs.conversations.queued(&hub.id, &Scope::system()).await {
+        Ok(queued) => {
+            let shown = queued.into_iter().take(MAX_QUEUE_SHOWN).map(|message| Queued {
+                id: message.turn.as_str().to_owned(),
+                text: message.content.text().chars().take(MAX_QUEUED_TEXT).collect(),
+                steers: message.steers,
+            });
+            hub.set_queue(shown.collect());
+        }
+        Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => {}
+        Err(error) => tracing::warn!(conversation = %hub.id, %error, "the messages that wait could not be read"),
+    }
+}
+
 /// One conversation as its viewers share it.
 pub(crate) struct Hub {
     pub(crate) id: ConversationId,
@@ -176,6 +238,8 @@ pub(crate) struct Hub {
     state: Mutex<State>,
     /// Sent after every change of `state` that viewers wait for.
     changed: watch::Sender<Change>,
+    /// Told when a message was sent or taken back here.
+    queue_changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -186,7 +250,7 @@ struct Change {
 }
 
 struct State {
-    view: Projection,
+    view: View,
     /// Added to positions of epoch 0. There is no claim in that epoch, so positions in it are counted by each process, and again
     /// each time that a conversation comes into memory: without this, a cursor of another count could be taken for one of ours.
     base: u64,
@@ -198,11 +262,67 @@ struct State {
     floor: Cursor,
     viewers: usize,
     unwatched_since: Instant,
+    /// How many of the viewers are pages.
+    pages: usize,
+    /// When a page was last rendered or its stream last ended; pieces of the page are made for a while after that.
+    rendered_for: Option<Instant>,
 }
 
+/// One event, as each kind of viewer is sent it.
 struct Frame {
     cursor: Cursor,
-    bytes: Bytes,
+    /// As JSON; empty if the event is for pages alone.
+    json: Bytes,
+    page: PageFrame,
+}
+
+/// An event as pages are sent it.
+enum PageFrame {
+    /// No page was there when the event came.
+    NotMade,
+    /// Nothing changes on a page.
+    Same,
+    /// The same bytes for every viewer.
+    Shared(Bytes),
+    /// Different for those who may answer a question.
+    ByRights(Vec<Patch>),
+}
+
+impl PageFrame {
+    fn of(cursor: Cursor, patches: Vec<Patch>) -> Self {
+        let is_shared = patches.iter().all(|patch| !matches!(patch, Patch::Question { .. }));
+        match patches.is_empty() {
+            true => Self::Same,
+            false if is_shared => Self::Shared(page_frame(cursor, patches.iter().map(Patch::for_everyone))),
+            false => Self::ByRights(patches),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::NotMade | Self::Same => 0,
+            Self::Shared(bytes) => bytes.len(),
+            Self::ByRights(patches) => patches.iter().map(Patch::len).sum(),
+        }
+    }
+}
+
+/// The pieces of a page as one event of the stream. Without all of them the page is fetched again.
+fn page_frame<'a>(cursor: Cursor, pieces: impl Iterator<Item = Option<&'a Arc<str>>>) -> Bytes {
+    let pieces: Option<Vec<_>> = pieces.collect();
+    let mut text = format!("id: {cursor}\n");
+    match pieces {
+        None => text.push_str("event: refresh\ndata: \n"),
+        Some(pieces) => {
+            text.push_str("event: patch\n");
+            // A line of HTML is a line of data; a carriage return would end one, too.
+            for line in pieces.iter().flat_map(|piece| piece.split(['\n', '\r'])) {
+                text.extend(["data: ", line, "\n"]);
+            }
+        }
+    }
+    text.push('\n');
+    text.into()
 }
 
 impl State {
@@ -214,28 +334,33 @@ impl State {
         }
     }
 
+    /// Whether pieces of the page are made: there is a page, or one may come back.
+    fn renders(&self) -> bool {
+        self.pages > 0 || self.rendered_for.is_some_and(|at| at.elapsed() < LINGER)
+    }
+
     fn end(&self) -> u64 {
         self.first + self.frames.len() as u64
     }
 
     /// The number of the frame behind this cursor; `None` if it was not told here, or too long ago.
     fn behind(&self, cursor: Cursor) -> Option<u64> {
-        if cursor == self.told(self.view.cursor) {
-            return Some(self.end());
-        }
-        let place = self.frames.iter().rposition(|frame| frame.cursor == cursor);
+        // Several frames may have one cursor, if the queue changed between two events. What comes behind the first of them is sent
+        // again: the queue as it is now can be shown twice.
+        let place = self.frames.iter().position(|frame| frame.cursor == cursor);
         match place {
             Some(place) => Some(self.first + place as u64 + 1),
+            None if cursor == self.told(self.view.projection().cursor) => Some(self.end()),
             None => (cursor == self.floor).then_some(self.first),
         }
     }
 
-    fn push(&mut self, cursor: Cursor, bytes: Bytes) -> u64 {
-        self.bytes += bytes.len();
-        self.frames.push_back(Frame { cursor, bytes });
+    fn push(&mut self, frame: Frame) -> u64 {
+        self.bytes += frame.json.len() + frame.page.len();
+        self.frames.push_back(frame);
         while self.frames.len() > 1 && (self.bytes > MAX_BYTES || self.frames.len() > MAX_FRAMES) {
             if let Some(gone) = self.frames.pop_front() {
-                self.bytes -= gone.bytes.len();
+                self.bytes -= gone.json.len() + gone.page.len();
                 (self.floor, self.first) = (gone.cursor, self.first + 1);
             }
         }
@@ -245,7 +370,7 @@ impl State {
 
 impl Hub {
     fn new(id: ConversationId, subscription: &Subscription, clock: Arc<dyn Clock>) -> Self {
-        let view = subscription.snapshot.clone();
+        let view = View::new(id.clone(), subscription.snapshot.clone());
         // Two hubs of one conversation never begin in the same millisecond: one of them stays for a minute, or the conversation
         // went from memory and came back.
         let base = clock.now().as_millis().saturating_mul(1_000);
@@ -258,9 +383,12 @@ impl Hub {
             floor: Cursor::default(),
             viewers: 0,
             unwatched_since: Instant::now(),
+            pages: 0,
+            rendered_for: None,
         };
-        state.floor = state.told(state.view.cursor);
-        Self { id, clock, state: Mutex::new(state), changed: watch::Sender::default() }
+        state.floor = state.told(state.view.projection().cursor);
+        let (state, changed) = (Mutex::new(state), watch::Sender::default());
+        Self { id, clock, state, changed, queue_changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -281,20 +409,25 @@ impl Hub {
         self.changed.send_modify(|change| change.ended = true);
     }
 
+    /// Whether pieces of the page are made.
+    fn renders(&self) -> bool {
+        self.lock().renders()
+    }
+
     /// What a person sees, and the cursor from which events go on.
-    pub(crate) fn view(&self) -> (Projection, Cursor) {
+    fn view(&self) -> (View, Cursor) {
         let state = self.lock();
-        (state.view.clone(), state.told(state.view.cursor))
+        (state.view.clone(), state.told(state.view.projection().cursor))
     }
 
     /// The view once it has the log event of this number, or the conversation is gone.
-    async fn view_with(&self, seq: u64) -> (Projection, Cursor) {
+    async fn view_with(&self, seq: u64) -> (View, Cursor) {
         let mut changed = self.changed.subscribe();
         loop {
             let is_ended = changed.borrow_and_update().ended;
-            let (view, cursor) = self.view();
-            if is_ended || view.events.last().map_or(0, |event| event.seq) >= seq || changed.changed().await.is_err() {
-                return (view, cursor);
+            let last = |state: &State| state.view.projection().events.last().map_or(0, |event| event.seq);
+            if is_ended || last(&self.lock()) >= seq || changed.changed().await.is_err() {
+                return self.view();
             }
         }
     }
@@ -302,26 +435,45 @@ impl Hub {
     fn publish(&self, event: &FeedEvent) {
         let mut state = self.lock();
         let cursor = state.told(event.cursor);
-        state.view.apply(event);
-        let bytes = match cursor == event.cursor {
+        let page = match state.renders() {
+            true => PageFrame::of(cursor, state.view.apply(event)),
+            false => {
+                state.view.take_in(event);
+                PageFrame::NotMade
+            }
+        };
+        let json = match cursor == event.cursor {
             true => frame(event),
             false => frame(&FeedEvent { cursor, ..event.clone() }),
         };
-        let Some(bytes) = bytes else { return };
-        let next = state.push(cursor, bytes);
+        let Some(json) = json else { return };
+        self.tell(state, Frame { cursor, json, page });
+    }
+
+    fn tell(&self, mut state: MutexGuard<'_, State>, frame: Frame) {
+        let next = state.push(frame);
         drop(state);
         self.changed.send_modify(|change| change.next = next);
+    }
+
+    /// Takes in the messages that wait. Only pages are told.
+    fn set_queue(&self, queue: Vec<Queued>) {
+        let mut state = self.lock();
+        let patches = state.view.set_queue(queue);
+        let cursor = state.told(state.view.projection().cursor);
+        if !patches.is_empty() && state.renders() {
+            self.tell(state, Frame { cursor, json: Bytes::new(), page: PageFrame::of(cursor, patches) });
+        }
     }
 
     /// Events were missed here: all viewers are told, and the view is that of the new subscription.
     fn start_again(&self, subscription: &Subscription, missed: u64) {
         let mut state = self.lock();
-        state.view = subscription.snapshot.clone();
-        let cursor = state.told(state.view.cursor);
-        let Some(bytes) = frame(&self.live(cursor, LiveEvent::Lagged { missed })) else { return };
-        let next = state.push(cursor, bytes);
-        drop(state);
-        self.changed.send_modify(|change| change.next = next);
+        state.view = View::new(self.id.clone(), subscription.snapshot.clone());
+        let cursor = state.told(state.view.projection().cursor);
+        let Some(json) = frame(&self.live(cursor, LiveEvent::Lagged { missed })) else { return };
+        let page = PageFrame::of(cursor, vec![Patch::Refresh]);
+        self.tell(state, Frame { cursor, json, page });
     }
 
     fn live(&self, cursor: Cursor, live: LiveEvent) -> FeedEvent {
@@ -336,13 +488,17 @@ impl Hub {
 
     /// Something to be told to one viewer, which changes no view and stands at no place of its own.
     pub(crate) fn notice(&self, text: &str) -> Option<Bytes> {
-        let cursor = self.view().1;
+        let state = self.lock();
+        let cursor = state.told(state.view.projection().cursor);
+        drop(state);
         frame(&self.live(cursor, LiveEvent::Notice { level: Level::Info, text: text.into(), hook: None }))
     }
 
-    /// A viewer that has seen everything up to `last`, or wants what comes from now on.
-    pub(crate) fn join(self: &Arc<Self>, last: Option<Cursor>) -> Viewer {
+    /// A viewer that has seen everything up to `last`, or wants what comes from now on. With rights it is a page, and is sent what
+    /// changes on it.
+    pub(crate) fn join(self: &Arc<Self>, last: Option<Cursor>, page: Option<Rights>) -> Viewer {
         let mut state = self.lock();
+        state.pages += usize::from(page.is_some());
         let next = match last {
             None => Some(state.end()),
             Some(last) => state.behind(last),
@@ -353,9 +509,9 @@ impl Hub {
             // How many it missed cannot be known.
             None => (state.end(), Some(0)),
         };
-        let cursor = last.filter(|_| lagged.is_none()).unwrap_or_else(|| state.told(state.view.cursor));
+        let cursor = last.filter(|_| lagged.is_none()).unwrap_or_else(|| state.told(state.view.projection().cursor));
         drop(state);
-        Viewer { hub: self.clone(), next, lagged, cursor, changed: self.changed.subscribe() }
+        Viewer { hub: self.clone(), next, lagged, cursor, page, changed: self.changed.subscribe() }
     }
 }
 
@@ -378,6 +534,8 @@ pub(crate) struct Viewer {
     lagged: Option<u64>,
     /// From where it begins.
     pub(crate) cursor: Cursor,
+    /// What a page may do; `None` for viewers that are sent JSON.
+    page: Option<Rights>,
     changed: watch::Receiver<Change>,
 }
 
@@ -399,32 +557,56 @@ impl Viewer {
         }
     }
 
+    /// What a page may do, if that has changed.
+    pub(crate) fn set_rights(&mut self, rights: Rights) {
+        if self.page.is_some() {
+            self.page = Some(rights);
+        }
+    }
+
+    /// The frame as this viewer is sent it, empty if there is nothing to send; `None` if it was not made for this kind of viewer.
+    fn bytes_of(&self, frame: &Frame) -> Option<Bytes> {
+        let Some(rights) = &self.page else { return Some(frame.json.clone()) };
+        match &frame.page {
+            PageFrame::NotMade => None,
+            PageFrame::Same => Some(Bytes::new()),
+            PageFrame::Shared(bytes) => Some(bytes.clone()),
+            PageFrame::ByRights(patches) => {
+                Some(page_frame(frame.cursor, patches.iter().map(|patch| patch.html_for(rights))))
+            }
+        }
+    }
+
     fn take(&mut self) -> Option<Bytes> {
-        let state = self.hub.lock();
+        let hub = self.hub.clone();
+        let state = hub.lock();
         if self.next < state.first {
             self.lagged = Some(state.first - self.next);
             self.next = state.end();
         }
-        if let Some(missed) = self.lagged.take() {
-            let cursor = state.told(state.view.cursor);
-            return frame(&self.hub.live(cursor, LiveEvent::Lagged { missed }));
-        }
         let begin = usize::try_from(self.next - state.first).ok()?;
-        let mut frames = state.frames.range(begin.min(state.frames.len())..);
-        let first = frames.next()?.bytes.clone();
-        self.next += 1;
-        if first.len() >= AT_ONCE || frames.len() == 0 {
-            return Some(first);
-        }
-        let mut together = first.to_vec();
-        for frame in frames {
-            if together.len() + frame.bytes.len() > AT_ONCE {
+        let mut together = Vec::new();
+        for frame in state.frames.range(begin.min(state.frames.len())..) {
+            let Some(bytes) = self.bytes_of(frame) else {
+                // What was missed is in the page when it is fetched again.
+                self.lagged = Some(state.end() - self.next);
+                self.next = state.end();
+                break;
+            };
+            if !together.is_empty() && together.len() + bytes.len() > AT_ONCE {
                 break;
             }
-            together.extend_from_slice(&frame.bytes);
             self.next += 1;
+            if together.is_empty() && bytes.len() >= AT_ONCE {
+                return Some(bytes);
+            }
+            together.extend_from_slice(&bytes);
         }
-        Some(together.into())
+        if let Some(missed) = self.lagged.take() {
+            let cursor = state.told(state.view.projection().cursor);
+            return frame(&hub.live(cursor, LiveEvent::Lagged { missed }));
+        }
+        (!together.is_empty()).then(|| together.into())
     }
 }
 
@@ -433,5 +615,9 @@ impl Drop for Viewer {
         let mut state = self.hub.lock();
         state.viewers -= 1;
         state.unwatched_since = Instant::now();
+        if self.page.is_some() {
+            state.pages -= 1;
+            state.rendered_for = Some(Instant::now());
+        }
     }
 }

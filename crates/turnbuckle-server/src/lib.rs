@@ -9,30 +9,35 @@
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 //! let agent = Agent::builder("greeter", Script::says(["hello"])).build()?;
 //! let tokens = Tokens::new([Token::of_text(&std::env::var("TOKEN")?, "ann").role("manager")]);
-//! let server = Server::builder(Conversations::in_memory(agent)).tokens(tokens).build();
+//! let server = Server::builder(Conversations::in_memory(agent)).tokens(tokens).build()?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:7878").await?;
 //! server.serve(listener, std::future::pending()).await?;
 //! # Ok(()) }
 //! ```
 //!
 //! Read in this order: `server` is what is built, `serve` accepts connections and shuts down, `caller` finds out who asks, with
-//! `tokens` and `limits`, `routes` has the handlers, `hub` and `events` the live feed, `wire` every JSON shape and `rejection` every
-//! error. [`page`] renders what people see; no route serves it yet.
+//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `routes` has the handlers, `hub` and `events` the live feed,
+//! `wire` every JSON shape and `rejection` every error. [`page`] renders what people see.
 
 mod caller;
+mod costs;
 mod events;
 mod extract;
 mod hub;
+mod keys;
 mod limits;
 mod observe;
 pub mod page;
+mod page_caller;
 mod rejection;
 mod routes;
 mod serve;
 mod server;
+mod session;
 mod tokens;
 mod wire;
 
+pub use keys::{Keys, KeysError};
 pub use limits::ServerLimits;
 pub use serve::ServeError;
 pub use server::{ClientIds, Server, ServerBuilder};

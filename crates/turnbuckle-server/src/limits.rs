@@ -72,7 +72,6 @@ impl Usage {
     }
 
     /// How many streams are open.
-    #[cfg(test)]
     pub(crate) fn open_streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
@@ -101,6 +100,11 @@ impl Usage {
         }
         usage.left -= 1.0;
         Ok(())
+    }
+
+    /// Counts a try to log in: all of them together, because whoever tries is not known yet.
+    pub(crate) fn admit_login(&self) -> Result<(), Rejection> {
+        self.admit(Identity::Login)
     }
 
     /// Counts an open stream until the guard is dropped.

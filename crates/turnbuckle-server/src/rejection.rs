@@ -112,8 +112,12 @@ impl Rejection {
         self
     }
 
+    /// What it says to people.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// What kind of error it is.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
     }

@@ -9,7 +9,9 @@ use tokio::sync::watch;
 use turnbuckle::clock::{Clock, SystemClock};
 use turnbuckle::{Conversations, Scope};
 
+use crate::costs::Costs;
 use crate::hub::Hubs;
+use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
 use crate::rejection::{Code, Rejection};
 use crate::routes;
@@ -35,8 +37,10 @@ pub(crate) struct App {
     pub(crate) client_ids: bool,
     pub(crate) limits: Arc<Usage>,
     pub(crate) hubs: Arc<Hubs>,
+    pub(crate) costs: Costs,
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) keys: Keys,
     /// True from the moment in which the server shuts down.
     closing: watch::Sender<bool>,
 }
@@ -76,6 +80,7 @@ impl Server {
             limits: ServerLimits::default(),
             rest_within: REST_WITHIN,
             clock: Arc::new(SystemClock::default()),
+            keys: None,
         }
     }
 
@@ -113,6 +118,7 @@ pub struct ServerBuilder {
     limits: ServerLimits,
     rest_within: Duration,
     clock: Arc<dyn Clock>,
+    keys: Option<Keys>,
 }
 
 impl ServerBuilder {
@@ -154,12 +160,23 @@ impl ServerBuilder {
         self
     }
 
+    /// What sessions of the page and links are signed with. Default: [`Keys::random`], so that they end with the process.
+    pub fn keys(mut self, keys: Keys) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
     /// The server.
-    pub fn build(self) -> Server {
-        let Self { conversations, tokens, local, client_ids, limits, rest_within, clock } = self;
+    ///
+    /// # Errors
+    /// If no keys are given and the system has no random numbers to make them of.
+    pub fn build(self) -> Result<Server, KeysError> {
+        let Self { conversations, tokens, local, client_ids, limits, rest_within, clock, keys } = self;
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
+            costs: Costs::default(),
+            keys: keys.map_or_else(Keys::random, Ok)?,
             conversations,
             tokens,
             local,
@@ -168,7 +185,7 @@ impl ServerBuilder {
             clock,
             closing: watch::Sender::new(false),
         };
-        Server { app: Arc::new(app) }
+        Ok(Server { app: Arc::new(app) })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 use turnbuckle::event::{Event, EventKind, InjectionTarget, Outcome, TurnEnded};
-use turnbuckle::feed::{ConversationState, Level};
+use turnbuckle::feed::{ConversationState, Cursor, Level};
 use turnbuckle::message::{Content, Part, StopReason};
 use turnbuckle::{Timestamp, TurnId};
 
@@ -29,13 +29,15 @@ pub struct ConversationPage {
     pub alert: Option<String>,
     /// A message that could not be sent, to be tried again.
     pub draft: Option<String>,
+    /// Behind which event the stream goes on, as the server counts. None: behind the last one that the view has.
+    pub after: Option<Cursor>,
 }
 
 /// The whole page of a conversation.
 pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &ConversationPage) -> Markup {
     let forms = Forms { conversation: view.conversation(), csrf: Some(&viewer.csrf), answers: false };
     let title = page.title.as_deref().unwrap_or(view.conversation().as_str());
-    let stream = format!("{}?after={}", forms.action("events"), view.projection().cursor);
+    let stream = format!("{}?after={}", forms.action("events"), page.after.unwrap_or(view.projection().cursor));
     let main = html! {
         div.conversation data-events=(stream) {
             header.head {

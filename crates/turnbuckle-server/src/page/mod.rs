@@ -17,7 +17,7 @@
 //! | `GET /page/c/{id}/turns/{turn}` | [`turn`] |
 //! | `GET /page/waiting` | [`waiting`], from `Conversations::pending` |
 //! | `GET`, `POST /login`, `POST /logout` | [`login`] with `token` |
-//! | `GET` of each [`Asset::path`] | the style sheet and the script, `cache-control: public, max-age=31536000, immutable` |
+//! | `GET` of each [`Asset::path`] | the style sheet, the script and the icon, `cache-control: public, max-age=31536000, immutable` |
 //!
 //! Ids in paths are one segment each, percent-encoded. Every answer with HTML has [`CONTENT_SECURITY_POLICY`] as its
 //! `content-security-policy`, and `cache-control: no-store`.
@@ -63,6 +63,7 @@ pub use self::list::{ListPage, Listed, confirm_delete, list};
 pub use self::login::login;
 pub use self::question::read_answer;
 pub use self::safe::is_unsafe;
+pub(crate) use self::safe::segment;
 pub use self::turn::{TurnPage, turn};
 pub use self::view::{Patch, Queued, Rights, View};
 pub use self::waiting::waiting;

@@ -32,7 +32,8 @@ pub struct View {
     /// Background hooks at work.
     background: Vec<Text>,
     queue: Vec<Queued>,
-    draft: Draft,
+    /// What pages have of the reply that is streamed. `None` if none is streamed, or if text came while nobody looked.
+    draft: Option<Draft>,
 }
 
 /// Something that was told and is in no log.
@@ -116,6 +117,23 @@ impl Patch {
         }
     }
 
+    /// The HTML where it is the same for all viewers; none if the page must be fetched again, or it is not the same.
+    pub(crate) fn for_everyone(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Elements(html) => Some(html),
+            Self::Question { .. } | Self::Refresh => None,
+        }
+    }
+
+    /// How many bytes it keeps.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Elements(html) => html.len(),
+            Self::Question { answerable, readable, .. } => answerable.len() + readable.len(),
+            Self::Refresh => 0,
+        }
+    }
+
     fn of(markup: Markup) -> Self {
         Self::Elements(markup.0.into())
     }
@@ -124,7 +142,7 @@ impl Patch {
 impl View {
     /// A view that begins with a snapshot.
     pub fn new(conversation: ConversationId, projection: Projection) -> Self {
-        let draft = projection.streaming.as_ref().map(|streaming| Draft::whole(&streaming.text).0).unwrap_or_default();
+        let draft = projection.streaming.as_ref().map(|streaming| Draft::whole(&streaming.text).0);
         let (notes, suggestions, background, queue) = Default::default();
         Self { conversation, projection, notes, suggestions, background, queue, draft }
     }
@@ -208,30 +226,39 @@ impl View {
         }
     }
 
-    fn told(&mut self, event: &FeedEvent, live: &LiveEvent, (was_streaming, thought): (bool, usize)) -> Vec<Patch> {
-        let what = match live {
-            LiveEvent::StateChanged { .. } => return vec![Patch::of(parts::state(self))],
-            LiveEvent::TextDelta { .. } => return self.text_grew(was_streaming),
-            LiveEvent::ThinkingDelta { .. } => return self.thinking_grew(was_streaming, thought),
-            LiveEvent::ToolProgress { call, .. } => return self.call(call).into_iter().collect(),
-            LiveEvent::HookStarted { .. } | LiveEvent::HookProgress { .. } => {
-                return vec![Patch::of(parts::hooks(self))];
+    /// Takes in an event while nobody looks, without rendering anything.
+    pub fn take_in(&mut self, event: &FeedEvent) {
+        if event.cursor <= self.projection.cursor {
+            return;
+        }
+        self.projection.apply(event);
+        self.draft = None;
+        match &event.item {
+            FeedItem::Log(logged) if matches!(logged.kind, EventKind::UserMessage { .. }) => self.suggestions.clear(),
+            FeedItem::Log(_) => {}
+            FeedItem::Live(live) => {
+                self.remember(event, live);
             }
-            LiveEvent::HookFinished { .. } => return vec![Patch::of(parts::hooks(self))],
+        }
+    }
+
+    /// Keeps what the projection does not. True if it is a new note.
+    fn remember(&mut self, event: &FeedEvent, live: &LiveEvent) -> bool {
+        let what = match live {
             LiveEvent::BackgroundStarted { hook } => {
                 self.background.push(hook.clone());
-                return vec![Patch::of(parts::hooks(self))];
+                return false;
             }
             LiveEvent::BackgroundFinished { hook, .. } => {
                 if let Some(place) = self.background.iter().position(|running| running == hook) {
                     self.background.remove(place);
                 }
-                return vec![Patch::of(parts::hooks(self))];
+                return false;
             }
             LiveEvent::Suggestion { text } => {
                 self.suggestions.push(text.clone());
                 self.suggestions.truncate(MOST_SUGGESTIONS);
-                return vec![Patch::of(parts::suggestions(self, self.shared_forms(false)))];
+                return false;
             }
             LiveEvent::AttemptDiscarded { attempt, by, reason, replaced } => {
                 Told::Discarded { attempt: *attempt, by: by.clone(), reason: reason.clone(), replaced: *replaced }
@@ -240,47 +267,67 @@ impl View {
                 Told::Notice { level: *level, text: text.clone(), hook: hook.clone() }
             }
             LiveEvent::Compacted { before, after, .. } => Told::Compacted { before: *before, after: *after },
-            LiveEvent::Lagged { .. } => return vec![Patch::Refresh],
-            _ => return Vec::new(),
+            _ => return false,
         };
-        let is_discarded = matches!(what, Told::Discarded { .. });
         let after = self.projection.events.last().map_or(0, |event| event.seq);
-        let note = Note { id: format!("n-{}", event.cursor), after, at: event.at, what };
-        let shown = Patch::of(parts::note(&note));
-        self.notes.push_back(note);
+        self.notes.push_back(Note { id: format!("n-{}", event.cursor), after, at: event.at, what });
         if self.notes.len() > MOST_NOTES {
             self.notes.pop_front();
         }
-        match is_discarded && was_streaming {
-            true => vec![self.streaming_ended(), shown],
-            false => vec![shown],
+        true
+    }
+
+    fn told(&mut self, event: &FeedEvent, live: &LiveEvent, (was_streaming, thought): (bool, usize)) -> Vec<Patch> {
+        let is_note = self.remember(event, live);
+        match live {
+            LiveEvent::StateChanged { .. } => vec![Patch::of(parts::state(self))],
+            LiveEvent::TextDelta { .. } => self.text_grew(was_streaming),
+            LiveEvent::ThinkingDelta { .. } => self.thinking_grew(was_streaming, thought),
+            LiveEvent::ToolProgress { call, .. } => self.call(call).into_iter().collect(),
+            LiveEvent::HookStarted { .. }
+            | LiveEvent::HookProgress { .. }
+            | LiveEvent::HookFinished { .. }
+            | LiveEvent::BackgroundStarted { .. }
+            | LiveEvent::BackgroundFinished { .. } => vec![Patch::of(parts::hooks(self))],
+            LiveEvent::Suggestion { .. } => vec![Patch::of(parts::suggestions(self, self.shared_forms(false)))],
+            LiveEvent::Lagged { .. } => vec![Patch::Refresh],
+            _ => {
+                let note = self.notes.back().filter(|_| is_note);
+                let Some(shown) = note.map(|note| Patch::of(parts::note(note))) else { return Vec::new() };
+                match was_streaming && matches!(live, LiveEvent::AttemptDiscarded { .. }) {
+                    true => vec![self.streaming_ended(), shown],
+                    false => vec![shown],
+                }
+            }
         }
     }
 
     fn text_grew(&mut self, was_streaming: bool) -> Vec<Patch> {
         let Some(streaming) = &self.projection.streaming else { return Vec::new() };
-        if was_streaming {
-            return vec![Patch::Elements(self.draft.grow(&streaming.text).into())];
+        if let Some(draft) = self.draft.as_mut().filter(|_| was_streaming) {
+            return vec![Patch::Elements(draft.grow(&streaming.text).into())];
         }
-        self.draft = Draft::whole(&streaming.text).0;
-        vec![Patch::of(parts::streaming(self))]
+        self.streamed_whole()
     }
 
     fn thinking_grew(&mut self, was_streaming: bool, thought: usize) -> Vec<Patch> {
         let Some(streaming) = &self.projection.streaming else { return Vec::new() };
         // The box for thoughts is there once there is one.
-        if !was_streaming || thought == 0 {
-            if !was_streaming {
-                self.draft = Draft::whole(&streaming.text).0;
-            }
-            return vec![Patch::of(parts::streaming(self))];
+        if !was_streaming || thought == 0 || self.draft.is_none() {
+            return self.streamed_whole();
         }
         let added = streaming.thinking.get(thought..).unwrap_or_default();
         vec![Patch::of(html! { div id="streaming-thoughts" data-append="0" { (draft::thinking(added)) } })]
     }
 
+    /// All of the reply so far, in the place of what pages have of it.
+    fn streamed_whole(&mut self) -> Vec<Patch> {
+        self.draft = self.projection.streaming.as_ref().map(|streaming| Draft::whole(&streaming.text).0);
+        vec![Patch::of(parts::streaming(self))]
+    }
+
     fn streaming_ended(&mut self) -> Patch {
-        self.draft = Draft::default();
+        self.draft = None;
         Patch::of(parts::streaming(self))
     }
 

@@ -4,6 +4,7 @@ mod answers;
 mod conversations;
 mod health;
 mod messages;
+mod page;
 mod turns;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let description = openapi();
     let body_bytes = app.limits.limits().body_bytes;
     routes
+        .merge(page::router())
         .route("/openapi.json", get(move || std::future::ready(axum::Json(description.clone()))))
         .fallback(async || Rejection::not_found())
         .layer(DefaultBodyLimit::max(body_bytes))

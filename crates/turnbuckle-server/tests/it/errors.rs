@@ -11,7 +11,7 @@ async fn running() -> Running {
     let agent = Agent::builder("a", Script::says(["hello"])).build().unwrap();
     let mut limits = ServerLimits::default();
     (limits.requests_per_second, limits.burst) = (1_000_000, 1_000_000);
-    Running::start(Server::builder(Conversations::in_memory(agent)).limits(limits).build()).await
+    Running::start(Server::builder(Conversations::in_memory(agent)).limits(limits).build().unwrap()).await
 }
 
 fn code(status: u16, code: &str) -> (u16, String) {
@@ -223,7 +223,7 @@ async fn a_server_that_shuts_down_says_so_and_waits_for_turns() {
     let model = Script::from_json(script).unwrap();
     let agent = Agent::builder("a", model).build().unwrap();
     let conversations = Conversations::in_memory(agent);
-    let mut running = Running::start(Server::builder(conversations.clone()).build()).await;
+    let mut running = Running::start(Server::builder(conversations.clone()).build().unwrap()).await;
     let client = running.client();
     client.post("/v1/conversations", json!({ "id": "c" })).await;
     let mut events = client.events("c", None).await;

@@ -7,6 +7,7 @@ mod errors;
 mod page;
 mod page_hostile;
 mod page_pictures;
+mod page_routes;
 mod page_story;
 mod routes;
 mod streams;

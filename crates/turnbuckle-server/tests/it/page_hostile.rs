@@ -301,6 +301,7 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
     let (viewer, mut view) = (viewer("token"), story.view());
     view.set_queue(vec![Queued { id: say("i1"), text: say("later"), steers: true }]);
     let about = ConversationPage {
+        after: None,
         title: Some(say("a title")),
         agent: Some(say("coder")),
         alert: Some(say("that did not work")),

@@ -72,7 +72,7 @@ impl Walk {
 
 #[tokio::test]
 async fn every_route_does_what_its_description_says() {
-    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build()).await;
+    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build().unwrap()).await;
     let client = running.client();
     let description = client.get("/openapi.json").await.json();
     let mut walk = Walk { client: client.clone(), description: description.clone(), seen: BTreeSet::new() };
@@ -217,7 +217,7 @@ fn every_reference_of_the_description_leads_somewhere() {
 async fn a_turn_that_runs_can_be_cancelled_queued_behind_and_steered() {
     let slow = r#"{"replies":[{"chunks":["a","b","c","d"],"delay_ms":30000},{"text":"second"},{"text":"third"}]}"#;
     let agent = Agent::builder("slow", Script::from_json(slow).unwrap()).build().unwrap();
-    let running = Running::start(Server::builder(Conversations::in_memory(agent)).build()).await;
+    let running = Running::start(Server::builder(Conversations::in_memory(agent)).build().unwrap()).await;
     let client = running.client();
     client.post("/v1/conversations", json!({ "id": "c" })).await;
     let path = "/v1/conversations/c/messages";
@@ -244,7 +244,7 @@ async fn a_turn_that_runs_can_be_cancelled_queued_behind_and_steered() {
 
 #[tokio::test]
 async fn a_message_that_is_sent_twice_under_one_key_is_one_message() {
-    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build()).await;
+    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build().unwrap()).await;
     let client = running.client();
     client.post("/v1/conversations", json!({ "id": "c" })).await;
     let path = "/v1/conversations/c/messages";
@@ -275,7 +275,7 @@ async fn a_message_that_is_sent_twice_under_one_key_is_one_message() {
 
 #[tokio::test]
 async fn a_server_that_closes_is_not_ready_and_takes_no_work() {
-    let server = Server::builder(Conversations::in_memory(agent())).build();
+    let server = Server::builder(Conversations::in_memory(agent())).build().unwrap();
     let running = Running::start(server.clone()).await;
     let client = running.client();
     assert_eq!(client.post("/v1/conversations", json!({ "id": "c" })).await.status, 201);

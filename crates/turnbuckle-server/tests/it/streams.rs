@@ -94,7 +94,7 @@ async fn start() -> (Running, Conversations) {
     let conversations = Conversations::in_memory(agent());
     let mut limits = ServerLimits::default();
     (limits.requests_per_second, limits.burst) = (1_000_000, 1_000_000);
-    let server = Server::builder(conversations.clone()).limits(limits).build();
+    let server = Server::builder(conversations.clone()).limits(limits).build().unwrap();
     (Running::start(server).await, conversations)
 }
 
@@ -202,7 +202,7 @@ async fn a_slow_reader_is_told_so_and_holds_nobody_up() {
     let limits = turnbuckle::Limits { context_tokens: 100_000_000, ..turnbuckle::Limits::default() };
     let agent = Agent::builder("a", Script::of([ScriptReply::chunks(chunks)])).limits(limits).build().unwrap();
     let conversations = Conversations::in_memory(agent);
-    let running = Running::start(Server::builder(conversations.clone()).build()).await;
+    let running = Running::start(Server::builder(conversations.clone()).build().unwrap()).await;
     let client = running.client();
     client.post("/v1/conversations", json!({ "id": "c" })).await;
     // It is open, and nobody reads from it.

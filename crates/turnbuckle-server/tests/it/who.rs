@@ -28,13 +28,13 @@ fn tokens() -> Tokens {
 async fn with_tokens(tokens: Tokens) -> Running {
     let access = RoleAccess { read: vec!["support".into()], ..RoleAccess::default() };
     let conversations = Conversations::builder(agent(), MemoryStore::default()).access(access).build();
-    let server = Server::builder(conversations).tokens(tokens).client_ids(ClientIds::Allowed).build();
+    let server = Server::builder(conversations).tokens(tokens).client_ids(ClientIds::Allowed).build().unwrap();
     Running::start(server).await
 }
 
 #[tokio::test]
 async fn without_tokens_there_is_one_user_and_pages_of_other_sites_are_refused() {
-    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build()).await;
+    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build().unwrap()).await;
     let client = running.client();
     let list = "/v1/conversations";
     assert_eq!(client.get(list).await.status, 200);
@@ -50,7 +50,7 @@ async fn without_tokens_there_is_one_user_and_pages_of_other_sites_are_refused()
 #[tokio::test]
 async fn without_tokens_nothing_but_loopback_is_listened_on() {
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let server = Server::builder(Conversations::in_memory(agent())).build();
+    let server = Server::builder(Conversations::in_memory(agent())).build().unwrap();
     let refused = server.serve(listener, std::future::pending()).await;
     assert!(matches!(refused, Err(ServeError::NotLoopback { .. })));
 }
@@ -119,7 +119,7 @@ async fn anothers_conversation_does_not_exist_for_those_who_may_not_read_it() {
 
 #[tokio::test]
 async fn a_server_with_tokens_makes_all_ids_unless_it_is_told_otherwise() {
-    let server = Server::builder(Conversations::in_memory(agent())).tokens(tokens()).build();
+    let server = Server::builder(Conversations::in_memory(agent())).tokens(tokens()).build().unwrap();
     let running = Running::start(server).await;
     let ann = running.client().bearer("ann-secret");
     assert_eq!(ann.post("/v1/conversations", json!({ "id": "mine" })).await.code(), code(400, "bad_request"));
@@ -131,7 +131,7 @@ async fn a_server_with_tokens_makes_all_ids_unless_it_is_told_otherwise() {
 async fn a_caller_that_asks_too_much_is_told_when_to_come_back() {
     let mut limits = ServerLimits::default();
     (limits.requests_per_second, limits.burst, limits.streams_per_caller) = (1, 5, 1);
-    let server = Server::builder(Conversations::in_memory(agent())).tokens(tokens()).limits(limits).build();
+    let server = Server::builder(Conversations::in_memory(agent())).tokens(tokens()).limits(limits).build().unwrap();
     let running = Running::start(server).await;
     let (ann, bob) = (running.client().bearer("ann-secret"), running.client().bearer("bob-secret"));
     let id = ann.request("POST", "/v1/conversations", None).await.json()["id"].as_str().unwrap().to_owned();

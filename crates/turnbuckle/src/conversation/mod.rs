@@ -37,7 +37,7 @@ pub use conversations::Conversations;
 pub use deletion::{Deleted, DeletedUser, Leftover};
 pub use error::{AnswerStatus, Cancelled, PendingCall, RecordedFor, ResolveError, RunError, SendError, TurnHandle};
 pub use input::{UserInput, WhileBusy};
-pub use pages::{AuditedModelCall, CreateError, Page};
+pub use pages::{AuditedModelCall, CreateError, Page, QueuedMessage};
 pub(crate) use runtime::Runtime;
 pub use runtime::ScopeSource;
 pub use standing::Always;

@@ -7,11 +7,12 @@ use super::conversations::Conversations;
 use super::error::SendError;
 use crate::access::Action;
 use crate::audit::AuditedCall;
+use crate::clock::Timestamp;
 use crate::event::{Event, EventKind};
 use crate::id::{CallId, ConversationId, TurnId};
-use crate::message::Text;
-use crate::scope::Scope;
-use crate::store::{ConversationSummary, StoreError, plain_title};
+use crate::message::{Content, Text};
+use crate::scope::{Actor, Scope};
+use crate::store::{ConversationSummary, InboxFilter, InboxKind, StoreError, plain_title};
 
 /// How many events of a log are looked at in one go.
 const EVENTS_AT_ONCE: usize = 512;
@@ -53,7 +54,46 @@ pub struct AuditedModelCall {
     pub is_complete: bool,
 }
 
+/// A message that waits: for the turn that runs to end, or for the next model call of that turn.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct QueuedMessage {
+    /// The turn that it opens. [`Conversations::take_back`] takes it back by this id.
+    pub turn: TurnId,
+    /// What was said.
+    pub content: Content,
+    /// Who sent it.
+    pub from: Actor,
+    /// When it was sent.
+    pub at: Timestamp,
+    /// Whether it is for the turn that runs, if that makes another model call.
+    pub steers: bool,
+}
+
 impl Conversations {
+    /// Messages that wait, the oldest first. A message that is just being taken up is among them until its turn has begun.
+    pub async fn queued(&self, id: &ConversationId, scope: &Scope) -> Result<Vec<QueuedMessage>, SendError> {
+        self.check_reachable(id)?;
+        self.check(id, scope, Action::Read).await?;
+        let open = self.store().scratch(id).await?.map(|scratch| scratch.turn.clone());
+        let resident = self.runtime.resident(id);
+        // What was taken back stays in the inbox until the turn that runs has written its last.
+        let is_taken_back = |turn: &TurnId| resident.as_ref().is_some_and(|here| here.was_taken_back(turn));
+        let waiting = self.store().inbox(id, InboxFilter::All).await?.into_iter().filter_map(|item| {
+            let turn = item.opens().filter(|turn| open.as_ref() != Some(turn) && !is_taken_back(turn))?;
+            let InboxKind::Message { content, steers, .. } = item.kind else { return None };
+            let steers = steers.is_some() && steers == open;
+            Some(QueuedMessage { turn, content, from: item.from, at: item.at, steers })
+        });
+        Ok(waiting.collect())
+    }
+
+    /// One conversation as [`list`](Self::list) has it.
+    pub async fn summary(&self, id: &ConversationId, scope: &Scope) -> Result<ConversationSummary, SendError> {
+        let found = self.list(scope.clone()).await?.into_iter().find(|one| one.id == *id);
+        found.ok_or_else(|| SendError::NotFound { id: id.clone() })
+    }
+
     /// Makes an empty conversation that belongs to the actor, under this id or a new one. If the same user makes one of the same
     /// id twice at the same moment, both calls may succeed; there is one conversation then.
     pub async fn create(&self, id: Option<ConversationId>, scope: &Scope) -> Result<ConversationId, CreateError> {

@@ -1,0 +1,179 @@
+//! The pages, each for the one who looks at it.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use turnbuckle::access::Action;
+use turnbuckle::conversation::PendingCall;
+use turnbuckle::store::{ConversationStatus, ConversationSummary};
+use turnbuckle::{ConversationId, Scope, TurnId};
+
+use crate::extract::{InPath, QueryOf};
+use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage};
+use crate::page_caller::{PageCaller, html};
+use crate::rejection::Rejection;
+use crate::server::App;
+
+/// How many conversations are on one page of the list.
+const LISTED: usize = 50;
+
+/// Which part of the list.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ListQuery {
+    #[serde(default)]
+    q: String,
+    before: Option<String>,
+}
+
+/// The list of conversations that the viewer may read.
+pub(super) async fn list(State(app): State<Arc<App>>, who: PageCaller, QueryOf(query): QueryOf<ListQuery>) -> Response {
+    who.answer(listed(&app, &who, query).await)
+}
+
+async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Response, Rejection> {
+    let scope = &who.caller.scope;
+    let mine = app.conversations.pending(scope.clone()).await?;
+    let mut found = app.conversations.list(scope.clone()).await?;
+    if let Some(before) = &query.before {
+        let end = found.iter().position(|one| one.id.as_str() == before).map_or(found.len(), |place| place + 1);
+        found.drain(..end);
+    }
+    let wanted = query.q.trim().to_lowercase();
+    if !wanted.is_empty() {
+        let has = |text: &str| text.to_lowercase().contains(&wanted);
+        found.retain(|one| has(one.id.as_str()) || one.title.as_deref().is_some_and(has));
+    }
+    let more = found.len() > LISTED;
+    found.truncate(LISTED);
+    let older = found.last().filter(|_| more).map(|last| {
+        let mut query_string = form_urlencoded::Serializer::new(String::from("/?"));
+        query_string.append_pair("before", last.id.as_str());
+        if !wanted.is_empty() {
+            query_string.append_pair("q", query.q.trim());
+        }
+        query_string.finish()
+    });
+    let mut conversations = Vec::with_capacity(found.len());
+    for summary in found {
+        let waits_for = waits_for(app, &summary, &mine).await?;
+        let cost = app.costs.of(&app.conversations, &summary).await?;
+        conversations.push(Listed { summary, cost, waits_for });
+    }
+    let page = ListPage { conversations, search: query.q, older, can_begin: true };
+    Ok(html(&page::list(&who.viewer(mine.len()), &page, app.clock.now())))
+}
+
+/// Who could answer what a conversation asks.
+async fn waits_for(
+    app: &App,
+    summary: &ConversationSummary,
+    mine: &[PendingCall],
+) -> Result<Option<String>, Rejection> {
+    if !matches!(summary.status, ConversationStatus::Waiting { .. }) {
+        return Ok(None);
+    }
+    if mine.iter().any(|call| call.conversation == summary.id) {
+        return Ok(Some("you".to_owned()));
+    }
+    let view = app.conversations.snapshot(&summary.id, Scope::system()).await?;
+    let who = view.pending.iter().find_map(|(_, pending)| {
+        let who = pending.rule.as_ref()?.who();
+        (!who.is_empty()).then_some(who)
+    });
+    Ok(who.or_else(|| summary.owner.user_id().map(|owner| owner.to_string())))
+}
+
+/// Everything that waits for the viewer.
+pub(super) async fn waiting(State(app): State<Arc<App>>, who: PageCaller) -> Response {
+    let shown = async {
+        let calls = app.conversations.pending(who.caller.scope.clone()).await?;
+        Ok(html(&page::waiting(&who.viewer(calls.len()), &calls, app.clock.now())))
+    };
+    who.answer(shown.await)
+}
+
+/// What a page of a conversation says at once, and a message to try again.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) alert: Option<String>,
+    pub(super) draft: Option<String>,
+}
+
+/// One conversation.
+pub(super) async fn conversation(
+    State(app): State<Arc<App>>,
+    who: PageCaller,
+    InPath(id): InPath<ConversationId>,
+) -> Response {
+    who.answer(shown(&app, &who, &id, Said::default()).await)
+}
+
+/// The page of a conversation.
+pub(super) async fn shown(
+    app: &Arc<App>,
+    who: &PageCaller,
+    id: &ConversationId,
+    said: Said,
+) -> Result<Response, Rejection> {
+    let (conversations, scope) = (&app.conversations, &who.caller.scope);
+    conversations.begin_reading(id, scope).await?;
+    let rights = who.rights(app, id).await?;
+    let waiting = conversations.pending(scope.clone()).await?.len();
+    let summary = conversations.summary(id, scope).await?;
+    let (view, cursor) = app.hubs.current_page(id).await?;
+    let left = conversations.left_turn(id, Scope::system()).await?;
+    let no_messages = left.map(|left| format!("No messages can be sent here: {left}."));
+    let page = ConversationPage {
+        title: summary.title.map(|title| title.to_string()),
+        agent: None,
+        no_messages,
+        alert: said.alert,
+        draft: said.draft,
+        after: Some(cursor),
+    };
+    Ok(html(&page::conversation(&who.viewer(waiting), &rights, &view, &page)))
+}
+
+/// The question before a conversation is deleted.
+pub(super) async fn confirm_delete(
+    State(app): State<Arc<App>>,
+    who: PageCaller,
+    InPath(id): InPath<ConversationId>,
+) -> Response {
+    let shown = async {
+        let scope = &who.caller.scope;
+        app.conversations.may(&id, Action::Delete, scope).await?;
+        let summary = app.conversations.summary(&id, scope).await?;
+        let waiting = app.conversations.pending(scope.clone()).await?.len();
+        Ok(html(&page::confirm_delete(&who.viewer(waiting), &summary)))
+    };
+    who.answer(shown.await)
+}
+
+/// One turn.
+pub(super) async fn turn(
+    State(app): State<Arc<App>>,
+    who: PageCaller,
+    InPath((id, turn)): InPath<(ConversationId, TurnId)>,
+) -> Response {
+    let shown = async {
+        let (conversations, scope) = (&app.conversations, &who.caller.scope);
+        let events = conversations.turn_log(&id, &turn, scope).await?;
+        if events.is_empty() {
+            return Err(Rejection::not_found());
+        }
+        let records = conversations.records(&id, &turn, scope.clone()).await?;
+        let waiting = conversations.pending(scope.clone()).await?.len();
+        let page = TurnPage {
+            conversation: &id,
+            turn: &turn,
+            events: &events,
+            records: &records,
+            hooks: conversations.agent().hooks(),
+        };
+        Ok(html(&page::turn(&who.viewer(waiting), &page)))
+    };
+    who.answer(shown.await)
+}
