@@ -102,6 +102,7 @@ fn ready<H: ConfigHook>(folder: &Path, options: Value) -> Result<Option<HookEntr
         program_check: None,
         databases: None,
         tool_servers: None,
+        link_maker: None,
         ignores_project: false,
         read_by_others: &[],
     };

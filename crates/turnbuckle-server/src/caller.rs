@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use turnbuckle::Scope;
 
+use crate::keys::SealId;
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
 
@@ -29,6 +30,10 @@ pub(crate) enum Identity {
     Token([u8; 32]),
     /// Not known yet: somebody who logs in.
     Login,
+    /// By a link that answers a call.
+    Link(SealId),
+    /// By what is no link, or none any more: all of them together.
+    BadLink,
 }
 
 /// Where the log of requests finds the user once the caller is known.

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 use turnbuckle::{CallId, ConversationId, TurnId};
 
+use crate::link::MAX_SIGNED;
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
 
@@ -70,9 +71,18 @@ async fn bytes(request: Request, app: &Arc<App>) -> Result<Bytes, Rejection> {
 
 /// Also keeps forms of other sites out: they cannot send this type without being asked about it first.
 fn is_json(headers: &HeaderMap) -> bool {
+    is_of_type(headers, "application/json")
+}
+
+/// Whether a form was sent.
+pub(crate) fn is_form(headers: &HeaderMap) -> bool {
+    is_of_type(headers, "application/x-www-form-urlencoded")
+}
+
+fn is_of_type(headers: &HeaderMap, media_type: &str) -> bool {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/json")
+    essence.eq_ignore_ascii_case(media_type)
 }
 
 fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Rejection> {
@@ -141,6 +151,16 @@ impl PathParts for String {
     }
 }
 
+/// The signed part of a link that answers a call. What is too long is none.
+pub(crate) struct Signed(pub(crate) String);
+
+impl PathParts for Signed {
+    type Texts = String;
+    fn parse(text: String) -> Option<Self> {
+        (text.len() <= MAX_SIGNED).then_some(Self(text))
+    }
+}
+
 /// An id that somebody else made: of any characters, but not of any length.
 fn plain(text: String) -> Option<String> {
     (!text.is_empty() && text.len() <= MAX_ID && !text.contains(char::is_control)).then_some(text)
@@ -148,9 +168,7 @@ fn plain(text: String) -> Option<String> {
 
 /// The fields of a form, in order, as browsers send them.
 pub(crate) async fn form_fields(request: Request, app: &Arc<App>) -> Result<Vec<(String, String)>, Rejection> {
-    let given = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = given.split(';').next().unwrap_or_default().trim();
-    let is_form = essence.eq_ignore_ascii_case("application/x-www-form-urlencoded");
+    let is_form = is_form(request.headers());
     let bytes = bytes(request, app).await?;
     if !is_form {
         return Err(Rejection::bad_request("the body must be a form"));

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Read in this order: `server` is what is built, `serve` accepts connections and shuts down, `caller` finds out who asks, with
-//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `routes` has the handlers, `hub` and `events` the live feed,
+//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `link` for links that answer a call, `routes` has the handlers, `hub` and `events` the live feed,
 //! `wire` every JSON shape and `rejection` every error. [`page`] renders what people see.
 
 mod caller;
@@ -26,6 +26,7 @@ mod extract;
 mod hub;
 mod keys;
 mod limits;
+mod link;
 mod observe;
 pub mod page;
 mod page_caller;
@@ -39,6 +40,7 @@ mod wire;
 
 pub use keys::{Keys, KeysError};
 pub use limits::ServerLimits;
+pub use link::{AnswerLinks, LinkError};
 pub use serve::ServeError;
 pub use server::{ClientIds, Server, ServerBuilder};
 pub use tokens::{BadDigest, Token, Tokens};

@@ -86,6 +86,20 @@ impl Tokens {
         *self.list.write().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
+    /// What this user may be, by all of their tokens together. `None` if they have none.
+    pub(crate) fn scope_of(&self, user: &str) -> Option<Scope> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut scope = None;
+        for token in list.iter().filter(|token| *token.user == *user) {
+            let so_far = scope.unwrap_or_else(|| Scope::user(token.user.clone()));
+            scope = Some(token.roles.iter().fold(so_far, |scope, role| match scope.has_role(role) {
+                true => scope,
+                false => scope.role(role.clone()),
+            }));
+        }
+        scope
+    }
+
     /// The token with this text. The time that this takes depends on the length of the text and on how many tokens there are, and
     /// not on which of them it is like, or how far.
     pub(crate) fn find(&self, text: &str) -> Option<Token> {

@@ -1,5 +1,7 @@
 //! Every JSON shape that goes in or out. Nothing else is serialised to HTTP, and `openapi.json` is made of these.
 
+mod answering;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,8 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Outcome, Timestamp, TurnId};
 use utoipa::ToSchema;
+
+pub(crate) use self::answering::{CallAnswer, LinkAnswer, LinkUsed, LinkView};
 
 /// An error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -284,33 +288,6 @@ pub(crate) enum WhileBusyChoice {
 pub(crate) struct AcceptedMessage {
     #[schema(value_type = String)]
     pub(crate) turn: TurnId,
-}
-
-/// An answer to a call: `approve`, `answer` or `error`, one of them.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CallAnswer {
-    pub(crate) approve: Option<bool>,
-    /// Why it is denied.
-    pub(crate) reason: Option<String>,
-    /// What it runs with, in the place of what was asked about.
-    pub(crate) arguments: Option<Value>,
-    /// The digest of what was shown: an answer about something else is stale.
-    pub(crate) digest: Option<String>,
-    /// The result: of a question, or of a tool that the client runs. `null` is one, too.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<Value>)]
-    pub(crate) answer: Option<Value>,
-    /// Why there is no result.
-    pub(crate) error: Option<String>,
-    /// Carries the turn on although its agent has changed since it began.
-    #[serde(default)]
-    pub(crate) accept_changes: bool,
-}
-
-/// A member that is there, whatever it is: `null` is an answer.
-fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
 }
 
 /// The turn of a call that was answered.

@@ -45,7 +45,7 @@ pub use approval::Approval;
 pub use check_result::CheckResult;
 pub use checks::SchemaSource;
 pub use config_hook::{ConfigHook, HookBuildContext, KnownDatabases, OpenModel, OptionError, ProgramCheck};
-pub use config_hook::{ToolAnswer, ToolServers};
+pub use config_hook::{LinkMaker, ToolAnswer, ToolServers};
 pub use dry_run::DryRun;
 pub use fallback::Fallback;
 pub use format::Format;

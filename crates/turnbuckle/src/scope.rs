@@ -116,6 +116,14 @@ impl PermissionMode {
     }
 }
 
+/// How answers come through a signed link.
+const VIA_LINK: &str = "link";
+
+/// Whether an answer by this actor, which came that way, is one of [`Scope::link_for_nobody`].
+pub(crate) fn is_link_for_nobody(actor: &Actor, via: Option<&str>) -> bool {
+    *actor == Actor::System && via == Some(VIA_LINK)
+}
+
 type Things = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// The actor and a typed bag. Required on every entry; hooks and tools read it from the turn.
@@ -181,6 +189,11 @@ impl Scope {
     pub fn via(mut self, via: impl Into<Arc<str>>) -> Self {
         self.via = Some(via.into());
         self
+    }
+
+    /// Nobody in particular, through a signed link that names no user. All that it may do is deny a call that waits.
+    pub fn link_for_nobody() -> Self {
+        Self::system().via(VIA_LINK)
     }
 
     /// How the actor came; see [`via`](Self::via).

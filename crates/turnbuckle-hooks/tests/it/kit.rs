@@ -178,6 +178,7 @@ pub fn built_in<H: ConfigHook>(folder: &Path, options: Value) -> Result<H, Strin
         program_check: None,
         databases: None,
         tool_servers: None,
+        link_maker: None,
         ignores_project: false,
         read_by_others: &[],
     };

@@ -35,7 +35,7 @@ pub struct ConversationPage {
 
 /// The whole page of a conversation.
 pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &ConversationPage) -> Markup {
-    let forms = Forms { conversation: view.conversation(), csrf: Some(&viewer.csrf), answers: false };
+    let forms = Forms { conversation: view.conversation(), csrf: Some(&viewer.csrf), answers: false, link: None };
     let title = page.title.as_deref().unwrap_or(view.conversation().as_str());
     let stream = format!("{}?after={}", forms.action("events"), page.after.unwrap_or(view.projection().cursor));
     let main = html! {

@@ -100,6 +100,26 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
     }
 }
 
+/// A page for somebody who only has its address: nothing leads elsewhere, and there is no script. Its address is told to this
+/// server alone.
+pub(super) fn alone(title: &str, main: &Markup) -> Markup {
+    let [css, _] = &*ASSETS;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="same-origin";
+                title { (Name(title)) " · Turnbuckle" }
+                link rel="stylesheet" href=(css.path);
+            }
+            body { main id="main" { (main) } }
+        }
+    }
+}
+
 /// A page that says what went wrong.
 pub fn problem(viewer: &Viewer, title: &str, text: &str) -> Markup {
     let main =

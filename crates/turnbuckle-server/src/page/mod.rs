@@ -17,6 +17,7 @@
 //! | `GET /page/c/{id}/turns/{turn}` | [`turn`] |
 //! | `GET /page/waiting` | [`waiting`], from `Conversations::pending` |
 //! | `GET`, `POST /login`, `POST /logout` | [`login`] with `token` |
+//! | `GET`, `POST /v1/answers/{signed}` | [`link`], for whoever has the link; the forms carry a token of the link, and there is no script |
 //! | `GET` of each [`Asset::path`] | the style sheet, the script and the icon, `cache-control: public, max-age=31536000, immutable` |
 //!
 //! Ids in paths are one segment each, percent-encoded. Every answer with HTML has [`CONTENT_SECURITY_POLICY`] as its
@@ -45,6 +46,7 @@ mod form;
 pub mod highlight;
 mod items;
 mod layout;
+mod link;
 mod list;
 mod login;
 mod markdown;
@@ -59,6 +61,7 @@ mod words;
 pub use self::conversation::{ConversationPage, conversation};
 pub use self::form::{BadAnswer, Sent};
 pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem};
+pub use self::link::{LinkPage, link, link_over};
 pub use self::list::{ListPage, Listed, confirm_delete, list};
 pub use self::login::login;
 pub use self::question::read_answer;

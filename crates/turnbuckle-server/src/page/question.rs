@@ -19,12 +19,28 @@ pub(super) struct Forms<'a> {
     pub(super) csrf: Option<&'a str>,
     /// Whether questions have a form.
     pub(super) answers: bool,
+    /// The link that answers go through, if they go through one.
+    pub(super) link: Option<LinkForms<'a>>,
+}
+
+/// What forms on the page of a link need to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkForms<'a> {
+    /// Where they are sent to.
+    pub(super) path: &'a str,
+    /// Whether the link can only deny.
+    pub(super) only_denies: bool,
 }
 
 impl Forms<'_> {
     /// Where a form of this conversation is sent to.
     pub(super) fn action(&self, what: &str) -> String {
         format!("/page/c/{}/{what}", segment(self.conversation.as_str()))
+    }
+
+    /// Where an answer is sent to.
+    fn answer_action(&self) -> String {
+        self.link.map_or_else(|| self.action("answer"), |link| link.path.to_owned())
     }
 
     pub(super) fn token(&self) -> Markup {
@@ -91,7 +107,7 @@ fn conditions(pending: &Pending) -> Markup {
 fn answer_form(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup {
     let form = |content: Markup| {
         html! {
-            form.answer method="post" action=(forms.action("answer")) {
+            form.answer method="post" action=(forms.answer_action()) {
                 (forms.token())
                 input type="hidden" name="call" value=(Raw(pending.call.as_str()));
                 @if let Some(digest) = pending.question.digest() { input type="hidden" name="digest" value=(Raw(digest)); }
@@ -121,6 +137,9 @@ fn answer_form(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup {
     };
     html! {
         @match &pending.question {
+            _ if forms.link.is_some_and(|link| link.only_denies) => {
+                div.row.answers { (deny("Deny", "Why not (the model reads it)")) }
+            }
             Question::Approval { tool, arguments, redacted, .. } => {
                 // What is redacted cannot be edited: the placeholders would run.
                 @if tool.is_some() && !redacted { (edit(arguments, id, form)) }

@@ -339,7 +339,7 @@ impl View {
 
     /// Forms of HTML that goes to many viewers.
     fn shared_forms(&self, answers: bool) -> Forms<'_> {
-        Forms { conversation: &self.conversation, csrf: None, answers }
+        Forms { conversation: &self.conversation, csrf: None, answers, link: None }
     }
 
     fn call(&self, call: &CallId) -> Option<Patch> {

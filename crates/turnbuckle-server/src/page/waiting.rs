@@ -25,7 +25,7 @@ pub fn waiting(viewer: &Viewer, calls: &[PendingCall], now: Timestamp) -> Markup
 }
 
 fn one(viewer: &Viewer, call: &PendingCall, number: usize, now: Timestamp) -> Markup {
-    let forms = Forms { conversation: &call.conversation, csrf: Some(&viewer.csrf), answers: true };
+    let forms = Forms { conversation: &call.conversation, csrf: Some(&viewer.csrf), answers: true, link: None };
     let id = format!("w-{}-{number}", call.asked.as_millis());
     let path = format!("/page/c/{}", segment(call.conversation.as_str()));
     html! {

@@ -40,7 +40,7 @@ pub(crate) async fn answer(
 }
 
 /// One answer, and nothing beside it that would have no meaning.
-fn answer_of(given: CallAnswer) -> Result<Answer, Rejection> {
+pub(super) fn answer_of(given: CallAnswer) -> Result<Answer, Rejection> {
     let CallAnswer { approve, reason, arguments, digest, answer, error, .. } = given;
     match (approve, reason, arguments, answer, error) {
         (Some(true), None, None, None, None) => Ok(Answer::Approve),

@@ -3,6 +3,7 @@
 mod answers;
 mod conversations;
 mod health;
+mod links;
 mod messages;
 mod page;
 mod turns;
@@ -43,6 +44,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(answers::pending))
         .routes(routes!(answers::approvals))
         .routes(routes!(answers::revoke))
+        .routes(routes!(links::show, links::answer))
         .routes(routes!(turns::turn))
         .routes(routes!(events::events))
         .routes(routes!(health::healthz))

@@ -4,6 +4,7 @@
 
 mod client;
 mod errors;
+mod links;
 mod page;
 mod page_hostile;
 mod page_pictures;

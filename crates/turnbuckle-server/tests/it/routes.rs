@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{function_with_schema, human};
-use turnbuckle::{Agent, Conversations};
-use turnbuckle_server::Server;
+use turnbuckle::{Agent, Conversations, Scope};
+use turnbuckle_server::{AnswerLinks, Keys, Server};
 
 use crate::client::{Answer, Client, Running};
 
@@ -72,7 +72,8 @@ impl Walk {
 
 #[tokio::test]
 async fn every_route_does_what_its_description_says() {
-    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build().unwrap()).await;
+    let (conversations, keys) = (Conversations::in_memory(agent()), Keys::random().unwrap());
+    let running = Running::start(Server::builder(conversations.clone()).keys(keys.clone()).build().unwrap()).await;
     let client = running.client();
     let description = client.get("/openapi.json").await.json();
     let mut walk = Walk { client: client.clone(), description: description.clone(), seen: BTreeSet::new() };
@@ -134,7 +135,12 @@ async fn every_route_does_what_its_description_says() {
     let again = walk.ask("POST", call, path, Some(json!({ "approve": true }))).await;
     assert_eq!(again.code(), code(409, "stale"));
     let denied = json!({ "approve": false, "reason": "too much" });
-    assert_eq!(walk.ask("POST", call, "/v1/conversations/c/calls/p2", Some(denied)).await.status, 200);
+    let asked = conversations.question(&"c".into(), &"p2".into(), &Scope::local()).await.unwrap();
+    let link = AnswerLinks::new(keys, "").link(&"c".into(), &asked, Some("local")).unwrap();
+    let answers = "/v1/answers/{signed}";
+    assert_eq!(walk.ask("GET", answers, &link, None).await.json()["call"], "p2");
+    assert_eq!(walk.ask("POST", answers, &link, Some(denied)).await.json(), json!({ "turn": turn }));
+    assert_eq!(walk.ask("GET", answers, &link, None).await.code(), code(404, "not_found"));
     let answer = json!({ "answer": "the left one" });
     assert_eq!(walk.ask("POST", call, "/v1/conversations/c/calls/q1", Some(answer)).await.status, 200);
     walk.until("c", "idle").await;

@@ -133,6 +133,7 @@ async fn a_program_that_may_not_start_is_not_started_and_blocks() {
         program_check: Some(refused),
         databases: None,
         tool_servers: None,
+        link_maker: None,
         ignores_project: false,
         read_by_others: &[],
     };

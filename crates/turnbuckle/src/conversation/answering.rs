@@ -48,7 +48,7 @@ impl Conversations {
     ) -> Result<TurnHandle, ResolveError> {
         let given = AnswerRequest { call, answer: answer.into(), digest, scope };
         check_size(call, &given.answer.answer)?;
-        let conversation = self.answerable(id, call, &given.scope).await?;
+        let conversation = self.answerable_by(id, &given).await?;
         let handle = match self.write_answer(&conversation, &given, AfterAnswer::CarryOn).await {
             Ok(None) => self.store_answer(&conversation, given).await,
             Ok(Some(handle)) => Ok(handle),
@@ -147,7 +147,7 @@ impl Conversations {
     ) -> Result<RecordedFor, ResolveError> {
         let given = AnswerRequest { call, answer: answer.into(), digest, scope };
         check_size(call, &given.answer.answer)?;
-        let conversation = self.answerable(id, call, &given.scope).await?;
+        let conversation = self.answerable_by(id, &given).await?;
         let begun = self.store().scratch(id).await?;
         let agent = begun.map_or_else(|| self.agent.shared_name().clone(), |scratch| scratch.agent);
         let recorded = self.record_answer(&conversation, &given).await;
@@ -274,6 +274,23 @@ impl Conversations {
         };
         let item = self.deliver(id, kind, scope).await.map_err(ResolveError::not_stored)?;
         Ok((begun.turn, item))
+    }
+
+    /// The conversation, if this answer may be given.
+    async fn answerable_by(
+        &self,
+        id: &ConversationId,
+        given: &AnswerRequest<'_>,
+    ) -> Result<Arc<Conversation>, ResolveError> {
+        let via = given.scope.came_via().map(|via| &**via);
+        if !answer::is_denial_by_nobody(given.scope.actor(), via, &given.answer.answer) {
+            return self.answerable(id, given.call, &given.scope).await;
+        }
+        self.check_reachable(id)?;
+        self.owner_of(id).await?.ok_or_else(|| ResolveError::NotFound { id: id.clone() })?;
+        let conversation = self.conversation(id);
+        conversation.show_log(&self.runtime).await?;
+        Ok(conversation)
     }
 
     /// The conversation, if the actor may answer this call. The rule that is stored with the question decides alone; without

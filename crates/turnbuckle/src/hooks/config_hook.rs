@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::feed::projection::Pending;
 use crate::hook::{HookEntry, HookExt};
+use crate::id::ConversationId;
 use crate::model::Model;
 use crate::store::SideStore;
 use crate::{BoxError, BoxFuture};
@@ -62,11 +64,20 @@ pub struct HookBuildContext<'a> {
     pub databases: Option<Arc<dyn KnownDatabases>>,
     /// The servers whose tools hooks may call. `None`: there are none.
     pub tool_servers: Option<Arc<dyn ToolServers>>,
+    /// What makes links that answer a call. `None`: there is no server that would take them.
+    pub link_maker: Option<Arc<dyn LinkMaker>>,
     /// Whether hooks leave out what they would find in the project's folder: the user asked for a run without its files.
     pub ignores_project: bool,
     /// Files, with their links resolved, that another hook of the configuration reads for the same purpose: this one leaves them
     /// to it, so that nothing in them runs twice.
     pub read_by_others: &'a [PathBuf],
+}
+
+/// Makes links that answer a call, for hooks that tell people of it. Called from threads that may block.
+pub trait LinkMaker: fmt::Debug + Send + Sync {
+    /// The address of a page on which this user can answer what a call of the conversation asks, once. Without a user it can
+    /// be denied there, and no more. Whoever has the address can use it: it is a secret.
+    fn link(&self, conversation: &ConversationId, asked: &Pending, user: Option<&str>) -> Result<String, BoxError>;
 }
 
 /// Servers of tools, such as those of the Model Context Protocol, for hooks that call a tool themselves.

@@ -20,7 +20,7 @@ use crate::feed::{Level, LiveEvent};
 use crate::id::{CallId, ConversationId};
 use crate::json_schema::JsonSchema;
 use crate::message::Text;
-use crate::scope::{Actor, Author, SystemAuthor};
+use crate::scope::{Actor, Author, SystemAuthor, is_link_for_nobody};
 use crate::store::{Answer, ConversationStatus, Lease, Scratch, StandingApproval, StandingRequest, StoreError};
 use crate::tool::Output;
 
@@ -160,6 +160,8 @@ async fn may_answer(
     order: &AnswerOrder,
 ) -> Result<Result<(), AnswerError>, StoreError> {
     let permitted = match &question.rule {
+        // Nobody needs a right to deny what they were sent a link for, and nobody in particular may do no more.
+        _ if is_denial_by_nobody(&order.from, order.via.as_deref(), &order.answer) => Ok(()),
         Some(rule) if rule.permits(&order.from) => Ok(()),
         Some(rule) => Err(rule.who()),
         // The call of the parent was answered, by someone who may.
@@ -175,6 +177,11 @@ async fn may_answer(
         Ok(()) if has_approved => Err(AnswerError::Stale("the same user has approved it already".into())),
         Ok(()) => Ok(()),
     })
+}
+
+/// Whether it is what a link that names no user can do.
+pub(crate) fn is_denial_by_nobody(from: &Actor, via: Option<&str>, answer: &Answer) -> bool {
+    is_link_for_nobody(from, via) && matches!(answer, Answer::Deny(_))
 }
 
 /// Where edited arguments repeat a placeholder of the redacted form that was shown, if they do.

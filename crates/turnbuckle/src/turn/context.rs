@@ -232,6 +232,9 @@ impl TurnContext {
         if question.rule.is_some() || !question.has_answer_of_people() || self.parent.is_some() {
             return Ok(question.is_answered_by(by));
         }
+        if question.is_denied_by_nobody(by) {
+            return Ok(true);
+        }
         for actor in by {
             if !self.may_answer(actor).await? {
                 return Ok(false);

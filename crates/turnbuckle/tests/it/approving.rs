@@ -10,7 +10,7 @@ use turnbuckle::hook::*;
 use turnbuckle::id::SystemIds;
 use turnbuckle::message::ToolCall;
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::scope::Author;
+use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::{ActKind, Answer, LEASE, StandingApproval};
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::tools::SubAgent;
@@ -265,6 +265,46 @@ async fn the_log_says_how_an_answer_came_if_not_through_a_door_of_ours() {
     let json = log.iter().map(|event| serde_json::to_value(&**event).unwrap());
     let resolution = json.into_iter().find(|event| event["type"] == "resolution").unwrap();
     assert_eq!((&resolution["by"], &resolution["via"]), (&json!({"user": "mia"}), &json!("link")));
+}
+
+#[tokio::test]
+async fn a_link_for_nobody_denies_whatever_the_rule_and_does_no_more() {
+    for access in [roles(), rule(&["manager"], true, 2)] {
+        let paid = Paid::default();
+        let (_, _, rig) = waiting(&paid, access).await;
+        let nobody = Scope::link_for_nobody;
+        for more in [Answer::Approve, Answer::ApproveWith(json!({"euro": 1}).into()), Answer::Error("no".into())] {
+            let refused = resolve(&rig, "c1", more, nobody()).await;
+            assert!(matches!(refused, Err(ResolveError::Forbidden { .. })), "{refused:?}");
+        }
+        let system = resolve(&rig, "c1", Answer::Deny(None), Scope::system()).await;
+        assert!(matches!(system, Err(ResolveError::Forbidden { .. })), "the runtime itself denies nothing: {system:?}");
+        let other = resolve(&rig, "c1", Answer::Deny(None), Scope::system().via("mcp")).await;
+        assert!(matches!(other, Err(ResolveError::Forbidden { .. })), "{other:?}");
+        let denied = resolve(&rig, "c1", Answer::Deny(None), nobody()).await.unwrap().wait().await.unwrap();
+        assert!(matches!(denied, TurnStatus::Ended(_)));
+        assert!(paid.lock().unwrap().is_empty());
+        let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
+        assert_valid(&log);
+        assert_eq!(resolutions(&log), [(Resolved::Denied, Author::System(SystemAuthor::Program), false)]);
+    }
+}
+
+#[tokio::test]
+async fn a_denial_by_nobody_that_another_process_recorded_holds_where_the_turn_is_carried_on() {
+    for access in [roles(), rule(&["manager"], true, 2)] {
+        let paid = Paid::default();
+        let (store, clock, _gone) = waiting(&paid, access.clone()).await;
+        clock.advance(LEASE);
+        let desk = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
+        let desk = desk.ids(Arc::new(SystemIds::default())).build();
+        let deny = Answer::Deny(Some("no".into()));
+        desk.answer(&"c_1".into(), &"c1".into(), deny, None, Scope::link_for_nobody()).await.unwrap();
+        let own = process(support(&paid), &store, &clock, access);
+        let turn = own.conversations.resume(&own.id, ann()).await.unwrap().unwrap();
+        assert!(matches!(turn.wait().await.unwrap(), TurnStatus::Ended(_)));
+        assert!(paid.lock().unwrap().is_empty());
+    }
 }
 
 /// A process in a project, with the access rules of most tests here.

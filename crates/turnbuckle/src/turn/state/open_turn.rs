@@ -11,7 +11,7 @@ use crate::event::{Cause, Event, EventKind, Evidence, Executor, Outcome, Questio
 use crate::id::{CallId, TurnId};
 use crate::limits::UsedBudget;
 use crate::message::{Text, ToolCall, Usage};
-use crate::scope::{Actor, Author};
+use crate::scope::{Actor, Author, is_link_for_nobody};
 
 /// The turn under way.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,9 +133,18 @@ impl OpenQuestion {
         matches!(&self.answer, Some((Resolved::Approved | Resolved::Denied | Resolved::Answered, _)))
     }
 
+    /// Whether it was denied through a link that names no user.
+    pub(crate) fn is_denied_by_nobody(&self, by: &[Actor]) -> bool {
+        let through_link = |actor: &Actor| is_link_for_nobody(actor, self.via_of(&actor.author()).map(|via| &**via));
+        matches!(&self.answer, Some((Resolved::Denied, _))) && by.last().is_some_and(through_link)
+    }
+
     /// Whether those who answered may, by the rule that is stored with the question. It was checked where the answer was
     /// given, and is checked again by whoever carries the turn on. `by` are those who gave it, with their roles.
     pub(crate) fn is_answered_by(&self, by: &[Actor]) -> bool {
+        if self.is_denied_by_nobody(by) {
+            return true;
+        }
         let Some(rule) = &self.rule else { return true };
         match &self.answer {
             Some((Resolved::Approved, _)) => rule.is_met_by(by),
