@@ -103,7 +103,7 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
 /// A page for somebody who only has its address: nothing leads elsewhere, and there is no script. Its address is told to this
 /// server alone.
 pub(super) fn alone(title: &str, main: &Markup) -> Markup {
-    let [css, _] = &*ASSETS;
+    let [css, _, icon] = &*ASSETS;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -114,6 +114,7 @@ pub(super) fn alone(title: &str, main: &Markup) -> Markup {
                 meta name="referrer" content="same-origin";
                 title { (Name(title)) " · Turnbuckle" }
                 link rel="stylesheet" href=(css.path);
+                link rel="icon" type="image/svg+xml" href=(icon.path);
             }
             body { main id="main" { (main) } }
         }
