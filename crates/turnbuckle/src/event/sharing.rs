@@ -41,10 +41,10 @@ pub(crate) fn share_repeated(log: &mut [Arc<Event>]) {
                 }
             }
             EventKind::Suspension { call, question, .. } => {
-                if let Question::Approval { arguments, .. } | Question::ClientExec { arguments, .. } = &mut **question {
-                    if let Some(asked) = arguments_of.get(call).filter(|asked| asked.value == *arguments) {
-                        *arguments = asked.value.clone();
-                    }
+                if let Question::Approval { arguments, .. } | Question::ClientExec { arguments, .. } = &mut **question
+                    && let Some(asked) = arguments_of.get(call).filter(|asked| asked.value == *arguments)
+                {
+                    *arguments = asked.value.clone();
                 }
             }
             EventKind::Resolution { by, .. } => names.share_author(by),
