@@ -95,6 +95,26 @@ fn check_finds_what_would_break_the_cache_before_anything_is_sent() {
 }
 
 #[test]
+fn check_warns_of_an_audit_that_cannot_hold_one_request() {
+    let check = |config: &str| {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(0)
+    };
+    let warning = "one request can have 128000 bytes";
+    check("[store]\naudit = true\naudit_bytes = 100000\n").says(warning).says("turnbuckle.toml:3");
+    for fine in [
+        "[store]\naudit = true\naudit_bytes = 128000\n",
+        "[store]\naudit = true\n",
+        "[store]\naudit = false\naudit_bytes = 100000\n",
+        "[store]\naudit = true\naudit_bytes = 100000\n[limits]\ncontext_tokens = 20000\n",
+    ] {
+        let ran = check(fine);
+        assert!(!ran.err.contains("one request can have"), "{fine}: {}", ran.err);
+    }
+}
+
+#[test]
 fn the_page_loads_nothing_runs_nothing_and_shows_hostile_text_as_text() {
     let folder = Folder::new();
     folder.file("ok.json", OK);
@@ -160,6 +180,24 @@ fn of_a_text_that_the_audit_redacted_it_is_said_that_it_cannot_be_known() {
     assert!(found.contains("sent in") && !found.contains("unknown"), "{found}");
     let found = folder.run(&["why", "m", "--find", "ostrich"]).exits(0).out;
     assert!(found.contains("(3 calls)") && !found.contains("unknown"), "{found}");
+}
+
+#[test]
+fn of_a_text_that_only_a_redaction_can_hide_it_is_said_that_it_may_have_been_there() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    let hook = format!("[[hooks]]\nuse = \"instructions\"\ntext = \"The key is {}.\"\nfiles = []\n", key());
+    folder.file("turnbuckle.toml", &format!("[store]\naudit = true\n{hook}"));
+    folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], b"hello").exits(0);
+    // The hook sent it, the log does not have it, and the audit has taken it out.
+    let found = folder.run(&["why", "m", "--find", &key()]).exits(0).out;
+    assert!(found.contains("no event has this text") && found.contains("not found "), "{found}");
+    assert!(found.contains("it may have been there") && !found.contains("not in "), "{found}");
+    let json = folder.run(&["why", "m", "--find", &key(), "--json"]).exits(0).out;
+    assert!(json.contains("\"unknown\"") && json.contains("\"redacted\""), "{json}");
+    // What the log has and a call was not sent is told as before.
+    let found = folder.run(&["why", "m", "--find", "hello"]).exits(0).out;
+    assert!(found.contains("sent in") && !found.contains("may have been"), "{found}");
 }
 
 #[test]

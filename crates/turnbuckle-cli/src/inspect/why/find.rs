@@ -29,6 +29,12 @@ pub(super) fn find(conversation: &Conversation, wanted: &str) -> String {
         let (what, why) = match presence {
             Presence::Sent => ("sent in", None),
             Presence::NotSent => ("not in", before.map(|before| taken_out(conversation, before, first, wanted))),
+            Presence::MayBeRedacted => {
+                let taken_out = before.map(|before| taken_out(conversation, before, first, wanted));
+                let caution = presence.unknown().map(|(_, why)| why.to_owned());
+                let why: Vec<String> = taken_out.into_iter().chain(caution).collect();
+                ("not found", Some(why.join("\n          ")))
+            }
             Presence::Redacted | Presence::Removed | Presence::NotRecorded => {
                 ("unknown", presence.unknown().map(|(_, why)| why.to_owned()))
             }
