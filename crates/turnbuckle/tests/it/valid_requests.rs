@@ -14,7 +14,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, BoxFuture, Limits, Message, Part, Reply};
+use turnbuckle::{Agent, BoxFuture, Limits, Message, Part, Reply, Scope};
 
 /// Numbers that are the same in every run of one seed.
 struct Dice(u64);
@@ -186,7 +186,8 @@ fn complaint(messages: &[Message]) -> Option<String> {
     }
 }
 
-async fn check(seed: u64) {
+/// Returns how many steps of open turns were left out.
+async fn check(seed: u64) -> u32 {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let turns: Vec<Vec<ScriptReply>> = (0..12 + dice.roll(20)).map(|_| turn(&mut dice)).collect();
     let model = Recorder::of(Signed(Script::of(turns.into_iter().flatten())));
@@ -232,11 +233,15 @@ async fn check(seed: u64) {
         let size = tools + tokens::of_messages(&request.messages);
         assert!(size <= context_tokens, "seed {seed}, request {n} has {size} tokens of {context_tokens}");
     }
+    let cuts = rig.conversations.cuts(&rig.id, Scope::local()).await.unwrap();
+    cuts.iter().map(|cut| cut.steps).sum()
 }
 
 #[tokio::test]
 async fn every_request_of_random_conversations_is_one_that_providers_accept() {
+    let mut steps = 0;
     for seed in 1..=60 {
-        check(seed).await;
+        steps += check(seed).await;
     }
+    assert!(steps > 500, "only {steps} steps of open turns were left out");
 }
