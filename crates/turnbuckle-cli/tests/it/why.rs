@@ -273,3 +273,31 @@ fn no_other_ready_made_hook_breaks_the_cache() {
     }
     assert!(tried.len() >= 12, "{tried:?}");
 }
+
+#[test]
+fn steps_that_a_long_turn_left_out_are_told_by_why_find_the_page_trace_and_show() {
+    let folder = Folder::new();
+    let step = |n: usize| {
+        serde_json::json!({ "text": format!("stone {n}, and then the next one of the garden"),
+            "tool_calls": [ { "id": format!("c{n}"), "name": "list_files", "arguments": {} } ] })
+    };
+    let replies: Vec<_> = (0..120).map(step).chain([serde_json::json!({ "text": "done" })]).collect();
+    folder.file("long.json", &serde_json::json!({ "replies": replies }).to_string());
+    folder.file("turnbuckle.toml", "[limits]\ncontext_tokens = 8000\ninjection_reserve = 500\nmax_model_calls = 500\n");
+    let run = folder.run_with_stdin(&["run", "-c", "m", "--model", "script:long.json"], b"look at them").exits(0);
+    assert!(run.err.contains(" steps of this turn left out"), "{}", run.err);
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("calls (list_files ") && why.contains(": a note stands in their place"), "{why}");
+    let found = folder.run(&["why", "m", "--find", "stone 7,"]).exits(0).out;
+    assert!(
+        found.contains("taken out by the cut before ") && found.contains("steps of the open turn left out"),
+        "{found}"
+    );
+    for command in ["trace", "show"] {
+        let told = folder.run(&[command, "m"]).exits(0).out;
+        assert!(told.contains("steps of the open turn left out"), "{command}: {told}");
+    }
+    folder.run(&["why", "m", "--html", "window.html"]).exits(0);
+    let page = std::fs::read_to_string(folder.path().join("window.html")).unwrap();
+    assert!(page.contains("a note stands in their place") && page.contains("✂"));
+}
