@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use turnbuckle::tool::Effect;
+use turnbuckle::tool::{Effect, Retention};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
 
 /// The name of the tool.
@@ -53,4 +53,6 @@ pub fn plan_tool() -> FunctionTool {
             None => format!("all {} done", items.len()),
         })
     })
+    // The last one is the plan: it stays while older steps of a long turn go.
+    .retention(Retention::Last(1))
 }

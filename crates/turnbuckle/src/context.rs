@@ -11,4 +11,4 @@ pub mod tokens;
 pub(crate) mod window;
 
 pub use crate::cache_break::{BreakCause, CacheBreak, FixedTokens, Repeated, Segment, SegmentMark, SentRequest};
-pub use crate::cut::{Cut, CutCause, Factor, Recovery, Stub};
+pub use crate::cut::{Cut, CutCause, Factor, LeftOutSteps, Recovery, Stub};

@@ -1,5 +1,7 @@
 //! What is recorded when a context had to be made smaller.
 
+pub(crate) mod steps;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +10,8 @@ use serde_json::Value;
 use crate::event::{Event, EventKind};
 use crate::id::TurnId;
 use crate::message::{Content, Part, Text};
+
+pub use steps::LeftOutSteps;
 
 /// How much of a result's first line a stub quotes, in characters.
 const QUOTED: usize = 80;
@@ -34,6 +38,12 @@ pub struct Cut {
     /// How many calls this cut shows with shortened arguments, or with arguments that are shortened further.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u32,
+    /// How many steps of its turn this cut left out, beyond earlier ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub steps: u32,
+    /// Steps of turns behind `first` that are left out, one entry for each turn, in the order of the log: by earlier cuts, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutSteps>,
     /// Estimated tokens of history and open turn before the cut, corrected by `factor`.
     pub before: u64,
     /// Estimated tokens of them after it.
@@ -132,6 +142,7 @@ impl Cut {
         };
         let parts = [
             count(self.turns, "turn", "left out"),
+            count(self.steps, "step", "of the open turn left out"),
             count(self.results, "result", "shortened"),
             count(self.calls, "call", "shortened"),
         ];

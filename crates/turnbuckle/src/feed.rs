@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 use crate::clock::Timestamp;
-use crate::cut::Cut;
+use crate::cut::{Cut, LeftOutSteps};
 use crate::event::Event;
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::Text;
@@ -117,6 +117,10 @@ pub enum LiveEvent {
         results: u32,
         #[serde(default, skip_serializing_if = "is_zero")]
         calls: u32,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        steps: u32,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<LeftOutSteps>,
         before: u64,
         after: u64,
         /// Messages that are left.
@@ -158,9 +162,22 @@ impl LiveEvent {
     }
 
     pub(crate) fn compacted(cut: &Cut, messages: usize) -> Self {
-        let Cut { made_at, first, turns, results, calls, before, after, summary, .. } = *cut;
-        let (messages, reducers) = (messages as u64, cut.reducers.clone());
-        Self::Compacted { made_at, first, turns, results, calls, before, after, messages, reducers, summary }
+        let Cut { made_at, first, turns, results, calls, steps, before, after, summary, .. } = *cut;
+        let (messages, reducers, left_out) = (messages as u64, cut.reducers.clone(), cut.left_out.clone());
+        Self::Compacted {
+            made_at,
+            first,
+            turns,
+            results,
+            calls,
+            steps,
+            left_out,
+            before,
+            after,
+            messages,
+            reducers,
+            summary,
+        }
     }
 
     pub(crate) fn hook_finished(record: &Record) -> Self {

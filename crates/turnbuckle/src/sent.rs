@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::context::layout::{self, ContextCache, Overlay};
 use crate::context::tokens;
-use crate::cut::Cut;
+use crate::cut::{Cut, steps};
 use crate::event::{Event, EventKind, InjectionTarget};
 use crate::id::{CallId, TurnId};
 use crate::message::{Message, Text, Usage};
@@ -179,7 +179,9 @@ impl SentWindow<'_> {
     /// The first and the last seq of each gapless part of the log that the messages show, oldest first.
     pub fn events(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for seq in self.rebuilt.events.iter().map(|event| event.seq) {
+        let notes = self.rebuilt.cut.as_ref().map_or(&[][..], |cut| &cut.left_out);
+        let shown = self.rebuilt.events.iter().map(|event| event.seq).filter(|seq| !steps::has_note_at(notes, *seq));
+        for seq in shown {
             match ranges.last_mut() {
                 Some((_, last)) if *last + 1 == seq => *last = seq,
                 _ => ranges.push((seq, seq)),
@@ -294,6 +296,10 @@ impl Rebuilt<'_> {
         let gone = self.events.partition_point(|event| event.seq < cut.first);
         self.events.drain(..gone);
         self.ended = self.ended.saturating_sub(gone);
+        let last_ended = self.ended.checked_sub(1).map_or(0, |place| self.events[place].seq);
+        let earlier = self.cut.as_ref().map_or(&[][..], |earlier| &earlier.left_out);
+        steps::take_out(&mut self.events, &cut.left_out, earlier);
+        self.ended = self.events.partition_point(|event| event.seq <= last_ended);
         for event in &mut self.events {
             let Ok(at) = cut.stubs.binary_search_by_key(&event.seq, |stub| stub.seq) else { continue };
             let (EventKind::ToolResult { call, .. } | EventKind::ToolCall { call, .. }) = &event.kind else { continue };

@@ -43,7 +43,7 @@ use crate::BoxFuture;
 pub use crate::audit::{AuditLimits, AuditWrite, AuditedCall, CallPurpose};
 pub use crate::cache_break::{BreakCause, CacheBreak, SentRequest};
 use crate::clock::Timestamp;
-pub use crate::cut::{Cut, CutCause, Factor, Recovery, Stub};
+pub use crate::cut::{Cut, CutCause, Factor, LeftOutSteps, Recovery, Stub};
 use crate::event::{Event, EventKind, Resolved};
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 pub use crate::limits::UsedBudget;

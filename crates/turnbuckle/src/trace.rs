@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::context::layout::{ContextCache, Overlay};
-use crate::cut::{Cut, CutCause, Factor};
+use crate::cut::{Cut, CutCause, Factor, LeftOutSteps, steps};
 use crate::event::{Event, EventKind, Evidence, InjectionTarget, Question, TurnEnded};
 use crate::feed::{FeedEvent, FeedItem, LiveEvent};
 use crate::id::{CallId, TurnId};
@@ -93,6 +93,8 @@ struct Tracer {
     turn: usize,
     /// Cuts that have no line yet, oldest first.
     cuts: VecDeque<Cut>,
+    /// Steps that the last cut leaves out. Notes stand in their place in `log`.
+    left_out: Vec<LeftOutSteps>,
     /// Whether a summary stands before `log`.
     has_summary: bool,
     /// The messages of `log`. Those of ended turns are kept from one model call to the next.
@@ -148,6 +150,12 @@ impl Tracer {
         let gone = self.log.partition_point(|event| event.seq < cut.first);
         self.log.drain(..gone);
         self.turn = self.turn.saturating_sub(gone);
+        let opened = self.log.get(self.turn).map_or(u64::MAX, |event| event.seq);
+        steps::take_out(&mut self.log, &cut.left_out, &self.left_out);
+        self.turn = self.log.partition_point(|event| event.seq < opened);
+        if self.left_out != cut.left_out {
+            (self.left_out, self.cache) = (cut.left_out.clone(), ContextCache::default());
+        }
     }
 
     fn finish_reply(&mut self) {
@@ -257,7 +265,20 @@ impl Tracer {
     }
 
     fn live(&mut self, live: &LiveEvent) {
-        if let LiveEvent::Compacted { first, turns, results, calls, before, after, reducers, summary, .. } = live {
+        if let LiveEvent::Compacted {
+            first,
+            turns,
+            results,
+            calls,
+            steps,
+            left_out,
+            before,
+            after,
+            reducers,
+            summary,
+            ..
+        } = live
+        {
             let cut = Cut {
                 turn: TurnId::from(""),
                 made_at: 0,
@@ -266,6 +287,8 @@ impl Tracer {
                 turns: *turns,
                 results: *results,
                 calls: *calls,
+                steps: *steps,
+                left_out: left_out.clone(),
                 before: *before,
                 after: *after,
                 reducers: reducers.clone(),

@@ -5,10 +5,13 @@ use wildmatch::WildMatch;
 use crate::assemble::Prepared;
 use crate::problem::Problem;
 
-/// System prompt and tools that leave no room, and retention of tools that there are not.
+/// Bytes of text that a token of English prose has, about: what a request of so many tokens can come to.
+const BYTES_OF_TOKEN: u64 = 4;
+
+/// System prompt and tools that leave no room, an audit that cannot hold a request, and retention of tools that there are not.
 pub(super) fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let Some(agent) = &prepared.agent else { return Vec::new() };
-    let mut found: Vec<Problem> = no_room(prepared).into_iter().collect();
+    let mut found: Vec<Problem> = no_room(prepared).into_iter().chain(small_audit(prepared)).collect();
     let retentions = prepared.config.context.tool_results.iter().flat_map(|part| &part.value.by_tool);
     for (tools, _) in retentions {
         let pattern = WildMatch::new(&tools.value);
@@ -18,6 +21,24 @@ pub(super) fn suspicions(prepared: &Prepared) -> Vec<Problem> {
         }
     }
     found
+}
+
+/// An audit that is smaller than one request has lost a part of it by the time that it is recorded.
+fn small_audit(prepared: &Prepared) -> Option<Problem> {
+    let store = &prepared.config.store;
+    let bytes = store.audit_bytes.as_ref().filter(|_| store.audit.as_ref().is_some_and(|audit| audit.value))?;
+    let context = prepared.agent.as_ref()?.limits().context_tokens;
+    let request = context.saturating_mul(BYTES_OF_TOKEN);
+    // 0 is refused where the file is read.
+    if bytes.value == 0 || bytes.value >= request {
+        return None;
+    }
+    let what = format!(
+        "[store] audit_bytes is {}, and one request can have {request} bytes (`context_tokens` {context}): the audit could not \
+         hold it whole",
+        bytes.value
+    );
+    Some(Problem::warning(what).at(&bytes.place).hint("raise `audit_bytes`, or lower `context_tokens` in [limits]"))
 }
 
 /// What every call has must leave room for history: reducers aim at 60 % of a context.

@@ -149,11 +149,15 @@ impl Fold {
                 let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
                 one("build", Tone::Dim, text)
             }
-            LiveEvent::Compacted { turns, results, calls, before, after, messages, .. } => {
+            LiveEvent::Compacted { turns, results, calls, steps, before, after, messages, .. } => {
                 self.messages = usize::try_from(*messages).unwrap_or(usize::MAX);
                 let text = format!(
-                    "the context was too large: {} left out, {}{} shortened, {before} tokens became {after}; {} {} left",
+                    "the context was too large: {}{} left out, {}{} shortened, {before} tokens became {after}; {} {} left",
                     count(*turns as usize, "turn"),
+                    match steps {
+                        0 => String::new(),
+                        steps => format!(" and {} of this turn", count(*steps as usize, "step")),
+                    },
                     count(*results as usize, "result"),
                     if *calls > 0 { format!(" and {}", count(*calls as usize, "call")) } else { String::new() },
                     count(self.messages, "message"),

@@ -95,6 +95,26 @@ fn check_finds_what_would_break_the_cache_before_anything_is_sent() {
 }
 
 #[test]
+fn check_warns_of_an_audit_that_cannot_hold_one_request() {
+    let check = |config: &str| {
+        let folder = Folder::new();
+        folder.file("turnbuckle.toml", config);
+        folder.run(&["check"]).exits(0)
+    };
+    let warning = "one request can have 128000 bytes";
+    check("[store]\naudit = true\naudit_bytes = 100000\n").says(warning).says("turnbuckle.toml:3");
+    for fine in [
+        "[store]\naudit = true\naudit_bytes = 128000\n",
+        "[store]\naudit = true\n",
+        "[store]\naudit = false\naudit_bytes = 100000\n",
+        "[store]\naudit = true\naudit_bytes = 100000\n[limits]\ncontext_tokens = 20000\n",
+    ] {
+        let ran = check(fine);
+        assert!(!ran.err.contains("one request can have"), "{fine}: {}", ran.err);
+    }
+}
+
+#[test]
 fn the_page_loads_nothing_runs_nothing_and_shows_hostile_text_as_text() {
     let folder = Folder::new();
     folder.file("ok.json", OK);
@@ -159,7 +179,29 @@ fn of_a_text_that_the_audit_redacted_it_is_said_that_it_cannot_be_known() {
     let found = folder.run(&["why", "m", "--find", "the key is"]).exits(0).out;
     assert!(found.contains("sent in") && !found.contains("unknown"), "{found}");
     let found = folder.run(&["why", "m", "--find", "ostrich"]).exits(0).out;
-    assert!(found.contains("(3 calls)") && !found.contains("unknown"), "{found}");
+    let states: Vec<&str> = found.lines().filter(|line| line.contains(" call")).map(|line| &line[..9]).collect();
+    // Of the two requests that secrets were taken out of, nobody can say that it was not one of them.
+    assert_eq!(states, ["not in   ", "not found"], "{found}");
+    assert!(found.contains("(1 call)\nnot found ") && found.contains("(2 calls)"), "{found}");
+    assert!(!found.contains("is over") && !found.contains("unknown"), "nothing took it out: {found}");
+}
+
+#[test]
+fn of_a_text_that_only_a_redaction_can_hide_it_is_said_that_it_may_have_been_there() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    let hook = format!("[[hooks]]\nuse = \"instructions\"\ntext = \"The key is {}.\"\nfiles = []\n", key());
+    folder.file("turnbuckle.toml", &format!("[store]\naudit = true\n{hook}"));
+    folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], b"hello").exits(0);
+    // The hook sent it, the log does not have it, and the audit has taken it out.
+    let found = folder.run(&["why", "m", "--find", &key()]).exits(0).out;
+    assert!(found.contains("no event has this text") && found.contains("not found "), "{found}");
+    assert!(found.contains("it may have been there") && !found.contains("not in "), "{found}");
+    let json = folder.run(&["why", "m", "--find", &key(), "--json"]).exits(0).out;
+    assert!(json.contains("\"unknown\"") && json.contains("\"redacted\""), "{json}");
+    // What the log has and a call was not sent is told as before.
+    let found = folder.run(&["why", "m", "--find", "hello"]).exits(0).out;
+    assert!(found.contains("sent in") && !found.contains("may have been"), "{found}");
 }
 
 #[test]
@@ -230,4 +272,32 @@ fn no_other_ready_made_hook_breaks_the_cache() {
         tried.extend(names);
     }
     assert!(tried.len() >= 12, "{tried:?}");
+}
+
+#[test]
+fn steps_that_a_long_turn_left_out_are_told_by_why_find_the_page_trace_and_show() {
+    let folder = Folder::new();
+    let step = |n: usize| {
+        serde_json::json!({ "text": format!("stone {n}, and then the next one of the garden"),
+            "tool_calls": [ { "id": format!("c{n}"), "name": "list_files", "arguments": {} } ] })
+    };
+    let replies: Vec<_> = (0..120).map(step).chain([serde_json::json!({ "text": "done" })]).collect();
+    folder.file("long.json", &serde_json::json!({ "replies": replies }).to_string());
+    folder.file("turnbuckle.toml", "[limits]\ncontext_tokens = 8000\ninjection_reserve = 500\nmax_model_calls = 500\n");
+    let run = folder.run_with_stdin(&["run", "-c", "m", "--model", "script:long.json"], b"look at them").exits(0);
+    assert!(run.err.contains(" steps of this turn left out"), "{}", run.err);
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("calls (list_files ") && why.contains(": a note stands in their place"), "{why}");
+    let found = folder.run(&["why", "m", "--find", "stone 7,"]).exits(0).out;
+    assert!(
+        found.contains("taken out by the cut before ") && found.contains("steps of the open turn left out"),
+        "{found}"
+    );
+    for command in ["trace", "show"] {
+        let told = folder.run(&[command, "m"]).exits(0).out;
+        assert!(told.contains("steps of the open turn left out"), "{command}: {told}");
+    }
+    folder.run(&["why", "m", "--html", "window.html"]).exits(0);
+    let page = std::fs::read_to_string(folder.path().join("window.html")).unwrap();
+    assert!(page.contains("a note stands in their place") && page.contains("✂"));
 }

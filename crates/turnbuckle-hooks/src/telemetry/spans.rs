@@ -85,11 +85,12 @@ impl Spans {
                 let reason = reason.as_ref().map(|reason| KeyValue::new("turnbuckle.reason", reason.to_string()));
                 self.mark(told, "attempt_discarded", at, [attempt].into_iter().chain(reason).collect());
             }
-            LiveEvent::Compacted { turns, results, before, after, .. } => {
+            LiveEvent::Compacted { turns, results, steps, before, after, .. } => {
                 let number = |name, value: u64| KeyValue::new(name, i64::try_from(value).unwrap_or(i64::MAX));
                 let attributes = vec![
                     number("turnbuckle.turns", u64::from(*turns)),
                     number("turnbuckle.results", u64::from(*results)),
+                    number("turnbuckle.steps", u64::from(*steps)),
                     number("turnbuckle.tokens_before", *before),
                     number("turnbuckle.tokens_after", *after),
                 ];

@@ -1,41 +1,19 @@
-//! A context as reducers see it: turns that can be left out, results and arguments of calls that can be shortened. A plan never changes the log.
+//! A context as reducers see it: turns and steps that can be left out, results and arguments of calls that can be shortened. A plan never changes the log.
+
+mod item;
+mod steps;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::tokens;
-use crate::cut::{Recovery, Stub};
+pub(crate) use self::item::ToolFacts;
+pub use self::item::{ItemKind, PlannedItem, Retention};
+pub use self::steps::PlannedStep;
+use self::steps::Steps;
+use crate::cut::{LeftOutSteps, Stub};
 use crate::event::{Event, EventKind, Executor};
 use crate::id::CallId;
 use crate::message::{Content, Part, Text};
-
-/// Which results of a tool may be shortened when a context becomes too large. It does not say that they are: as long as there
-/// is room, all of them stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
-    /// Those of the last so many turns stay, the open one counted. They are shortened all the same, the oldest first, if a
-    /// recent turn would have to be left out otherwise, or the open turn would fail; but not before the model has read them.
-    Turns(u32),
-    /// The last so many stay, with the same exception.
-    Last(u32),
-    /// All of them stay, until the turn they belong to is left out. One that takes more than a quarter of the context by
-    /// itself is shortened to its beginning and its end if the open turn would fail otherwise.
-    Keep,
-}
-
-impl Default for Retention {
-    /// The results of the open turn and of the one before it stay.
-    fn default() -> Self {
-        Self::Turns(2)
-    }
-}
-
-/// What a plan must know about a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ToolFacts {
-    pub(crate) retention: Retention,
-    pub(crate) recovery: Recovery,
-}
 
 /// How much a plan must shrink. Reducers run once for each, in this order, as long as the plan is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,66 +49,6 @@ pub struct PlannedTurn {
     pub is_left_out: bool,
 }
 
-/// What a [`PlannedItem`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemKind {
-    /// The result of a call.
-    Result,
-    /// A call: its arguments can be shortened. Small ones are not in a plan, because nothing could be saved.
-    Call,
-}
-
-/// A result or a call in a plan.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct PlannedItem {
-    /// Which of the two.
-    pub kind: ItemKind,
-    /// The place of its turn in [`Plan::turns`].
-    pub turn: usize,
-    /// The tool's name.
-    pub tool: Text,
-    /// What the tool says about its results. It holds for the arguments of its calls as well.
-    pub retention: Retention,
-    /// What contexts show of it, in tokens.
-    pub tokens: u64,
-    /// Whether the model has answered since the result came, or since it made the call.
-    pub was_read: bool,
-    event: Arc<Event>,
-    /// How it is shown, if not whole.
-    stub: Option<Stub>,
-    recovery: Recovery,
-    is_changed: bool,
-}
-
-impl PlannedItem {
-    /// Whether nothing but a note is shown in the place of a result.
-    pub fn is_stub(&self) -> bool {
-        self.kind == ItemKind::Result && self.stub.is_some_and(|stub| stub.head == 0 && stub.tail == 0)
-    }
-
-    fn content(&self) -> Option<&Content> {
-        match &self.event.kind {
-            EventKind::ToolResult { content, .. } => Some(content),
-            _ => None,
-        }
-    }
-
-    /// Shows it shortened by this stub, if that saves anything. Returns how many tokens it saves.
-    fn shorten(&mut self, stub: Stub) -> Option<u64> {
-        let event = stub.shorten(&self.event, &self.tool)?;
-        let tokens = tokens::of_event(&event);
-        // What was left out before is not there any more, so a stub never grows.
-        let grows = self.stub.is_some_and(|before| stub.head > before.head || stub.tail > before.tail);
-        if grows || tokens >= self.tokens {
-            return None;
-        }
-        let saved = self.tokens - tokens;
-        (self.stub, self.event, self.tokens, self.is_changed) = (Some(stub), event, tokens, true);
-        Some(saved)
-    }
-}
-
 /// Calls with fewer tokens are not worth shortening.
 const SMALL_CALL: u64 = 150;
 
@@ -139,13 +57,18 @@ const LEAST_ARGUMENT: u32 = 160;
 
 /// What contexts show of a conversation, to be made smaller.
 ///
-/// Whatever is done to a plan, the context that it makes is valid: turns are left out whole, the oldest first, a result that
-/// is shortened stays behind its call, and a call that is shortened keeps its id, its tool and the fields of its arguments.
+/// Whatever is done to a plan, the context that it makes is valid: turns are left out whole, the oldest first, and so are steps of
+/// the open turn, a result that is shortened stays behind its call, and a call that is shortened keeps its id, its tool and the
+/// fields of its arguments.
 #[derive(Debug)]
 pub struct Plan {
     turns: Vec<PlannedTurn>,
     results: Vec<PlannedItem>,
     calls: Vec<PlannedItem>,
+    /// Those of the open turn.
+    steps: Steps,
+    /// Steps of ended turns that earlier cuts left out, with the places of their turns.
+    gone_steps: Vec<(usize, LeftOutSteps)>,
     tokens: u64,
     limit: u64,
     target: u64,
@@ -171,7 +94,7 @@ impl Plan {
     pub(crate) fn new(
         (events, counts): (&[Arc<Event>], &[u32]),
         ended: impl Iterator<Item = usize>,
-        stubs: &[Stub],
+        (stubs, left_out): (&[Stub], &[LeftOutSteps]),
         facts: &dyn Fn(&str) -> ToolFacts,
         limit: u64,
         target: u64,
@@ -180,6 +103,8 @@ impl Plan {
             turns: Vec::new(),
             results: Vec::new(),
             calls: Vec::new(),
+            steps: Steps::default(),
+            gone_steps: Vec::new(),
             tokens: 0,
             limit,
             target,
@@ -193,6 +118,8 @@ impl Plan {
             let speaks = |event: &Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
             // Of a turn that was halted or rejected there may be a note for the next one, and nothing else.
             recent = events[begin..end].iter().any(speaks).then_some(plan.turns.len()).or(recent);
+            let gone = left_out.iter().filter(|gone| events[begin..end].iter().any(|event| event.seq == gone.first()));
+            plan.gone_steps.extend(gone.map(|gone| (plan.turns.len(), gone.clone())));
             plan.add_turn(&events[begin..end], &counts[begin..end], stubs, facts);
             begin = end;
         }
@@ -207,10 +134,30 @@ impl Plan {
         for turn in &mut plan.turns[recent.unwrap_or(open)..open] {
             turn.is_recent = true;
         }
+        plan.steps = Steps::of(rest, &counts[begin..], left_out);
         for item in plan.results.iter_mut().chain(&mut plan.calls) {
             item.was_read = item.turn != open || item.event.seq < spoke;
+            item.step = plan.steps.place_of(item.event.seq).filter(|_| item.turn == open);
         }
+        plan.keep_steps();
         plan
+    }
+
+    /// Finds the steps with results that their tools ask to keep: all of them, or the last ones.
+    fn keep_steps(&mut self) {
+        let mut newer: HashMap<&Text, u32> = HashMap::new();
+        for result in self.results.iter().rev() {
+            let newer = newer.entry(&result.tool).or_default();
+            let is_kept = match result.retention {
+                Retention::Keep => true,
+                Retention::Last(last) => *newer < last,
+                Retention::Turns(_) => false,
+            };
+            *newer += 1;
+            if let (Some(step), true) = (result.step, is_kept) {
+                self.steps.shown[step].is_kept = true;
+            }
+        }
     }
 
     fn add_turn(&mut self, events: &[Arc<Event>], counts: &[u32], stubs: &[Stub], facts: &dyn Fn(&str) -> ToolFacts) {
@@ -246,6 +193,7 @@ impl Plan {
                 retention,
                 tokens,
                 was_read: true,
+                step: None,
                 event: event.clone(),
                 stub,
                 recovery,
@@ -341,6 +289,45 @@ impl Plan {
         true
     }
 
+    /// The steps of the open turn that contexts show, the oldest first. The last one cannot be left out.
+    pub fn steps(&self) -> &[PlannedStep] {
+        &self.steps.shown
+    }
+
+    /// Leaves steps of the open turn out, the oldest first, until the plan has `target` tokens or those that could still go have
+    /// no more than `keep`. One note stands in the place of all of them; what users and hooks said between them stays. Steps with
+    /// results that are to be kept go only under [`Pressure::Last`]. Returns how many steps it left out: none if that would save
+    /// nothing.
+    pub fn leave_out_steps(&mut self, target: u64, keep: u64) -> usize {
+        let Some(newest) = self.steps.shown.len().checked_sub(1) else { return 0 };
+        let kept_go = self.pressure == Pressure::Last;
+        let can_go = |step: &PlannedStep| !step.is_left_out && (kept_go || !step.is_kept);
+        let places: Vec<usize> = (0..newest).filter(|place| can_go(&self.steps.shown[*place])).collect();
+        let mut left: u64 = places.iter().map(|place| self.steps.shown[*place].tokens).sum();
+        let (before, mut tokens, mut note) = (self.tokens, self.tokens - self.steps.note, self.steps.note);
+        let mut gone = Vec::new();
+        for place in places {
+            if tokens + note <= target || left <= keep {
+                break;
+            }
+            let step = &mut self.steps.shown[place];
+            step.is_left_out = true;
+            tokens -= step.tokens;
+            left -= step.tokens;
+            gone.push(place);
+            note = self.steps.note_tokens();
+        }
+        if tokens + note >= before {
+            gone.iter().for_each(|place| self.steps.shown[*place].is_left_out = false);
+            return 0;
+        }
+        if let Some(open) = self.turns.last_mut() {
+            open.tokens -= before - (tokens + note);
+        }
+        (self.tokens, self.steps.note) = (tokens + note, note);
+        gone.len()
+    }
+
     /// Replaces the result at this place of [`results`](Self::results) by a note that says what was there and how to get it
     /// back. False if that would save nothing.
     pub fn stub(&mut self, result: usize) -> bool {
@@ -379,23 +366,32 @@ impl Plan {
             Some(stub) => Stub { head, ..stub },
             None => Stub::of_call(planned.event.seq, &arguments.value(), head),
         };
-        Self::shrink(planned, &mut self.turns, &mut self.tokens, stub)
+        Self::shrink(planned, &mut self.turns, &mut self.steps, &mut self.tokens, stub)
     }
 
     fn replace(&mut self, result: usize, head: u32, tail: u32) -> bool {
         let Some(planned) = self.results.get_mut(result) else { return false };
         let Some(content) = planned.content() else { return false };
         let stub = planned.stub.unwrap_or_else(|| Stub::of(planned.event.seq, content, planned.recovery));
-        Self::shrink(planned, &mut self.turns, &mut self.tokens, Stub { head, tail, ..stub })
+        Self::shrink(planned, &mut self.turns, &mut self.steps, &mut self.tokens, Stub { head, tail, ..stub })
     }
 
-    fn shrink(item: &mut PlannedItem, turns: &mut [PlannedTurn], total: &mut u64, stub: Stub) -> bool {
+    fn shrink(
+        item: &mut PlannedItem,
+        turns: &mut [PlannedTurn],
+        steps: &mut Steps,
+        total: &mut u64,
+        stub: Stub,
+    ) -> bool {
         let turn = &mut turns[item.turn];
-        if turn.is_left_out {
+        if turn.is_left_out || steps.is_left_out(item.step) {
             return false;
         }
         let Some(saved) = item.shorten(stub) else { return false };
         turn.tokens -= saved;
+        if let Some(step) = item.step {
+            steps.shown[step].tokens -= saved;
+        }
         *total -= saved;
         true
     }
@@ -429,7 +425,23 @@ impl Plan {
     }
 
     fn shown<'p>(&'p self, items: &'p [PlannedItem]) -> impl Iterator<Item = &'p PlannedItem> {
-        items.iter().filter(|item| !self.turns[item.turn].is_left_out)
+        items.iter().filter(|item| !self.turns[item.turn].is_left_out && !self.steps.is_left_out(item.step))
+    }
+
+    /// Says by which tool the model finds what is not shown.
+    pub(crate) fn set_found_by(&mut self, tool: Option<Text>) {
+        self.steps.found_by = tool;
+    }
+
+    /// How many steps were left out.
+    pub(crate) fn steps_left_out(&self) -> usize {
+        self.steps.newly_left_out()
+    }
+
+    /// All steps of the shown turns that are left out, by earlier cuts, too, in the order of the log.
+    pub(crate) fn left_out_steps(&self) -> Vec<LeftOutSteps> {
+        let ended = self.gone_steps.iter().filter(|(turn, _)| !self.turns[*turn].is_left_out);
+        ended.map(|(_, steps)| steps.clone()).chain(self.steps.left_out()).collect()
     }
 }
 

@@ -3,8 +3,8 @@
 //! A window holds the events of the open turn and of the ended turns that contexts show. What it holds follows from the log
 //! and from what is recorded beside it, so a revived conversation sends what a live one would have sent.
 //!
-//! Once a [`Cut`] is recorded, the window begins where the cut says, has stubs in the place of the results that the cut names,
-//! and grows until the next cut. Before the first cut it drops whole turns, oldest first, that are beyond its capacity. That is
+//! Once a [`Cut`] is recorded, the window begins where the cut says, has stubs in the place of the results that the cut names and
+//! notes in the place of steps that it leaves out, and grows until the next cut. Before the first cut it drops whole turns, oldest first, that are beyond its capacity. That is
 //! more than a context may show, so a live conversation makes a cut long before. It happens to logs that were written without
 //! cuts, and if a turn adds more than a context can hold; the next model call records it as a cut.
 
@@ -17,7 +17,8 @@ use super::layout;
 use super::plan::{Plan, ToolFacts};
 use super::tokens;
 use crate::call_map::CallMap;
-use crate::cut::{Cut, Factor};
+use crate::cut::steps::{self, Fate};
+use crate::cut::{Cut, Factor, LeftOutSteps};
 use crate::event::{Event, EventKind, InjectionTarget, TurnEnded};
 use crate::message::Text;
 use crate::store::Totals;
@@ -228,7 +229,8 @@ impl Window {
     ) -> Plan {
         let stubs = self.cut.as_ref().map_or(&[][..], |cut| &cut.stubs);
         let ended = self.ended.iter().map(|turn| turn.events);
-        let mut plan = Plan::new((&self.events, &self.counts), ended, stubs, facts, limit, target);
+        let shortened = (stubs, self.left_out());
+        let mut plan = Plan::new((&self.events, &self.counts), ended, shortened, facts, limit, target);
         let newer = newest.filter(|newest| self.summary.as_ref().is_none_or(|shown| shown.version < newest.version));
         plan.set_summaries(self.summary_tokens, newer.map(|newer| (newer.last, summary_tokens(newer))));
         plan
@@ -244,9 +246,38 @@ impl Window {
         for event in plan.changed_results().chain(plan.changed_calls()) {
             self.put(event.clone());
         }
+        if plan.steps_left_out() > 0 {
+            self.take_out_steps(&cut.left_out);
+        }
         self.cut = Some(cut);
         self.recount();
         gone
+    }
+
+    /// Steps of the turns in the window that are left out.
+    pub(crate) fn left_out(&self) -> &[LeftOutSteps] {
+        self.cut.as_ref().map_or(&[], |cut| &cut.left_out)
+    }
+
+    /// Takes the steps out of the open turn that are left out from now on. Its note has the place of the first event.
+    fn take_out_steps(&mut self, left_out: &[LeftOutSteps]) {
+        let (earlier, mut kept) = (self.cut.take(), self.counted);
+        let before = earlier.as_ref().map_or(&[][..], |cut| &cut.left_out);
+        for place in self.counted..self.events.len() {
+            match steps::fate(left_out, before, &self.events[place]) {
+                Fate::LeftOut => continue,
+                Fate::Shown => {}
+                Fate::Noted(note) => {
+                    self.counts[place] = count_of(&note);
+                    self.events[place] = note;
+                }
+            }
+            self.events.swap(kept, place);
+            self.counts.swap(kept, place);
+            kept += 1;
+        }
+        self.events.truncate(kept);
+        self.counts.truncate(kept);
     }
 
     /// Takes over the totals of the whole log and the capacity, for a window that was filled from the end of a log.

@@ -159,7 +159,8 @@ pub struct OnStopContext {
 sees_turn!(OnStopContext);
 
 impl OnStopContext {
-    /// The tools that ran in this turn, in call order.
+    /// The tools that ran in this turn, in call order. Those of steps that contexts do not show any more are here, too, with notes in
+    /// the place of large results.
     pub fn tool_trace(&self) -> &[ToolTrace] {
         &self.trace
     }

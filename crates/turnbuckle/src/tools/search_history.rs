@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cut::Cut;
+use crate::cut::steps::SEARCH_HISTORY;
+use crate::cut::{Cut, LeftOutSteps};
 use crate::event::{Event, EventKind};
 use crate::hook::Fence;
 use crate::id::{CallId, TurnId};
@@ -48,7 +49,7 @@ pub struct SearchHistory {
 
 impl SearchHistory {
     /// The tool's name.
-    pub const NAME: &'static str = "search_history";
+    pub const NAME: &'static str = SEARCH_HISTORY;
 }
 
 impl Default for SearchHistory {
@@ -126,7 +127,8 @@ impl Wanted {
 
 async fn search(turn: &Turn, cut: &Cut, wanted: &Wanted, most: usize) -> Result<String, StoreError> {
     let stubs: HashSet<u64> = cut.stubs.iter().map(|stub| stub.seq).collect();
-    let last = stubs.iter().copied().max().unwrap_or(0).max(cut.first.saturating_sub(1));
+    let steps = cut.left_out.iter().map(LeftOutSteps::last).max().unwrap_or(0);
+    let last = stubs.iter().copied().max().unwrap_or(0).max(cut.first.saturating_sub(1)).max(steps);
     let oldest = last.saturating_sub(MAX_EVENTS) + 1;
     let (mut found, mut out): (Vec<String>, HashSet<TurnId>) = (Vec::new(), HashSet::new());
     let mut end = last;
@@ -140,7 +142,8 @@ async fn search(turn: &Turn, cut: &Cut, wanted: &Wanted, most: usize) -> Result<
             if matches!(&event.kind, EventKind::TurnEnded(ended) if !ended.outcome.joins_history()) {
                 out.insert(event.turn.clone());
             }
-            let has_left = event.seq < cut.first || stubs.contains(&event.seq);
+            let in_steps = || cut.left_out.iter().any(|steps| steps.covers(event));
+            let has_left = event.seq < cut.first || stubs.contains(&event.seq) || in_steps();
             if !has_left || out.contains(&event.turn) || found.len() >= most {
                 continue;
             }

@@ -26,7 +26,7 @@ use crate::clock::Timestamp;
 use crate::context::layout::ContextCache;
 use crate::context::reserve::Candidate;
 use crate::context::tokens;
-use crate::cut::Cut;
+use crate::cut::{Cut, steps};
 use crate::event::{Cause, Event, EventKind, InjectionTarget, TurnEnded, Warning};
 use crate::feed::{Level, LiveEvent};
 use crate::hook::Lifecycle;
@@ -472,7 +472,9 @@ impl ActiveTurn {
     pub(crate) fn restore_injections(&mut self) {
         let opening = self.scratch.injections.iter().map(|injection| (injection.clone(), false, None));
         let steering = self.scratch.steering.iter().map(|(seq, injection)| (injection.clone(), false, Some(*seq)));
-        let durable = self.state.turn_events().iter().filter_map(|event| match &event.kind {
+        let notes = self.state.window.left_out();
+        let logged = self.state.turn_events().iter().filter(|event| !steps::has_note_at(notes, event.seq));
+        let durable = logged.filter_map(|event| match &event.kind {
             EventKind::Injection { hook, content, place: InjectionTarget::ThisTurn } => {
                 let tokens = u32::try_from(tokens::of_content(content)).unwrap_or(u32::MAX);
                 Some((Injection { hook: hook.clone(), content: content.clone(), tokens }, true, None))

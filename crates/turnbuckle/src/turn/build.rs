@@ -16,6 +16,7 @@ use crate::context::plan::Pressure;
 use crate::context::reducer;
 use crate::context::reserve::{Candidate, Overflow, total};
 use crate::context::tokens;
+use crate::cut::steps::SEARCH_HISTORY;
 use crate::cut::{Cut, CutCause, Factor};
 use crate::event::{Cause, Event, EventKind, Outcome};
 use crate::feed::{Level, LiveEvent};
@@ -121,6 +122,7 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
     }
     let newest = active.newest_summary.clone().filter(|_| agent.wants_summaries());
     let mut plan = window.plan(newest.as_ref(), &|tool| agent.tool_facts(tool), limit, target);
+    plan.set_found_by(agent.tools().iter().map(|tool| &tool.name).find(|name| ***name == *SEARCH_HISTORY).cloned());
     let reduced = match is_too_large {
         true => {
             let from = if refused.is_some() { Pressure::Recent } else { Pressure::Normal };
@@ -145,6 +147,8 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
         turns: count(plan.turns_left_out()),
         results: count(plan.changed_results().count()),
         calls: count(plan.changed_calls().count()),
+        steps: count(plan.steps_left_out()),
+        left_out: plan.left_out_steps(),
         before: factor.apply(window.tokens() + dropped),
         after: factor.apply(plan.tokens()),
         reducers: reduced.by,

@@ -1,6 +1,5 @@
 //! end: stop hooks judge, `after_agent` hooks run, and the turn's end is written in one append.
 
-use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use super::active::{ActiveTurn, Interrupt, Write};
 use super::answer::{self, MAX_TRIES};
 use super::due_summary::{self, NextSummary};
 use super::state::{OpenTurn, Verdict};
+use super::tool_trace;
 use crate::agent::Agent;
 use crate::event::{Cause, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
 use crate::hook::call::HookCaller;
@@ -82,7 +82,7 @@ async fn judge(active: &mut ActiveTurn, closing: &mut Closing) -> Result<bool, I
     if hooks.is_empty() {
         return Ok(true);
     }
-    let trace: Arc<[ToolTrace]> = tool_trace(active).into();
+    let trace: Arc<[ToolTrace]> = tool_trace::of(active).await?.into();
     let view =
         |entry: &HookEntry| OnStopContext { turn: active.turn.clone(), hook: entry.name.clone(), trace: trace.clone() };
     let views: Vec<OnStopContext> = hooks.iter().map(view).collect();
@@ -187,38 +187,6 @@ async fn pause(active: &mut ActiveTurn, pauses: Vec<(Text, Text)>) -> Result<(),
         write.push(ctx.suspension(call, Question::Pause { hook, reason }, None).await?);
     }
     Ok(active.append(write).await?)
-}
-
-/// The tools of this turn, in call order.
-fn tool_trace(active: &ActiveTurn) -> Vec<ToolTrace> {
-    let (mut trace, mut places): (Vec<ToolTrace>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
-    for event in active.state.turn_events() {
-        match &event.kind {
-            EventKind::ToolCall { call, name, arguments, .. } => {
-                places.insert(call, trace.len());
-                trace.push(ToolTrace {
-                    call: call.clone(),
-                    name: name.clone(),
-                    arguments: arguments.value(),
-                    ok: false,
-                    content: Content::default(),
-                });
-            }
-            // What it ran with, which is not always as the model wrote it.
-            EventKind::ToolStarted { call, arguments, .. } => {
-                if let Some(traced) = places.get(call).and_then(|place| trace.get_mut(*place)) {
-                    traced.arguments = arguments.value();
-                }
-            }
-            EventKind::ToolResult { call, ok, content } => {
-                if let Some(traced) = places.get(call).and_then(|place| trace.get_mut(*place)) {
-                    (traced.ok, traced.content) = (*ok, content.clone());
-                }
-            }
-            _ => {}
-        }
-    }
-    trace
 }
 
 /// Runs the `after_agent` hooks, in order.

@@ -41,6 +41,7 @@ mod left;
 mod post_turn;
 mod scratch;
 mod start;
+mod tool_trace;
 mod view;
 
 pub(crate) use abort::{AbortCause, AbortToken};

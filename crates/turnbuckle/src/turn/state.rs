@@ -9,6 +9,7 @@ pub(crate) use self::open_turn::{OpenCall, OpenQuestion, OpenTurn};
 use crate::context::plan::Plan;
 use crate::context::window::Window;
 use crate::cut::Cut;
+use crate::cut::steps::{self, Fate};
 use crate::event::{Cause, Event, EventKind, Outcome};
 use crate::feed::ConversationState;
 use crate::id::{CallId, TurnId};
@@ -124,7 +125,7 @@ pub(crate) struct State {
     pub(crate) seq: u64,
     /// The turn under way.
     pub(crate) turn: Option<OpenTurn>,
-    /// The part of the log that contexts are made of, with all of the open turn.
+    /// The part of the log that contexts are made of.
     pub(crate) window: Window,
 }
 
@@ -146,7 +147,16 @@ impl State {
         if let Some((cut, summary)) = cut {
             let begin = log.iter().position(|event| event.seq == cut.first)?;
             let mut state = Box::new(Self::new(u64::MAX));
-            log[begin..].iter().for_each(|event| state.apply(event));
+            for event in &log[begin..] {
+                match steps::fate(&cut.left_out, &[], event) {
+                    Fate::Shown => state.apply(event),
+                    Fate::LeftOut => state.apply_unseen(event),
+                    Fate::Noted(note) => {
+                        state.window.push(&note);
+                        state.apply_unseen(event);
+                    }
+                }
+            }
             state.window.complete_from(capacity, totals, cut.clone(), summary.cloned());
             return Some(state);
         }
@@ -194,7 +204,15 @@ impl State {
         }
     }
 
-    /// The events of the open turn.
+    /// Folds an event in that contexts do not show: it belongs to a step that is left out.
+    fn apply_unseen(&mut self, event: &Arc<Event>) {
+        self.seq = event.seq;
+        if let Some(turn) = &mut self.turn {
+            turn.apply(event);
+        }
+    }
+
+    /// The events of the open turn that contexts show, with a note in the place of steps that are left out.
     pub(crate) fn turn_events(&self) -> &[Arc<Event>] {
         self.turn.as_ref().map_or(&[], |turn| &self.window.events()[turn.first..])
     }

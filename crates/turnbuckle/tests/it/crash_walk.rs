@@ -268,3 +268,16 @@ fn a_message_that_steers_a_turn() {
     let kit = kit(make).steer("faster").approve("c1").steer("never mind").approve("c2").say("and then?");
     check(kit, 60);
 }
+
+/// A cut leaves steps of the open turn out, and whoever carries the turn on must leave out the same.
+#[test]
+fn a_turn_of_more_small_steps_than_its_context_holds() {
+    let make = |world: &World| {
+        let limits = turnbuckle::Limits { context_tokens: 600, injection_reserve: 20, ..Default::default() };
+        let words = "one stone after the other, as it was agreed";
+        let step = |n: usize| ScriptReply { text: Some(words.into()), ..call(&format!("c{n}"), "act") };
+        let replies = (0..16).map(step).chain([says("done")]);
+        agent(replies).tool(act(world, "act", Effect::Idempotent)).limits(limits).build()
+    };
+    check(kit(make), 60);
+}

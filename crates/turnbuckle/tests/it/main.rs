@@ -44,6 +44,7 @@ mod inbox;
 mod injection;
 mod kit;
 mod left_turns;
+mod long_turns;
 mod meddled;
 mod normal_form;
 mod observers;

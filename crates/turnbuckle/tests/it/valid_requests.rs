@@ -14,7 +14,7 @@ use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::{FunctionTool, function_with_schema};
-use turnbuckle::{Agent, BoxFuture, Limits, Message, Part, Reply};
+use turnbuckle::{Agent, BoxFuture, Limits, Message, Part, Reply, Scope};
 
 /// Numbers that are the same in every run of one seed.
 struct Dice(u64);
@@ -41,8 +41,9 @@ impl Reducer for Wild {
         for _ in 0..dice.roll(20) {
             let places = plan.results().len().max(1) as u64;
             let place = usize::try_from(dice.roll(places + 2)).unwrap();
-            match dice.roll(4) {
+            match dice.roll(5) {
                 0 => drop(plan.leave_out_oldest()),
+                4 => _ = plan.leave_out_steps(dice.roll(plan.limit() + 1), dice.roll(plan.limit() / 2 + 1)),
                 1 => drop(plan.stub(place)),
                 2 if dice.roll(2) == 0 => drop(plan.shorten_call(place, dice.roll(300))),
                 2 => drop(plan.shorten(place, dice.roll(300))),
@@ -101,7 +102,9 @@ fn tool(name: &'static str, bytes: usize, retention: Retention) -> FunctionTool 
 fn turn(dice: &mut Dice) -> Vec<ScriptReply> {
     let names = ["small", "large", "kept", "huge", "missing"];
     let mut replies = Vec::new();
-    for _ in 0..dice.roll(4) {
+    // Some turns have many more steps than fit.
+    let steps = if dice.roll(12) == 0 { 10 + dice.roll(90) } else { dice.roll(4) };
+    for _ in 0..steps {
         let name = |dice: &mut Dice| names[usize::try_from(dice.roll(5)).unwrap()];
         // The same id again and again, as some providers send it.
         let content = if dice.roll(4) == 0 { "long line\n".repeat(dice.roll(3_000) as usize) } else { String::new() };
@@ -183,12 +186,13 @@ fn complaint(messages: &[Message]) -> Option<String> {
     }
 }
 
-async fn check(seed: u64) {
+/// Returns how many steps of open turns were left out.
+async fn check(seed: u64) -> u32 {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let turns: Vec<Vec<ScriptReply>> = (0..12 + dice.roll(20)).map(|_| turn(&mut dice)).collect();
     let model = Recorder::of(Signed(Script::of(turns.into_iter().flatten())));
     let context_tokens = [1_500, 2_500, 4_000, 9_000][usize::try_from(dice.roll(4)).unwrap()];
-    let limits = Limits { context_tokens, injection_reserve: 150, ..Limits::default() };
+    let limits = Limits { context_tokens, injection_reserve: 150, max_model_calls: 1_000, ..Limits::default() };
     let mut agent = Agent::builder("a", model.clone()).limits(limits).summary_model(Notes);
     agent = agent.tool(tool("small", 40, Retention::Turns(1))).tool(tool("large", 2_000, Retention::default()));
     agent = agent.tool(tool("kept", 500, Retention::Keep)).tool(tool("huge", 60_000, Retention::Last(1)));
@@ -229,11 +233,15 @@ async fn check(seed: u64) {
         let size = tools + tokens::of_messages(&request.messages);
         assert!(size <= context_tokens, "seed {seed}, request {n} has {size} tokens of {context_tokens}");
     }
+    let cuts = rig.conversations.cuts(&rig.id, Scope::local()).await.unwrap();
+    cuts.iter().map(|cut| cut.steps).sum()
 }
 
 #[tokio::test]
 async fn every_request_of_random_conversations_is_one_that_providers_accept() {
+    let mut steps = 0;
     for seed in 1..=60 {
-        check(seed).await;
+        steps += check(seed).await;
     }
+    assert!(steps > 500, "only {steps} steps of open turns were left out");
 }

@@ -25,10 +25,16 @@ pub(super) fn find(conversation: &Conversation, wanted: &str) -> String {
     let mut before: Option<&Call> = None;
     for run in calls.chunk_by(|one, other| one.0 == other.0) {
         let (Some((presence, first)), Some((_, last))) = (run.first(), run.last()) else { continue };
+        let taken_out = || before.map(|before| taken_out(conversation, before, first, wanted));
         let range = if run.len() == 1 { first.name() } else { format!("{} to {}", first.name(), last.name()) };
         let (what, why) = match presence {
             Presence::Sent => ("sent in", None),
-            Presence::NotSent => ("not in", before.map(|before| taken_out(conversation, before, first, wanted))),
+            Presence::NotSent => ("not in", taken_out()),
+            Presence::MayBeRedacted => {
+                let caution = presence.unknown().map(|(_, why)| why.to_owned());
+                let why: Vec<String> = taken_out().into_iter().chain(caution).collect();
+                ("not found", Some(why.join("\n          ")))
+            }
             Presence::Redacted | Presence::Removed | Presence::NotRecorded => {
                 ("unknown", presence.unknown().map(|(_, why)| why.to_owned()))
             }
@@ -38,7 +44,8 @@ pub(super) fn find(conversation: &Conversation, wanted: &str) -> String {
         if let Some(why) = why {
             let _ = writeln!(text, "          {why}");
         }
-        before = Some(last);
+        // Nothing takes out what is not there.
+        before = Some(*last).filter(|_| !matches!(presence, Presence::NotSent | Presence::MayBeRedacted));
     }
     if calls.is_empty() {
         let _ = writeln!(text, "no model call has a reply in the log");

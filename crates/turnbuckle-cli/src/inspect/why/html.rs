@@ -324,6 +324,9 @@ fn tip(conversation: &Conversation, call: &Call) -> String {
     for cut in &sent.cuts {
         let _ = write!(out, "<p class=\"cut\">✂ {}</p>", escaped(&cut.summary()));
     }
+    for steps in sent.last_cut.iter().flat_map(|cut| &cut.left_out) {
+        let _ = write!(out, "<p>{}</p>", escaped(&super::steps_gone(steps)));
+    }
     if let Some(stubs) = sent.last_cut.as_ref().map(|cut| cut.stubs.len()).filter(|stubs| *stubs > 0) {
         let _ = write!(
             out,

@@ -41,7 +41,7 @@ pub(super) fn found(conversation: &Conversation, wanted: &str) -> Result<String,
         let words = match presence {
             Presence::Sent => "sent",
             Presence::NotSent => "not_sent",
-            Presence::Redacted | Presence::Removed | Presence::NotRecorded => "unknown",
+            Presence::Redacted | Presence::MayBeRedacted | Presence::Removed | Presence::NotRecorded => "unknown",
         };
         let mut line = json!({ "turn": call.sent.turn, "call": call.sent.number, "presence": words });
         if let Some((reason, _)) = presence.unknown() {

@@ -13,7 +13,7 @@ use turnbuckle::TurnId;
 use turnbuckle::context::Segment;
 use turnbuckle::hook::Point;
 use turnbuckle::message::Usage;
-use turnbuckle::store::{Cut, Store as _, Stub};
+use turnbuckle::store::{Cut, LeftOutSteps, Store as _, Stub};
 
 use self::data::{Call, Conversation, Wanted};
 use super::{check_readable, failed, parse_id, print_all};
@@ -211,6 +211,9 @@ fn left_out(conversation: &Conversation, call: &Call, cut: &Cut) -> String {
         let _ =
             writeln!(text, "    gone    {}, events 1 to {}: {how}", count(turns, "turn"), cut.first.saturating_sub(1));
     }
+    for steps in &cut.left_out {
+        let _ = writeln!(text, "    gone    {}", steps_gone(steps));
+    }
     let mut new = 0;
     for made in &call.sent.cuts {
         for stub in conversation.new_stubs(made).into_iter().filter(|stub| cut.stubs.contains(stub)) {
@@ -226,6 +229,21 @@ fn left_out(conversation: &Conversation, call: &Call, cut: &Cut) -> String {
         }
     }
     text
+}
+
+/// What is gone of a turn that was too long by itself.
+fn steps_gone(steps: &LeftOutSteps) -> String {
+    let tools: Vec<String> = steps.calls.iter().map(|(tool, calls)| format!("{tool} {calls}")).collect();
+    let others = (steps.other_calls > 0).then(|| format!("others {}", steps.other_calls));
+    let tools: Vec<String> = tools.into_iter().chain(others).collect();
+    let tools = if tools.is_empty() { String::new() } else { format!(" ({})", tools.join(", ")) };
+    format!(
+        "{} of a turn, events {} to {}, with {}{tools}: a note stands in their place",
+        count(steps.steps as usize, "step"),
+        steps.first(),
+        steps.last(),
+        count(steps.call_count() as usize, "call"),
+    )
 }
 
 /// How something is shown that was shortened.

@@ -16,6 +16,8 @@ pub(crate) enum Presence {
     NotSent,
     /// Not known: the log has it, and the audit has taken secrets out of the request.
     Redacted,
+    /// Not known: neither the log nor a summary has it, and the audit has taken secrets out of the request, where it may have been.
+    MayBeRedacted,
     /// Not known: the audit has no longer all of the request.
     Removed,
     /// Not known: neither the log nor a summary has it, and what else the call was sent was not recorded.
@@ -28,6 +30,7 @@ impl Presence {
         match self {
             Self::Sent | Self::NotSent => None,
             Self::Redacted => Some(("redacted", REDACTION)),
+            Self::MayBeRedacted => Some(("redacted", MAYBE_REDACTED)),
             Self::Removed => Some(("removed", REMOVED)),
             Self::NotRecorded => Some(("not_recorded", NOT_RECORDED)),
         }
@@ -36,6 +39,8 @@ impl Presence {
 
 const REDACTION: &str = "redaction hides it: the log has it, the audit took secrets out of the request, and whether it was sent \
                          cannot be known";
+const MAYBE_REDACTED: &str = "the log does not have it, and the audit took secrets out of the request: it may have been there, and what \
+                              was taken out cannot be searched";
 const REMOVED: &str =
     "parts of the request were removed to keep the audit within its limits: whether it was sent cannot be known";
 const NOT_RECORDED: &str = "the log does not have it, and the audit does not have this request: whether it was in the system \
@@ -94,6 +99,8 @@ impl<'a> Search<'a> {
             // What the log says was sent and the audit does not have: a hook took it out, or the audit cannot show it.
             () if in_log && seen.is_redacted => Presence::Redacted,
             () if seen.is_missing => Presence::Removed,
+            // What hooks added, for example. Of a text that the log has, the log tells which calls it was shown to.
+            () if seen.is_redacted && !self.is_in_log => Presence::MayBeRedacted,
             () => Presence::NotSent,
         }
     }

@@ -1,9 +1,10 @@
-//! The sliding window: whole turns are left out, the oldest first.
+//! The sliding window: whole turns are left out, the oldest first, and then steps of a long open turn.
 
-use crate::context::plan::{Plan, PlannedTurn, Pressure};
+use crate::context::plan::{Plan, PlannedStep, PlannedTurn, Pressure};
 use crate::context::reducer::Reducer;
 
-/// Leaves whole turns out, the oldest first. The open turn always stays.
+/// Leaves whole turns out, the oldest first. The open turn always stays, but if it is too long by itself, its oldest steps go: replies
+/// of the model with their calls and results.
 ///
 /// Turns that make no difference are not given up. If leaving out all turns before the last one would not be enough, other reducers
 /// first make the recent turns smaller. If the open turn alone is too large, nothing is left out before they have tried to make that
@@ -34,6 +35,22 @@ impl Reducer for Window {
             return;
         }
         while plan.is_too_large() && plan.turns().iter().any(|turn| older(&turn)) && plan.leave_out_oldest() {}
+        leave_out_steps(plan);
         while plan.tokens() > plan.limit() && plan.leave_out_oldest() {}
+        if plan.pressure() == Pressure::Last && plan.tokens() > plan.limit() {
+            plan.leave_out_steps(plan.limit(), 0);
+        }
+    }
+}
+
+/// Leaves the oldest steps of the open turn out, if they are what fills the context: a quarter of it, or three quarters of what the
+/// rest leaves. Then at most half of that stays. So the steps behind a cut have room to grow, and the next cut is far off.
+fn leave_out_steps(plan: &mut Plan) {
+    let Some((_, older)) = plan.steps().split_last() else { return };
+    let can_go = |step: &&PlannedStep| !step.is_left_out && (!step.is_kept || plan.pressure() == Pressure::Last);
+    let tokens: u64 = older.iter().filter(can_go).map(|step| step.tokens).sum();
+    let room = plan.limit().saturating_sub(plan.tokens().saturating_sub(tokens));
+    if tokens >= plan.limit() / 4 || tokens > room / 4 * 3 {
+        plan.leave_out_steps(plan.target(), (plan.limit() / 8).min(room / 2));
     }
 }
