@@ -249,8 +249,9 @@ async fn a_question_is_posted_with_a_link_for_the_user_or_for_nobody() {
         let link_for = Some(link_for.to_owned());
         let options = NotifyOptions { url, link_for, ..Default::default() };
         let hook = Notify::with_links(options, "secret", Arc::new(Maker)).unwrap();
-        let mut rig = Rig::new(adding("c1").hook(hook).tool(add().requires_approval()).build().unwrap());
-        rig.send("add").await.unwrap();
+        let agent = Agent::builder("a", adding(1, "done")).tool(add()).approve(["add"]).hook(hook).build().unwrap();
+        let mut rig = Rig::new(agent);
+        rig.run("add").await.unwrap();
         rig.conversations.drain(Duration::from_secs(5)).await;
         let post = got.recv_timeout(Duration::from_secs(5)).unwrap();
         let event: Value = serde_json::from_slice(&post.body).unwrap();
