@@ -147,7 +147,7 @@ impl Links {
         }
         let asked = Pending {
             call: call.clone(),
-            question: question.clone(),
+            question: (**question).clone(),
             expires: *expires,
             rule: rule.clone(),
             approvals: Vec::new(),
