@@ -14,6 +14,7 @@ use crate::Stopped;
 use crate::args::{Common, Serve};
 use crate::assemble::prepare;
 use crate::config;
+use crate::demo::PageStory;
 use crate::exit::Exit;
 use crate::links;
 use crate::logging::CLI;
@@ -31,6 +32,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let common = &args.trust.noted_in(common);
     let mut prepared = prepare(common, Gate::Needed(args.trust));
     let (part, files) = (std::mem::take(&mut prepared.config.serve), prepared.files.clone());
+    let is_bare = prepared.model_is_default && files.is_empty() && common.store.is_none();
     let ready = Ready::of(prepared)?;
     let remarks = ready.remarks();
     if !remarks.trim().is_empty() {
@@ -45,7 +47,16 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let mut signals =
         Signals::listen(Second::Ends).map_err(|error| failed(format!("listening for signals: {error}")))?;
     let insists = args.carry_on.accept_changes;
-    let builder = ready.conversations()?.permission_mode(PermissionMode::Interactive);
+    // Where nothing is set up, the page explains itself.
+    let story = match is_bare && ready.is_demo() {
+        true => Some(PageStory::set().await.map_err(|error| failed(format!("the demo: {error}")))?),
+        false => None,
+    };
+    let builder = match &story {
+        Some(story) => story.conversations().map_err(|error| failed(format!("the demo: {error}")))?,
+        None => ready.conversations()?,
+    };
+    let builder = builder.permission_mode(PermissionMode::Interactive);
     let builder = builder.on_changed_agent(move |_| match insists {
         true => OnChangedAgent::CarryOn,
         false => OnChangedAgent::Leave,
@@ -75,6 +86,17 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let base = part.url.as_ref().map_or_else(|| format!("http://{bound}"), |url| url.value.clone());
     links::hook_links().set_base(base);
     output::say(&format!("listening on http://{bound}"));
+    if story.is_some() {
+        output::say("no model is set up: this is a demonstration in a scratch folder, and nothing of it is kept");
+    }
+    let telling = async {
+        if let Some(story) = &story
+            && let Err(error) = story.begin(&conversations, &ready.scope).await
+        {
+            output::say(&format!("the demo: {error}"));
+        }
+        std::future::pending::<Never>().await
+    };
     let maintenance = conversations.clone();
     let watch_tokens = follow_tokens(tokens, files, common, args.trust);
     let serving = server.serve(listener, async { signals.first().await });
@@ -84,6 +106,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
             return Err(failed(format!("the store has failed for a minute: {error}")));
         }
         never = watch_tokens => match never {},
+        never = telling => match never {},
     };
     match served {
         Ok(()) => {

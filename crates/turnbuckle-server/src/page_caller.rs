@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
 use turnbuckle::ConversationId;
@@ -68,10 +68,9 @@ impl IntoResponse for PageRejection {
                 let mut answer = self.rejection.into_response();
                 // With the headers of the error, such as when to try again.
                 *answer.body_mut() = shown.into_body();
-                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(HTML));
-                answer
-                    .headers_mut()
-                    .insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::CONTENT_SECURITY_POLICY));
+                for (name, value) in HEADERS {
+                    answer.headers_mut().insert(name, HeaderValue::from_static(value));
+                }
                 answer.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
                 answer
             }
@@ -79,13 +78,18 @@ impl IntoResponse for PageRejection {
     }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
+/// Of every page. The address of a page is told to no other site. With `no-referrer` the browser would hide it from us as well: its
+/// forms would come with the origin `null`, and be refused.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (CONTENT_TYPE, "text/html; charset=utf-8"),
+    (CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),
+    (CACHE_CONTROL, "no-store"),
+    (REFERRER_POLICY, "same-origin"),
+];
 
 /// A page.
 pub(crate) fn html(markup: &Markup) -> Response {
-    let headers =
-        [(CONTENT_TYPE, HTML), (CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY), (CACHE_CONTROL, "no-store")];
-    (headers, markup.0.clone()).into_response()
+    (HEADERS, markup.0.clone()).into_response()
 }
 
 /// Leads to another page with GET.

@@ -2,6 +2,7 @@
 
 mod diff;
 mod pace;
+mod page;
 mod syntax;
 
 use std::io::{self, IsTerminal as _};
@@ -9,6 +10,7 @@ use std::path::Path;
 use std::pin::pin;
 
 use turnbuckle::feed::{Delivery, FeedEvent};
+use turnbuckle::model::Model;
 use turnbuckle::models::Demo;
 use turnbuckle::{Agent, BoxError, Conversations, Scope, TurnStatus};
 use turnbuckle_tools::Workspace;
@@ -20,6 +22,7 @@ use crate::problem::Problem;
 use crate::show::{Fold, Layout, Palette, Shown, Tone, terminal_width};
 use crate::signals::{Heard, Second, Signals};
 use pace::{Pace, Pacer};
+pub(crate) use page::PageStory;
 use syntax::{Checker, Syntax};
 
 const FILE: &str = "prices.py";
@@ -64,12 +67,16 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Result<Self, BoxError> {
+        Self::set_at(Pace::choose()).await
+    }
+
+    async fn set_at(pace: Pace) -> Result<Self, BoxError> {
         let folder = tempfile::Builder::new().prefix("turnbuckle-demo-").tempdir()?;
         std::fs::write(folder.path().join(FILE), Demo::story_beginning())?;
         Ok(Self {
             folder,
             checker: Checker::find().await,
-            pace: Pace::choose(),
+            pace,
             palette: Palette::of(&io::stdout()),
             width: terminal_width(&io::stdout()),
             output: Output::start()?,
@@ -102,9 +109,13 @@ impl Stage {
     }
 
     fn agent(&self) -> Result<Agent, BoxError> {
+        self.agent_with(Demo::story(self.pace.word()))
+    }
+
+    fn agent_with(&self, model: impl Model) -> Result<Agent, BoxError> {
         let workspace = Workspace::open(self.folder.path())?;
         let hook = Syntax::new(self.folder.path(), self.checker, self.pace.check());
-        let mut builder = Agent::builder("coder", Demo::story(self.pace.word())).hook(hook);
+        let mut builder = Agent::builder("coder", model).hook(hook);
         if self.pace.is_slow() {
             builder = builder.hook(Pacer(self.pace));
         }

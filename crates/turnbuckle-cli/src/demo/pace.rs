@@ -16,8 +16,12 @@ pub(super) struct Pace(f64);
 
 impl Pace {
     pub(super) fn choose() -> Self {
+        Self::choose_or(if std::io::stdout().is_terminal() { 1.0 } else { 0.0 })
+    }
+
+    /// What the variable says, or else this.
+    pub(super) fn choose_or(usual: f64) -> Self {
         let wanted = std::env::var(VARIABLE).ok().and_then(|text| text.trim().parse::<f64>().ok());
-        let usual = if std::io::stdout().is_terminal() { 1.0 } else { 0.0 };
         Self(wanted.filter(|pace| pace.is_finite()).unwrap_or(usual).clamp(0.0, 10.0))
     }
 

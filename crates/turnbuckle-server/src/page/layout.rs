@@ -1,4 +1,4 @@
-//! The frame of every page, and the two files that it loads.
+//! The frame of every page, and the files that it loads.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::safe::{Name, Shown};
 
-/// What every answer with HTML carries: nothing but the page's own two files is loaded, and nothing in it runs.
+/// What every answer with HTML carries: nothing but the page's own files is loaded, and nothing in it runs.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -42,21 +42,22 @@ impl Asset {
     }
 }
 
-static ASSETS: LazyLock<[Asset; 2]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
     [
         Asset::new("css", "text/css; charset=utf-8", include_str!("assets/page.css")),
         Asset::new("js", "text/javascript; charset=utf-8", include_str!("assets/page.js")),
+        Asset::new("svg", "image/svg+xml", include_str!("assets/icon.svg")),
     ]
 });
 
-/// The files that pages load: the style sheet and the script.
+/// The files that pages load: the style sheet, the script and the icon.
 pub fn assets() -> &'static [Asset] {
     &*ASSETS
 }
 
 /// A page. `current` is the path of the entry of the navigation that it belongs to.
 pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -> Markup {
-    let [css, js] = &*ASSETS;
+    let [css, js, icon] = &*ASSETS;
     let link = |path: &'static str, text: Markup| {
         html! { li { a href=(path) aria-current=[(path == current).then_some("page")] { (text) } } }
     };
@@ -67,10 +68,10 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                meta name="referrer" content="no-referrer";
                 @if !viewer.csrf.is_empty() { meta name="csrf" content=(viewer.csrf); }
                 title { (Name(title)) " · Turnbuckle" }
                 link rel="stylesheet" href=(css.path);
+                link rel="icon" type="image/svg+xml" href=(icon.path);
                 script src=(js.path) defer {}
             }
             body {
@@ -99,10 +100,9 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
     }
 }
 
-/// A page for somebody who only has its address: nothing leads elsewhere, and there is no script. Its address is told to this
-/// server alone.
+/// A page for somebody who only has its address: nothing leads elsewhere, and there is no script.
 pub(super) fn alone(title: &str, main: &Markup) -> Markup {
-    let [css, _] = &*ASSETS;
+    let [css, _, icon] = &*ASSETS;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -110,9 +110,9 @@ pub(super) fn alone(title: &str, main: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                meta name="referrer" content="same-origin";
                 title { (Name(title)) " · Turnbuckle" }
                 link rel="stylesheet" href=(css.path);
+                link rel="icon" type="image/svg+xml" href=(icon.path);
             }
             body { main id="main" { (main) } }
         }

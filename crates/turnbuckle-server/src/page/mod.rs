@@ -18,7 +18,7 @@
 //! | `GET /page/waiting` | [`waiting`], from `Conversations::pending` |
 //! | `GET`, `POST /login`, `POST /logout` | [`login`] with `token` |
 //! | `GET`, `POST /v1/answers/{signed}` | [`link`], for whoever has the link; the forms carry a token of the link, and there is no script |
-//! | `GET` of each [`Asset::path`] | the style sheet and the script, `cache-control: public, max-age=31536000, immutable` |
+//! | `GET` of each [`Asset::path`] | the style sheet, the script and the icon, `cache-control: public, max-age=31536000, immutable` |
 //!
 //! Ids in paths are one segment each, percent-encoded. Every answer with HTML has [`CONTENT_SECURITY_POLICY`] as its
 //! `content-security-policy`, and `cache-control: no-store`.

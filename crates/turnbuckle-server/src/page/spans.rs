@@ -98,7 +98,9 @@ fn hooks<'a>(
         .map(|event| since(event.at))
         .collect();
     let (mut model, mut stop) = (0, 0);
-    let mut seen: Vec<(&str, Point)> = Vec::new();
+    // Hooks of the present model call, and of the present try to end. A model call between two tries must not make the second look
+    // like the first.
+    let (mut seen, mut stopping): (Vec<(&str, Point)>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut placed = Vec::new();
     // Hooks that run one after the other stand one after the other.
     let mut place = |record: &'a Record, from: f64| {
@@ -139,11 +141,11 @@ fn hooks<'a>(
             Point::WrapToolCall => place(record, of_call(What::Tool).map_or(end - ms, |span| span.from)),
             Point::AfterTool => place(record, of_call(What::Tool).map_or(end, |span| span.from + span.ms) - ms),
             Point::OnStop => {
-                if seen.contains(&(&*record.hook, record.point)) && stop + 1 < stops.len() {
+                if stopping.contains(&&*record.hook) && stop + 1 < stops.len() {
                     stop += 1;
-                    seen.retain(|(_, point)| *point != Point::OnStop);
+                    stopping.clear();
                 }
-                seen.push((&record.hook, record.point));
+                stopping.push(&record.hook);
                 place(record, stops.get(stop).copied().unwrap_or(end) - ms);
             }
             Point::OnConversation | Point::BeforeAgent => place(record, 0.0),
@@ -152,4 +154,68 @@ fn hooks<'a>(
         }
     }
     placed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(seq: u64, ms: u64, mut kind: Value) -> Arc<Event> {
+        kind["seq"] = seq.into();
+        kind["turn"] = "t_1".into();
+        kind["at"] = serde_json::to_value(Timestamp::from_millis(1_769_860_800_000 + ms)).unwrap();
+        Arc::new(serde_json::from_value(kind).unwrap())
+    }
+
+    fn record(point: Point, hook: &str, decision: Decision, ms: u64) -> Record {
+        Record::new(point, hook.into(), decision, Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_hook_that_lets_the_turn_end_in_the_second_try_stands_right_before_the_end() {
+        let said = json!({"type": "assistant_message", "attempt": 1, "stop_reason": "end", "usage": {}, "object": null,
+            "content": [{"type": "text", "text": "done"}]});
+        let events = [
+            event(
+                1,
+                0,
+                json!({"type": "user_message", "content": [{"type": "text", "text": "go"}], "by": {"user": "ann"}}),
+            ),
+            event(2, 1_000, said.clone()),
+            event(3, 1_500, json!({"type": "stop_feedback", "refusals": [{"hook": "lint", "feedback": "not yet"}]})),
+            event(4, 8_000, said),
+            event(
+                5,
+                9_000,
+                json!({"type": "turn_ended", "outcome": "completed", "reason": null, "cause": null, "by": null,
+                "result": null, "warnings": [], "model_calls": 2, "usage": {}, "ms": 9_000}),
+            ),
+        ];
+        // A hook that runs with every model call stands between the two tries.
+        let records = [
+            record(Point::BeforeModel, "memory", Decision::Continue, 10),
+            record(Point::OnStop, "lint", Decision::Refuse, 400),
+            record(Point::OnStop, "style", Decision::Accept, 100),
+            record(Point::BeforeModel, "memory", Decision::Continue, 10),
+            record(Point::OnStop, "lint", Decision::Accept, 300),
+            record(Point::OnStop, "style", Decision::Accept, 100),
+        ];
+        let spans = spans(&events, &records);
+        let placed: Vec<(&str, f64, f64)> = spans
+            .iter()
+            .filter(|span| span.record.is_some_and(|record| record.point == Point::OnStop))
+            .map(|span| (span.name, span.from, span.from + span.ms))
+            .collect();
+        let expected = [
+            ("lint", 1_100.0, 1_500.0),
+            ("style", 1_400.0, 1_500.0),
+            ("lint", 8_700.0, 9_000.0),
+            ("style", 8_900.0, 9_000.0),
+        ];
+        assert_eq!(placed, expected);
+    }
 }

@@ -58,12 +58,27 @@ pub(crate) struct Client {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: String,
+    raw_headers: String,
     pub(crate) body: String,
 }
 
 impl Answer {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The cookie that it sets, as browsers send it back. Headers are kept in lower case, so it is read from `raw_headers`.
+    pub(crate) fn cookie(&self) -> String {
+        let line = self.raw_headers.lines().find(|line| line.to_ascii_lowercase().starts_with("set-cookie: "));
+        let line = line.unwrap_or_else(|| panic!("no cookie: {self:?}"));
+        line[12..].split(';').next().unwrap().to_owned()
+    }
+
+    /// The value of the first hidden field of this name.
+    pub(crate) fn field(&self, name: &str) -> String {
+        let begin = format!("name=\"{name}\" value=\"");
+        let (_, rest) = self.body.split_once(&begin).unwrap_or_else(|| panic!("no field {name}: {}", self.body));
+        rest.split_once('"').unwrap().0.to_owned()
     }
 
     /// The code of an error, whose shape is checked.
@@ -105,6 +120,53 @@ impl Client {
         self.raw(text.as_bytes()).await
     }
 
+    /// The same client of another server.
+    pub(crate) fn at(&self, address: SocketAddr) -> Self {
+        Self { address, headers: self.headers.clone() }
+    }
+
+    /// Sends a form, as browsers do.
+    pub(crate) async fn form(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let body: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let body = body.join("&");
+        let head = self.head("POST", path);
+        let kind = "content-type: application/x-www-form-urlencoded";
+        let length = body.len();
+        self.raw(format!("{head}{kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").as_bytes())
+            .await
+    }
+
+    /// The page once it has this text.
+    pub(crate) async fn until(&self, path: &str, text: &str) -> Answer {
+        let looking = async {
+            loop {
+                let page = self.get(path).await;
+                if page.body.contains(text) {
+                    return page;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("{text:?} did not come"))
+    }
+
+    /// What a stream sends until it has sent this text.
+    pub(crate) async fn text_of_stream(&self, path: &str, text: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let client = self.with("accept: text/event-stream");
+        stream.write_all(format!("{}\r\n", client.head("GET", path)).as_bytes()).await.unwrap();
+        let (mut raw, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            let told = String::from_utf8_lossy(&raw).into_owned();
+            if told.contains(text) {
+                return told;
+            }
+            let read = timeout(PATIENCE, stream.read(&mut buffer)).await.expect("more of the stream").unwrap();
+            assert!(read > 0, "the stream ended: {told}");
+            raw.extend_from_slice(&buffer[..read]);
+        }
+    }
+
     fn head(&self, method: &str, path: &str) -> String {
         let mut text = format!("{method} {path} HTTP/1.1\r\n");
         if !self.headers.iter().any(|header| header.starts_with("host:")) {
@@ -130,7 +192,7 @@ impl Client {
             true => String::from_utf8(unchunked(body.as_bytes()).0).unwrap(),
             false => body.to_owned(),
         };
-        Answer { status, headers: headers.to_ascii_lowercase(), body }
+        Answer { status, headers: headers.to_ascii_lowercase(), raw_headers: headers.to_owned(), body }
     }
 
     /// Opens the stream of events of a conversation.
@@ -144,6 +206,17 @@ impl Client {
         stream.write_all(format!("{}\r\n", client.head("GET", &path)).as_bytes()).await.unwrap();
         Events { stream, raw: Vec::new(), read: 0, last_id: last.map(str::to_owned) }
     }
+}
+
+/// A value of a form.
+fn encoded(value: &str) -> String {
+    value
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
 }
 
 /// The whole chunks at the beginning, put together, and how many bytes they took.

@@ -8,6 +8,7 @@ mod links;
 mod page;
 mod page_hostile;
 mod page_pictures;
+mod page_routes;
 mod page_story;
 mod routes;
 mod streams;

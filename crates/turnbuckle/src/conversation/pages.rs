@@ -76,8 +76,11 @@ impl Conversations {
         self.check_reachable(id)?;
         self.check(id, scope, Action::Read).await?;
         let open = self.store().scratch(id).await?.map(|scratch| scratch.turn.clone());
+        let resident = self.runtime.resident(id);
+        // What was taken back stays in the inbox until the turn that runs has written its last.
+        let is_taken_back = |turn: &TurnId| resident.as_ref().is_some_and(|here| here.was_taken_back(turn));
         let waiting = self.store().inbox(id, InboxFilter::All).await?.into_iter().filter_map(|item| {
-            let turn = item.opens().filter(|turn| open.as_ref() != Some(turn))?;
+            let turn = item.opens().filter(|turn| open.as_ref() != Some(turn) && !is_taken_back(turn))?;
             let InboxKind::Message { content, steers, .. } = item.kind else { return None };
             let steers = steers.is_some() && steers == open;
             Some(QueuedMessage { turn, content, from: item.from, at: item.at, steers })

@@ -428,6 +428,9 @@ async fn a_message_whose_turn_has_not_begun_can_be_taken_back() {
     assert!(take_back(queued.turn()).await && take_back(steering.turn()).await);
     assert!(!take_back(queued.turn()).await, "it is gone");
     assert!(!take_back(under_way.turn.turn()).await, "its turn runs");
+    let waiting = door.queued(&id, &Scope::local()).await.unwrap();
+    let waiting: Vec<String> = waiting.iter().map(|message| message.content.text()).collect();
+    assert_eq!(waiting, ["kept"], "the others are not shown as waiting while the turn still runs");
     assert!(matches!(queued.wait().await, Err(TurnError::TakenBack)));
     assert!(matches!(steering.wait().await, Err(TurnError::TakenBack)));
     under_way.finish().await;

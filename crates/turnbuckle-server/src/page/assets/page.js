@@ -10,7 +10,10 @@
 
   // Attributes that belong to the reader and not to the server.
   const isReaders = (element, name) =>
-    (name === "open" && element.localName === "details") || (name === "value" && element.localName === "input" && element.type !== "hidden");
+    (name === "open" && element.localName === "details") ||
+    (name === "value" && element.localName === "input" && element.type !== "hidden") ||
+    // Without it the element would lose the focus that `focusOn` gave it.
+    (name === "tabindex" && element === document.activeElement);
 
   // Makes `old` like `fresh` and changes no more than that, so that focus, selection, scroll positions, folds and what was typed stay.
   function morph(old, fresh) {
@@ -117,9 +120,10 @@
 
   // Screen readers are told of what is complete, once.
   function announce(element) {
-    const said = element.querySelector(".said, .ask") ?? element;
+    // A reply of tool calls alone says nothing.
+    const said = [...element.querySelectorAll(".said, .ask")].map((part) => part.textContent.trim());
     const title = element.querySelector("h2, h3")?.textContent.trim();
-    const text = said.textContent.trim().slice(0, 2000);
+    const text = said.join(" ").slice(0, 2000);
     const place = byId("announce");
     if (!place || !text) return;
     const line = document.createElement("p");

@@ -1,0 +1,265 @@
+//! The page as browsers ask for it: who sees what, forms with and without the script, sessions, and the stream.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use turnbuckle::access::RoleAccess;
+use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::stores::MemoryStore;
+use turnbuckle::tool::Effect;
+use turnbuckle::tools::function_with_schema;
+use turnbuckle::{Agent, Conversations};
+use turnbuckle_server::{ClientIds, Keys, Server, Token, Tokens};
+
+use crate::client::{Answer, Client, Running};
+
+fn agent() -> Agent {
+    let write =
+        function_with_schema("write", "Writes.", json!({ "type": "object" }), Effect::Never, |_, _: Value| async {
+            Ok("written")
+        });
+    let replies = [
+        ScriptReply::says("Hello **there**"),
+        ScriptReply::says("I write.").and_calls("c1", "write", json!({ "path": "a.txt" })),
+        ScriptReply::says("Written."),
+    ];
+    Agent::builder("a", Script::of(replies)).tool(write.requires_approval()).build().unwrap()
+}
+
+fn tokens() -> Tokens {
+    Tokens::new([
+        Token::of_text("ann-secret", "ann"),
+        Token::of_text("bob-secret", "bob"),
+        Token::of_text("sue-secret", "sue").role("support"),
+    ])
+}
+
+async fn local() -> Running {
+    Running::start(Server::builder(Conversations::in_memory(agent())).build().unwrap()).await
+}
+
+async fn with_tokens(tokens: Tokens, keys: Keys) -> Running {
+    let access = RoleAccess { read: vec!["support".into()], ..RoleAccess::default() };
+    let conversations = Conversations::builder(agent(), MemoryStore::default()).access(access).build();
+    let server = Server::builder(conversations).tokens(tokens).keys(keys).client_ids(ClientIds::Allowed);
+    Running::start(server.build().unwrap()).await
+}
+
+/// The token for forms, as a page has it.
+fn csrf(page: &Answer) -> String {
+    let (_, rest) = page.body.split_once("name=\"csrf\" content=\"").unwrap_or_else(|| panic!("no token: {page:?}"));
+    rest.split_once('"').unwrap().0.to_owned()
+}
+
+fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    answer.headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+/// Logs in, and is a browser from then on.
+async fn logged_in(running: &Running, token: &str) -> Client {
+    let client = running.client();
+    let page = client.get("/login").await;
+    let answer = client.form("/login", &[("csrf", &csrf(&page)), ("token", token)]).await;
+    assert_eq!((answer.status, header(&answer, "location")), (303, Some("/")), "{answer:?}");
+    let cookie = answer.cookie();
+    for part in ["httponly", "samesite=strict", "path=/"] {
+        assert!(answer.headers.contains(part), "{part}: {answer:?}");
+    }
+    client.with(&format!("cookie: {cookie}"))
+}
+
+#[tokio::test]
+async fn without_tokens_the_page_is_there_and_forms_work_without_a_script() {
+    let running = local().await;
+    let client = running.client();
+    let list = client.get("/").await;
+    assert_eq!(list.status, 200);
+    assert!(header(&list, "content-security-policy").unwrap().contains("script-src 'self'"), "{list:?}");
+    let token = csrf(&list);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    assert_eq!(begun.status, 303);
+    let sent = client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", "hi\r\nyou")]).await;
+    assert_eq!((sent.status, header(&sent, "location")), (303, Some(&*path)));
+    let page = client.until(&path, "Turn completed").await;
+    assert!(page.body.contains("<strong>there</strong>") && page.body.contains("hi\nyou"), "{}", page.body);
+    let empty = client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", " ")]).await;
+    assert_eq!(empty.status, 400);
+    assert!(empty.body.contains("role=\"alert\""), "the page says what went wrong: {}", empty.body);
+    for asset in turnbuckle_server::page::assets() {
+        let file = client.get(&asset.path).await;
+        assert_eq!((file.status, file.body.as_str()), (200, asset.content));
+        assert!(header(&file, "cache-control").unwrap().contains("immutable"));
+    }
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_form_without_its_token_or_from_another_site_changes_nothing() {
+    let running = local().await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    for fields in [&[][..], &[("csrf", "")], &[("csrf", "guessed")], &[("other", &*token)]] {
+        assert_eq!(client.form("/page/c", fields).await.status, 403, "{fields:?}");
+    }
+    let right = [("csrf", &*token)];
+    for foreign in ["origin: http://evil.example", "origin: null", "sec-fetch-site: cross-site", "host: evil.example"] {
+        let answer = client.with(foreign).form("/page/c", &right).await;
+        assert!([403, 421].contains(&answer.status), "{foreign}: {answer:?}");
+    }
+    let json = client.with(&format!("x-csrf-token: {token}")).post("/page/c", json!({})).await;
+    assert_eq!(json.status, 400, "only forms are taken");
+    assert!(client.get("/").await.body.contains("There are no conversations yet"));
+    assert_eq!(client.form("/page/c", &right).await.status, 303);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_question_is_answered_with_a_form_once() {
+    let running = local().await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    for text in ["hi", "write it"] {
+        client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", text)]).await;
+        client.until(&path, if text == "hi" { "Turn completed" } else { "May " }).await;
+    }
+    let waiting = client.get("/page/waiting").await;
+    assert!(
+        waiting.body.contains("Approval of") && waiting.body.contains("id=\"waiting-count\">1<"),
+        "{}",
+        waiting.body
+    );
+    let digest = waiting.field("digest");
+    let answer = |digest: String| {
+        let (client, token, path) = (client.clone(), token.clone(), format!("{path}/answer"));
+        async move {
+            let fields = [("csrf", &*token), ("call", "c1"), ("digest", &*digest), ("decision", "approve")];
+            client.with("accept: application/json").form(&path, &fields).await
+        }
+    };
+    assert_eq!(answer("0000".into()).await.code(), (409, "stale".to_owned()));
+    assert_eq!(answer(digest.clone()).await.status, 204);
+    assert_eq!(answer(digest).await.status, 409);
+    let page = client.until(&path, "Written.").await;
+    assert!(page.body.contains("local"), "who approved is named: {}", page.body);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn with_tokens_a_person_logs_in_and_out_and_a_copied_cookie_ends_with_the_session() {
+    let running = with_tokens(tokens(), Keys::random().unwrap()).await;
+    let stranger = running.client();
+    let answer = stranger.get("/").await;
+    assert_eq!((answer.status, header(&answer, "location")), (303, Some("/login")));
+    let page = stranger.get("/login").await;
+    let wrong = stranger.form("/login", &[("csrf", &csrf(&page)), ("token", "guess")]).await;
+    assert_eq!(wrong.status, 401);
+    assert!(!wrong.headers.contains("set-cookie") && !wrong.body.contains("guess"), "{wrong:?}");
+    let unsigned = stranger.form("/login", &[("token", "ann-secret")]).await;
+    assert_eq!(unsigned.status, 403, "also the login has a token in its form");
+    let ann = logged_in(&running, "ann-secret").await;
+    let list = ann.get("/").await;
+    assert!(list.status == 200 && list.body.contains("ann"));
+    assert_eq!(ann.get("/v1/conversations").await.status, 401, "the API takes bearer tokens alone");
+    let out = ann.form("/logout", &[("csrf", &csrf(&list))]).await;
+    assert_eq!((out.status, header(&out, "location")), (303, Some("/login")));
+    assert_eq!(ann.get("/").await.status, 303, "the cookie is worth nothing any more");
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_token_and_outlives_the_process_that_began_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = tokens();
+    let running = with_tokens(known.clone(), Keys::in_folder(folder.path()).unwrap()).await;
+    let ann = logged_in(&running, "ann-secret").await;
+    running.stopped().await;
+    let running = with_tokens(known.clone(), Keys::in_folder(folder.path()).unwrap()).await;
+    let ann = ann.at(running.address);
+    assert_eq!(ann.get("/").await.status, 200);
+    known.replace([Token::of_text("bob-secret", "bob")]);
+    assert_eq!(ann.get("/").await.status, 303);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn what_somebody_may_not_read_does_not_exist_on_the_page_and_who_may_only_read_has_no_forms() {
+    let running = with_tokens(tokens(), Keys::random().unwrap()).await;
+    let (ann, bob) = (logged_in(&running, "ann-secret").await, logged_in(&running, "bob-secret").await);
+    let sue = logged_in(&running, "sue-secret").await;
+    let token = csrf(&ann.get("/").await);
+    let begun = ann.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    assert_eq!(ann.get(&path).await.status, 200);
+    let (hidden, missing) = (bob.get(&path).await, bob.get("/page/c/nothing").await);
+    assert_eq!((hidden.status, hidden.body), (missing.status, missing.body));
+    let bobs = csrf(&bob.get("/").await);
+    for what in ["messages", "cancel", "title", "delete", "answer", "queue"] {
+        let fields =
+            [("csrf", &*bobs), ("content", "x"), ("title", "x"), ("confirm", path.trim_start_matches("/page/c/"))];
+        assert_eq!(bob.form(&format!("{path}/{what}"), &fields).await.status, 404, "{what}");
+    }
+    assert_eq!(bob.form(&format!("{path}/messages"), &[("csrf", &token), ("content", "x")]).await.status, 403);
+    let read = sue.get(&path).await;
+    assert!(read.status == 200 && !read.body.contains("id=\"composer\""), "{}", read.body);
+    let sues = csrf(&read);
+    assert_eq!(sue.form(&format!("{path}/messages"), &[("csrf", &sues), ("content", "x")]).await.status, 403);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn the_stream_of_a_page_brings_pieces_that_go_on_where_the_page_was_rendered() {
+    let running = local().await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    let page = client.get(&path).await;
+    let (_, rest) = page.body.split_once("data-events=\"").unwrap();
+    let stream = rest.split_once('"').unwrap().0.replace("&amp;", "&");
+    // What happens between the page and its stream is not lost.
+    client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", "hi")]).await;
+    client.until(&path, "Turn completed").await;
+    let told = client.text_of_stream(&stream, "Turn completed").await;
+    assert!(
+        told.contains("event: patch") && told.contains("id=\"m-1\"") && told.contains("<strong>there</strong>"),
+        "{told}"
+    );
+    let last = told.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
+    let again = client.with(&format!("last-event-id: {last}"));
+    client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", "write it")]).await;
+    let told = again.text_of_stream(&stream, "name=\"decision\"").await;
+    assert!(!told.contains("id=\"m-1\""), "nothing is sent twice: {told}");
+    let gone = client.with("last-event-id: 7-7").text_of_stream(&stream, "event: lagged").await;
+    assert!(gone.contains("event: lagged"));
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn messages_that_wait_are_shown_and_taken_back() {
+    let slow = json!({ "replies": [{ "chunks": ["a", "b"], "delay_ms": 60_000 }, { "text": "second" }] }).to_string();
+    let agent = Agent::builder("slow", Script::from_json(&slow).unwrap()).build().unwrap();
+    let running = Running::start(Server::builder(Conversations::in_memory(agent)).build().unwrap()).await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = Arc::<str>::from(header(&begun, "location").unwrap());
+    let send = |text: &'static str| {
+        let (client, token, path) = (client.clone(), token.clone(), format!("{path}/messages"));
+        async move { client.form(&path, &[("csrf", &token), ("content", text)]).await }
+    };
+    send("first").await;
+    client.until(&path, "id=\"m-1\"").await;
+    send("the second one").await;
+    let page = client.until(&path, "Take back").await;
+    assert!(page.body.contains("the second one"));
+    let item = page.field("item");
+    let taken = client.form(&format!("{path}/queue"), &[("csrf", &token), ("item", &item)]).await;
+    assert_eq!(taken.status, 303, "{taken:?}");
+    client.form(&format!("{path}/cancel"), &[("csrf", &token)]).await;
+    let page = client.until(&path, "Turn cancelled").await;
+    assert!(!page.body.contains("the second one"), "{}", page.body);
+    running.stopped().await;
+}
