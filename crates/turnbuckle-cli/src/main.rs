@@ -20,6 +20,7 @@ mod erasure;
 mod exit;
 mod hooks;
 mod inspect;
+mod links;
 mod logging;
 mod mcp;
 mod model_name;

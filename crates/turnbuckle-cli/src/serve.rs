@@ -16,6 +16,7 @@ use crate::assemble::prepare;
 use crate::config;
 use crate::demo::PageStory;
 use crate::exit::Exit;
+use crate::links;
 use crate::logging::CLI;
 use crate::output;
 use crate::problem::Problem;
@@ -23,8 +24,6 @@ use crate::run::Ready;
 use crate::signals::{Second, Signals};
 use crate::trust::{Gate, TrustOptions};
 
-/// Where a server listens if nothing else is said.
-const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7878);
 /// How often it is looked whether the files with the tokens have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -39,7 +38,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     if !remarks.trim().is_empty() {
         output::say(remarks.trim_end());
     }
-    let address = args.listen.or_else(|| part.listen.as_ref().map(|found| found.value)).unwrap_or(LISTEN);
+    let address = args.listen.or_else(|| part.listen.as_ref().map(|found| found.value)).unwrap_or(config::LISTEN);
     let tokens = part.tokens();
     if tokens.is_none() && !address.ip().is_loopback() {
         return Err(open_to_all(address));
@@ -74,9 +73,18 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     if let Some(most) = &part.rest_within {
         server = server.rest_within(most.value);
     }
+    match links::keys() {
+        Ok(keys) => server = server.keys(keys),
+        Err(error) => {
+            output::say(&format!("sessions and links end with this process, because there are no keys: {error}"))
+        }
+    }
     let server = server.build().map_err(|error| failed(format!("making the server: {error}")))?;
     let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
     let bound = listener.local_addr().map_err(|error| failed(format!("listening on {address}: {error}")))?;
+    // The port may have been chosen by the system.
+    let base = part.url.as_ref().map_or_else(|| format!("http://{bound}"), |url| url.value.clone());
+    links::hook_links().set_base(base);
     output::say(&format!("listening on http://{bound}"));
     if story.is_some() {
         output::say("no model is set up: this is a demonstration in a scratch folder, and nothing of it is kept");

@@ -16,6 +16,10 @@
 //!   answer cancels them.
 //! - **Live events** (`notice`, `hook_finished`, `attempt_discarded`, `suggestion`) are posted once and not kept: one that
 //!   reaches nobody, or does not fit into the queue, is counted and logged.
+//! - **Links**: with `link_for = "ann"` a question is posted with `"link": "https://…"`, under which this user can answer it once,
+//!   with the rights that they have then; with `link_for = "nobody"` it can only be denied there. Whoever reads the message can use the
+//!   link: send it where only that person reads. Each try and each reminder has a link of its own, and all are void once the
+//!   question is answered or lapses. A question of a sub-agent has none: its parent asks it, too.
 //! - A webhook that hangs does not hold up turns: a thread makes the posts, one after the other, each within
 //!   `give_up_after`. An answer of 429 or 5xx, or none, is tried again after 0.5 s, then twice that, `tries` times
 //!   altogether. Redirects are not followed. The end of the program waits at most three seconds for the queue.
@@ -32,6 +36,7 @@
 //! | `secret_env` | must be given | the environment variable with the secret; `whsec_…` is base64, anything else is taken as it is |
 //! | `events` | `["suspension", "turn_ended"]` | which, by `type`: of the log, and `notice`, `hook_finished`, `attempt_discarded`, `suggestion` |
 //! | `reminders` | none | parts of a question's time after which it is posted again, above 0 and below 1; at most 8 |
+//! | `link_for` | none | the user for whom questions have a link, or `"nobody"` |
 //! | `give_up_after` | `"10s"` | how long one post may take |
 //! | `tries` | 3 | how often a post is tried in a row, 1 to 10 |
 //! | `queue` | 64 | how many events may wait, 1 to 10,000 |
@@ -51,13 +56,16 @@
 mod kind;
 mod post;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use turnbuckle::feed::FeedEvent;
+use turnbuckle::event::EventKind;
+use turnbuckle::feed::{FeedEvent, FeedItem};
 use turnbuckle::hook::{Hook, LoggedContext, Point, Settings};
-use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, OptionError};
+use turnbuckle::hooks::{ConfigHook, HookBuildContext, HumanDuration, LinkMaker, OptionError};
+use turnbuckle::projection::Pending;
 use turnbuckle::{BoxError, Timestamp};
 
 use self::post::{NotDelivered, Post};
@@ -76,6 +84,8 @@ pub struct NotifyOptions {
     pub events: Vec<String>,
     /// Parts of a question's time after which it is posted again, above 0 and below 1.
     pub reminders: Vec<f64>,
+    /// The user for whom questions have a link; empty or `nobody` for one that can only deny.
+    pub link_for: Option<String>,
     /// How long one post may take.
     pub give_up_after: HumanDuration,
     /// How often a post is tried.
@@ -96,7 +106,7 @@ impl Default for NotifyOptions {
         let events = ["suspension", "turn_ended"].map(str::to_owned).to_vec();
         let give_up_after = HumanDuration::secs(10);
         let (url, reminders) = (String::new(), Vec::new());
-        Self { url, secret_env: None, events, reminders, give_up_after, tries: 3, queue: 64 }
+        Self { url, secret_env: None, events, reminders, link_for: None, give_up_after, tries: 3, queue: 64 }
     }
 }
 
@@ -120,6 +130,32 @@ pub struct Notify {
     worker: Worker<Message>,
 }
 
+/// Links for one user, or for nobody in particular.
+#[derive(Debug)]
+struct Links {
+    user: Option<String>,
+    maker: Arc<dyn LinkMaker>,
+}
+
+impl Links {
+    /// The link of an event, if it is a question that can be answered by itself.
+    fn of(&self, event: &FeedEvent) -> Result<Option<String>, BoxError> {
+        let FeedItem::Log(logged) = &event.item else { return Ok(None) };
+        let EventKind::Suspension { call, question, rule, expires, .. } = &logged.kind else { return Ok(None) };
+        if event.conversation.is_sub_agent() {
+            return Ok(None);
+        }
+        let asked = Pending {
+            call: call.clone(),
+            question: (**question).clone(),
+            expires: *expires,
+            rule: rule.clone(),
+            approvals: Vec::new(),
+        };
+        self.maker.link(&event.conversation, &asked, self.user.as_deref()).map(Some)
+    }
+}
+
 /// What the thread posts.
 struct Message {
     event: FeedEvent,
@@ -133,9 +169,19 @@ struct Message {
 }
 
 impl Notify {
-    /// Checks the options. `secret` is what posts are signed with, whatever the options say of it.
+    /// Checks the options. `secret` is what posts are signed with, whatever the options say of it. With `link_for`, use
+    /// [`with_links`](Self::with_links).
     pub fn new(options: NotifyOptions, secret: &str) -> Result<Self, OptionError> {
-        let NotifyOptions { url, secret_env: _, events, reminders, give_up_after, tries, queue } = options;
+        Self::build(options, secret, None)
+    }
+
+    /// The same, with what makes the links of `link_for`, such as `AnswerLinks` of the server's crate.
+    pub fn with_links(options: NotifyOptions, secret: &str, maker: Arc<dyn LinkMaker>) -> Result<Self, OptionError> {
+        Self::build(options, secret, Some(maker))
+    }
+
+    fn build(options: NotifyOptions, secret: &str, maker: Option<Arc<dyn LinkMaker>>) -> Result<Self, OptionError> {
+        let NotifyOptions { url, secret_env: _, events, reminders, link_for, give_up_after, tries, queue } = options;
         if events.is_empty() {
             return Err(OptionError::new("events", "must name at least one"));
         }
@@ -152,12 +198,15 @@ impl Notify {
             return Err(OptionError::new("queue", format!("must be 1 to 10000, and is {queue}")));
         }
         let reminders = percents(&reminders, &events)?;
+        let links = links(link_for, maker, &events)?;
         let give_up_after = time::checked("give_up_after", give_up_after)?;
         let post = Post::new(&url, secret, give_up_after, tries)?;
         let longest = post.longest().saturating_mul(2);
         let work = move |queue: &WorkQueue<Message>| {
             while let Some(Message { event, key, reminder, at, done }) = queue.next() {
-                let posted = post.send(&event, &key, reminder, at);
+                // Here and not in the turn: the first link may have to read a file.
+                let link = links.as_ref().map_or(Ok(None), |links| links.of(&event)).map_err(NotDelivered::NoLink);
+                let posted = link.and_then(|link| post.send(&event, &key, (reminder, link.as_deref()), at));
                 if let Err(error) = &posted {
                     tracing::warn!(conversation = %event.conversation, error = error as &dyn std::error::Error, "a webhook was not delivered");
                 }
@@ -179,6 +228,24 @@ impl Notify {
     pub fn lost(&self) -> u64 {
         self.worker.lost()
     }
+}
+
+/// What makes the links of `link_for`.
+fn links(
+    link_for: Option<String>,
+    maker: Option<Arc<dyn LinkMaker>>,
+    events: &[String],
+) -> Result<Option<Links>, OptionError> {
+    let refused = |why: &str| OptionError::new("link_for", why);
+    let Some(user) = link_for else { return Ok(None) };
+    if !events.iter().any(|event| event == "suspension") {
+        return Err(refused("is for questions, and `events` lacks \"suspension\""));
+    }
+    if user.contains(char::is_control) || user.trim() != user {
+        return Err(refused("is no name of a user"));
+    }
+    let maker = maker.ok_or_else(|| refused("needs a server that takes the links"))?;
+    Ok(Some(Links { user: Some(user).filter(|user| !matches!(user.as_str(), "" | "nobody")), maker }))
 }
 
 /// Parts of a question's time, as percent.
@@ -241,13 +308,13 @@ impl ConfigHook for Notify {
     const SUMMARY: &'static str = "posts chosen events to a webhook, signed";
     type Options = NotifyOptions;
 
-    fn from_options(options: NotifyOptions, _: &HookBuildContext<'_>) -> Result<Self, OptionError> {
+    fn from_options(options: NotifyOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {
         let Some(name) = &options.secret_env else {
             return Err(OptionError::new("secret_env", "must name the environment variable that holds the secret"));
         };
         let secret = std::env::var(name).map_err(|error| {
             OptionError::new("secret_env", format!("names {name}, which cannot be read")).because(error)
         })?;
-        Self::new(options, &secret)
+        Self::build(options, &secret, context.link_maker.clone())
     }
 }

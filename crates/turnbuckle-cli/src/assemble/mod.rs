@@ -18,6 +18,7 @@ use turnbuckle_tools::rules::Rule;
 
 use crate::args::Common;
 use crate::config::{self, Config, Found, HookPart, Loaded, ModelSetting};
+use crate::links;
 use crate::logging::CLI;
 use crate::mcp::{self, Desk, Offered, ServerLine};
 use crate::model_name::{ModelName, SharedModel};
@@ -116,6 +117,7 @@ pub(crate) fn prepare_allowing(common: &Common, gate: Gate, allow: Vec<Rule>) ->
         gate,
         workspace: None,
     };
+    links::hook_links().set_base(prepared.config.serve.base());
     let recorded = chosen.recorded(&prepared.project.folder);
     prepared.assemble(model, &chosen, &recorded, &StartedWith::of(common));
     prepared.problems.sort_by_key(|problem| problem.order(&prepared.files));

@@ -18,6 +18,7 @@ use super::options::Options;
 use super::reader::Section;
 use crate::assemble::holds_a_secret;
 use crate::catalogue::{CATALOGUE, Maker, Row};
+use crate::links::hook_links;
 use crate::mcp::hook_servers;
 use crate::model_name::{ModelName, NamedModel, provider_variables};
 use crate::problem::{Place, Problem};
@@ -203,6 +204,7 @@ fn with_options<T>(
         program_check: source.check_of(accepted, index),
         databases: Some(source.databases()),
         tool_servers: Some(hook_servers()),
+        link_maker: Some(hook_links()),
         ignores_project: source.ignores_project(),
         read_by_others: &read_by_others,
     };

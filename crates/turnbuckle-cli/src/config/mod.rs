@@ -32,7 +32,7 @@ pub(crate) use mcp::{MCP_JSON, McpEndpoint, McpPart, commands_of_json};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;
 pub(crate) use sections::{AgentPart, LimitsPart, ModelSetting, StorePart, ToolsPart};
-pub(crate) use serve::ServePart;
+pub(crate) use serve::{LISTEN, ServePart};
 pub(crate) use settings::Setting;
 pub(crate) use shape::json_schema;
 

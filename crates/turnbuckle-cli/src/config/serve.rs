@@ -9,10 +9,15 @@ use super::reader::Section;
 use super::{Found, Over};
 use crate::problem::{Place, Problem};
 
+/// Where a server listens if nothing else is said.
+pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7878);
+
 /// The section `[serve]`.
 #[derive(Debug, Default)]
 pub(crate) struct ServePart {
     pub(crate) listen: Option<Found<SocketAddr>>,
+    /// Where people reach the server, for links that answer a call.
+    pub(crate) url: Option<Found<String>>,
     pub(crate) client_ids: Option<Found<bool>>,
     /// How long turns may take to come to rest at the end.
     pub(crate) rest_within: Option<Found<Duration>>,
@@ -35,8 +40,10 @@ pub(crate) struct TokenPart {
 impl ServePart {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let listen = section.string("listen").and_then(|found| address(&section, found));
+        let url = section.string("url").and_then(|found| base_url(&section, found));
         let part = Self {
             listen,
+            url,
             client_ids: section.boolean("client_ids"),
             rest_within: section.duration("rest_within"),
             requests_per_second: counted(&mut section, "requests_per_second"),
@@ -72,6 +79,12 @@ impl ServePart {
         limits
     }
 
+    /// Where people reach the server, as far as the configuration says.
+    pub(crate) fn base(&self) -> String {
+        let listen = || format!("http://{}", self.listen.as_ref().map_or(LISTEN, |found| found.value));
+        self.url.as_ref().map_or_else(listen, |url| url.value.clone())
+    }
+
     /// Who may call, if tokens are needed.
     pub(crate) fn tokens(&self) -> Option<Vec<Token>> {
         self.tokens.as_ref().map(|tokens| tokens.iter().map(|part| part.token.clone()).collect())
@@ -98,6 +111,20 @@ fn address(section: &Section<'_>, found: Found<String>) -> Option<Found<SocketAd
             None
         }
     }
+}
+
+/// An address that links can begin with.
+fn base_url(section: &Section<'_>, found: Found<String>) -> Option<Found<String>> {
+    let host = found.value.strip_prefix("https://").or_else(|| found.value.strip_prefix("http://"));
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#@\"'<>\\".contains(&byte));
+    if host.is_some_and(|host| !host.is_empty() && !host.starts_with('/') && is_plain(host)) {
+        return Some(found);
+    }
+    let problem = Problem::error(format!("{} is no address that links can begin with", section.named("url")));
+    section
+        .source()
+        .tell(problem.at(&found.place).hint("\"https://agents.example.com\", without a query and a password"));
+    None
 }
 
 impl TokenPart {
@@ -137,6 +164,7 @@ impl Over for ServePart {
     fn over(self, base: Self) -> Self {
         Self {
             listen: self.listen.over(base.listen),
+            url: self.url.over(base.url),
             client_ids: self.client_ids.over(base.client_ids),
             rest_within: self.rest_within.over(base.rest_within),
             requests_per_second: self.requests_per_second.over(base.requests_per_second),

@@ -14,6 +14,7 @@ use crate::assemble::Prepared;
 use crate::config::{HookPart, open_model};
 use crate::exit::Exit;
 use crate::inspect;
+use crate::links::hook_links;
 use crate::mcp::hook_servers;
 use crate::model_name::provider_variables;
 use crate::problem::Problem;
@@ -69,6 +70,7 @@ fn hook_of(part: &HookPart, prepared: &Prepared) -> Result<Option<ClaudeHooks>, 
         program_check: None,
         databases: None,
         tool_servers: Some(hook_servers()),
+        link_maker: Some(hook_links()),
         ignores_project: prepared.gate.options().ignore_project,
         read_by_others: &part.read_by_others,
     };

@@ -218,6 +218,8 @@ fn what_is_wrong_in_its_section_is_told_with_its_place() {
     for (config, wanted) in [
         ("listen = \"here\"", "no address"),
         ("burst = 0", "is 0"),
+        ("url = \"agents.example\"", "no address that links"),
+        ("url = \"https://ann:secret@agents.example\"", "no address that links"),
         ("lisen = \"127.0.0.1:1\"", "listen"),
         ("[[serve.tokens]]\nuser = \"ann\"", "sha256"),
         ("[[serve.tokens]]\nsha256 = \"secret\"\nuser = \"ann\"", "64 hexadecimal digits"),
@@ -229,16 +231,98 @@ fn what_is_wrong_in_its_section_is_told_with_its_place() {
     }
 }
 
+/// Asks whether a file may be written, then says something.
+const WRITES: &str = r#"{ "tool_calls": [{ "id": "c1", "name": "write_file", "arguments": { "path": "a", "content": "x" } }] }, { "text": "one" }, { "text": "two" }"#;
+
+/// A receiver of webhooks on loopback: a configuration that posts to it, and the bodies that come.
+fn webhook(more: &str) -> (String, std::sync::mpsc::Receiver<Value>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (send, got) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some(found) = line.to_ascii_lowercase().strip_prefix("content-length: ") {
+                    length = found.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+            if send.send(serde_json::from_slice(&body).unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    (format!("[[hooks]]\nuse = \"notify\"\nurl = \"{url}\"\nsecret_env = \"PATH\"\n{more}\n"), got)
+}
+
+fn link_in(got: &std::sync::mpsc::Receiver<Value>) -> String {
+    let asked = got.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(asked["type"], "suspension");
+    asked["link"].as_str().unwrap_or_else(|| panic!("no link: {asked}")).to_owned()
+}
+
+#[test]
+fn a_link_that_one_process_posted_is_taken_by_the_server_of_the_same_user() {
+    let (hook, got) = webhook("link_for = \"local\"");
+    let url = "https://agents.example/base/";
+    let folder = Folder::with_config(WRITES, &format!("[serve]\nurl = \"{url}\"\n{hook}"));
+    let ran = folder.run(&["run", "-c", "asks", "go"]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    let link = link_in(&got);
+    let path = link.strip_prefix("https://agents.example/base").unwrap();
+    let folder_mode = |path: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::metadata(folder.home().join(path)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(folder_mode(".local/state/turnbuckle/serve.key"), 0o600);
+    assert_eq!(folder_mode(".local/state/turnbuckle"), 0o700);
+    let serving = Serving::start(&folder, &[]);
+    let (status, shown) = serving.get(path);
+    assert_eq!((status, &shown["user"], &shown["prompt"]["tool"]), (200, &json!("local"), &json!("write_file")));
+    assert_eq!(folder.read("a"), "");
+    assert_eq!(serving.post(path, json!({ "approve": true })).0, 200);
+    serving.until("asks", |view| outcome(view).is_some());
+    assert_eq!(folder.read("a"), "x");
+    assert_eq!(serving.post(path, json!({ "approve": true })).0, 404);
+    drop(serving);
+    let shown = folder.run(&["show", "asks", "--json"]).exits(0);
+    assert_eq!(
+        (&shown.event("resolution")["via"], &shown.event("resolution")["by"]),
+        (&json!("link"), &json!({ "user": "local" }))
+    );
+    // Another user's server has other keys.
+    let other = Folder::with_script(WRITES);
+    assert_eq!(Serving::start(&other, &[]).get(path).0, 404);
+}
+
 #[test]
 fn the_lines_of_the_docs_work_as_they_stand() {
     let page = include_str!("../../../../docs/http.md");
     let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 5);
-    let folder = Folder::with_script(r#"{ "text": "hello" }"#);
+    let (hook, got) = webhook("link_for = \"local\"\nevents = [\"suspension\"]");
+    let folder = Folder::with_config(WRITES, &hook);
     let serving = Serving::start(&folder, &[]);
+    serving.post("/v1/conversations", json!({ "id": "asks" }));
+    serving.post("/v1/conversations/asks/messages", json!({ "content": "go" }));
+    let link = link_in(&got);
+    assert!(link.starts_with(&format!("http://{}/v1/answers/", serving.address)), "{link}");
     for line in blocks.concat().lines() {
         let mut shell = std::process::Command::new("sh");
-        let ran = shell.args(["-e", "-c", line]).env("URL", format!("http://{}", serving.address)).output();
+        let ran = shell
+            .args(["-e", "-c", line])
+            .env("URL", format!("http://{}", serving.address))
+            .env("LINK", &link)
+            .output();
         let ran = ran.unwrap();
         assert!(
             ran.status.success(),

@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use turnbuckle::Timestamp;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hooks::OptionError;
+use turnbuckle::{BoxError, Timestamp};
 
 /// The wait after the first try that failed; it doubles with each.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -27,6 +27,8 @@ pub(super) struct Post {
 /// Why an event did not reach its receiver.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotDelivered {
+    #[error("no link could be made: {0}")]
+    NoLink(#[source] BoxError),
     #[error("the event cannot be written as JSON")]
     Body(#[source] serde_json::Error),
     #[error("{host} answered with status {status}")]
@@ -39,19 +41,29 @@ impl NotDelivered {
     /// Whether it may be better in a moment.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Body(_) => false,
+            Self::NoLink(_) | Self::Body(_) => false,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             Self::NoAnswer { .. } => true,
         }
     }
 }
 
+/// What stands beside the event: which part of the time has passed, and where it can be answered.
+type Beside<'a> = (Option<u8>, Option<&'a str>);
+
 /// The event as `show --json` has it.
-fn body(event: &FeedEvent, reminder: Option<u8>) -> Result<Vec<u8>, serde_json::Error> {
-    let Some(percent) = reminder else { return serde_json::to_vec(event) };
+fn body(event: &FeedEvent, (reminder, link): Beside<'_>) -> Result<Vec<u8>, serde_json::Error> {
+    if reminder.is_none() && link.is_none() {
+        return serde_json::to_vec(event);
+    }
     let mut line = serde_json::to_value(event)?;
     if let Some(line) = line.as_object_mut() {
-        line.insert("reminder".to_owned(), (f64::from(percent) / 100.0).into());
+        if let Some(percent) = reminder {
+            line.insert("reminder".to_owned(), (f64::from(percent) / 100.0).into());
+        }
+        if let Some(link) = link {
+            line.insert("link".to_owned(), link.into());
+        }
     }
     serde_json::to_vec(&line)
 }
@@ -79,15 +91,15 @@ impl Post {
         self.give_up_after.saturating_mul(self.tries).saturating_add(waits)
     }
 
-    /// Posts an event, with retries, under this id. A reminder says which part of the time has passed.
+    /// Posts an event, with retries, under this id.
     pub(super) fn send(
         &self,
         event: &FeedEvent,
         id: &str,
-        reminder: Option<u8>,
+        beside: Beside<'_>,
         at: Timestamp,
     ) -> Result<(), NotDelivered> {
-        let body = body(event, reminder).map_err(NotDelivered::Body)?;
+        let body = body(event, beside).map_err(NotDelivered::Body)?;
         let timestamp = (at.as_millis() / 1000).to_string();
         let signature = self.signature(id, &timestamp, &body);
         let mut wait = FIRST_WAIT;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
-use turnbuckle::hooks::HumanDuration;
+use turnbuckle::hooks::{HumanDuration, LinkMaker, OptionError};
 use turnbuckle::models::Script;
+use turnbuckle::projection::Pending;
 use turnbuckle::store::Answer;
 use turnbuckle::testing::Rig;
-use turnbuckle::{Agent, Scope};
+use turnbuckle::{Agent, BoxError, ConversationId, Scope};
 use turnbuckle_hooks::Notify;
 use turnbuckle_hooks::notify::NotifyOptions;
 
@@ -227,4 +229,55 @@ fn what_cannot_work_is_refused_and_no_secret_is_shown() {
     assert!(reminders(&[0.5], "turn_ended").unwrap_err().contains("suspension"));
     let hook = new("https://token@x.example/", "top-secret", &["notice"]).unwrap();
     assert!(!format!("{hook:?}").contains("top-secret") && !format!("{hook:?}").contains("token"));
+}
+
+/// Says in the link what it was asked for.
+#[derive(Debug)]
+struct Maker;
+
+impl LinkMaker for Maker {
+    fn link(&self, conversation: &ConversationId, asked: &Pending, user: Option<&str>) -> Result<String, BoxError> {
+        let digest = asked.question.digest().map_or(0, |digest| digest.len());
+        Ok(format!("https://x.example/{conversation}/{}/{}/{}", asked.call, user.unwrap_or("-"), digest > 0))
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_posted_with_a_link_for_the_user_or_for_nobody() {
+    for (link_for, expected) in [("ann", "ann"), ("nobody", "-"), ("", "-")] {
+        let (url, got) = receiver([200, 200]);
+        let link_for = Some(link_for.to_owned());
+        let options = NotifyOptions { url, link_for, ..Default::default() };
+        let hook = Notify::with_links(options, "secret", Arc::new(Maker)).unwrap();
+        let agent = Agent::builder("a", adding(1, "done")).tool(add()).approve(["add"]).hook(hook).build().unwrap();
+        let mut rig = Rig::new(agent);
+        rig.run("add").await.unwrap();
+        rig.conversations.drain(Duration::from_secs(5)).await;
+        let post = got.recv_timeout(Duration::from_secs(5)).unwrap();
+        let event: Value = serde_json::from_slice(&post.body).unwrap();
+        assert_eq!(event["type"], "suspension");
+        assert_eq!(event["link"], format!("https://x.example/{}/c1/{expected}/true", rig.id));
+        rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
+        rig.conversations.drain(Duration::from_secs(5)).await;
+        let ended = got.recv_timeout(Duration::from_secs(5)).unwrap();
+        let ended: Value = serde_json::from_slice(&ended.body).unwrap();
+        assert_eq!((&ended["type"], &ended["link"]), (&json!("turn_ended"), &Value::Null));
+    }
+}
+
+#[test]
+fn links_need_questions_and_somebody_who_makes_them() {
+    let with = |link_for: &str, events: &[&str]| NotifyOptions {
+        url: "https://x.example/".into(),
+        link_for: Some(link_for.to_owned()),
+        events: events.iter().map(|event| (*event).to_owned()).collect(),
+        ..Default::default()
+    };
+    let option = |made: Result<Notify, OptionError>| made.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(option(Notify::new(with("ann", &["suspension"]), "secret")).contains("link_for"));
+    let made =
+        |link_for: &str, events: &[&str]| option(Notify::with_links(with(link_for, events), "s", Arc::new(Maker)));
+    assert!(made("ann", &["turn_ended"]).contains("suspension"));
+    assert!(made("an\nn", &["suspension"]).contains("link_for"));
+    assert_eq!(made("ann", &["suspension"]), "");
 }

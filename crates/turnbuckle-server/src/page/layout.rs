@@ -100,8 +100,7 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
     }
 }
 
-/// A page for somebody who only has its address: nothing leads elsewhere, and there is no script. Its address is told to this
-/// server alone.
+/// A page for somebody who only has its address: nothing leads elsewhere, and there is no script.
 pub(super) fn alone(title: &str, main: &Markup) -> Markup {
     let [css, _, icon] = &*ASSETS;
     html! {
@@ -111,7 +110,6 @@ pub(super) fn alone(title: &str, main: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                meta name="referrer" content="same-origin";
                 title { (Name(title)) " · Turnbuckle" }
                 link rel="stylesheet" href=(css.path);
                 link rel="icon" type="image/svg+xml" href=(icon.path);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequest as _, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, REFERRER_POLICY};
+use axum::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -54,23 +54,23 @@ impl Style {
             (_, Ok(answer)) => answer,
             (Self::Json, Err(rejection)) => rejection.into_response(),
             (Self::Html, Err(rejection)) => {
-                let status = rejection.code().status();
-                let text = match rejection.code() {
-                    Code::NotFound => "This link leads nowhere: it was used or revoked, or its time is over.",
-                    _ => rejection.message(),
-                };
-                let shown = shown(&page::link_over(status.canonical_reason().unwrap_or("Error"), text));
-                (status, shown).into_response()
+                let title = rejection.code().status().canonical_reason().unwrap_or("Error");
+                let page = html(&match rejection.code() {
+                    Code::NotFound => {
+                        page::link_over(title, "This link leads nowhere: it was used or revoked, or its time is over.")
+                    }
+                    _ => page::link_over(title, rejection.message()),
+                });
+                let (page, body) = page.into_parts();
+                // With the headers of the error, such as when to try again.
+                let mut answer = rejection.into_response();
+                answer.headers_mut().remove(CONTENT_LENGTH);
+                answer.headers_mut().extend(page.headers);
+                *answer.body_mut() = body;
+                answer
             }
         }
     }
-}
-
-/// A page whose address is a secret. It is told to this server alone, and with it where a form comes from.
-fn shown(markup: &Markup) -> Response {
-    let mut answer = html(markup);
-    answer.headers_mut().insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    answer
 }
 
 /// What a link would answer
@@ -164,7 +164,7 @@ impl OpenLink {
     }
 
     fn page(&self, app: &App, asked: &Pending, alert: Option<&str>) -> Response {
-        shown(&page::link(&LinkPage {
+        html(&page::link(&LinkPage {
             conversation: &self.link.conversation,
             asked,
             user: self.link.user.as_deref(),
@@ -205,7 +205,7 @@ impl OpenLink {
         }
         if field(&fields, "decision") == Some("revoke") {
             self.revoke(app)?;
-            return Ok(shown(&page::link_over(
+            return Ok(html(&page::link_over(
                 "Revoked",
                 "This link cannot be used any more. The question is still open.",
             )));
@@ -216,7 +216,7 @@ impl OpenLink {
             Err(error) => Err(Rejection::bad_request(error.to_string())),
         };
         match given {
-            Ok((answer, used)) => Ok(shown(&thanks(&answer, used.left.as_deref()))),
+            Ok((answer, used)) => Ok(html(&thanks(&answer, used.left.as_deref()))),
             // What can be mended is shown with the question; what cannot, alone.
             Err(rejection) if matches!(rejection.code(), Code::BadRequest | Code::Forbidden | Code::TooLarge) => {
                 let page = self.page(app, &asked, Some(rejection.message()));
