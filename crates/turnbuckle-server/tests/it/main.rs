@@ -4,10 +4,12 @@
 
 mod client;
 mod errors;
+mod metrics;
 mod page;
 mod page_hostile;
 mod page_pictures;
 mod page_story;
 mod routes;
 mod streams;
+mod tls;
 mod who;
