@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -18,6 +18,8 @@ use tokio_rustls::server::TlsStream;
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
+/// How much more is read of a client that does not speak TLS.
+const MOST_UNREAD: u64 = 64 << 10;
 /// What a client hears that does not speak TLS.
 const NOT_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 82\r\nconnection: close\r\n\r\n\
     {\"error\":{\"code\":\"bad_request\",\"message\":\"this server speaks TLS: use https://\"}}\n";
@@ -69,6 +71,10 @@ impl Certificate {
                 let mut stream = stream;
                 stream.write_all(NOT_TLS.as_bytes()).await?;
                 stream.shutdown().await?;
+                // Closing with something unread would take the answer back before the client has seen it.
+                let mut rest = stream.take(MOST_UNREAD);
+                let mut unread = [0; 4096];
+                while rest.read(&mut unread).await? > 0 {}
                 return Ok(None);
             }
             TlsAcceptor::from(config).accept(stream).await.map(Some)
