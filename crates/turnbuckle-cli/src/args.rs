@@ -244,6 +244,9 @@ pub(crate) struct Serve {
     /// [serve], else 127.0.0.1:7878]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Let MCP clients approve calls over `/mcp`. A client is usually a model: it could approve what it asked for itself
+    #[arg(long)]
+    pub(crate) allow_approvals: bool,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
     #[command(flatten)]

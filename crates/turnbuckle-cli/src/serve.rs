@@ -1,5 +1,7 @@
 //! `turnbuckle serve`: conversations over HTTP, until a signal ends it.
 
+mod certificate;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,8 +10,10 @@ use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use turnbuckle::conversation::OnChangedAgent;
 use turnbuckle::scope::PermissionMode;
-use turnbuckle_server::{ClientIds, ServeError, Server, Tokens};
+use turnbuckle_mcp::{Approvals, HttpConversationServer, NewIds};
+use turnbuckle_server::{Certificate, ClientIds, Metrics, ServeError, Server, Tokens};
 
+use self::certificate::CertificateFiles;
 use crate::Stopped;
 use crate::args::{Common, Serve};
 use crate::assemble::prepare;
@@ -24,7 +28,7 @@ use crate::run::Ready;
 use crate::signals::{Second, Signals};
 use crate::trust::{Gate, TrustOptions};
 
-/// How often it is looked whether the files with the tokens have changed.
+/// How often it is looked whether the files with the tokens and with the certificate have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or SIGINT. The second signal ends the program at once.
@@ -43,18 +47,25 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     if tokens.is_none() && !address.ip().is_loopback() {
         return Err(open_to_all(address));
     }
+    let bad_certificate = |problem| Stopped { problems: vec![problem], exit: Exit::Usage };
+    let files_of_tls = CertificateFiles::of(&part).map_err(bad_certificate)?;
+    let certificate = files_of_tls.as_ref().map(CertificateFiles::load).transpose().map_err(bad_certificate)?;
+    if let Some(warning) = files_of_tls.as_ref().and_then(CertificateFiles::warning) {
+        output::report(&[warning]);
+    }
     // Before anything runs: a signal that comes while the server starts is not lost.
     let mut signals =
         Signals::listen(Second::Ends).map_err(|error| failed(format!("listening for signals: {error}")))?;
     let insists = args.carry_on.accept_changes;
+    let metrics = Metrics::default();
     // Where nothing is set up, the page explains itself.
     let story = match is_bare && ready.is_demo() {
         true => Some(PageStory::set().await.map_err(|error| failed(format!("the demo: {error}")))?),
         false => None,
     };
     let builder = match &story {
-        Some(story) => story.conversations().map_err(|error| failed(format!("the demo: {error}")))?,
-        None => ready.conversations()?,
+        Some(story) => story.conversations(&metrics).map_err(|error| failed(format!("the demo: {error}")))?,
+        None => ready.measured(&metrics)?,
     };
     let builder = builder.permission_mode(PermissionMode::Interactive);
     let builder = builder.on_changed_agent(move |_| match insists {
@@ -73,6 +84,20 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     if let Some(most) = &part.rest_within {
         server = server.rest_within(most.value);
     }
+    if let Some(certificate) = &certificate {
+        server = server.tls(certificate.clone());
+    }
+    let approvals = if args.allow_approvals { Approvals::Allowed } else { Approvals::Refused };
+    let chosen_ids = part.client_ids.as_ref().map_or(tokens.is_none(), |found| found.value);
+    let new_ids = if chosen_ids { NewIds::Chosen } else { NewIds::Made };
+    let mcp = HttpConversationServer::new(conversations.clone(), approvals, new_ids, part.limits().body_bytes);
+    server = server.mount("/mcp", move |scope, request| {
+        let mcp = mcp.clone();
+        async move { mcp.handle(scope, request).await }
+    });
+    let store = ready.store.clone();
+    let size = move || store.bytes().map(|bytes| bytes as f64);
+    server = server.metrics(metrics).gauge("turnbuckle_store_bytes", "Bytes of the store's files.", size);
     match links::keys() {
         Ok(keys) => server = server.keys(keys),
         Err(error) => {
@@ -82,10 +107,11 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let server = server.build().map_err(|error| failed(format!("making the server: {error}")))?;
     let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
     let bound = listener.local_addr().map_err(|error| failed(format!("listening on {address}: {error}")))?;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
     // The port may have been chosen by the system.
-    let base = part.url.as_ref().map_or_else(|| format!("http://{bound}"), |url| url.value.clone());
+    let base = part.url.as_ref().map_or_else(|| format!("{scheme}://{bound}"), |url| url.value.clone());
     links::hook_links().set_base(base);
-    output::say(&format!("listening on http://{bound}"));
+    output::say(&format!("listening on {scheme}://{bound}"));
     if story.is_some() {
         output::say("no model is set up: this is a demonstration in a scratch folder, and nothing of it is kept");
     }
@@ -99,6 +125,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     };
     let maintenance = conversations.clone();
     let watch_tokens = follow_tokens(tokens, files, common, args.trust);
+    let watch_certificate = follow_certificate(files_of_tls, certificate);
     let serving = server.serve(listener, async { signals.first().await });
     let served = tokio::select! {
         served = serving => served,
@@ -107,6 +134,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         }
         never = watch_tokens => match never {},
         never = telling => match never {},
+        never = watch_certificate => match never {},
     };
     match served {
         Ok(()) => {
@@ -138,6 +166,13 @@ fn not_bound(address: SocketAddr, error: &io::Error) -> Stopped {
 
 /// No value: following never ends by itself.
 enum Never {}
+
+async fn follow_certificate(files: Option<CertificateFiles>, certificate: Option<Certificate>) -> Never {
+    match files.zip(certificate) {
+        Some((files, certificate)) => files.follow(certificate).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// Takes tokens over that were added or removed in the files, while the server runs.
 async fn follow_tokens(tokens: Option<Tokens>, files: Vec<PathBuf>, common: &Common, trust: TrustOptions) -> Never {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{Agent, Conversations};
+use turnbuckle_server::Metrics;
 use turnbuckle_stores::SqliteStore;
 
 use crate::Stopped;
@@ -38,6 +39,12 @@ pub(crate) struct StoreFile {
     pub(crate) named_by: NamedBy,
     /// The project's folder, absolute, links resolved.
     pub(crate) project: PathBuf,
+}
+
+/// A store that is open.
+enum Made {
+    Memory(MemoryStore),
+    Sqlite(SqliteStore),
 }
 
 /// Who chose a store.
@@ -139,10 +146,25 @@ impl StoreName {
 
     /// Conversations of `agent` in it; made if it is not there.
     pub(crate) fn conversations(&self, agent: Agent) -> Result<ConversationsBuilder, Stopped> {
+        Ok(match self.made()? {
+            Made::Memory(store) => Conversations::builder(agent, store),
+            Made::Sqlite(store) => Conversations::builder(agent, store),
+        })
+    }
+
+    /// The same, with what is written counted.
+    pub(crate) fn measured(&self, agent: Agent, metrics: &Metrics) -> Result<ConversationsBuilder, Stopped> {
+        Ok(match self.made()? {
+            Made::Memory(store) => Conversations::builder(agent, metrics.measured(store)),
+            Made::Sqlite(store) => Conversations::builder(agent, metrics.measured(store)),
+        })
+    }
+
+    fn made(&self) -> Result<Made, Stopped> {
         match self {
             Self::Memory => {
                 tracing::info!(target: CLI, store = %self, "store opened");
-                Ok(Conversations::builder(agent, MemoryStore::default()))
+                Ok(Made::Memory(MemoryStore::default()))
             }
             Self::Sqlite(file) => {
                 let path = &file.path;
@@ -150,9 +172,20 @@ impl StoreName {
                     let what = format!("making the folder of the database {}: {error}", path.display());
                     Stopped::failed(Problem::error(what).hint(ELSEWHERE))
                 })?;
-                Ok(Conversations::builder(agent, self.opened(stores::open_or_make(path), "read and write")?))
+                Ok(Made::Sqlite(self.opened(stores::open_or_make(path), "read and write")?))
             }
         }
+    }
+
+    /// How many bytes its files have; `None` if it has none.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let path = self.file_path()?;
+        let beside = |end: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(end);
+            std::fs::metadata(name).map_or(0, |about| about.len())
+        };
+        Some(std::fs::metadata(path).ok()?.len() + beside("-wal") + beside("-shm"))
     }
 
     /// To go on with what is kept in it already; nothing is made. `hint`: what to do if there is no database.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
+use turnbuckle::access::Action;
 use turnbuckle::conversation::{PendingCall, ResolveError, SendError, TurnError};
 use turnbuckle::event::Question;
 use turnbuckle::feed::projection::Pending;
@@ -38,7 +39,29 @@ pub struct ConversationServer {
     /// Who acts; the log says that they came over MCP.
     scope: Scope,
     approvals: Approvals,
+    /// What a request that is over before its answer means.
+    on_abandoned: OnAbandoned,
+    new_ids: NewIds,
     ids: Arc<dyn Ids>,
+}
+
+/// What becomes of the turn that a request waits for, when the client does not wait any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnAbandoned {
+    /// It is cancelled: the client took its request back.
+    Cancel,
+    /// It goes on: the connection was lost, and nobody knows why.
+    GoOn,
+}
+
+/// Who makes the ids of new conversations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewIds {
+    /// Clients may choose them: a message to an id that is free begins a conversation.
+    Chosen,
+    /// The server alone. A message to an id that the client may not read is refused whether or not there is such a conversation,
+    /// so that nobody finds out about ids of others.
+    Made,
 }
 
 /// What a request came to.
@@ -52,7 +75,20 @@ enum Refusal {
 impl ConversationServer {
     /// The conversations as `scope` may see them.
     pub fn new(conversations: Conversations, scope: Scope, approvals: Approvals) -> Self {
-        Self { conversations, scope: scope.via("mcp"), approvals, ids: Arc::new(SystemIds::default()) }
+        Self {
+            conversations,
+            scope: scope.via("mcp"),
+            approvals,
+            on_abandoned: OnAbandoned::Cancel,
+            new_ids: NewIds::Chosen,
+            ids: Arc::new(SystemIds::default()),
+        }
+    }
+
+    /// As one request over HTTP needs it.
+    pub(crate) fn for_request(mut self, new_ids: NewIds) -> Self {
+        (self.on_abandoned, self.new_ids) = (OnAbandoned::GoOn, new_ids);
+        self
     }
 
     /// Serves one client, until it goes away.
@@ -85,14 +121,21 @@ impl ConversationServer {
 
     async fn send(&self, given: Message, context: &RequestContext<RoleServer>) -> Result<Value, Refusal> {
         let id = match given.conversation {
-            Some(id) => parsed(&id)?,
+            Some(id) => {
+                let id = parsed(&id)?;
+                if self.new_ids == NewIds::Made {
+                    self.conversations.may(&id, Action::Say, &self.scope).await.map_err(told_send)?;
+                }
+                id
+            }
             None => self.ids.mint("c_").into(),
         };
         let handle = self.conversations.send(&id, given.message, self.scope.clone()).await.map_err(told_send)?;
         self.follow(&id, handle.wait(), context).await
     }
 
-    /// Waits until the turn has ended or asks something. A client that takes its request back cancels the turn; one that goes away does not.
+    /// Waits until the turn has ended or asks something. A client that takes its request back cancels the turn; one that goes away
+    /// does not. Over HTTP the two cannot be told apart, and `cancel` is there for those who mean it.
     async fn follow(
         &self,
         id: &ConversationId,
@@ -103,6 +146,9 @@ impl ConversationServer {
         let status = tokio::select! {
             status = &mut wait => status,
             () = context.ct.cancelled() => {
+                if self.on_abandoned == OnAbandoned::GoOn {
+                    return Err(Refusal::Told("the turn goes on; `watch` tells what became of it".to_owned()));
+                }
                 self.conversations.cancel(id, self.scope.clone()).await.map_err(told_send)?;
                 wait.await
             }
@@ -149,7 +195,7 @@ impl ConversationServer {
         let answer = match (given.approve, given.answer) {
             (Some(true), None) if self.approvals == Approvals::Refused => {
                 let text = "calls cannot be approved over MCP unless the person who started this server allowed it \
-                            (`turnbuckle mcp --allow-approvals`); they can be denied";
+                            (`--allow-approvals`); they can be denied";
                 return Err(Refusal::Told(text.to_owned()));
             }
             (Some(true), None) => Answer::Approve,

@@ -15,9 +15,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Read in this order: `server` is what is built, `serve` accepts connections and shuts down, `caller` finds out who asks, with
-//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `link` for links that answer a call, `routes` has the handlers, `hub` and `events` the live feed,
-//! `wire` every JSON shape and `rejection` every error. [`page`] renders what people see.
+//! Read in this order: `server` is what is built, `serve` accepts connections, over `tls` or not, and shuts down, `caller` finds out who asks, with
+//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `link` for links that answer a call, `routes` has the handlers, `mount` those of the program, `hub` and `events` the live feed,
+//! `wire` every JSON shape and `rejection` every error, `metrics` what operators watch. [`page`] renders what people see.
 
 mod caller;
 mod costs;
@@ -27,6 +27,8 @@ mod hub;
 mod keys;
 mod limits;
 mod link;
+mod metrics;
+mod mount;
 mod observe;
 pub mod page;
 mod page_caller;
@@ -35,12 +37,15 @@ mod routes;
 mod serve;
 mod server;
 mod session;
+mod tls;
 mod tokens;
 mod wire;
 
 pub use keys::{Keys, KeysError};
 pub use limits::ServerLimits;
 pub use link::{AnswerLinks, LinkError};
+pub use metrics::{MeasuredStore, Metrics};
 pub use serve::ServeError;
 pub use server::{ClientIds, Server, ServerBuilder};
+pub use tls::{Certificate, CertificateError};
 pub use tokens::{BadDigest, Token, Tokens};

@@ -1,6 +1,8 @@
-//! What is done around every request: one line in the log, and headers for browsers.
+//! What is done around every request: one line in the log, a count, and headers for browsers.
 
-use axum::extract::{MatchedPath, Request};
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
@@ -11,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::caller::KnownUser;
 use crate::rejection::with_body_of_405;
+use crate::server::App;
 
 /// Unless a handler says otherwise.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -25,7 +28,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// One line for each request, when its answer begins: what was asked, by whom, and how it went. No ids of the path, no query and no
 /// content.
-pub(crate) async fn observed(mut request: Request, next: Next) -> Response {
+pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let path = request.extensions().get::<MatchedPath>().cloned();
@@ -37,12 +40,13 @@ pub(crate) async fn observed(mut request: Request, next: Next) -> Response {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
     }
-    let ms = begun.elapsed().as_secs_f64() * 1000.0;
+    let took = begun.elapsed();
+    app.metrics.answered(&method, path.as_ref().map(MatchedPath::as_str), response.status(), took);
     tracing::info!(
         %method,
         path = path.as_ref().map_or("-", MatchedPath::as_str),
         status = response.status().as_u16(),
-        ms,
+        ms = took.as_secs_f64() * 1000.0,
         user = known.0.get().map_or("-", |user| &**user),
         "request"
     );

@@ -6,15 +6,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::ConnectInfo;
+use axum::http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
+use tower::ServiceExt as _;
 
 use crate::server::Server;
+use crate::tls::Certificate;
 
 /// How long the headers of a request may take.
 const HEADER_PATIENCE: Duration = Duration::from_secs(15);
@@ -82,7 +87,8 @@ impl Server {
 enum Never {}
 
 struct Connections {
-    service: TowerToHyperService<axum::Router>,
+    router: axum::Router,
+    certificate: Option<Certificate>,
     builder: Builder<TokioExecutor>,
     graceful: GracefulShutdown,
     room: Arc<Semaphore>,
@@ -101,7 +107,8 @@ impl Connections {
             .max_header_list_size(MAX_HEADERS as u32)
             .max_concurrent_streams(200);
         Self {
-            service: TowerToHyperService::new(server.router()),
+            router: server.router(),
+            certificate: server.app.certificate.clone(),
             builder,
             graceful: GracefulShutdown::new(),
             room: Arc::new(Semaphore::new(server.app.limits.limits().connections.clamp(1, Semaphore::MAX_PERMITS))),
@@ -115,8 +122,8 @@ impl Connections {
                 std::future::pending::<()>().await;
                 continue;
             };
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Too many open files, mostly: others must be closed first.
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -124,22 +131,55 @@ impl Connections {
                     continue;
                 }
             };
-            self.begin(stream, room);
+            self.begin(stream, peer, room);
         }
     }
 
-    fn begin(&self, stream: TcpStream, room: tokio::sync::OwnedSemaphorePermit) {
+    fn begin(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection without TCP_NODELAY");
         }
-        let connection = self.builder.serve_connection(TokioIo::new(stream), self.service.clone()).into_owned();
-        let connection = self.graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                // A client that went away, or that speaks no HTTP.
-                tracing::debug!(error = %error, "a connection ended");
-            }
-            drop(room);
-        });
+        let (http, watcher) =
+            (Http { router: self.router.clone(), builder: self.builder.clone() }, self.graceful.watcher());
+        match self.certificate.clone() {
+            None => tokio::spawn(http.serve(stream, peer, watcher, room)),
+            // Beside the accepting of others: a handshake takes as long as the client likes, up to its deadline.
+            Some(certificate) => tokio::spawn(async move {
+                match certificate.handshake(stream).await {
+                    Ok(Some(stream)) => http.serve(stream, peer, watcher, room).await,
+                    Ok(None) => tracing::debug!("a connection without TLS was refused"),
+                    Err(error) => tracing::debug!(%error, "a handshake failed"),
+                }
+            }),
+        };
+    }
+}
+
+/// What a connection needs to be served.
+struct Http {
+    router: axum::Router,
+    builder: Builder<TokioExecutor>,
+}
+
+impl Http {
+    async fn serve<S>(self, stream: S, peer: SocketAddr, watcher: Watcher, room: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let service = TowerToHyperService::new(self.router.map_request(with_peer(peer)));
+        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            // A client that went away, or that speaks no HTTP.
+            tracing::debug!(error = %error, "a connection ended");
+        }
+        drop(room);
+    }
+}
+
+/// Puts into each request of a connection who is at its other end.
+fn with_peer<B>(peer: SocketAddr) -> impl Fn(Request<B>) -> Request<B> + Clone {
+    move |mut request| {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        request
     }
 }

@@ -5,16 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 use turnbuckle::clock::{Clock, SystemClock};
-use turnbuckle::{Conversations, Scope};
+use turnbuckle::{BoxFuture, Conversations, Scope};
 
 use crate::costs::Costs;
 use crate::hub::Hubs;
 use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
+use crate::metrics::{Gauge, Looker, Metrics};
+use crate::mount::Mount;
 use crate::rejection::{Code, Rejection};
 use crate::routes;
+use crate::tls::Certificate;
 use crate::tokens::Tokens;
 
 /// How long turns may take to come to rest when the server shuts down, if nothing else is said.
@@ -41,6 +46,14 @@ pub(crate) struct App {
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
+    pub(crate) metrics: Metrics,
+    pub(crate) looker: Looker,
+    /// What the program adds to the metrics.
+    pub(crate) gauges: Vec<Gauge>,
+    /// Routes of the program.
+    pub(crate) mounts: Vec<Mount>,
+    /// What connections are encrypted with, if they are.
+    pub(crate) certificate: Option<Certificate>,
     /// True from the moment in which the server shuts down.
     closing: watch::Sender<bool>,
 }
@@ -81,6 +94,10 @@ impl Server {
             rest_within: REST_WITHIN,
             clock: Arc::new(SystemClock::default()),
             keys: None,
+            metrics: Metrics::default(),
+            gauges: Vec::new(),
+            certificate: None,
+            mounts: Vec::new(),
         }
     }
 
@@ -119,6 +136,10 @@ pub struct ServerBuilder {
     rest_within: Duration,
     clock: Arc<dyn Clock>,
     keys: Option<Keys>,
+    metrics: Metrics,
+    gauges: Vec<Gauge>,
+    certificate: Option<Certificate>,
+    mounts: Vec<Mount>,
 }
 
 impl ServerBuilder {
@@ -166,12 +187,70 @@ impl ServerBuilder {
         self
     }
 
+    /// Connections are encrypted with this, over HTTP/1.1 or HTTP/2 as the client likes. It changes nothing about who may call:
+    /// without tokens the server listens on loopback alone. [`router`](Server::router) knows nothing of it. Default: no TLS.
+    pub fn tls(mut self, certificate: Certificate) -> Self {
+        self.certificate = Some(certificate);
+        self
+    }
+
+    /// Answers requests to `path`, of any method, with `handler`. It is given the caller as every route of the API knows them (by a
+    /// token, or as the one user of a server without tokens) and is not called for others, for those who ask too much, and while the
+    /// server shuts down. Reading the body, and how much of it, is up to the handler.
+    ///
+    /// # Panics
+    /// [`Server::router`] does, if the server has a route of this path itself, or the path does not begin with `/`.
+    pub fn mount<F, Fut>(mut self, path: &str, handler: F) -> Self
+    where
+        F: Fn(Scope, Request) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoResponse> + Send + 'static,
+    {
+        let answer = move |scope, request| -> BoxFuture<'static, Response> {
+            let answer = handler(scope, request);
+            Box::pin(async move { answer.await.into_response() })
+        };
+        self.mounts.push(Mount { path: path.to_owned(), handler: Arc::new(answer) });
+        self
+    }
+
+    /// Where this server counts. Turns and hooks are counted only if the store of its conversations is
+    /// [measured](Metrics::measured). Default: requests, streams and how conversations stand.
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// One more number in `/metrics`, found out whenever it is read; `None` leaves it out. `value` must not take long. In names,
+    /// characters that Prometheus does not allow become `_`, and a name that there is already is left out.
+    pub fn gauge(
+        mut self,
+        name: &str,
+        help: impl Into<String>,
+        value: impl Fn() -> Option<f64> + Send + Sync + 'static,
+    ) -> Self {
+        self.gauges.push(Gauge::new(name, help.into(), Box::new(value)));
+        self
+    }
+
     /// The server.
     ///
     /// # Errors
     /// If no keys are given and the system has no random numbers to make them of.
     pub fn build(self) -> Result<Server, KeysError> {
-        let Self { conversations, tokens, local, client_ids, limits, rest_within, clock, keys } = self;
+        let Self {
+            conversations,
+            tokens,
+            local,
+            client_ids,
+            limits,
+            rest_within,
+            clock,
+            keys,
+            metrics,
+            gauges,
+            certificate,
+            mounts,
+        } = self;
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
@@ -183,6 +262,11 @@ impl ServerBuilder {
             limits: Arc::new(Usage::new(limits)),
             rest_within,
             clock,
+            metrics,
+            looker: Looker::default(),
+            gauges,
+            certificate,
+            mounts,
             closing: watch::Sender::new(false),
         };
         Ok(Server { app: Arc::new(app) })

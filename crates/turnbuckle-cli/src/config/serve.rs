@@ -1,6 +1,7 @@
 //! `[serve]`: where the server listens, who may call, and how much.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use turnbuckle_server::{ServerLimits, Token};
@@ -21,6 +22,9 @@ pub(crate) struct ServePart {
     pub(crate) client_ids: Option<Found<bool>>,
     /// How long turns may take to come to rest at the end.
     pub(crate) rest_within: Option<Found<Duration>>,
+    /// What connections are encrypted with: files, from the folder of the configuration on.
+    pub(crate) tls_certificate: Option<Found<PathBuf>>,
+    pub(crate) tls_key: Option<Found<PathBuf>>,
     requests_per_second: Option<Found<u32>>,
     burst: Option<Found<u32>>,
     streams_per_token: Option<Found<u32>>,
@@ -46,6 +50,8 @@ impl ServePart {
             url,
             client_ids: section.boolean("client_ids"),
             rest_within: section.duration("rest_within"),
+            tls_certificate: file(&mut section, "tls_certificate"),
+            tls_key: file(&mut section, "tls_key"),
             requests_per_second: counted(&mut section, "requests_per_second"),
             burst: counted(&mut section, "burst"),
             streams_per_token: counted(&mut section, "streams_per_token"),
@@ -100,6 +106,12 @@ fn counted(section: &mut Section<'_>, key: &'static str) -> Option<Found<u32>> {
         return None;
     }
     Some(found)
+}
+
+/// A file, from the folder of the configuration on.
+fn file(section: &mut Section<'_>, key: &'static str) -> Option<Found<PathBuf>> {
+    let found = section.string(key)?;
+    Some(Found { value: section.source().folder().join(&found.value), place: found.place })
 }
 
 fn address(section: &Section<'_>, found: Found<String>) -> Option<Found<SocketAddr>> {
@@ -167,6 +179,8 @@ impl Over for ServePart {
             url: self.url.over(base.url),
             client_ids: self.client_ids.over(base.client_ids),
             rest_within: self.rest_within.over(base.rest_within),
+            tls_certificate: self.tls_certificate.over(base.tls_certificate),
+            tls_key: self.tls_key.over(base.tls_key),
             requests_per_second: self.requests_per_second.over(base.requests_per_second),
             burst: self.burst.over(base.burst),
             streams_per_token: self.streams_per_token.over(base.streams_per_token),

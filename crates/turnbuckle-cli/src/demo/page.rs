@@ -9,6 +9,7 @@ use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, Script};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::{BoxError, BoxFuture, ConversationId, Conversations, Reply, Scope};
+use turnbuckle_server::Metrics;
 
 use super::pace::Pace;
 use super::{REQUEST, Stage};
@@ -30,9 +31,9 @@ impl PageStory {
     }
 
     /// Conversations with the story's agent, in memory.
-    pub(crate) fn conversations(&self) -> Result<ConversationsBuilder, BoxError> {
+    pub(crate) fn conversations(&self, metrics: &Metrics) -> Result<ConversationsBuilder, BoxError> {
         let model = Storyteller { story: Demo::story(self.stage.pace.word()), otherwise: Demo::default() };
-        Ok(Conversations::builder(self.stage.agent_with(model)?, MemoryStore::default()))
+        Ok(Conversations::builder(self.stage.agent_with(model)?, metrics.measured(MemoryStore::default())))
     }
 
     /// Begins the story's turn.

@@ -19,6 +19,7 @@ use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::message::Text;
 use turnbuckle::store::StoreError;
 use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus};
+use turnbuckle_server::Metrics;
 use turnbuckle_stores::SqliteStore;
 use turnbuckle_tools::{GuardedNames, Workspace};
 
@@ -212,6 +213,11 @@ impl Ready {
     /// Conversations in the chosen store; made if it is not there.
     pub(crate) fn conversations(&self) -> Result<ConversationsBuilder, Stopped> {
         Ok(self.ruled(self.store.conversations(self.agent.clone())?))
+    }
+
+    /// The same, with what is written counted.
+    pub(crate) fn measured(&self, metrics: &Metrics) -> Result<ConversationsBuilder, Stopped> {
+        Ok(self.ruled(self.store.measured(self.agent.clone(), metrics)?))
     }
 
     /// Conversations in a store that is there.

@@ -38,6 +38,7 @@ mod messages;
 mod migrated;
 mod model_options;
 mod model_servers;
+mod operating;
 mod output;
 mod paths;
 mod printed_commands;

@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 use crate::program::Folder;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A server that runs. It is killed when the test is over.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    address: String,
+    pub(crate) address: String,
+    /// What it said before it listened.
+    pub(crate) said: String,
 }
 
 impl Drop for Serving {
@@ -25,7 +27,7 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    fn start(folder: &Folder, more: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Folder, more: &[&str]) -> Self {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
         let mut child = folder.command(&arguments).spawn().unwrap();
@@ -34,14 +36,16 @@ impl Serving {
         let address = loop {
             let mut line = String::new();
             assert!(lines.read_line(&mut line).unwrap() > 0, "it ended: {said}");
-            if let Some(address) = line.trim_end().strip_prefix("listening on http://") {
+            if let Some((_, address)) =
+                line.trim_end().strip_prefix("listening on ").and_then(|url| url.split_once("://"))
+            {
                 break address.to_owned();
             }
             said += &line;
         };
         // What it says later must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Self { child, address }
+        Self { child, address, said }
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -72,6 +76,13 @@ impl Serving {
         stream
     }
 
+    /// The whole answer to a request that begins with these lines.
+    pub(crate) fn text(&self, head: &str, body: &str) -> String {
+        let mut answer = String::new();
+        self.open(head, body).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
     fn ask(&self, method: &str, path: &str, header: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let mut stream = self.open(&format!("{method} {path} HTTP/1.1\r\n{header}"), &body);
@@ -86,12 +97,12 @@ impl Serving {
         self.ask("GET", path, "", None)
     }
 
-    fn post(&self, path: &str, body: Value) -> (u16, Value) {
+    pub(crate) fn post(&self, path: &str, body: Value) -> (u16, Value) {
         self.ask("POST", path, "", Some(&body))
     }
 
     /// Waits until the view of the conversation is like this.
-    fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, id: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let (status, view) = self.get(&format!("/v1/conversations/{id}"));

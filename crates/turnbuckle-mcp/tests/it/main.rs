@@ -8,4 +8,5 @@ mod desk;
 mod http;
 mod logging_in;
 mod real_mcp;
+mod serving;
 mod starting;

@@ -5,6 +5,7 @@ mod conversations;
 mod health;
 mod links;
 mod messages;
+mod metrics;
 mod page;
 mod turns;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
@@ -20,6 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::events;
+use crate::mount;
 use crate::observe::observed;
 use crate::rejection::Rejection;
 use crate::server::App;
@@ -49,6 +51,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(events::events))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
+        .routes(routes!(metrics::metrics))
 }
 
 /// The API as JSON.
@@ -64,10 +67,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let body_bytes = app.limits.limits().body_bytes;
     routes
         .merge(page::router())
+        .merge(mount::router(&app.mounts))
         .route("/openapi.json", get(move || std::future::ready(axum::Json(description.clone()))))
         .fallback(async || Rejection::not_found())
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(CatchPanicLayer::custom(Rejection::of_panic))
-        .layer(from_fn(observed))
+        .layer(from_fn_with_state(app.clone(), observed))
         .with_state(app)
 }

@@ -5,6 +5,7 @@
 mod client;
 mod errors;
 mod links;
+mod metrics;
 mod page;
 mod page_hostile;
 mod page_pictures;
@@ -12,4 +13,5 @@ mod page_routes;
 mod page_story;
 mod routes;
 mod streams;
+mod tls;
 mod who;
