@@ -96,6 +96,27 @@ test("axe-core finds nothing wrong with the page to log in, also after a wrong t
   assert.equal(await overhang(page), 0);
 });
 
+test("a browser loads at most 100 KB before a conversation can be used, and then nothing of it again", async (t) => {
+  const server = await serve(t, { replies });
+  const page = await open(t);
+  await begin(page, server);
+  await say(page, "go");
+  await shows(page, /May write_file run/);
+  const address = page.url();
+  const fresh = await open(t);
+  const network = await fresh.context().newCDPSession(fresh);
+  let bytes = 0;
+  await network.send("Network.enable");
+  network.on("Network.loadingFinished", (done) => (bytes += done.encodedDataLength));
+  await fresh.goto(address, { waitUntil: "load" });
+  const ms = await fresh.evaluate(() => performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd);
+  t.diagnostic(`${(bytes / 1000).toFixed(1)} KB, usable after ${ms.toFixed(0)} ms in this build on this machine`);
+  assert.ok(bytes > 1_000 && bytes <= 100_000, `${bytes} bytes`);
+  const first = bytes;
+  await fresh.goto(server.url, { waitUntil: "load" });
+  assert.ok(bytes - first < 5_000, `the second page took ${bytes - first} bytes: its files were loaded again`);
+});
+
 test("on a fresh clone the page plays the story, with a stop that a hook refused and one that it let pass", async (t) => {
   const server = await serve(t, { pace: 0.2 });
   const page = await open(t, { colorScheme: "light", viewport: { width: 1000, height: 720 } });

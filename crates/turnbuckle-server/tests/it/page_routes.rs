@@ -75,6 +75,9 @@ async fn without_tokens_the_page_is_there_and_forms_work_without_a_script() {
     let list = client.get("/").await;
     assert_eq!(list.status, 200);
     assert!(header(&list, "content-security-policy").unwrap().contains("script-src 'self'"), "{list:?}");
+    // With `no-referrer`, browsers would send the page's forms with the origin `null`.
+    assert_eq!(header(&list, "referrer-policy"), Some("same-origin"));
+    assert!(!list.body.contains("name=\"referrer\""), "{}", list.body);
     let token = csrf(&list);
     let begun = client.form("/page/c", &[("csrf", &token)]).await;
     let path = header(&begun, "location").unwrap().to_owned();
