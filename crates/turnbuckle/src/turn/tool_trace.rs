@@ -36,7 +36,7 @@ pub(super) async fn of(active: &mut ActiveTurn) -> Result<Vec<ToolTrace>, Interr
                 trace.push(ToolTrace {
                     call: call.clone(),
                     name: name.clone(),
-                    arguments: arguments.clone(),
+                    arguments: arguments.value(),
                     ok: false,
                     content: Content::default(),
                 });
@@ -44,7 +44,7 @@ pub(super) async fn of(active: &mut ActiveTurn) -> Result<Vec<ToolTrace>, Interr
             // What it ran with, which is not always as the model wrote it.
             EventKind::ToolStarted { call, arguments, .. } => {
                 if let Some(traced) = places.get(call).and_then(|place| trace.get_mut(*place)) {
-                    traced.arguments = arguments.clone();
+                    traced.arguments = arguments.value();
                 }
             }
             EventKind::ToolResult { call, ok, content } => {
