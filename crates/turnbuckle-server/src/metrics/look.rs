@@ -28,7 +28,7 @@ const MOST_SEARCHED: usize = 500;
 /// How many of the last events are read for questions: what a turn waits for stands at the end of its log.
 const LAST_EVENTS: usize = 200;
 
-/// How conversations stand. Of those of more than [`MOST_OPEN`] open ones the newest are looked into.
+/// How conversations stand. If more than [`MOST_OPEN`] are open, only the newest are looked into.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     idle: usize,

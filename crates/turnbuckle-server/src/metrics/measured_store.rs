@@ -18,8 +18,8 @@ use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
 use super::{Metrics, Noted};
 
-/// A store whose writes are counted and timed, made by [`Metrics::measured`]. Every turn of every process-wide agent and
-/// sub-agent ends in a write, with the records of its hooks, so nothing is missed and no hook has to watch.
+/// A store whose writes are counted and timed, made by [`Metrics::measured`]. Every turn of the agent and of its sub-agents ends
+/// in a write, with the records of its hooks, so nothing is missed and no hook has to watch.
 pub struct MeasuredStore<S> {
     store: S,
     metrics: Metrics,
