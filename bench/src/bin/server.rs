@@ -249,7 +249,7 @@ async fn viewers(count: usize, chunks: usize, delay: u64) -> Result<(), BoxError
     serving.send("c").await?;
     let seen = try_join_all(watching).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
     let (took, cpu) = (began.elapsed().as_secs_f64(), serving.cpu()? - cpu);
-    let lost: usize = seen.iter().map(|seen| chunks - seen).sum();
+    let lost: usize = seen.iter().map(|seen| chunks.abs_diff(*seen)).sum();
     say(&format!("{viewers} viewers of {chunks} chunks, {} a second: lost", 1_000 / delay), &lost.to_string())?;
     say("  time, against the model's own", &format!("{:.2} ×", took / (chunks as f64 * delay as f64 / 1e3)))?;
     say("  CPU for each event and viewer", &format!("{:.1} µs", cpu * 1e6 / (chunks * viewers) as f64))
@@ -279,7 +279,7 @@ async fn conversations(count: usize, chunks: usize, delay: u64) -> Result<(), Bo
     }
     let seen = try_join_all(watching).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
     let (took, cpu) = (began.elapsed().as_secs_f64(), serving.cpu()? - cpu);
-    let lost: usize = seen.iter().map(|seen| chunks - seen).sum();
+    let lost: usize = seen.iter().map(|seen| chunks.abs_diff(*seen)).sum();
     say(&format!("{count} conversations, {} chunks a second each: lost", 1_000 / delay), &lost.to_string())?;
     say("  time, against the model's own", &format!("{:.2} ×", took / (chunks as f64 * delay as f64 / 1e3)))?;
     say("  CPU for each chunk, its turn included", &format!("{:.1} µs", cpu * 1e6 / (chunks * count) as f64))
