@@ -28,8 +28,8 @@ pub(crate) enum Identity {
     Local,
     /// By a token with this SHA-256: a bearer token, or one that a session of the page began with.
     Token([u8; 32]),
-    /// Not known yet: somebody who logs in.
-    Login,
+    /// Somebody with a token that is not known.
+    Unknown,
     /// By a link that answers a call.
     Link(SealId),
     /// By what is no link, or none any more: all of them together.
@@ -52,6 +52,7 @@ impl FromRequestParts<Arc<App>> for Caller {
             Some(tokens) => {
                 let text = bearer(&parts.headers)?;
                 let Some(token) = tokens.find(text) else {
+                    app.limits.admit_unknown()?;
                     return Err(Rejection::new(Code::Unauthorized, "the token is not known"));
                 };
                 Self { scope: token.scope(), identity: Identity::Token(token.digest()) }

@@ -50,7 +50,10 @@ impl Costs {
                     if event.seq <= known.seq {
                         break 'reading;
                     }
-                    if let EventKind::TurnEnded(ended) = &event.kind {
+                    // What came after the summary is counted the next time.
+                    if let EventKind::TurnEnded(ended) = &event.kind
+                        && event.seq <= summary.seq
+                    {
                         added += ended.cost;
                     }
                 }

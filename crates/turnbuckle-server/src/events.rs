@@ -30,6 +30,10 @@ use crate::wire::ErrorBody;
 /// How often something is sent when nothing happens, so that both sides notice a connection that broke. The rights of the viewer
 /// are looked at just as often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// What is sent then: a comment, which clients pass over.
+const HEARTBEAT_FRAME: &[u8] = b": \n\n";
+/// A page whose viewer may do more or less than before is fetched again.
+const REFRESH_FRAME: &[u8] = b"event: refresh\ndata: \n\n";
 /// How long a client waits before it connects again, in milliseconds.
 const RETRY_MS: u32 = 1_000;
 
@@ -134,43 +138,43 @@ impl EventStream {
             return None;
         }
         tokio::select! {
+            // A viewer that lost its rights is sent nothing more, however much there is to send.
+            biased;
+            () = sleep_until(self.look_at) => {
+                self.look_at = Instant::now() + HEARTBEAT;
+                self.look().await
+            }
             bytes = self.viewer.next() => bytes,
             () = self.app.closing() => {
                 self.is_over = true;
                 self.hub.notice("the server shuts down")
             }
-            () = sleep_until(self.look_at) => {
-                self.look_at = Instant::now() + HEARTBEAT;
-                match self.may_still_read().await {
-                    true => Some(Bytes::from_static(b": \n\n")),
-                    false => None,
-                }
-            }
         }
     }
 
-    /// A token may have been removed, or the rights may have changed.
-    async fn may_still_read(&mut self) -> bool {
+    /// A token may have been removed, or the rights may have changed: then the stream ends, or its page is fetched again.
+    async fn look(&mut self) -> Option<Bytes> {
         if self.session.is_some_and(|session| !session.is_good(&self.app.keys, self.app.clock.now())) {
-            return false;
+            return None;
         }
-        let is_known = match (&self.app.tokens, self.caller.identity) {
-            (Some(tokens), Identity::Token(digest)) => tokens.with_digest(&digest).is_some(),
-            (None, Identity::Local) => true,
-            _ => false,
-        };
-        if is_known && self.is_page {
-            match rights_of(&self.app, &self.caller, &self.hub.id).await {
-                Ok(rights) => self.viewer.set_rights(rights),
-                Err(error) => tracing::debug!(error = error.message(), "the rights of a viewer stay as they were"),
-            }
+        match (&self.app.tokens, self.caller.identity) {
+            // With the roles that it has now.
+            (Some(tokens), Identity::Token(digest)) => self.caller.scope = tokens.with_digest(&digest)?.scope(),
+            (None, Identity::Local) => {}
+            _ => return None,
         }
-        is_known
-            && match self.app.conversations.may(&self.hub.id, Action::Read, &self.caller.scope).await {
-                Ok(()) => true,
-                // A store that fails for a moment says nothing about rights.
-                Err(SendError::Store(_)) => true,
-                Err(_) => false,
-            }
+        match self.app.conversations.may(&self.hub.id, Action::Read, &self.caller.scope).await {
+            Ok(()) => {}
+            // A store that fails for a moment says nothing about rights.
+            Err(SendError::Store(_)) => return Some(Bytes::from_static(HEARTBEAT_FRAME)),
+            Err(_) => return None,
+        }
+        if self.is_page
+            && let Ok(rights) = rights_of(&self.app, &self.caller, &self.hub.id).await
+            && self.viewer.set_rights(rights)
+        {
+            return Some(Bytes::from_static(REFRESH_FRAME));
+        }
+        Some(Bytes::from_static(HEARTBEAT_FRAME))
     }
 }

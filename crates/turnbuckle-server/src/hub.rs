@@ -4,13 +4,16 @@
 //! A viewer has a place among the frames, and no buffer. One that is too slow finds its place gone and is told `lagged`. A hub
 //! stays for a while after its last viewer, so that a viewer which comes back goes on where it was.
 
+mod frame;
+mod viewer;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use turnbuckle::clock::Clock;
 use turnbuckle::conversation::SendError;
 use turnbuckle::event::EventKind;
@@ -21,10 +24,15 @@ use turnbuckle::{ConversationId, Conversations, Scope};
 use crate::page::{Patch, Queued, Rights, View};
 use crate::rejection::Rejection;
 
+use self::frame::{Frame, PageFrame, frame};
+pub(crate) use self::viewer::Viewer;
+
 /// How long a hub stays without viewers.
 const LINGER: Duration = Duration::from_secs(60);
 /// How often a hub looks whether another process wrote, and whether it is still needed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long a snapshot waits for events that are in the log already.
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(5);
 /// How many bytes of frames a hub keeps. The last frame is kept whatever its size.
 const MAX_BYTES: usize = 1 << 20;
 /// How many frames a hub keeps.
@@ -93,7 +101,9 @@ impl Hubs {
     async fn current_of(&self, hub: &Hub) -> Result<(View, Cursor), Rejection> {
         // Another process may have written: what it wrote is published here, and reaches the hub's view a moment later.
         let stored = self.conversations.snapshot(&hub.id, Scope::system()).await?;
-        Ok(hub.view_with(stored.events.last().map_or(0, |event| event.seq)).await)
+        let whole = hub.view_with(stored.events.last().map_or(0, |event| event.seq));
+        // The event is on its way; if it does not come, what is known is better than no answer.
+        Ok(timeout(CATCH_UP_WITHIN, whole).await.unwrap_or_else(|_| hub.view()))
     }
 
     /// A message was sent or taken back: the page shows those that wait.
@@ -140,8 +150,21 @@ fn end_oldest_unwatched(hubs: &mut HashMap<ConversationId, Arc<Hub>>) {
     }
 }
 
+/// Takes a hub away when its task ends, however it ends: a hub without a task would be stuck.
+struct Task {
+    hubs: Arc<Hubs>,
+    hub: Arc<Hub>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.hubs.remove(&mut self.hubs.lock(), &self.hub);
+    }
+}
+
 /// What a hub does until it ends.
 async fn run(hubs: Arc<Hubs>, hub: Arc<Hub>, mut subscription: Subscription) {
+    let _task = Task { hubs: hubs.clone(), hub: hub.clone() };
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut ended = hub.changed.subscribe();
@@ -187,7 +210,6 @@ async fn run(hubs: Arc<Hubs>, hub: Arc<Hub>, mut subscription: Subscription) {
             () = is_ended(&mut ended) => return,
         }
     }
-    hubs.remove(&mut hubs.lock(), &hub);
 }
 
 async fn is_ended(changed: &mut watch::Receiver<Change>) {
@@ -268,63 +290,6 @@ struct State {
     rendered_for: Option<Instant>,
 }
 
-/// One event, as each kind of viewer is sent it.
-struct Frame {
-    cursor: Cursor,
-    /// As JSON; empty if the event is for pages alone.
-    json: Bytes,
-    page: PageFrame,
-}
-
-/// An event as pages are sent it.
-enum PageFrame {
-    /// No page was there when the event came.
-    NotMade,
-    /// Nothing changes on a page.
-    Same,
-    /// The same bytes for every viewer.
-    Shared(Bytes),
-    /// Different for those who may answer a question.
-    ByRights(Vec<Patch>),
-}
-
-impl PageFrame {
-    fn of(cursor: Cursor, patches: Vec<Patch>) -> Self {
-        let is_shared = patches.iter().all(|patch| !matches!(patch, Patch::Question { .. }));
-        match patches.is_empty() {
-            true => Self::Same,
-            false if is_shared => Self::Shared(page_frame(cursor, patches.iter().map(Patch::for_everyone))),
-            false => Self::ByRights(patches),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::NotMade | Self::Same => 0,
-            Self::Shared(bytes) => bytes.len(),
-            Self::ByRights(patches) => patches.iter().map(Patch::len).sum(),
-        }
-    }
-}
-
-/// The pieces of a page as one event of the stream. Without all of them the page is fetched again.
-fn page_frame<'a>(cursor: Cursor, pieces: impl Iterator<Item = Option<&'a Arc<str>>>) -> Bytes {
-    let pieces: Option<Vec<_>> = pieces.collect();
-    let mut text = format!("id: {cursor}\n");
-    match pieces {
-        None => text.push_str("event: refresh\ndata: \n"),
-        Some(pieces) => {
-            text.push_str("event: patch\n");
-            // A line of HTML is a line of data; a carriage return would end one, too.
-            for line in pieces.iter().flat_map(|piece| piece.split(['\n', '\r'])) {
-                text.extend(["data: ", line, "\n"]);
-            }
-        }
-    }
-    text.push('\n');
-    text.into()
-}
-
 impl State {
     /// A cursor as it is told.
     fn told(&self, cursor: Cursor) -> Cursor {
@@ -349,6 +314,10 @@ impl State {
         // again: the queue as it is now can be shown twice.
         let place = self.frames.iter().position(|frame| frame.cursor == cursor);
         match place {
+            // If the event itself is gone, the first of them is a change of the queue, which may not have been seen.
+            Some(place) if self.frames.get(place).is_some_and(|frame| frame.json.is_empty()) => {
+                Some(self.first + place as u64)
+            }
             Some(place) => Some(self.first + place as u64 + 1),
             None if cursor == self.told(self.view.projection().cursor) => Some(self.end()),
             None => (cursor == self.floor).then_some(self.first),
@@ -453,7 +422,8 @@ impl Hub {
     fn tell(&self, mut state: MutexGuard<'_, State>, frame: Frame) {
         let next = state.push(frame);
         drop(state);
-        self.changed.send_modify(|change| change.next = next);
+        // Another teller may have been quicker with a later frame.
+        self.changed.send_modify(|change| change.next = change.next.max(next));
     }
 
     /// Takes in the messages that wait. Only pages are told.
@@ -461,8 +431,9 @@ impl Hub {
         let mut state = self.lock();
         let patches = state.view.set_queue(queue);
         let cursor = state.told(state.view.projection().cursor);
-        if !patches.is_empty() && state.renders() {
-            self.tell(state, Frame { cursor, json: Bytes::new(), page: PageFrame::of(cursor, patches) });
+        if !patches.is_empty() {
+            let page = if state.renders() { PageFrame::of(cursor, patches) } else { PageFrame::NotMade };
+            self.tell(state, Frame { cursor, json: Bytes::new(), page });
         }
     }
 
@@ -512,112 +483,5 @@ impl Hub {
         let cursor = last.filter(|_| lagged.is_none()).unwrap_or_else(|| state.told(state.view.projection().cursor));
         drop(state);
         Viewer { hub: self.clone(), next, lagged, cursor, page, changed: self.changed.subscribe() }
-    }
-}
-
-/// An event as it stands in the stream. `None` if it cannot be written as JSON, which no event of ours is.
-fn frame(event: &FeedEvent) -> Option<Bytes> {
-    let mut bytes = format!("id: {}\nevent: {}\ndata: ", event.cursor, event.item.name()).into_bytes();
-    if let Err(error) = serde_json::to_writer(&mut bytes, event) {
-        tracing::error!(conversation = %event.conversation, %error, "an event could not be written as JSON");
-        return None;
-    }
-    bytes.extend_from_slice(b"\n\n");
-    Some(bytes.into())
-}
-
-/// One viewer's place.
-pub(crate) struct Viewer {
-    hub: Arc<Hub>,
-    next: u64,
-    /// How many events were missed, if that is to be told.
-    lagged: Option<u64>,
-    /// From where it begins.
-    pub(crate) cursor: Cursor,
-    /// What a page may do; `None` for viewers that are sent JSON.
-    page: Option<Rights>,
-    changed: watch::Receiver<Change>,
-}
-
-/// How many bytes a viewer takes at once, so that many small events are one write.
-const AT_ONCE: usize = 32 << 10;
-
-impl Viewer {
-    /// The next frames; `None` when the conversation is gone. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(bytes) = self.take() {
-                return Some(bytes);
-            }
-            let (next, is_behind) = (self.next, |change: &Change, next| change.ended || change.next > next);
-            let change = *self.changed.wait_for(|change| is_behind(change, next)).await.ok()?;
-            if change.ended && change.next <= next {
-                return None;
-            }
-        }
-    }
-
-    /// What a page may do, if that has changed.
-    pub(crate) fn set_rights(&mut self, rights: Rights) {
-        if self.page.is_some() {
-            self.page = Some(rights);
-        }
-    }
-
-    /// The frame as this viewer is sent it, empty if there is nothing to send; `None` if it was not made for this kind of viewer.
-    fn bytes_of(&self, frame: &Frame) -> Option<Bytes> {
-        let Some(rights) = &self.page else { return Some(frame.json.clone()) };
-        match &frame.page {
-            PageFrame::NotMade => None,
-            PageFrame::Same => Some(Bytes::new()),
-            PageFrame::Shared(bytes) => Some(bytes.clone()),
-            PageFrame::ByRights(patches) => {
-                Some(page_frame(frame.cursor, patches.iter().map(|patch| patch.html_for(rights))))
-            }
-        }
-    }
-
-    fn take(&mut self) -> Option<Bytes> {
-        let hub = self.hub.clone();
-        let state = hub.lock();
-        if self.next < state.first {
-            self.lagged = Some(state.first - self.next);
-            self.next = state.end();
-        }
-        let begin = usize::try_from(self.next - state.first).ok()?;
-        let mut together = Vec::new();
-        for frame in state.frames.range(begin.min(state.frames.len())..) {
-            let Some(bytes) = self.bytes_of(frame) else {
-                // What was missed is in the page when it is fetched again.
-                self.lagged = Some(state.end() - self.next);
-                self.next = state.end();
-                break;
-            };
-            if !together.is_empty() && together.len() + bytes.len() > AT_ONCE {
-                break;
-            }
-            self.next += 1;
-            if together.is_empty() && bytes.len() >= AT_ONCE {
-                return Some(bytes);
-            }
-            together.extend_from_slice(&bytes);
-        }
-        if let Some(missed) = self.lagged.take() {
-            let cursor = state.told(state.view.projection().cursor);
-            return frame(&hub.live(cursor, LiveEvent::Lagged { missed }));
-        }
-        (!together.is_empty()).then(|| together.into())
-    }
-}
-
-impl Drop for Viewer {
-    fn drop(&mut self) {
-        let mut state = self.hub.lock();
-        state.viewers -= 1;
-        state.unwatched_since = Instant::now();
-        if self.page.is_some() {
-            state.pages -= 1;
-            state.rendered_for = Some(Instant::now());
-        }
     }
 }

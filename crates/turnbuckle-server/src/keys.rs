@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,8 @@ use turnbuckle::Timestamp;
 pub(crate) const LENGTH: usize = 32;
 /// The largest list of what is void that is read back: far more than people log out within a week.
 const MAX_LIST: u64 = 8 << 20;
+/// Beyond this length the list is written anew, without what has ended by itself.
+const REWRITE_ABOVE: u64 = 1 << 20;
 
 /// By which a session or a link is told from others.
 pub(crate) type SealId = [u8; 16];
@@ -44,8 +46,8 @@ struct Inner {
 struct Void {
     /// Until when it must be remembered.
     until: HashMap<SealId, Timestamp>,
-    /// How many bytes of the list have been read.
-    read: u64,
+    /// Which file was read, and how long it was: a list that was replaced or has grown is read again.
+    read: (u64, u64),
 }
 
 /// Why there is no secret, or why something could not be made void.
@@ -68,6 +70,12 @@ pub enum KeysError {
         /// Why it failed.
         #[source]
         cause: io::Error,
+    },
+    /// Others than its owner may read or write the file.
+    #[error("{} can be read or written by others: chmod 600", path.display())]
+    NotPrivate {
+        /// The file.
+        path: PathBuf,
     },
     /// The file is there and is not a key.
     #[error("{} is not a key of {LENGTH} bytes", path.display())]
@@ -141,14 +149,33 @@ impl Keys {
             void.until.insert(id, until);
         }
         let Some(path) = &self.inner.list else { return Ok(()) };
-        let line = format!("{} {}\n", URL_SAFE_NO_PAD.encode(id), until.as_millis());
+        let line = void_line(&id, until);
         let add = || -> io::Result<()> {
+            // Processes of the same user write one after the other; a list that is replaced loses no line of another.
+            let lock = File::open(path.with_extension("key"))?;
+            lock.lock()?;
             let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-            // One write: lines of two processes do not mix.
             file.write_all(line.as_bytes())?;
-            file.sync_data()
+            file.sync_data()?;
+            if file.metadata()?.len() > REWRITE_ABOVE {
+                self.rewrite_list(path, now)?;
+            }
+            Ok(())
         };
         add().map_err(|cause| KeysError::File { what: "writing", path: path.clone(), cause })
+    }
+
+    /// Leaves out what has ended by itself. The caller holds the lock of the list.
+    fn rewrite_list(&self, path: &Path, now: Timestamp) -> io::Result<()> {
+        let mut void = self.lock();
+        read_list(path, &mut void)?;
+        void.until.retain(|_, until| *until > now);
+        let lines: String = void.until.iter().map(|(id, until)| void_line(id, *until)).collect();
+        let beside = path.with_extension("void.new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(lines.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
     }
 
     /// Whether this was made void, here or by another process with the same folder. If the list cannot be read, it counts as void.
@@ -171,8 +198,9 @@ fn read_list(path: &Path, void: &mut Void) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    let length = file.metadata()?.len();
-    if length == void.read {
+    let about = file.metadata()?;
+    let length = about.len();
+    if (about.ino(), length) == void.read {
         return Ok(());
     }
     if length > MAX_LIST {
@@ -187,8 +215,12 @@ fn read_list(path: &Path, void: &mut Void) -> io::Result<()> {
             void.until.insert(id, Timestamp::from_millis(until));
         }
     }
-    void.read = text.len() as u64;
+    void.read = (about.ino(), text.len() as u64);
     Ok(())
+}
+
+fn void_line(id: &SealId, until: Timestamp) -> String {
+    format!("{} {}\n", URL_SAFE_NO_PAD.encode(id), until.as_millis())
 }
 
 fn read_key(path: &Path) -> Result<Option<[u8; LENGTH]>, KeysError> {
@@ -198,6 +230,10 @@ fn read_key(path: &Path) -> Result<Option<[u8; LENGTH]>, KeysError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
+    // Whoever can read the key can be anybody.
+    if file.metadata().map_err(failed)?.mode() & 0o077 != 0 {
+        return Err(KeysError::NotPrivate { path: path.to_owned() });
+    }
     let mut bytes = Vec::new();
     file.take(LENGTH as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     bytes.try_into().map(Some).map_err(|_| KeysError::NotAKey { path: path.to_owned() })
@@ -272,7 +308,11 @@ mod tests {
         assert_eq!(names, ["serve.key"]);
         let mode = std::fs::metadata(folder.path().join("serve.key")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        std::fs::write(folder.path().join("serve.key"), "short").unwrap();
+        let path = folder.path().join("serve.key");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Keys::in_folder(folder.path()), Err(KeysError::NotPrivate { .. })));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(path, "short").unwrap();
         assert!(matches!(Keys::in_folder(folder.path()), Err(KeysError::NotAKey { .. })));
     }
 
@@ -284,5 +324,20 @@ mod tests {
         one.make_void([1; 16], LATER, NOW).unwrap();
         assert!(one.is_void(&[1; 16]) && other.is_void(&[1; 16]) && !other.is_void(&[2; 16]));
         assert!(Keys::in_folder(folder.path()).unwrap().is_void(&[1; 16]));
+    }
+
+    #[test]
+    fn the_list_of_what_is_void_does_not_grow_for_ever_and_loses_nothing_that_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, other) = (Keys::in_folder(folder.path()).unwrap(), Keys::in_folder(folder.path()).unwrap());
+        let path = folder.path().join("serve.void");
+        other.make_void([1; 16], LATER, NOW).unwrap();
+        let old: String = (0..40_000u64).map(|n| void_line(&u128::from(n + 10).to_be_bytes(), NOW)).collect();
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(old.as_bytes()).unwrap();
+        keys.make_void([2; 16], LATER, NOW).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 200);
+        for one in [&keys, &other, &Keys::in_folder(folder.path()).unwrap()] {
+            assert!(one.is_void(&[1; 16]) && one.is_void(&[2; 16]));
+        }
     }
 }

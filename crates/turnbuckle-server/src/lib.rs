@@ -39,6 +39,7 @@ mod server;
 mod session;
 mod tls;
 mod tokens;
+mod waiting_counts;
 mod wire;
 
 pub use keys::{Keys, KeysError};

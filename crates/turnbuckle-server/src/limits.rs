@@ -102,9 +102,10 @@ impl Usage {
         Ok(())
     }
 
-    /// Counts a try to log in: all of them together, because whoever tries is not known yet.
-    pub(crate) fn admit_login(&self) -> Result<(), Rejection> {
-        self.admit(Identity::Login)
+    /// Counts a token that is not known: all of them together, because whoever tries is nobody yet. Known tokens are not held up by
+    /// it, so a guesser keeps nobody out.
+    pub(crate) fn admit_unknown(&self) -> Result<(), Rejection> {
+        self.admit(Identity::Unknown)
     }
 
     /// Counts an open stream until the guard is dropped.

@@ -21,6 +21,7 @@ use crate::rejection::{Code, Rejection};
 use crate::routes;
 use crate::tls::Certificate;
 use crate::tokens::Tokens;
+use crate::waiting_counts::WaitingCounts;
 
 /// How long turns may take to come to rest when the server shuts down, if nothing else is said.
 const REST_WITHIN: Duration = Duration::from_secs(30);
@@ -43,6 +44,7 @@ pub(crate) struct App {
     pub(crate) limits: Arc<Usage>,
     pub(crate) hubs: Arc<Hubs>,
     pub(crate) costs: Costs,
+    pub(crate) waiting: WaitingCounts,
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
@@ -255,6 +257,7 @@ impl ServerBuilder {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
             costs: Costs::default(),
+            waiting: WaitingCounts::default(),
             keys: keys.map_or_else(Keys::random, Ok)?,
             conversations,
             tokens,

@@ -46,16 +46,16 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
                     @if let Some(agent) = &page.agent { (Name(agent)) " · " }
                     code { (Name(view.conversation().as_str())) }
                 }
-                @if rights.delete {
+                @if rights.say || rights.delete {
                     details.fold.manage id="manage" {
                         summary { "Rename or delete" }
-                        form method="post" action=(forms.action("title")) {
+                        @if rights.say { form method="post" action=(forms.action("title")) {
                             (forms.token())
                             label for="title" { "Title" }
                             input type="text" id="title" name="title" value=(Shown(page.title.as_deref().unwrap_or_default())) maxlength="200";
                             button { "Rename" }
-                        }
-                        p { a href=(forms.action("delete")) { "Delete this conversation…" } }
+                        } }
+                        @if rights.delete { p { a href=(forms.action("delete")) { "Delete this conversation…" } } }
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! Everything that waits for the user, over all conversations.
 
 use maud::{Markup, html};
+use sha2::{Digest as _, Sha256};
 use turnbuckle::Timestamp;
 use turnbuckle::conversation::PendingCall;
 
@@ -17,16 +18,16 @@ pub fn waiting(viewer: &Viewer, calls: &[PendingCall], now: Timestamp) -> Markup
             p.alert role="alert" id="alert" hidden {}
             div id="log" {
                 @if calls.is_empty() { p.empty id="empty" { "Nothing waits for an answer of yours." } }
-                @for (number, call) in calls.iter().enumerate() { (one(viewer, call, number, now)) }
+                @for call in calls { (one(viewer, call, now)) }
             }
         }
     };
     layout::page(viewer, "Waiting for you", "/page/waiting", &main)
 }
 
-fn one(viewer: &Viewer, call: &PendingCall, number: usize, now: Timestamp) -> Markup {
+fn one(viewer: &Viewer, call: &PendingCall, now: Timestamp) -> Markup {
     let forms = Forms { conversation: &call.conversation, csrf: Some(&viewer.csrf), answers: true, link: None };
-    let id = format!("w-{}-{number}", call.asked.as_millis());
+    let id = element_id(call);
     let path = format!("/page/c/{}", segment(call.conversation.as_str()));
     html! {
         article.card id=(id) data-state="ask" {
@@ -38,4 +39,18 @@ fn one(viewer: &Viewer, call: &PendingCall, number: usize, now: Timestamp) -> Ma
             (question::question(&call.pending, &id, forms))
         }
     }
+}
+
+/// The id of a question's element: of this question alone, whatever others are there, so that what was typed into the form of one
+/// never becomes the answer to another.
+fn element_id(call: &PendingCall) -> String {
+    let digest = call.pending.question.digest().map_or("", |digest| &**digest);
+    let mut hash = Sha256::new();
+    for part in [call.conversation.as_str(), call.pending.call.as_str(), digest] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.update(call.asked.as_millis().to_be_bytes());
+    let digits: String = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("w-{digits}")
 }

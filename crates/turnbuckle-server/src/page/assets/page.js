@@ -15,6 +15,9 @@
     // Without it the element would lose the focus that `focusOn` gave it.
     (name === "tabindex" && element === document.activeElement);
 
+  // Which question a form answers.
+  const asksAbout = (form) => ["call", "digest"].map((name) => form.querySelector(`input[name="${name}"]`)?.value ?? "").join(" ");
+
   // Makes `old` like `fresh` and changes no more than that, so that focus, selection, scroll positions, folds and what was typed stay.
   function morph(old, fresh) {
     if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
@@ -25,6 +28,11 @@
       if (old.data !== fresh.data) old.data = fresh.data;
       return old;
     }
+    // A form about another question is another form: what was typed into the old one must not be sent with the new one.
+    if (old.localName === "form" && asksAbout(old) !== asksAbout(fresh)) {
+      old.replaceWith(fresh);
+      return fresh;
+    }
     // What the script itself has said stays until it is read.
     if (old.id === "alert" && fresh.hidden) return old;
     for (const { name } of [...old.attributes]) {
@@ -34,7 +42,10 @@
       if (old.getAttribute(name) !== value && !isReaders(old, name)) old.setAttribute(name, value);
     }
     // What a person typed is not the server's to change.
-    if (old.localName === "textarea") return old;
+    if (old.localName === "textarea") {
+      if (old.value === old.defaultValue) old.defaultValue = fresh.defaultValue;
+      return old;
+    }
     morphChildren(old, fresh);
     return old;
   }
@@ -194,6 +205,8 @@
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
       // Logged out meanwhile: the login page says so.
       if (answer.redirected || answer.status === 401) return location.assign(answer.url);
+      // It was deleted, or may not be read any more: trying again changes nothing.
+      if ([403, 404, 410].includes(answer.status)) return connection("This conversation is not here any more.");
       if (!answer.ok) throw new Error(String(answer.status));
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const main = fresh.getElementById("main");
@@ -252,7 +265,7 @@
         if (answer.status === 409) refresh();
       }
     } catch {
-      alertText("The server does not answer. Nothing was sent.");
+      alertText("The server did not answer. Look whether it was taken before you send it again.");
     } finally {
       buttons.forEach((button) => (button.disabled = false));
       if (form.id === "composer") byId("content")?.focus();

@@ -46,13 +46,12 @@ async fn begin(app: &Arc<App>, request: Request) -> Result<Response, Rejection> 
     let Some(tokens) = &app.tokens else { return Ok(see_other("/")) };
     let (parts, body) = request.into_parts();
     check_origin(&parts)?;
-    // Whoever guesses tokens is one caller, whatever they guess.
-    app.limits.admit_login()?;
     let is_secure = is_secure(&parts.headers);
     let fields = form_fields(Request::from_parts(parts, body), app).await?;
     check_csrf(&csrf_without_session(&app.keys), None, &fields)?;
     let given = field(&fields, "token").unwrap_or_default().trim();
     let Some(token) = tokens.find(given) else {
+        app.limits.admit_unknown()?;
         let shown = html(&page::login(&nobody(app), Some("This token is not known.")));
         return Ok((StatusCode::UNAUTHORIZED, shown).into_response());
     };

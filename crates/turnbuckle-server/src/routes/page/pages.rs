@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use turnbuckle::access::Action;
-use turnbuckle::conversation::PendingCall;
+use turnbuckle::conversation::{PendingCall, SendError};
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Scope, TurnId};
 
@@ -57,9 +57,20 @@ async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Respons
     });
     let mut conversations = Vec::with_capacity(found.len());
     for summary in found {
-        let waits_for = waits_for(app, &summary, &mine).await?;
-        let cost = app.costs.of(&app.conversations, &summary).await?;
-        conversations.push(Listed { summary, cost, waits_for });
+        let about = async {
+            let waits_for = waits_for(app, &summary, &mine).await?;
+            Ok::<_, SendError>((waits_for, app.costs.of(&app.conversations, &summary).await?))
+        };
+        match about.await {
+            Ok((waits_for, cost)) => conversations.push(Listed { summary, cost, waits_for }),
+            // It was deleted meanwhile.
+            Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => {}
+            // One log that cannot be read does not hide all others.
+            Err(error) => {
+                tracing::warn!(conversation = %summary.id, %error, "what a conversation costs could not be read");
+                conversations.push(Listed { summary, cost: None, waits_for: None });
+            }
+        }
     }
     let page = ListPage { conversations, search: query.q, older, can_begin: true };
     Ok(html(&page::list(&who.viewer(mine.len()), &page, app.clock.now())))
@@ -70,7 +81,7 @@ async fn waits_for(
     app: &App,
     summary: &ConversationSummary,
     mine: &[PendingCall],
-) -> Result<Option<String>, Rejection> {
+) -> Result<Option<String>, SendError> {
     if !matches!(summary.status, ConversationStatus::Waiting { .. }) {
         return Ok(None);
     }
@@ -120,7 +131,7 @@ pub(super) async fn shown(
     let (conversations, scope) = (&app.conversations, &who.caller.scope);
     conversations.begin_reading(id, scope).await?;
     let rights = who.rights(app, id).await?;
-    let waiting = conversations.pending(scope.clone()).await?.len();
+    let waiting = app.waiting.of(conversations, scope).await?;
     let summary = conversations.summary(id, scope).await?;
     let (view, cursor) = app.hubs.current_page(id).await?;
     let left = conversations.left_turn(id, Scope::system()).await?;
@@ -146,7 +157,7 @@ pub(super) async fn confirm_delete(
         let scope = &who.caller.scope;
         app.conversations.may(&id, Action::Delete, scope).await?;
         let summary = app.conversations.summary(&id, scope).await?;
-        let waiting = app.conversations.pending(scope.clone()).await?.len();
+        let waiting = app.waiting.of(&app.conversations, scope).await?;
         Ok(html(&page::confirm_delete(&who.viewer(waiting), &summary)))
     };
     who.answer(shown.await)
@@ -165,7 +176,7 @@ pub(super) async fn turn(
             return Err(Rejection::not_found());
         }
         let records = conversations.records(&id, &turn, scope.clone()).await?;
-        let waiting = conversations.pending(scope.clone()).await?.len();
+        let waiting = app.waiting.of(conversations, scope).await?;
         let page = TurnPage {
             conversation: &id,
             turn: &turn,
