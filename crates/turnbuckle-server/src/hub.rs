@@ -4,6 +4,9 @@
 //! A viewer has a place among the frames, and no buffer. One that is too slow finds its place gone and is told `lagged`. A hub
 //! stays for a while after its last viewer, so that a viewer which comes back goes on where it was.
 
+mod frames;
+mod viewer;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +21,8 @@ use turnbuckle::feed::{Cursor, Delivery, FeedEvent, FeedItem, Level, LiveEvent, 
 use turnbuckle::projection::Projection;
 use turnbuckle::{ConversationId, Conversations, Scope};
 
+use self::frames::{Frame, PageFrame, frame};
+pub(crate) use self::viewer::Viewer;
 use crate::page::{Patch, Queued, Rights, View};
 use crate::rejection::Rejection;
 
@@ -268,63 +273,6 @@ struct State {
     rendered_for: Option<Instant>,
 }
 
-/// One event, as each kind of viewer is sent it.
-struct Frame {
-    cursor: Cursor,
-    /// As JSON; empty if the event is for pages alone.
-    json: Bytes,
-    page: PageFrame,
-}
-
-/// An event as pages are sent it.
-enum PageFrame {
-    /// No page was there when the event came.
-    NotMade,
-    /// Nothing changes on a page.
-    Same,
-    /// The same bytes for every viewer.
-    Shared(Bytes),
-    /// Different for those who may answer a question.
-    ByRights(Vec<Patch>),
-}
-
-impl PageFrame {
-    fn of(cursor: Cursor, patches: Vec<Patch>) -> Self {
-        let is_shared = patches.iter().all(|patch| !matches!(patch, Patch::Question { .. }));
-        match patches.is_empty() {
-            true => Self::Same,
-            false if is_shared => Self::Shared(page_frame(cursor, patches.iter().map(Patch::for_everyone))),
-            false => Self::ByRights(patches),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::NotMade | Self::Same => 0,
-            Self::Shared(bytes) => bytes.len(),
-            Self::ByRights(patches) => patches.iter().map(Patch::len).sum(),
-        }
-    }
-}
-
-/// The pieces of a page as one event of the stream. Without all of them the page is fetched again.
-fn page_frame<'a>(cursor: Cursor, pieces: impl Iterator<Item = Option<&'a Arc<str>>>) -> Bytes {
-    let pieces: Option<Vec<_>> = pieces.collect();
-    let mut text = format!("id: {cursor}\n");
-    match pieces {
-        None => text.push_str("event: refresh\ndata: \n"),
-        Some(pieces) => {
-            text.push_str("event: patch\n");
-            // A line of HTML is a line of data; a carriage return would end one, too.
-            for line in pieces.iter().flat_map(|piece| piece.split(['\n', '\r'])) {
-                text.extend(["data: ", line, "\n"]);
-            }
-        }
-    }
-    text.push('\n');
-    text.into()
-}
-
 impl State {
     /// A cursor as it is told.
     fn told(&self, cursor: Cursor) -> Cursor {
@@ -512,112 +460,5 @@ impl Hub {
         let cursor = last.filter(|_| lagged.is_none()).unwrap_or_else(|| state.told(state.view.projection().cursor));
         drop(state);
         Viewer { hub: self.clone(), next, lagged, cursor, page, changed: self.changed.subscribe() }
-    }
-}
-
-/// An event as it stands in the stream. `None` if it cannot be written as JSON, which no event of ours is.
-fn frame(event: &FeedEvent) -> Option<Bytes> {
-    let mut bytes = format!("id: {}\nevent: {}\ndata: ", event.cursor, event.item.name()).into_bytes();
-    if let Err(error) = serde_json::to_writer(&mut bytes, event) {
-        tracing::error!(conversation = %event.conversation, %error, "an event could not be written as JSON");
-        return None;
-    }
-    bytes.extend_from_slice(b"\n\n");
-    Some(bytes.into())
-}
-
-/// One viewer's place.
-pub(crate) struct Viewer {
-    hub: Arc<Hub>,
-    next: u64,
-    /// How many events were missed, if that is to be told.
-    lagged: Option<u64>,
-    /// From where it begins.
-    pub(crate) cursor: Cursor,
-    /// What a page may do; `None` for viewers that are sent JSON.
-    page: Option<Rights>,
-    changed: watch::Receiver<Change>,
-}
-
-/// How many bytes a viewer takes at once, so that many small events are one write.
-const AT_ONCE: usize = 32 << 10;
-
-impl Viewer {
-    /// The next frames; `None` when the conversation is gone. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(bytes) = self.take() {
-                return Some(bytes);
-            }
-            let (next, is_behind) = (self.next, |change: &Change, next| change.ended || change.next > next);
-            let change = *self.changed.wait_for(|change| is_behind(change, next)).await.ok()?;
-            if change.ended && change.next <= next {
-                return None;
-            }
-        }
-    }
-
-    /// What a page may do, if that has changed.
-    pub(crate) fn set_rights(&mut self, rights: Rights) {
-        if self.page.is_some() {
-            self.page = Some(rights);
-        }
-    }
-
-    /// The frame as this viewer is sent it, empty if there is nothing to send; `None` if it was not made for this kind of viewer.
-    fn bytes_of(&self, frame: &Frame) -> Option<Bytes> {
-        let Some(rights) = &self.page else { return Some(frame.json.clone()) };
-        match &frame.page {
-            PageFrame::NotMade => None,
-            PageFrame::Same => Some(Bytes::new()),
-            PageFrame::Shared(bytes) => Some(bytes.clone()),
-            PageFrame::ByRights(patches) => {
-                Some(page_frame(frame.cursor, patches.iter().map(|patch| patch.html_for(rights))))
-            }
-        }
-    }
-
-    fn take(&mut self) -> Option<Bytes> {
-        let hub = self.hub.clone();
-        let state = hub.lock();
-        if self.next < state.first {
-            self.lagged = Some(state.first - self.next);
-            self.next = state.end();
-        }
-        let begin = usize::try_from(self.next - state.first).ok()?;
-        let mut together = Vec::new();
-        for frame in state.frames.range(begin.min(state.frames.len())..) {
-            let Some(bytes) = self.bytes_of(frame) else {
-                // What was missed is in the page when it is fetched again.
-                self.lagged = Some(state.end() - self.next);
-                self.next = state.end();
-                break;
-            };
-            if !together.is_empty() && together.len() + bytes.len() > AT_ONCE {
-                break;
-            }
-            self.next += 1;
-            if together.is_empty() && bytes.len() >= AT_ONCE {
-                return Some(bytes);
-            }
-            together.extend_from_slice(&bytes);
-        }
-        if let Some(missed) = self.lagged.take() {
-            let cursor = state.told(state.view.projection().cursor);
-            return frame(&hub.live(cursor, LiveEvent::Lagged { missed }));
-        }
-        (!together.is_empty()).then(|| together.into())
-    }
-}
-
-impl Drop for Viewer {
-    fn drop(&mut self) {
-        let mut state = self.hub.lock();
-        state.viewers -= 1;
-        state.unwatched_since = Instant::now();
-        if self.page.is_some() {
-            state.pages -= 1;
-            state.rendered_for = Some(Instant::now());
-        }
     }
 }
