@@ -28,7 +28,7 @@ fn questions() -> Vec<Question> {
     vec![
         Question::Approval {
             tool: Some("rm".into()),
-            arguments: awkward().into(),
+            arguments: awkward(),
             digest: "d".into(),
             why: Some("!".into()),
             again: true,
