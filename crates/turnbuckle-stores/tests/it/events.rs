@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::event::{
-    Approvals, CallDigest, Cause, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved,
-    TurnEnded, Warning,
+    Approvals, CallDigest, Cause, EndDetails, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal,
+    ReplyExtras, Resolved, TurnEnded, Warning,
 };
 use turnbuckle::message::{StopReason, Text, Usage};
 use turnbuckle::scope::{Author, SystemAuthor};
@@ -101,8 +101,7 @@ fn kinds() -> Vec<EventKind> {
                 content,
                 stop_reason,
                 usage,
-                object,
-                annotations,
+                extras: ReplyExtras { object, annotations }.boxed(),
                 cost: 0.25,
                 model: Some("m".into()),
             });
@@ -130,8 +129,7 @@ fn kinds() -> Vec<EventKind> {
     }
     use Outcome::{Cancelled, Completed, Exhausted, Failed, Halted, Rejected};
     for outcome in [Completed, Halted, Rejected, Exhausted, Cancelled, Failed] {
-        kinds.push(EventKind::TurnEnded(Arc::new(TurnEnded {
-            outcome,
+        let details = EndDetails {
             reason: Some("r".into()),
             cause: Some(Cause::Limit { limit: "max_tokens".into() }),
             by: Some(Author::System(SystemAuthor::Limit)),
@@ -144,6 +142,10 @@ fn kinds() -> Vec<EventKind> {
                     cause: Some(Cause::Overruled { hook: "h".into() }),
                 },
             ],
+        };
+        kinds.push(EventKind::TurnEnded(Arc::new(TurnEnded {
+            outcome,
+            details: details.boxed(),
             model_calls: 3,
             usage,
             cost: 0.1 + 0.2,
