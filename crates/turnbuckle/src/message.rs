@@ -10,7 +10,7 @@ use crate::id::CallId;
 /// Text that many places share: the log, the context, viewers.
 pub type Text = Arc<str>;
 
-/// One piece of content.
+/// One piece of content. What is not text stands behind a pointer: most parts are text, and each has room for the largest kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -21,46 +21,62 @@ pub enum Part {
         text: Text,
     },
     /// What the model thought aloud before it answered.
-    Thinking {
-        /// The thought.
-        text: Text,
-        /// The provider's proof that it is unchanged; sent back as it came.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        signature: Option<Text>,
-    },
+    Thinking(Arc<Thought>),
     /// A picture, inline or by address.
-    Image {
-        /// For example `image/png`.
-        media_type: Text,
-        /// Base64, if inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<Text>,
-        /// Where it is, if not inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        url: Option<Text>,
-    },
+    Image(Arc<Image>),
     /// A document, inline or by address.
-    File {
-        /// For example `application/pdf`.
-        media_type: Text,
-        /// The name that people see.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<Text>,
-        /// Base64, if inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<Text>,
-        /// Where it is, if not inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        url: Option<Text>,
-    },
+    File(Arc<File>),
     /// Something only the provider reads: a sealed thought, a tool that its host ran and what came of it. Kept in its place
     /// and sent back to the same provider as it came; others never see it.
-    Provider {
-        /// Whose it is: the wire it came over, for example `anthropic`.
-        provider: Text,
-        /// As it came.
-        block: Arc<Value>,
-    },
+    Provider(Arc<ProviderBlock>),
+}
+
+/// What a model thought aloud.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thought {
+    /// The thought.
+    pub text: Text,
+    /// The provider's proof that it is unchanged; sent back as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Text>,
+}
+
+/// A picture, inline or by address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// For example `image/png`.
+    pub media_type: Text,
+    /// Base64, if inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Text>,
+    /// Where it is, if not inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Text>,
+}
+
+/// A document, inline or by address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// For example `application/pdf`.
+    pub media_type: Text,
+    /// The name that people see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text>,
+    /// Base64, if inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Text>,
+    /// Where it is, if not inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Text>,
+}
+
+/// Something only the provider reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProviderBlock {
+    /// Whose it is: the wire it came over, for example `anthropic`.
+    pub provider: Text,
+    /// As it came.
+    pub block: Arc<Value>,
 }
 
 impl Part {
@@ -69,12 +85,38 @@ impl Part {
         Self::Text { text: text.into() }
     }
 
+    /// A thought that nobody signed.
+    pub fn thinking(text: impl Into<Text>) -> Self {
+        Thought { text: text.into(), signature: None }.into()
+    }
+
     /// The text of a text part.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),
             _ => None,
         }
+    }
+}
+
+impl From<Thought> for Part {
+    fn from(thought: Thought) -> Self {
+        Self::Thinking(Arc::new(thought))
+    }
+}
+impl From<Image> for Part {
+    fn from(image: Image) -> Self {
+        Self::Image(Arc::new(image))
+    }
+}
+impl From<File> for Part {
+    fn from(file: File) -> Self {
+        Self::File(Arc::new(file))
+    }
+}
+impl From<ProviderBlock> for Part {
+    fn from(block: ProviderBlock) -> Self {
+        Self::Provider(Arc::new(block))
     }
 }
 
@@ -293,4 +335,30 @@ pub struct Injection {
     pub content: Content,
     /// Its size, estimated.
     pub tokens: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversation in memory has a part for most of its events, and each has room for the largest kind.
+    #[test]
+    fn a_part_takes_little_room() {
+        assert!(size_of::<Part>() <= 24, "{}", size_of::<Part>());
+    }
+
+    #[test]
+    fn a_part_is_one_object_whatever_it_holds() {
+        for json in [
+            r#"{"type":"text","text":"t"}"#,
+            r#"{"type":"thinking","text":"t"}"#,
+            r#"{"type":"thinking","text":"t","signature":"s"}"#,
+            r#"{"type":"image","media_type":"image/png","data":"AA=="}"#,
+            r#"{"type":"file","media_type":"a/b","name":"n","url":"u"}"#,
+            r#"{"type":"provider","provider":"p","block":{"type":"sealed"}}"#,
+        ] {
+            let part: Part = serde_json::from_str(json).unwrap();
+            assert_eq!(serde_json::to_string(&part).unwrap(), json);
+        }
+    }
 }

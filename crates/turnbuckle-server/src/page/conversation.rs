@@ -267,7 +267,7 @@ fn thoughts(id: &str, content: &Content) -> Markup {
         .parts()
         .iter()
         .filter_map(|part| match part {
-            Part::Thinking { text, .. } => Some(&**text),
+            Part::Thinking(thought) => Some(&*thought.text),
             _ => None,
         })
         .collect();

@@ -7,7 +7,7 @@ use turnbuckle::event::{
     Approvals, CallDigest, Cause, EndDetails, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal,
     ReplyExtras, Resolved, TurnEnded, Warning,
 };
-use turnbuckle::message::{StopReason, Text, Usage};
+use turnbuckle::message::{File, Image, ProviderBlock, StopReason, Text, Thought, Usage};
 use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::Store;
 use turnbuckle::tool::Executor;
@@ -56,11 +56,11 @@ fn kinds() -> Vec<EventKind> {
     let system = [SystemAuthor::Expiry, SystemAuthor::Recovery, SystemAuthor::Limit].map(Author::System);
     let content: Content = vec![
         Part::text("words"),
-        Part::Thinking { text: "hm".into(), signature: Some("s".into()) },
-        Part::Thinking { text: "".into(), signature: None },
-        Part::Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None },
-        Part::File { media_type: "a/b".into(), name: Some("n".into()), data: None, url: Some("u".into()) },
-        Part::Provider { provider: "anthropic".into(), block: awkward() },
+        Thought { text: "hm".into(), signature: Some("s".into()) }.into(),
+        Part::thinking(""),
+        Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None }.into(),
+        File { media_type: "a/b".into(), name: Some("n".into()), data: None, url: Some("u".into()) }.into(),
+        ProviderBlock { provider: "anthropic".into(), block: awkward() }.into(),
     ]
     .into();
     let usage = Usage { input: 1, output: 2, cache_read: 3, cache_write: u64::MAX };
