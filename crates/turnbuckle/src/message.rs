@@ -1,8 +1,9 @@
 //! What goes to a model and comes back: content, messages, replies.
 
+use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::id::CallId;
@@ -121,32 +122,58 @@ impl From<ProviderBlock> for Part {
 }
 
 /// Parts in order; immutable and cheap to clone.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(from = "Vec<Part>")]
-pub struct Content(Arc<[Part]>);
+pub struct Content(Parts);
+
+/// A single part needs no list: most contents are one text.
+#[derive(Clone, PartialEq)]
+enum Parts {
+    One(Part),
+    /// None, or more than one. All that are empty share one allocation: a reply that only calls tools says nothing.
+    Many(Arc<[Part]>),
+}
 
 impl Content {
     /// Its parts.
     pub fn parts(&self) -> &[Part] {
-        &self.0
+        match &self.0 {
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
     }
 
     /// Whether there is nothing to say: no part, or only blank text.
     pub fn is_blank(&self) -> bool {
-        self.0.iter().all(|part| part.as_text().is_some_and(|text| text.trim().is_empty()))
+        self.parts().iter().all(|part| part.as_text().is_some_and(|text| text.trim().is_empty()))
     }
 
     /// All text parts, one after the other.
     pub fn text(&self) -> String {
-        self.0.iter().filter_map(Part::as_text).collect()
+        self.parts().iter().filter_map(Part::as_text).collect()
     }
 
     /// Both, in order.
     pub fn followed_by(&self, more: &[Part]) -> Self {
-        self.0.iter().chain(more).cloned().collect()
+        self.parts().iter().chain(more).cloned().collect()
     }
 }
 
+impl Default for Content {
+    fn default() -> Self {
+        Self(Parts::Many(Arc::default()))
+    }
+}
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Content").field(&self.parts()).finish()
+    }
+}
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.parts().serialize(serializer)
+    }
+}
 impl From<&str> for Content {
     fn from(text: &str) -> Self {
         Part::text(text).into()
@@ -159,18 +186,21 @@ impl From<String> for Content {
 }
 impl From<Part> for Content {
     fn from(part: Part) -> Self {
-        Self(Arc::new([part]))
+        Self(Parts::One(part))
     }
 }
 impl From<Vec<Part>> for Content {
-    fn from(parts: Vec<Part>) -> Self {
-        // All that are empty share one allocation: a reply that only calls tools says nothing.
-        if parts.is_empty() { Self::default() } else { Self(parts.into()) }
+    fn from(mut parts: Vec<Part>) -> Self {
+        match parts.len() {
+            0 => Self::default(),
+            1 => parts.pop().map_or_else(Self::default, Self::from),
+            _ => Self(Parts::Many(parts.into())),
+        }
     }
 }
 impl FromIterator<Part> for Content {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
-        Self(parts.into_iter().collect())
+        parts.into_iter().collect::<Vec<_>>().into()
     }
 }
 
@@ -345,6 +375,23 @@ mod tests {
     #[test]
     fn a_part_takes_little_room() {
         assert!(size_of::<Part>() <= 24, "{}", size_of::<Part>());
+    }
+
+    #[test]
+    fn contents_of_the_same_parts_are_the_same_however_they_were_made() {
+        let (a, b) = (Part::text("a"), Part::text("b"));
+        let one = Content::from("a");
+        assert_eq!([Content::from(vec![a.clone()]), [a.clone()].into_iter().collect()], [one.clone(), one.clone()]);
+        assert_eq!(Content::default().followed_by(std::slice::from_ref(&a)), one);
+        assert_eq!(one.followed_by(std::slice::from_ref(&b)), Content::from(vec![a.clone(), b]));
+        assert_eq!((Content::from(Vec::new()), one.parts()), (Content::default(), &[a][..]));
+        for json in
+            [r#"[]"#, r#"[{"type":"text","text":"a"}]"#, r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#]
+        {
+            let content: Content = serde_json::from_str(json).unwrap();
+            assert_eq!(serde_json::to_string(&content).unwrap(), json);
+        }
+        assert!(size_of::<Content>() <= 24, "{}", size_of::<Content>());
     }
 
     #[test]
