@@ -33,7 +33,6 @@ use crate::context::layout::ContextCache;
 use crate::feed::{EventFeed, Level, LiveEvent};
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::{Actor, Author};
-use crate::store::StoreError;
 use crate::turn::{AbortCause, AbortToken, RequestMemory, State, TurnContext};
 
 /// How many orders may wait for a driver.

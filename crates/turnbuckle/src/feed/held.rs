@@ -56,8 +56,12 @@ impl HeldView {
         }
         self.unsearched = 0;
         // Whoever lets go of an event at the same time only makes it stay until the next search.
-        self.view.events.retain(|event| Arc::strong_count(event) > 1);
-        self.view.events.shrink_to_fit();
+        let events = &mut self.view.events;
+        let before = events.len();
+        events.retain(|event| Arc::strong_count(event) > 1);
+        if events.len() < before {
+            events.shrink_to_fit();
+        }
     }
 
     /// From which event on how many must be read, so that all forgotten ones are among them.
