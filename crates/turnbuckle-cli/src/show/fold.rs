@@ -120,8 +120,8 @@ impl Fold {
     fn ended(&mut self, ended: &TurnEnded) -> Vec<Shown> {
         self.said = None;
         let tone = if ended.outcome == Outcome::Completed { Tone::Good } else { Tone::Bad };
-        let by = ended.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        let reason = ended.reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
+        let by = ended.by().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = ended.reason().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
         let calls = count(ended.model_calls as usize, "model call");
         let tokens = match ended.usage.total() {
             0 => String::new(),
@@ -140,7 +140,7 @@ impl Fold {
             let feedback = feedback.map(|text| format!("; it refused with: {}", brief(text))).unwrap_or_default();
             line("warning", Tone::Hook, format!("{hook}{}{feedback}", few_lines(&warning.text)))
         };
-        ended.warnings.iter().map(warned).chain([line("end", tone, end)]).collect()
+        ended.warnings().iter().map(warned).chain([line("end", tone, end)]).collect()
     }
 
     fn live(&mut self, live: &LiveEvent) -> Vec<Shown> {

@@ -212,7 +212,7 @@ fn message(event: &Event, forms: Forms<'_>) -> Markup {
                 (card::other_parts(content))
             }
         },
-        EventKind::AssistantMessage { content, stop_reason, usage, cost, model, attempt, object, .. } => html! {
+        EventKind::AssistantMessage { content, stop_reason, usage, cost, model, attempt, extras, .. } => html! {
             article.msg.assistant id=(id) data-in="log" data-announce {
                 header {
                     h3 { "Assistant" }
@@ -228,7 +228,7 @@ fn message(event: &Event, forms: Forms<'_>) -> Markup {
                 (thoughts(&id, content))
                 @let text = content.text();
                 @if !text.trim().is_empty() { div.md.said { (markdown::render(&text)) } }
-                @if let Some(object) = object { (card::json(object)) }
+                @if let Some(object) = extras.as_ref().and_then(|extras| extras.object.as_ref()) { (card::json(object)) }
                 (card::other_parts(content))
             }
         },
@@ -267,7 +267,7 @@ fn thoughts(id: &str, content: &Content) -> Markup {
         .parts()
         .iter()
         .filter_map(|part| match part {
-            Part::Thinking { text, .. } => Some(&**text),
+            Part::Thinking(thought) => Some(&*thought.text),
             _ => None,
         })
         .collect();
@@ -283,7 +283,7 @@ fn turn_ended(id: &str, turn: &TurnId, ended: &TurnEnded, at: Timestamp, forms: 
     html! {
         footer.ended id=(id) data-in="log" data-outcome=(outcome) data-announce[ended.outcome != Outcome::Completed] {
             p {
-                strong.said { "Turn " (outcome) @if let Some(by) = &ended.by { " by " (author(by)) } @if let Some(reason) = &ended.reason { ": " (Shown(reason)) } }
+                strong.said { "Turn " (outcome) @if let Some(by) = ended.by() { " by " (author(by)) } @if let Some(reason) = ended.reason() { ": " (Shown(reason)) } }
                 " " (words::time(at))
                 span.soft.meta {
                     (words::count(ended.model_calls as usize, "model call")) " · " (ended.usage.total()) " tokens"
@@ -292,13 +292,13 @@ fn turn_ended(id: &str, turn: &TurnId, ended: &TurnEnded, at: Timestamp, forms: 
                 }
                 " " a href=(forms.action(&format!("turns/{}", super::safe::segment(turn.as_str())))) { "Details" }
             }
-            @if let Some(result) = &ended.result {
+            @if let Some(result) = ended.result() {
                 @match result.as_str() {
                     Some(text) => { div.md { (markdown::render(text)) } }
                     None => { (card::json(result)) }
                 }
             }
-            @for warning in &ended.warnings {
+            @for warning in ended.warnings() {
                 p.warn { @if let Some(hook) = &warning.hook { strong { (Name(hook)) } ": " } (Shown(&warning.text)) }
             }
         }

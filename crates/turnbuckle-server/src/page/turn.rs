@@ -62,8 +62,8 @@ fn summary(events: &[Arc<Event>]) -> Markup {
                     div { dt { "Tokens" } dd { (ended.usage.total()) } dd.more { (ended.usage.input) " in, " (ended.usage.output) " out, " (ended.usage.cache_read) " from the cache" } }
                     div { dt { "Cost" } dd { @if ended.cost > 0.0 { (words::dollars(ended.cost)) } @else { "not known" } } }
                 }
-                @if let Some(reason) = &ended.reason { p.warn { (Shown(reason)) } }
-                @for warning in &ended.warnings { p.warn { @if let Some(hook) = &warning.hook { strong { (Name(hook)) } ": " } (Shown(&warning.text)) } }
+                @if let Some(reason) = ended.reason() { p.warn { (Shown(reason)) } }
+                @for warning in ended.warnings() { p.warn { @if let Some(hook) = &warning.hook { strong { (Name(hook)) } ": " } (Shown(&warning.text)) } }
             }
         }
     }
@@ -187,7 +187,7 @@ fn changes(events: &[Arc<Event>], record: &Record) -> Markup {
         _ => None,
     });
     let result = events.iter().rev().find_map(|event| match &event.kind {
-        EventKind::TurnEnded(ended) if record.point == Point::AfterAgent => ended.result.as_ref(),
+        EventKind::TurnEnded(ended) if record.point == Point::AfterAgent => ended.result(),
         _ => None,
     });
     html! {

@@ -88,13 +88,14 @@ fn content(value: Value) -> Result<Content, Rejection> {
         _ => return Err(Rejection::bad_request("`content` is a text or a list of parts")),
     };
     for part in &parts {
-        match part {
-            Part::Text { .. } => {}
-            Part::Image { data, url, .. } | Part::File { data, url, .. } if data.is_some() != url.is_some() => {}
-            Part::Image { .. } | Part::File { .. } => {
-                return Err(Rejection::bad_request("an image or a file has `data` or `url`"));
-            }
+        let (data, url) = match part {
+            Part::Text { .. } => continue,
+            Part::Image(image) => (&image.data, &image.url),
+            Part::File(file) => (&file.data, &file.url),
             _ => return Err(Rejection::bad_request("`content` takes parts of the types text, image and file")),
+        };
+        if data.is_some() == url.is_some() {
+            return Err(Rejection::bad_request("an image or a file has `data` or `url`"));
         }
     }
     Ok(parts.into())

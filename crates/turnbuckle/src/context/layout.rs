@@ -258,33 +258,12 @@ mod tests {
     fn said(text: &str) -> EventKind {
         let (stop_reason, usage) = (StopReason::End, Usage::default());
         let content = text.into();
-        EventKind::AssistantMessage {
-            attempt: 1,
-            content,
-            stop_reason,
-            usage,
-            object: None,
-            annotations: None,
-            cost: 0.0,
-            model: None,
-        }
+        EventKind::AssistantMessage { attempt: 1, content, stop_reason, usage, extras: None, cost: 0.0, model: None }
     }
 
     fn ended(outcome: Outcome) -> EventKind {
-        let (reason, cause, by, result, cost) = (None, None, None, None, 0.0);
-        let (warnings, usage) = (Vec::new(), Usage::default());
-        EventKind::TurnEnded(Arc::new(TurnEnded {
-            outcome,
-            reason,
-            cause,
-            by,
-            result,
-            warnings,
-            model_calls: 2,
-            usage,
-            cost,
-            ms: 0,
-        }))
+        let usage = Usage::default();
+        EventKind::TurnEnded(Arc::new(TurnEnded { outcome, details: None, model_calls: 2, usage, cost: 0.0, ms: 0 }))
     }
 
     /// A turn with a call, a note for the next one, and an end that later models see.

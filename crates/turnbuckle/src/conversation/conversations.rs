@@ -431,8 +431,7 @@ impl Conversations {
         if let Some(owner) = conversation.owner() {
             self.note_read(id, &owner, &scope).await?;
         }
-        conversation.show_log(&self.runtime).await?;
-        Ok(conversation.feed.subscribe(delivery))
+        Ok(conversation.look(&self.runtime).await?.subscribe(delivery))
     }
 
     /// What a person sees now.
@@ -440,8 +439,7 @@ impl Conversations {
         self.check_reachable(id)?;
         self.begin_reading(id, &scope).await?;
         let conversation = self.conversation(id);
-        conversation.show_log(&self.runtime).await?;
-        Ok(conversation.feed.snapshot())
+        Ok(conversation.look(&self.runtime).await?.snapshot())
     }
 
     /// The conversations that the actor may read, the newest first. Those of sub-agents are part of their parents'.
@@ -531,7 +529,7 @@ impl Conversations {
         }
         let conversation = self.conversation(id);
         conversation.show_log(&self.runtime).await?;
-        let expired = conversation.feed.snapshot().pending.values().any(|pending| pending.expires <= now);
+        let expired = conversation.feed.all_pending().iter().any(|pending| pending.expires <= now);
         if !expired {
             self.report_left(&conversation, &left);
         }

@@ -11,7 +11,7 @@ use super::due_summary::{self, NextSummary};
 use super::state::{OpenTurn, Verdict};
 use super::tool_trace;
 use crate::agent::Agent;
-use crate::event::{Cause, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
+use crate::event::{Cause, EndDetails, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
 use crate::hook::call::HookCaller;
 use crate::hook::{AfterAgent, AfterAgentContext, HookEntry, OnFailure, OnStop, OnStopContext, Point, ToolTrace};
 use crate::id::{ConversationId, ItemId};
@@ -267,13 +267,16 @@ async fn close(
     }));
     let ctx = active.ctx().clone();
     let used = ctx.budget.used();
-    let ended = Arc::new(TurnEnded {
-        outcome: verdict.outcome,
+    let details = EndDetails {
         reason: verdict.reason.clone(),
         cause: verdict.cause.clone(),
         by: verdict.by.clone(),
         result: closing.result.clone(),
         warnings: active.scratch.warnings.clone(),
+    };
+    let ended = Arc::new(TurnEnded {
+        outcome: verdict.outcome,
+        details: details.boxed(),
         model_calls: used.calls,
         usage: used.usage,
         cost: used.cost,
@@ -346,8 +349,7 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
         stop_reason: StopReason::Cancelled,
         usage: Usage::default(),
         cost: 0.0,
-        object: None,
-        annotations: None,
+        extras: None,
         model,
     })
 }

@@ -32,8 +32,7 @@ fn assistant(attempt: u32) -> EventKind {
         content: "so".into(),
         stop_reason,
         usage,
-        object: None,
-        annotations: None,
+        extras: None,
         cost: 0.0,
         model: None,
     }
@@ -91,19 +90,8 @@ fn injection(place: InjectionTarget) -> EventKind {
 }
 
 fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
-    let (usage, warnings) = (Usage::default(), Vec::new());
-    EventKind::TurnEnded(Arc::new(TurnEnded {
-        outcome,
-        reason: None,
-        cause: None,
-        by: None,
-        result: None,
-        warnings,
-        model_calls,
-        usage,
-        cost: 0.0,
-        ms: 0,
-    }))
+    let usage = Usage::default();
+    EventKind::TurnEnded(Arc::new(TurnEnded { outcome, details: None, model_calls, usage, cost: 0.0, ms: 0 }))
 }
 
 fn log(kinds: impl IntoIterator<Item = (TurnId, EventKind)>) -> Vec<Arc<Event>> {

@@ -188,11 +188,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
     let event = |seq, kind| Arc::new(Event { seq, turn: turn.clone(), at: now, kind });
     let ended = TurnEnded {
         outcome: Outcome::Completed,
-        reason: None,
-        cause: None,
-        by: None,
-        result: None,
-        warnings: Vec::new(),
+        details: None,
         model_calls: 1,
         usage: Usage::default(),
         cost: 0.0,

@@ -8,7 +8,7 @@ use turnbuckle::context::reducer::Reducer;
 use turnbuckle::context::reducers::{Summaries, ToolResults, Window};
 use turnbuckle::context::tokens;
 use turnbuckle::hook::{AfterModel, BeforeModelContext, guard, pre};
-use turnbuckle::message::Text;
+use turnbuckle::message::{Text, Thought};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
@@ -63,10 +63,10 @@ impl Model for Signed {
             let mut reply = self.0.stream(request, out).await?;
             let number = request.ordinal;
             let signed = |part: &Part| match part {
-                Part::Thinking { text, .. } => {
-                    let thought =
-                        format!("{text} {number} {}", "and so on ".repeat(usize::try_from(number % 40).unwrap()));
-                    Part::Thinking { signature: Some(signature(&thought)), text: thought.into() }
+                Part::Thinking(thought) => {
+                    let more = "and so on ".repeat(usize::try_from(number % 40).unwrap());
+                    let text = format!("{} {number} {more}", thought.text);
+                    Thought { signature: Some(signature(&text)), text: text.into() }.into()
                 }
                 other => other.clone(),
             };
@@ -137,10 +137,10 @@ fn complaint(messages: &[Message]) -> Option<String> {
         let mut has_spoken = false;
         for part in message.content().parts() {
             match part {
-                Part::Thinking { text, signature: Some(signed) } => {
+                Part::Thinking(thought) if thought.signature.is_some() => {
                     // Kept whole or dropped whole: a thought that was cut has a signature that does not fit.
-                    if *signed != signature(text) {
-                        return Some(format!("the signature {signed} is not of {text:?}"));
+                    if thought.signature != Some(signature(&thought.text)) {
+                        return Some(format!("the signature does not fit: {thought:?}"));
                     }
                     if has_spoken {
                         return Some("a thought stands behind what it led to".to_owned());
@@ -173,7 +173,7 @@ fn complaint(messages: &[Message]) -> Option<String> {
             }
             _ if !open.is_empty() => return Some(format!("{open:?} have no results")),
             other => {
-                if other.content().parts().iter().any(|part| matches!(part, Part::Thinking { .. })) {
+                if other.content().parts().iter().any(|part| matches!(part, Part::Thinking(_))) {
                     return Some("a user thinks".to_owned());
                 }
             }

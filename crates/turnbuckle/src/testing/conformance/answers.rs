@@ -51,11 +51,7 @@ impl Answering<'_> {
         let resolved = EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence };
         let ended = TurnEnded {
             outcome: Outcome::Cancelled,
-            reason: None,
-            cause: None,
-            by: None,
-            result: None,
-            warnings: Vec::new(),
+            details: None,
             model_calls: 0,
             usage: Usage::default(),
             cost: 0.0,
