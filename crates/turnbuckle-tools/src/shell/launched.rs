@@ -14,7 +14,7 @@ use tokio::process::{self, Child};
 use tokio::runtime::{self, Handle};
 
 use super::run::ShellError;
-use super::sandbox::{Confinement, PrivateTmp, Seen, Support};
+use super::sandbox::{Confinement, PrivateTmp, Reach, Seen};
 use super::{Place, ShellOptions, launcher};
 use crate::command::process::Group;
 use crate::watcher;
@@ -78,7 +78,7 @@ impl Launched {
             Place::Sandbox => Some(PrivateTmp::make().map_err(ShellError::Temporary)?),
             Place::Outside => None,
         };
-        let orders = tmp.as_ref().map(|tmp| options.policy.confinement(&options.folder, tmp, Support::here()));
+        let orders = tmp.as_ref().map(|tmp| options.reach().confinement(tmp));
         let seen = Seen::now(&options.folder, orders.as_ref());
         let mut command = command(orders.as_ref(), tmp.as_ref()).map_err(ShellError::Start)?;
         let token = ticket.as_ref().map(|ticket| ticket.token().to_owned());
@@ -97,9 +97,9 @@ impl Launched {
     }
 
     /// Whether it lives and is confined as a launcher would be that started now.
-    fn is_as_new(&mut self, options: &ShellOptions) -> bool {
+    fn is_as_new(&mut self, options: &ShellOptions, reach: Option<&Reach<'_>>) -> bool {
         let tmp = self.left.tmp.as_ref();
-        let orders = tmp.map(|tmp| options.policy.confinement(&options.folder, tmp, Support::here()));
+        let orders = reach.zip(tmp).map(|(reach, tmp)| reach.confinement(tmp));
         self.runtime == Handle::current().id()
             && matches!(self.child.try_wait(), Ok(None))
             && orders == self.orders
@@ -158,11 +158,17 @@ impl Spare {
     }
 
     /// A command that runs the line: by the launcher that waits, or else by one that is started now.
-    pub(super) async fn run(&self, options: &ShellOptions, place: Place, line: &str) -> Result<Launched, ShellError> {
+    pub(super) async fn run(
+        &self,
+        options: &ShellOptions,
+        reach: Option<Reach<'_>>,
+        line: &str,
+    ) -> Result<Launched, ShellError> {
+        let place = if reach.is_some() { Place::Sandbox } else { Place::Outside };
         if !watcher::is_enabled() {
             return Launched::without_launcher(options, place, line).await;
         }
-        let mut launched = match self.take(options, place) {
+        let mut launched = match self.take(options, place, reach.as_ref()) {
             Some(waiting) => {
                 // As before each start: programs of a process that died must not run beside this one.
                 watcher::wait_for_the_dead().await?;
@@ -175,7 +181,7 @@ impl Spare {
     }
 
     /// The one that waits, if it is for such commands and as good as a new one.
-    fn take(&self, options: &ShellOptions, place: Place) -> Option<Box<Launched>> {
+    fn take(&self, options: &ShellOptions, place: Place, reach: Option<&Reach<'_>>) -> Option<Box<Launched>> {
         if place != Place::usual(options) {
             return None;
         }
@@ -189,7 +195,7 @@ impl Spare {
                 }
             }
         };
-        waiting.is_as_new(options).then_some(waiting)
+        waiting.is_as_new(options, reach).then_some(waiting)
     }
 
     /// The command has ended. Starts a launcher for the next one, unless one waits.

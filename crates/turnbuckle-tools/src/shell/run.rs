@@ -14,8 +14,8 @@ use turnbuckle::tool::Output;
 
 use super::launched::{Launched, Spare};
 use super::output::CommandOutput;
-use super::sandbox::{Guarded, OwnFolders, Support, blame, make_missing};
-use super::{Place, SandboxMode, Shell, ShellOptions};
+use super::sandbox::{Guarded, OwnFolders, Reach, blame, make_missing};
+use super::{SandboxMode, Shell, ShellOptions};
 use crate::command::process::GRACE;
 use crate::session_env;
 use crate::watcher::WatchError;
@@ -44,13 +44,14 @@ enum Ended {
     TimeIsUp,
 }
 
+/// `reach`: what the command may reach; none if it runs outside the sandbox.
 pub(super) async fn run(
     options: &Arc<ShellOptions>,
     spare: &Spare,
     turn: &Turn,
     call: &ToolCall,
     line: &str,
-    place: Place,
+    reach: Option<Reach<'_>>,
     limit: Duration,
 ) -> Result<Output, ShellError> {
     // Before the command can change anything: what came since the last one was not made by this one.
@@ -58,17 +59,17 @@ pub(super) async fn run(
         SandboxMode::Off => Vec::new(),
         SandboxMode::On | SandboxMode::Require => options.guarded.appeared(),
     };
-    if place == Place::Sandbox {
+    if let Some(reach) = &reach {
         // On a full disk commands run all the same: what one of them makes then is reported when it ends.
         if let Err(error) = make_missing(&options.folder) {
             tracing::warn!(%error, "missing hooks and settings of the repository could not be made, and are not guarded");
         }
-        options.policy.make_missing(&options.folder, Support::here()).map_err(ShellError::OwnFolder)?;
+        reach.make_missing().map_err(ShellError::OwnFolder)?;
     }
-    let guarded = (place == Place::Sandbox).then(|| Guarded::note(&options.folder));
-    let own_folders = (place == Place::Sandbox).then(|| OwnFolders::note(&options.policy.hidden));
+    let guarded = reach.is_some().then(|| Guarded::note(&options.folder));
+    let own_folders = reach.is_some().then(|| OwnFolders::note(&options.policy.hidden));
     let with_lines = session_env::with_lines(turn.conversation().as_str(), line);
-    let mut launched = spare.run(options, place, with_lines.as_deref().unwrap_or(line)).await?;
+    let mut launched = spare.run(options, reach, with_lines.as_deref().unwrap_or(line)).await?;
     let Launched { group, child, output: reader, .. } = &mut launched;
     let mut output = CommandOutput::new(options.outputs.clone().map(|outputs| {
         let (conversation, call) = (turn.conversation().to_string(), call.call.to_string());
