@@ -157,6 +157,10 @@ enum Place {
 }
 
 impl Place {
+    fn of(is_confined: bool) -> Self {
+        if is_confined { Self::Sandbox } else { Self::Outside }
+    }
+
     /// Where commands run that ask for nothing else.
     fn usual(options: &ShellOptions) -> Self {
         if options.sandbox == SandboxMode::Off { Self::Outside } else { Self::Sandbox }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::GuardedLook;
 use super::confine::{Confinement, FileRights, MountPlan, RefusedCalls};
 use super::paths::Closed;
 use super::policy::{Network, Policy};
@@ -19,8 +20,8 @@ pub(in crate::shell) struct Reach<'a> {
     support: &'a Support,
     caches: Vec<PathBuf>,
     toolchains: Vec<PathBuf>,
-    /// What they may write to, as far as it exists, without links in the paths.
-    writable: Vec<PathBuf>,
+    /// What they may write to, as far as it exists: by its name, and without links in the path.
+    writable: Vec<(PathBuf, PathBuf)>,
 }
 
 impl<'a> Reach<'a> {
@@ -29,7 +30,7 @@ impl<'a> Reach<'a> {
         let closed = Closed::of(project, &policy.hidden);
         let (caches, toolchains) = (paths::caches(&closed), paths::toolchains(&closed));
         let named = [project].into_iter().chain(caches.iter().chain(&policy.writable).map(PathBuf::as_path));
-        let writable = named.filter_map(|path| closed.existing(path)).collect();
+        let writable = named.filter_map(|path| Some((path.to_path_buf(), closed.existing(path)?))).collect();
         Self { policy, project, support, caches, toolchains, writable }
     }
 
@@ -67,13 +68,17 @@ impl<'a> Reach<'a> {
     /// What a command may read or write, as far as it exists, without links in the paths.
     fn readable(&self) -> Vec<PathBuf> {
         let read = self.policy.readable.iter().filter_map(|path| path.canonicalize().ok());
-        self.writable.iter().cloned().chain(read).collect()
+        self.writable_places().chain(read).collect()
+    }
+
+    fn writable_places(&self) -> impl Iterator<Item = PathBuf> {
+        self.writable.iter().map(|(_, place)| place.clone())
     }
 
     /// Where a command can make, rename and remove files, as far as this machine keeps it from doing so elsewhere.
     fn changeable(&self) -> Vec<PathBuf> {
         match self.support.files || self.support.rest_read_only {
-            true => self.writable.clone(),
+            true => self.writable_places().collect(),
             false => vec![PathBuf::from("/")],
         }
     }
@@ -87,23 +92,19 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// The orders for one command. What is guarded and hidden is looked at when this is called.
-    pub(in crate::shell) fn confinement(&self, tmp: &PrivateTmp) -> Confinement {
+    /// The orders for one command. What is hidden is looked at when this is called, what is guarded was looked at before.
+    pub(in crate::shell) fn confinement(&self, tmp: &PrivateTmp, names: &GuardedLook) -> Confinement {
         let Self { policy, project, support, caches, toolchains, .. } = self;
         let covered = support.mounts.are_possible().then(|| self.covered(tmp));
         let writable = || -> Vec<PathBuf> {
-            let own = [project.to_path_buf(), tmp.folder()];
-            let named = own.into_iter().chain(caches.iter().chain(&policy.writable).cloned());
-            named.filter(|path| path.exists()).collect()
+            let own = Some(tmp.folder()).filter(|path| path.exists());
+            self.writable.iter().map(|(path, _)| path.clone()).chain(own).collect()
         };
         let mounts = covered.as_ref().map(|covered| MountPlan {
             folder: project.to_path_buf(),
             writable: support.rest_read_only.then(writable),
-            pinned: guarded::pinned(project)
-                .into_iter()
-                .chain(own_folders::pinned(&policy.hidden, &self.changeable()))
-                .collect(),
-            read_only: guarded::existing(project),
+            pinned: names.pinned().into_iter().chain(own_folders::pinned(&policy.hidden, &self.changeable())).collect(),
+            read_only: names.existing(),
             hidden: policy.hidden.iter().filter(|path| path.is_dir()).cloned().collect(),
             empty: tmp.empty(),
             over: covered.clone(),
