@@ -1,7 +1,7 @@
 //! Files of the project that decide what runs outside the sandbox: no command may change them.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -40,25 +40,88 @@ const TARGET: &str = "->";
 /// The most entries of a folder that are looked at.
 const MOST: usize = 1000;
 
-/// Those that exist. A link cannot be mounted over: what it leads to is, if that is in the project. The link itself can be replaced, which is noticed
-/// afterwards.
-pub(super) fn existing(project: &Path) -> Vec<PathBuf> {
-    let there = |path: PathBuf| match fs::symlink_metadata(&path).ok()?.is_symlink() {
-        true => path.canonicalize().ok().filter(|target| target.starts_with(project)),
-        false => Some(path),
-    };
-    let names = NAMES.map(|name| project.join(name)).into_iter().filter_map(there);
-    // Of a work tree `.git` is a file that says where the repository is: another one could name other hooks.
-    let pointer = [project.join(POINTER)]
-        .into_iter()
-        .filter(|path| fs::symlink_metadata(path).is_ok_and(|about| about.is_file()));
-    names.chain(pointer).collect()
+/// What has these names at one moment. Each is looked at once, for all that is asked about a command.
+pub(in crate::shell) struct GuardedLook {
+    project: PathBuf,
+    /// Also that of [`POINTER`]. No link at the end of a path was followed.
+    found: Vec<(&'static str, Metadata)>,
 }
 
-/// Folders above them inside the project, which must keep their names: whoever renames `.git` could make another with other hooks.
-pub(super) fn pinned(project: &Path) -> Vec<PathBuf> {
-    let git = project.join(POINTER);
-    if fs::symlink_metadata(&git).is_ok_and(|about| about.is_dir()) { vec![git] } else { Vec::new() }
+impl GuardedLook {
+    pub(in crate::shell) fn now(project: &Path) -> Self {
+        let about = |name: &'static str| Some((name, fs::symlink_metadata(project.join(name)).ok()?));
+        let pointer = about(POINTER);
+        let has_files = pointer.as_ref().is_some_and(|(_, about)| about.is_dir() || about.is_symlink());
+        // Where there is no repository there is nothing in it.
+        let is_possible = |name: &&str| has_files || !Path::new(name).starts_with(POINTER);
+        let found = NAMES.into_iter().filter(is_possible).filter_map(about).chain(pointer).collect();
+        Self { project: project.to_path_buf(), found }
+    }
+
+    pub(super) fn of(&self, name: &str) -> Option<&Metadata> {
+        self.found.iter().find(|(found, _)| *found == name).map(|(_, about)| about)
+    }
+
+    /// Those that exist. A link cannot be mounted over: what it leads to is, if that is in the project. The link itself can be replaced, which is
+    /// noticed afterwards.
+    pub(super) fn existing(&self) -> Vec<PathBuf> {
+        let mounted = |(name, about): &(&str, Metadata)| {
+            let path = self.project.join(name);
+            match about {
+                // Of a work tree `.git` is a file that says where the repository is: another one could name other hooks.
+                about if *name == POINTER => about.is_file().then_some(path),
+                about if about.is_symlink() => path.canonicalize().ok().filter(|to| to.starts_with(&self.project)),
+                _ => Some(path),
+            }
+        };
+        self.found.iter().filter_map(mounted).collect()
+    }
+
+    /// Folders above them inside the project, which must keep their names: whoever renames `.git` could make another with other hooks.
+    pub(super) fn pinned(&self) -> Option<PathBuf> {
+        self.of(POINTER).filter(|about| about.is_dir()).map(|_| self.project.join(POINTER))
+    }
+
+    /// What tells this moment from a later one.
+    fn marks(&self) -> BTreeMap<PathBuf, Mark> {
+        let mut marks = BTreeMap::new();
+        // In the place of a folder it says where the repository is; what is in a folder is looked at by its own name.
+        let is_read = |(name, about): &&(&str, Metadata)| match *name {
+            OWN => false,
+            POINTER => !about.is_dir(),
+            _ => true,
+        };
+        // The name under which a mark is kept, and the file.
+        let mut open: Vec<(PathBuf, PathBuf)> = Vec::new();
+        for (name, about) in self.found.iter().filter(is_read) {
+            let path = self.project.join(name);
+            // What links lead to is what is read: it counts like the files themselves.
+            let linked = about.is_symlink().then(|| path.canonicalize().ok()).flatten();
+            open.extend(linked.map(|target| (path.join(TARGET), target)));
+            mark(&mut marks, &mut open, path.clone(), &path, about);
+        }
+        while let Some((key, path)) = open.pop() {
+            if let Ok(about) = fs::symlink_metadata(&path) {
+                mark(&mut marks, &mut open, key, &path, &about);
+            }
+        }
+        marks
+    }
+}
+
+fn mark(
+    marks: &mut BTreeMap<PathBuf, Mark>,
+    open: &mut Vec<(PathBuf, PathBuf)>,
+    key: PathBuf,
+    path: &Path,
+    about: &Metadata,
+) {
+    if about.is_dir() && marks.len() < MOST {
+        let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+        open.extend(entries.map(|entry| (key.join(entry.file_name()), entry.path())).take(MOST));
+    }
+    let mark = Mark { inode: about.ino(), size: about.size(), changed: (about.ctime(), about.ctime_nsec()) };
+    marks.insert(key, mark);
 }
 
 /// Makes what a repository may lack without meaning anything by it, so that it can be mounted read-only: nothing can be mounted where nothing is. No
@@ -107,13 +170,13 @@ struct Mark {
 }
 
 impl Guarded {
-    pub(in crate::shell) fn note(project: &Path) -> Self {
-        Self { project: project.to_path_buf(), before: marks(project) }
+    pub(in crate::shell) fn note(look: &GuardedLook) -> Self {
+        Self { project: look.project.clone(), before: look.marks() }
     }
 
     /// The names of those that are not as they were.
-    pub(in crate::shell) fn changed(&self) -> Vec<&'static str> {
-        let after = marks(&self.project);
+    pub(in crate::shell) fn changed(&self, look: &GuardedLook) -> Vec<&'static str> {
+        let after = look.marks();
         if after == self.before {
             return Vec::new();
         }
@@ -132,32 +195,6 @@ impl Guarded {
     }
 }
 
-fn marks(project: &Path) -> BTreeMap<PathBuf, Mark> {
-    let mut marks = BTreeMap::new();
-    let named = NAMES.into_iter().filter(|name| *name != OWN).map(|name| project.join(name));
-    // The name under which a mark is kept, and the file.
-    let mut open: Vec<(PathBuf, PathBuf)> = named.map(|path| (path.clone(), path)).collect();
-    // In the place of a folder it says where the repository is.
-    let pointer = project.join(POINTER);
-    if !pointer.is_dir() || pointer.is_symlink() {
-        open.push((pointer.clone(), pointer));
-    }
-    // What links lead to is what is read: it counts like the files themselves.
-    let linked = open.iter().filter(|(_, path)| path.is_symlink());
-    let linked: Vec<_> = linked.filter_map(|(key, path)| Some((key.join(TARGET), path.canonicalize().ok()?))).collect();
-    open.extend(linked);
-    while let Some((key, path)) = open.pop() {
-        let Ok(about) = fs::symlink_metadata(&path) else { continue };
-        if about.is_dir() && marks.len() < MOST {
-            let entries = fs::read_dir(&path).into_iter().flatten().filter_map(Result::ok);
-            open.extend(entries.map(|entry| (key.join(entry.file_name()), entry.path())).take(MOST));
-        }
-        let mark = Mark { inode: about.ino(), size: about.size(), changed: (about.ctime(), about.ctime_nsec()) };
-        marks.insert(key, mark);
-    }
-    marks
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,14 +205,14 @@ mod tests {
         let project = folder.path();
         fs::create_dir_all(project.join(".git/hooks")).unwrap();
         fs::write(project.join(".git/config"), "[core]").unwrap();
-        let before = Guarded::note(project);
-        assert_eq!(before.changed(), Vec::<&str>::new());
+        let before = Guarded::note(&GuardedLook::now(project));
+        assert_eq!(before.changed(&GuardedLook::now(project)), Vec::<&str>::new());
         fs::create_dir(project.join(".turnbuckle")).unwrap();
-        assert_eq!(before.changed(), Vec::<&str>::new());
+        assert_eq!(before.changed(&GuardedLook::now(project)), Vec::<&str>::new());
         fs::write(project.join(".git/hooks/pre-commit"), "x").unwrap();
         fs::write(project.join("turnbuckle.toml"), "").unwrap();
         fs::remove_file(project.join(".git/config")).unwrap();
-        assert_eq!(before.changed(), [".git/hooks", ".git/config", "turnbuckle.toml"]);
+        assert_eq!(before.changed(&GuardedLook::now(project)), [".git/hooks", ".git/config", "turnbuckle.toml"]);
     }
 
     #[test]
@@ -216,10 +253,10 @@ mod tests {
         fs::write(project.join("real/settings.json"), "{}").unwrap();
         std::os::unix::fs::symlink("real", project.join(".claude")).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", project.join(".mcp.json")).unwrap();
-        assert_eq!(existing(project), [project.join("real")]);
-        let before = Guarded::note(project);
+        assert_eq!(GuardedLook::now(project).existing(), [project.join("real")]);
+        let before = Guarded::note(&GuardedLook::now(project));
         fs::write(project.join("real/settings.json"), "{\"hooks\": 1}").unwrap();
         fs::write(project.join(".git"), "gitdir: real").unwrap();
-        assert_eq!(before.changed(), [".claude", ".git"]);
+        assert_eq!(before.changed(&GuardedLook::now(project)), [".claude", ".git"]);
     }
 }
