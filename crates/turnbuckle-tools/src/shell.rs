@@ -157,10 +157,6 @@ enum Place {
 }
 
 impl Place {
-    fn of(is_confined: bool) -> Self {
-        if is_confined { Self::Sandbox } else { Self::Outside }
-    }
-
     /// Where commands run that ask for nothing else.
     fn usual(options: &ShellOptions) -> Self {
         if options.sandbox == SandboxMode::Off { Self::Outside } else { Self::Sandbox }
@@ -233,19 +229,8 @@ impl Tool for Shell {
         Box::pin(async move {
             let arguments: Arguments = serde_json::from_value((*call.arguments).clone())?;
             let place = if arguments.outside_sandbox { Place::Outside } else { Place::usual(&self.options) };
-            let reach = (place == Place::Sandbox).then(|| self.options.reach());
-            if self.options.sandbox == SandboxMode::Require
-                && let Some(reach) = &reach
-            {
-                let not_enforced = reach.not_enforced();
-                if !not_enforced.is_empty() {
-                    let why = not_enforced.join("; ");
-                    let text = format!("[not run] `sandbox = \"require\"`, and this cannot be enforced here: {why}");
-                    return Ok(Output::error(text));
-                }
-            }
             let limit = arguments.timeout.map_or(self.options.timeout, Duration::from_secs);
-            Ok(run::run(&self.options, &self.spare, turn, call, &arguments.command, reach, limit).await?)
+            Ok(run::run(&self.options, &self.spare, turn, call, &arguments.command, place, limit).await?)
         })
     }
 }

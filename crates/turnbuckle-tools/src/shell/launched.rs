@@ -167,8 +167,8 @@ impl Spare {
 
     /// Tells the launcher that waits the line, if there is one for such commands. It runs nothing until [`run`](Self::run) has found that it may; dropped
     /// before, it ends.
-    pub(super) async fn tell(&self, options: &ShellOptions, is_confined: bool, line: &str) -> Option<Told> {
-        let mut waiting = self.take(options, Place::of(is_confined))?;
+    pub(super) async fn tell(&self, options: &ShellOptions, place: Place, line: &str) -> Option<Told> {
+        let mut waiting = self.take(options, place)?;
         match waiting.tell(line, options).await {
             Ok(()) => Some(Told(waiting)),
             // It has ended, or the line is none; the one that is started now finds out again.
@@ -187,7 +187,7 @@ impl Spare {
         reach: Option<&(Reach<'_>, GuardedLook)>,
         line: &str,
     ) -> Result<Launched, ShellError> {
-        let place = Place::of(reach.is_some());
+        let place = if reach.is_some() { Place::Sandbox } else { Place::Outside };
         if !watcher::is_enabled() {
             return Launched::without_launcher(options, place, line).await;
         }

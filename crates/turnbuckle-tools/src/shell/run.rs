@@ -14,8 +14,8 @@ use turnbuckle::tool::Output;
 
 use super::launched::{Launched, Spare};
 use super::output::CommandOutput;
-use super::sandbox::{Guarded, GuardedLook, OwnFolders, Reach, blame, make_missing};
-use super::{SandboxMode, Shell, ShellOptions};
+use super::sandbox::{Guarded, GuardedLook, OwnFolders, blame, make_missing};
+use super::{Place, SandboxMode, Shell, ShellOptions};
 use crate::command::process::GRACE;
 use crate::session_env;
 use crate::watcher::WatchError;
@@ -44,20 +44,28 @@ enum Ended {
     TimeIsUp,
 }
 
-/// `reach`: what the command may reach; none if it runs outside the sandbox.
 pub(super) async fn run(
     options: &Arc<ShellOptions>,
     spare: &Spare,
     turn: &Turn,
     call: &ToolCall,
     line: &str,
-    reach: Option<Reach<'_>>,
+    place: Place,
     limit: Duration,
 ) -> Result<Output, ShellError> {
     let with_lines = session_env::with_lines(turn.conversation().as_str(), line);
     let line = with_lines.as_deref().unwrap_or(line);
     // First: while the launcher that waits reads it, this process looks at all that it must know before the command may begin.
-    let told = spare.tell(options, reach.is_some(), line).await;
+    let told = spare.tell(options, place, line).await;
+    let reach = (place == Place::Sandbox).then(|| options.reach());
+    if let (Some(reach), SandboxMode::Require) = (&reach, options.sandbox) {
+        let not_enforced = reach.not_enforced();
+        if !not_enforced.is_empty() {
+            let why = not_enforced.join("; ");
+            let text = format!("[not run] `sandbox = \"require\"`, and this cannot be enforced here: {why}");
+            return Ok(Output::error(text));
+        }
+    }
     // Before the command can change anything: what came since the last one was not made by this one.
     let came = match options.sandbox {
         SandboxMode::Off => Vec::new(),
