@@ -294,12 +294,13 @@ async fn summarise(
     }
     let mut messages = before.map_or_else(Vec::new, |before| before.messages.clone());
     messages.extend(said.iter().filter_map(user_message));
-    fit_messages(&mut messages, room.messages);
+    let missing = fit_messages(&mut messages, room.messages);
+    let unquoted = before.map_or(0, |before| before.unquoted).saturating_add(missing);
     let mut all_kept = before.map_or_else(Vec::new, |before| before.kept.clone());
     all_kept.extend(kept);
     fit_kept(&mut all_kept, room.kept);
     let turns = before.map_or(0, |before| before.turns) + pieces.iter().map(|piece| piece.turns).sum::<u32>();
-    let shown = prompt::shown(&text, &messages, &all_kept, turns);
+    let shown = prompt::shown(&text, (&messages, unquoted), &all_kept, turns);
     let last = events.last().map_or(0, |event| event.seq);
     Ok(Summary {
         version,
@@ -324,6 +325,7 @@ fn digest_of(before: Option<&Summary>, events: &[Arc<Event>]) -> Text {
     for event in events {
         chained = digest::of(&json!([chained, event]));
     }
+        unquoted,
     chained
 }
 
