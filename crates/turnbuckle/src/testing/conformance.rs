@@ -256,6 +256,7 @@ fn job(hook: &str, kind: JobKind) -> Job {
         reminder: None,
         spent: None,
     }
+        partial: None,
 }
 
 fn scratch(turn: &str) -> Scratch {

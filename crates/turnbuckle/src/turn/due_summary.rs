@@ -106,3 +106,4 @@ async fn summary_job(ctx: &TurnContext, due: DueSummary) -> Result<NextSummary, 
         spent: None,
     })))
 }
+        partial: None,

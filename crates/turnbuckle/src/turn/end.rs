@@ -397,6 +397,7 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         due: Some(now),
         reminder: None,
         spent: None,
+        partial: None,
     };
     fn named(entry: &HookEntry) -> (&Text, Option<&Text>) {
         (&entry.name, entry.configured_use())
