@@ -25,9 +25,10 @@ pub enum Pressure {
     /// is left out: a result can be had again, and what a user said cannot. If a provider said that a request was too long,
     /// reducers begin here.
     Recent,
-    /// The context still does not fit: without more room the turn fails.
+    /// The context still does not fit, and without more room the turn fails; or it fits, but has more than [`Plan::enough`], so the
+    /// next calls would make cuts, too. If it fits, only what the model has read may go.
     Urgent,
-    /// All of that was not enough. What the model has not read yet is all that is left to be shortened.
+    /// All of that was not enough, and it does not fit. What the model has not read yet is all that is left to be shortened.
     Last,
 }
 
@@ -255,6 +256,11 @@ impl Plan {
     /// Whether more is to be done.
     pub fn is_too_large(&self) -> bool {
         self.tokens > self.target
+    /// What is small enough if more cannot be had from ended turns: half of the room that [`target`](Self::target) would leave.
+    pub fn enough(&self) -> u64 {
+        self.target + self.limit.saturating_sub(self.target) / 2
+    }
+
     }
 
     /// How much it must shrink.
@@ -299,15 +305,16 @@ impl Plan {
     /// results that are to be kept go only under [`Pressure::Last`]. Returns how many steps it left out: none if that would save
     /// nothing.
     pub fn leave_out_steps(&mut self, target: u64, keep: u64) -> usize {
-        let Some(newest) = self.steps.shown.len().checked_sub(1) else { return 0 };
-        let kept_go = self.pressure == Pressure::Last;
-        let can_go = |step: &PlannedStep| !step.is_left_out && (kept_go || !step.is_kept);
-        let places: Vec<usize> = (0..newest).filter(|place| can_go(&self.steps.shown[*place])).collect();
-        let mut left: u64 = places.iter().map(|place| self.steps.shown[*place].tokens).sum();
-        let (before, mut tokens, mut note) = (self.tokens, self.tokens - self.steps.note, self.steps.note);
-        let mut gone = Vec::new();
-        for place in places {
-            if tokens + note <= target || left <= keep {
+        self.leave_out_steps_of(self.turns.len() - 1, target, keep)
+    }
+
+    /// Leaves steps of ended turns out, those of the oldest turn first, until the plan is small enough, in the same way: so what
+    /// users said in these turns stays, and their last replies. Under [`Pressure::Normal`] those of recent turns stay. Returns how
+    /// many it left out.
+    pub fn leave_out_ended_steps(&mut self) -> usize {
+        let mut gone = 0;
+        for turn in 0..self.turns.len() - 1 {
+            if !self.is_too_large() {
                 break;
             }
             let step = &mut self.steps.shown[place];

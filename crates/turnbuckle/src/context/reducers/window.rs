@@ -33,6 +33,14 @@ impl Reducer for Window {
         if plan.pressure() < Pressure::Urgent {
             while plan.is_too_large() && plan.leave_out_oldest() {}
             return;
+        if plan.pressure() == Pressure::Urgent && plan.tokens() <= plan.limit() {
+            // It fits. What would still not make enough room is not given up.
+            let steps: u64 = steps_that_can_go(plan).map(|step| step.tokens).sum();
+            if plan.tokens().saturating_sub(tokens(&older) + steps) > plan.enough() {
+                return;
+            }
+        }
+        plan.leave_out_ended_steps();
         }
         while plan.is_too_large() && plan.turns().iter().any(|turn| older(&turn)) && plan.leave_out_oldest() {}
         leave_out_steps(plan);
@@ -46,11 +54,15 @@ impl Reducer for Window {
 /// Leaves the oldest steps of the open turn out, if they are what fills the context: a quarter of it, or three quarters of what the
 /// rest leaves. Then at most half of that stays. So the steps behind a cut have room to grow, and the next cut is far off.
 fn leave_out_steps(plan: &mut Plan) {
-    let Some((_, older)) = plan.steps().split_last() else { return };
-    let can_go = |step: &&PlannedStep| !step.is_left_out && (!step.is_kept || plan.pressure() == Pressure::Last);
-    let tokens: u64 = older.iter().filter(can_go).map(|step| step.tokens).sum();
+    let tokens: u64 = steps_that_can_go(plan).map(|step| step.tokens).sum();
     let room = plan.limit().saturating_sub(plan.tokens().saturating_sub(tokens));
     if tokens >= plan.limit() / 4 || tokens > room / 4 * 3 {
         plan.leave_out_steps(plan.target(), (plan.limit() / 8).min(room / 2));
     }
+}
+
+/// Those of the open turn but the last one, which stays.
+fn steps_that_can_go(plan: &Plan) -> impl Iterator<Item = &PlannedStep> {
+    let older = plan.steps().split_last().map_or(&[][..], |(_, older)| older);
+    older.iter().filter(|step| !step.is_left_out && (!step.is_kept || plan.pressure() == Pressure::Last))
 }
