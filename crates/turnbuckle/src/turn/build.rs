@@ -139,6 +139,7 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
     }
     let first = window.events().get(plan.events_left_out()).map_or(active.state.seq + 1, |event| event.seq);
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let (steps, ended_steps) = plan.steps_left_out();
     let cut = Arc::new(Cut {
         turn: ctx.id.clone(),
         made_at: active.state.seq,
@@ -147,7 +148,8 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
         turns: count(plan.turns_left_out()),
         results: count(plan.changed_results().count()),
         calls: count(plan.changed_calls().count()),
-        steps: count(plan.steps_left_out()),
+        steps: count(steps),
+        ended_steps: count(ended_steps),
         left_out: plan.left_out_steps(),
         before: factor.apply(window.tokens() + dropped),
         after: factor.apply(plan.tokens()),

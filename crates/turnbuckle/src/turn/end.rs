@@ -281,7 +281,7 @@ async fn close(
     });
     write.push(EventKind::TurnEnded(ended.clone()));
     write.jobs = jobs(active, ended.outcome, write.last_seq());
-    let next = due_summary::next(active, &ended).await?;
+    let next = due_summary::next(active, &ended, write.last_seq()).await?;
     // An agent that stands in for another cannot do them: they wait for the one that has the hooks.
     if !ctx.agent.is_stand_in() {
         active.jobs.clone_from(&write.jobs);

@@ -1,4 +1,4 @@
-//! The sliding window: whole turns are left out, the oldest first, and then steps of a long open turn.
+//! The sliding window: whole turns are left out, the oldest first, and steps of long turns.
 
 use crate::context::plan::{Plan, PlannedStep, PlannedTurn, Pressure};
 use crate::context::reducer::Reducer;
@@ -6,8 +6,11 @@ use crate::context::reducer::Reducer;
 /// Leaves whole turns out, the oldest first. The open turn always stays, but if it is too long by itself, its oldest steps go: replies
 /// of the model with their calls and results.
 ///
+/// Before a whole turn goes, steps of ended turns go, the oldest first: so what users said in them stays, and what was answered in the
+/// end.
+///
 /// Turns that make no difference are not given up. If leaving out all turns before the last one would not be enough, other reducers
-/// first make the recent turns smaller. If the open turn alone is too large, nothing is left out before they have tried to make that
+/// first make the recent turns smaller, and then their steps go as well. If the open turn alone is too large, nothing is left out before they have tried to make that
 /// one smaller, too, and then the turn before it goes only if the context does not fit with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window;
@@ -30,9 +33,6 @@ impl Reducer for Window {
         if least > plan.target() {
             return;
         }
-        if plan.pressure() < Pressure::Urgent {
-            while plan.is_too_large() && plan.leave_out_oldest() {}
-            return;
         if plan.pressure() == Pressure::Urgent && plan.tokens() <= plan.limit() {
             // It fits. What would still not make enough room is not given up.
             let steps: u64 = steps_that_can_go(plan).map(|step| step.tokens).sum();
@@ -41,6 +41,9 @@ impl Reducer for Window {
             }
         }
         plan.leave_out_ended_steps();
+        if plan.pressure() < Pressure::Urgent {
+            while plan.is_too_large() && plan.leave_out_oldest() {}
+            return;
         }
         while plan.is_too_large() && plan.turns().iter().any(|turn| older(&turn)) && plan.leave_out_oldest() {}
         leave_out_steps(plan);
