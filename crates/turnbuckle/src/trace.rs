@@ -279,6 +279,10 @@ impl Tracer {
             ..
         } = live
         {
+            let opened = self.log.get(self.turn).map_or(u64::MAX, |event| event.seq);
+            let ended = left_out.iter().filter(|steps| steps.first() < opened);
+            let known = |first: u64| self.left_out.iter().find(|one| one.first() == first).map_or(0, |one| one.steps);
+            let ended_steps = ended.map(|steps| steps.steps.saturating_sub(known(steps.first()))).sum();
             let cut = Cut {
                 turn: TurnId::from(""),
                 made_at: 0,
@@ -288,6 +292,7 @@ impl Tracer {
                 results: *results,
                 calls: *calls,
                 steps: *steps,
+                ended_steps,
                 left_out: left_out.clone(),
                 before: *before,
                 after: *after,

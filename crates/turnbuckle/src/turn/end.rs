@@ -284,7 +284,7 @@ async fn close(
     });
     write.push(EventKind::TurnEnded(ended.clone()));
     write.jobs = jobs(active, ended.outcome, write.last_seq());
-    let next = due_summary::next(active, &ended).await?;
+    let next = due_summary::next(active, &ended, write.last_seq()).await?;
     // An agent that stands in for another cannot do them: they wait for the one that has the hooks.
     if !ctx.agent.is_stand_in() {
         active.jobs.clone_from(&write.jobs);
@@ -399,6 +399,7 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         due: Some(now),
         reminder: None,
         spent: None,
+        partial: None,
     };
     fn named(entry: &HookEntry) -> (&Text, Option<&Text>) {
         (&entry.name, entry.configured_use())

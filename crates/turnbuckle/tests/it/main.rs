@@ -58,6 +58,7 @@ mod races;
 mod rebuilding;
 mod recent_turns;
 mod redacting;
+mod reduced_turns;
 mod revival;
 mod second_looks;
 mod shapes;

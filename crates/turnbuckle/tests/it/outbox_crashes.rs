@@ -209,6 +209,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         used: None,
         reminder: None,
         spent: None,
+        partial: None,
     }];
     let batch = Batch { events: &events, jobs, lease: Lease::Release, ..Batch::new(&id, epoch, 0) };
     store.append(batch).await.unwrap();
