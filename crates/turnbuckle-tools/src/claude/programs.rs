@@ -130,9 +130,8 @@ const EVALUATING: &[&str] = &[
 ];
 
 /// Programs and words of the shell that are given commands as a text, and have a shell read it.
-const EVALUATORS: &[&str] = &[
-    "eval", "entr", "flock", "parallel", "runuser", "screen", "script", "sg", "ssh", "su", "tmux", "trap", "watch",
-];
+const EVALUATORS: &[&str] =
+    &["eval", "entr", "flock", "parallel", "runuser", "screen", "script", "sg", "ssh", "su", "tmux", "trap", "watch"];
 
 /// Words of the shell that run a text or a file, or change what a later word means.
 const OPAQUE: &[&str] = &[".", "alias", "bind", "compgen", "complete", "enable", "fc", "function", "hash", "source"];

@@ -77,9 +77,10 @@ fn fits_command(pattern: &str, command: &str) -> bool {
         let Some(fitting) = Fitting::of(&pattern) else { return true };
         // Of a command with a pattern among its words only the program is known.
         let Some(program) = Fitting::of(&program_of(&pattern)) else { return true };
-        commands.found.iter().any(|one| {
-            fitting.fits(&one.text) || one.is_expanded && !takes_any && program.fits(&one.text)
-        })
+        commands
+            .found
+            .iter()
+            .any(|one| fitting.fits(&one.text) || one.is_expanded && !takes_any && program.fits(&one.text))
     })
 }
 

@@ -242,6 +242,14 @@ fn what_a_command_only_writes_to_is_not_part_of_it() {
         "x=\"$(date | tee log)\"",
         "(cd logs; touch log)",
         "tee log < /dev/null 2>&1",
+        "echo x >> log; tail -1 log",
+        "echo x >> log; tail -1 ./log >&2",
+        "echo \"$(date)\" >> \"$PWD\"/log; tail -1 \"$PWD\"/log",
+        "cargo check > log 2>&1 || { tail -20 log >&2; exit 2; }",
+        "sh -e none.sh > log || cat log",
+        "date | tee -a log | wc -l; grep -q x log && [ -s log ]",
+        "date >> log; wc -l < log",
+        "date >> log\nif test -s log; then head log | cut -c1; fi",
     ] {
         let found = FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap();
         assert!(found.is_empty(), "{command}: {:?}", found.keys());
@@ -256,6 +264,53 @@ fn what_a_command_only_writes_to_is_not_part_of_it() {
         reader.written_by(&Command::from(command.clone()), &found).unwrap(),
         BTreeSet::from([PathBuf::from("log")])
     );
+}
+
+/// What `a.sh` or `log` holds is run.
+#[test]
+fn a_file_that_a_command_writes_and_may_run_is_part_of_it() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().canonicalize().unwrap();
+    std::fs::create_dir(folder.join("sub")).unwrap();
+    for name in ["log", "a.sh", "sub/log"] {
+        std::fs::write(folder.join(name), name).unwrap();
+    }
+    for command in [
+        "date >> log; ./log",
+        "date >> log; . ./log",
+        "date >> log; source log",
+        "date >> log; sh log",
+        "date >> log; node log",
+        "date >> log; awk -f log",
+        "date >> log; jq -f log x",
+        "date >> log; cat log | sh",
+        "date >> log; cat log |& python3",
+        "date >> log; (cat log) | sh",
+        "date >> log; { cat log; } | node",
+        "date >> log; eval \"$(cat log)\"",
+        "date >> log; $(cat log)",
+        "date >> log; `cat log`",
+        "date >> log; echo $(cat log)",
+        "date >> log; sh <(cat log)",
+        "date >> log; cat log > >(sh)",
+        "date >> log; sh -c 'cat log; s\"h\" l\"o\"g'",
+        "date >> log; cat log; sh l'o'g",
+        "date >> log; cat log; A=log; sh $A",
+        "date >> log; cat log; sh l*",
+        "date >> log; cat log; cd sub; sh ../log",
+        "date >> log; cat log > run; sh ./run",
+        "date >> log; xargs sh < log",
+        "date >> log; cat log | xargs sh",
+        "date >> log; cat(){ sh \"$1\"; }; cat log",
+        "date >> log; PATH=.:$PATH; cat log",
+        "date >> log; ./cat log",
+        "date >> log; cat log <<X\nX",
+        "echo log; date",
+        "cat log",
+    ] {
+        let found = FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap();
+        assert!(found.contains_key(Path::new("log")), "{command}: {:?}", found.keys());
+    }
 }
 
 #[test]

@@ -152,8 +152,34 @@ const BEFORE: &[&str] = &[
 ];
 /// What may stand between the program and its first argument.
 const BETWEEN: &[&str] = &[
-    " ", " ", " ", " ", "2>o ", ">o ", ">|o ", "&>o ", "&>>o ", "<i ", "<<<i ", "2>&1 ", ">&2 ", "12>o ", "<<E ",
-    "<<'a b' ", ">'a b' ", "\\\n", "\t", "''", "> >(true) ", "2>", ">", "\"\"", "<>o ", ">a\u{a0}b ", ">\\ o ", "# x\n",
+    " ",
+    " ",
+    " ",
+    " ",
+    "2>o ",
+    ">o ",
+    ">|o ",
+    "&>o ",
+    "&>>o ",
+    "<i ",
+    "<<<i ",
+    "2>&1 ",
+    ">&2 ",
+    "12>o ",
+    "<<E ",
+    "<<'a b' ",
+    ">'a b' ",
+    "\\\n",
+    "\t",
+    "''",
+    "> >(true) ",
+    "2>",
+    ">",
+    "\"\"",
+    "<>o ",
+    ">a\u{a0}b ",
+    ">\\ o ",
+    "# x\n",
 ];
 /// How an argument may be spelt.
 const SPELT: &[&str] = &[
