@@ -87,6 +87,7 @@ fn no_spelling_of_a_script_hides_it() {
     let (a, my) = ("a.sh", "my a.sh");
     for (command, expected) in [
         (json!("sh <a.sh"), a),
+        (json!("ls a.sh/ a.sh/.; sh a.sh"), a),
         (json!("sh<>a.sh"), a),
         (json!("sh 0<> a.sh"), a),
         (json!("exec 3<>a.sh; sh <&3"), a),
@@ -357,6 +358,21 @@ fn a_file_is_read_once_and_all_files_together_are_bounded() {
         reader.named_by(&Command::from(json!(format!("cat l{number}")))).unwrap();
     }
     assert!(matches!(reader.named_by(&Command::from(json!("cat b"))), Err(FileError::TooLarge)));
+}
+
+#[test]
+fn a_name_that_many_commands_have_is_looked_for_once() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().canonicalize().unwrap();
+    let reader = FileReader::new(&folder);
+    let lookups = |number: usize| {
+        reader.named_by(&Command::from(json!(format!("node hooks/check --only none --number={number}")))).unwrap();
+        reader.spent.borrow().lookups
+    };
+    let (first, second) = (lookups(1), lookups(2));
+    let third = lookups(3);
+    assert!(third - second < first / 2, "{first}, {second}, {third}");
+    assert_eq!(lookups(3), third);
 }
 
 #[test]
