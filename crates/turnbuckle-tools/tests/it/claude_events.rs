@@ -80,6 +80,17 @@ async fn a_batch_of_results_is_seen_once_and_its_context_reaches_the_model() {
 }
 
 #[tokio::test]
+async fn a_batch_has_the_arguments_that_its_tools_ran_with() {
+    let rewrite = r#"echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"ls -a"}}}'"#;
+    let project = Project::new(json!({"hooks": {
+        "PreToolUse": group(rewrite),
+        "PostToolBatch": group("jq -r '.tool_calls[0].tool_input.command' >> seen"),
+    }}));
+    assert_eq!(project.play().await.result(), (true, "ran ls -a".to_owned()));
+    assert_eq!(std::fs::read_to_string(project.path().join("seen")).unwrap(), "ls -a\n");
+}
+
+#[tokio::test]
 async fn a_batch_that_is_blocked_ends_the_turn_before_the_next_call_of_the_model() {
     for answer in ["echo stop here >&2; exit 2", r#"echo '{"decision":"block","reason":"stop here"}'"#] {
         let played = allowed_and("PostToolBatch", answer).play().await;
