@@ -224,7 +224,11 @@ mod tests {
         ] {
             let (_folder, settings) = settings(command);
             let text = written(&settings, &[]);
-            assert_eq!(run.is_some(), text.contains("twice in the same words") && text.contains("turn fails"), "{text}");
+            assert_eq!(
+                run.is_some(),
+                text.contains("twice in the same words") && text.contains("turn fails"),
+                "{text}"
+            );
             assert_eq!(checker(&settings.handlers[0]).map(|(_, run)| run).as_deref(), run, "{command}");
         }
     }

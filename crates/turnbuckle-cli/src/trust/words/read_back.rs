@@ -17,7 +17,12 @@ pub(super) fn read_back(line: &str, written: &[Token]) -> Result<Vec<Range<usize
     if written.is_empty() || hands_on(line) {
         return Ok(Vec::new());
     }
-    let paths: BTreeSet<&str> = written.iter().map(|token| path(&token.text)).collect();
+    // `2>&1` names no file.
+    let is_number = |token: &Token| {
+        line[..token.range.start].ends_with('&') && token.text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let files = written.iter().filter(|token| !is_number(token));
+    let paths: BTreeSet<&str> = files.map(|token| path(&token.text)).collect();
     let words = tokens(line, 0, Reading::USUAL, &mut BTreeSet::new())?;
     let is_read_back =
         |token: &&Token| token.is_read && is_plain(&line[token.range.clone()]) && paths.contains(path(&token.text));
