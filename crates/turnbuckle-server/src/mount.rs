@@ -9,6 +9,7 @@ use axum::routing::any;
 use turnbuckle::{BoxFuture, Scope};
 
 use crate::caller::Caller;
+use crate::extract::with_whole_body;
 use crate::rejection::Rejection;
 use crate::server::App;
 
@@ -26,6 +27,7 @@ pub(crate) fn router(mounts: &[Mount]) -> Router<Arc<App>> {
         let handler = mount.handler.clone();
         let answer = async move |State(app): State<Arc<App>>, caller: Caller, request: Request| {
             app.takes_work()?;
+            let request = with_whole_body(request, &app).await?;
             Ok::<_, Rejection>(handler(caller.scope, request).await)
         };
         router.route(&mount.path, any(answer))

@@ -198,7 +198,7 @@ impl ServerBuilder {
 
     /// Answers requests to `path`, of any method, with `handler`. It is given the caller as every route of the API knows them (by a
     /// token, or as the one user of a server without tokens) and is not called for others, for those who ask too much, and while the
-    /// server shuts down. Reading the body, and how much of it, is up to the handler.
+    /// server shuts down. The body was read when the handler is called, up to the limit and the deadline of all bodies.
     ///
     /// # Panics
     /// [`Server::router`] does, if the server has a route of this path itself, or the path does not begin with `/`.
