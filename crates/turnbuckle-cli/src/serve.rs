@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpListener;
-use turnbuckle::conversation::OnChangedAgent;
+use turnbuckle::conversation::{OnChangedAgent, OtherAgents};
 use turnbuckle::scope::PermissionMode;
 use turnbuckle_mcp::{Approvals, HttpConversationServer, NewIds};
 use turnbuckle_server::{Certificate, ClientIds, Metrics, ServeError, Server, Tokens};
@@ -72,7 +72,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         true => OnChangedAgent::CarryOn,
         false => OnChangedAgent::Leave,
     });
-    let conversations = builder.build();
+    let conversations = builder.other_agents(OtherAgents::Refuse).build();
     let mut server = Server::builder(conversations.clone()).local_user(ready.scope.clone()).limits(part.limits());
     let tokens = tokens.map(Tokens::new);
     if let Some(tokens) = &tokens {

@@ -187,7 +187,7 @@ impl From<SendError> for Rejection {
             SendError::TooLarge { .. } => Code::TooLarge,
             SendError::Busy { .. } => Code::Busy,
             SendError::Forbidden { .. } => Code::Forbidden,
-            SendError::Left { .. } | SendError::NoAgent => Code::Changed,
+            SendError::Left { .. } | SendError::OtherAgent { .. } | SendError::NoAgent => Code::Changed,
             SendError::Full { .. } => Code::RateLimited,
             SendError::Held { .. } => Code::Held,
             SendError::Gone => Code::InUse,

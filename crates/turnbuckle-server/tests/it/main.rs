@@ -6,6 +6,7 @@ mod client;
 mod connections;
 mod errors;
 mod links;
+mod messages;
 mod metrics;
 mod page;
 mod page_hostile;

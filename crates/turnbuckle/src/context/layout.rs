@@ -284,6 +284,7 @@ mod tests {
             usage,
             cost,
             ms: 0,
+            agent: None,
         }))
     }
 

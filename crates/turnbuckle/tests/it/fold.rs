@@ -103,6 +103,7 @@ fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
         usage,
         cost: 0.0,
         ms: 0,
+        agent: None,
     }))
 }
 
