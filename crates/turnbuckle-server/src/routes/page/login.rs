@@ -6,8 +6,9 @@ use axum::extract::{FromRequestParts as _, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse as _, Response};
+use tokio::task::spawn_blocking;
 
-use crate::caller::check_origin;
+use crate::caller::{Identity, check_origin};
 use crate::extract::form_fields;
 use crate::page::{self, Viewer};
 use crate::page_caller::{PageCaller, PageForm, check_csrf, field, html, see_other};
@@ -55,6 +56,7 @@ async fn begin(app: &Arc<App>, request: Request) -> Result<Response, Rejection> 
         let shown = html(&page::login(&nobody(app), Some("This token is not known.")));
         return Ok((StatusCode::UNAUTHORIZED, shown).into_response());
     };
+    app.limits.admit(Identity::Token(token.digest()))?;
     let session = Session::begin(token.digest(), app.clock.now()).map_err(|error| Rejection::internal(&error))?;
     let mut answer = see_other("/");
     if let Some(cookie) = session.cookie(&app.keys, is_secure) {
@@ -68,8 +70,8 @@ async fn begin(app: &Arc<App>, request: Request) -> Result<Response, Rejection> 
 pub(super) async fn log_out(State(app): State<Arc<App>>, form: PageForm) -> Response {
     let who = &form.who;
     let Some(session) = who.session else { return see_other("/") };
-    if let Err(error) = session.end(&app.keys, app.clock.now()) {
-        return who.answer(Err(Rejection::internal(&error)));
+    if let Err(rejection) = end(&app, session).await {
+        return who.answer(Err(rejection));
     }
     let mut answer = see_other("/login");
     for is_secure in [false, true] {
@@ -78,4 +80,15 @@ pub(super) async fn log_out(State(app): State<Arc<App>>, form: PageForm) -> Resp
         }
     }
     answer
+}
+
+/// Writes to disk, on a thread for that.
+async fn end(app: &Arc<App>, session: Session) -> Result<(), Rejection> {
+    let here = app.clone();
+    let ended = spawn_blocking(move || session.end(&here.keys, here.clock.now())).await;
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Rejection::internal(&error)),
+        Err(error) => Err(Rejection::internal(&error)),
+    }
 }
