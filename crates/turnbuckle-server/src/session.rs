@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use turnbuckle::Timestamp;
 
 use crate::keys::{Keys, KeysError, LENGTH, Seal, SealId, is_same, random_bytes};
+use crate::tls::Certificate;
 
 /// The name of the cookie. With the prefix, browsers take it only over TLS and for this host alone.
 const NAME: &str = "turnbuckle_session";
@@ -117,10 +118,10 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether the browser reached the page over TLS: here, or at a proxy before this server. Browsers name the address of the page
-/// with every form that they send.
-pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
-    headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+/// Whether the browser reached the page over TLS: here, where the server has a certificate, or at a proxy before this server.
+/// Browsers name the address of the page with every form that they send.
+pub(crate) fn is_secure(headers: &HeaderMap, certificate: Option<&Certificate>) -> bool {
+    certificate.is_some() || headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ async fn begin(app: &Arc<App>, request: Request) -> Result<Response, Rejection> 
     let Some(tokens) = &app.tokens else { return Ok(see_other("/")) };
     let (parts, body) = request.into_parts();
     check_origin(&parts)?;
-    let is_secure = is_secure(&parts.headers);
+    let is_secure = is_secure(&parts.headers, app.certificate.as_ref());
     let fields = form_fields(Request::from_parts(parts, body), app).await?;
     check_csrf(&csrf_without_session(&app.keys), None, &fields)?;
     let given = field(&fields, "token").unwrap_or_default().trim();
