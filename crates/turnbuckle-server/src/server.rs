@@ -18,7 +18,7 @@ use crate::limits::{ServerLimits, Usage};
 use crate::metrics::{Gauge, Looker, Metrics};
 use crate::mount::Mount;
 use crate::rejection::{Code, Rejection};
-use crate::routes;
+use crate::routes::{self, StoreRead};
 use crate::tls::Certificate;
 use crate::tokens::Tokens;
 use crate::waiting_counts::WaitingCounts;
@@ -45,6 +45,7 @@ pub(crate) struct App {
     pub(crate) hubs: Arc<Hubs>,
     pub(crate) costs: Costs,
     pub(crate) waiting: WaitingCounts,
+    pub(crate) store_read: StoreRead,
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
@@ -258,6 +259,7 @@ impl ServerBuilder {
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
             costs: Costs::default(),
             waiting: WaitingCounts::default(),
+            store_read: StoreRead::default(),
             keys: keys.map_or_else(Keys::random, Ok)?,
             conversations,
             tokens,

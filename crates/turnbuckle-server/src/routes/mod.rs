@@ -9,6 +9,8 @@ mod metrics;
 mod page;
 mod turns;
 
+pub(crate) use health::StoreRead;
+
 use std::sync::Arc;
 
 use axum::Router;

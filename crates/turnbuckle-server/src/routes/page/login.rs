@@ -21,7 +21,10 @@ pub(super) async fn form(State(app): State<Arc<App>>, request: Request) -> Respo
     let (mut parts, _) = request.into_parts();
     match PageCaller::from_request_parts(&mut parts, &app).await {
         Ok(_) => see_other("/"),
-        Err(_) if app.tokens.is_some() => html(&page::login(&nobody(&app), None)),
+        Err(_) if app.tokens.is_some() => match app.limits.admit(Identity::AtLogin) {
+            Ok(()) => html(&page::login(&nobody(&app), None)),
+            Err(rejection) => rejection.into_response(),
+        },
         // Without tokens there is nothing to log in with: the error says why the request was refused.
         Err(rejection) => rejection.into_response(),
     }
