@@ -39,3 +39,24 @@ fn an_unaccepted_change_of_a_projects_tokens_ends_those_it_removes_and_gives_non
     serving.until_so("bob is in", |serving| may(serving, "bob"));
     assert!(may(&serving, "ann") && !may(&serving, "eve"));
 }
+
+#[test]
+fn one_token_for_two_users_is_an_error_at_the_start_in_check_and_while_it_runs() {
+    let twice = token("ann") + &token("ann").replace("\"ann\"", "\"bob\"");
+    let folder = Folder::with_config(r#"{ "text": "hi" }"#, &twice);
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"]] {
+        let ran = folder.run(command);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        let said = ran.out.clone() + &ran.err;
+        assert!(
+            said.contains("the token of bob is the one of ann, too") && said.contains("turnbuckle.toml:"),
+            "{said}"
+        );
+    }
+    let config = folder.read("turnbuckle.toml");
+    folder.file("turnbuckle.toml", &with_tokens(&config, &["ann"]));
+    let serving = Serving::start(&folder, &[]);
+    folder.file("turnbuckle.toml", &config);
+    serving.until_so("it says so", |serving| serving.later().contains("the tokens stay as they were"));
+    assert!(may(&serving, "ann"));
+}
