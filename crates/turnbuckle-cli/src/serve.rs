@@ -23,7 +23,6 @@ use crate::config;
 use crate::demo::PageStory;
 use crate::exit::Exit;
 use crate::links;
-use crate::logging::CLI;
 use crate::output;
 use crate::problem::Problem;
 use crate::run::Ready;

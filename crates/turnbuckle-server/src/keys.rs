@@ -312,15 +312,15 @@ mod tests {
         let lives: String =
             (0..40_000u128).map(|n| format!("{} 2000\n", URL_SAFE_NO_PAD.encode(n.to_be_bytes()))).collect();
         std::fs::write(&path, lives).unwrap();
-        let file = |()| std::fs::metadata(&path).unwrap().ino();
-        let before = file(());
+        let file = || std::fs::metadata(&path).unwrap().ino();
+        let before = file();
         keys.make_void(&link(1), NOW).unwrap();
-        let rewritten = file(());
+        let rewritten = file();
         assert_ne!(before, rewritten, "it is longer than it was ever written");
         for n in 2..10 {
             keys.make_void(&link(n), NOW).unwrap();
             assert!(keys.is_void(&link(n)));
         }
-        assert_eq!(file(()), rewritten);
+        assert_eq!(file(), rewritten);
     }
 }
