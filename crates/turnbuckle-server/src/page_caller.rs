@@ -117,7 +117,10 @@ impl PageCaller {
             }
             Some(tokens) => {
                 check_origin(parts)?;
-                let unknown = || Rejection::new(Code::Unauthorized, "you are not logged in");
+                let unknown = || {
+                    let refused = Rejection::new(Code::Unauthorized, "you are not logged in");
+                    app.limits.admit(Identity::Nobody).err().unwrap_or(refused)
+                };
                 let session = Session::of(&parts.headers, &app.keys, app.clock.now()).ok_or_else(unknown)?;
                 let token = tokens.with_digest(&session.token).ok_or_else(unknown)?;
                 (token.scope(), Identity::Token(session.token), session.csrf(&app.keys), Some(session))

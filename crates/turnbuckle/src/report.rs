@@ -140,6 +140,7 @@ impl TurnReport {
             usage: Usage::default(),
             cost: 0.0,
             ms: 0,
+            agent: None,
         };
         Self { pending, ..Self::new(of, &ended, None) }
     }

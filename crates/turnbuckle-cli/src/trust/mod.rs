@@ -201,6 +201,11 @@ fn accepted(folder: &Path) -> Result<Option<AcceptedProject>, RecordError> {
     Records::open()?.project(folder)
 }
 
+/// The file that says what was accepted of the project in `folder`; it need not be there. `None` if nothing can be noted.
+pub(crate) fn record_file(folder: &Path) -> Option<PathBuf> {
+    Records::open().ok().map(|records| records.project_file(folder))
+}
+
 /// The items of the project in `folder` that were accepted, as they were then.
 fn accepted_items(folder: &Path) -> Vec<AcceptedItem> {
     known_items(&accepted(folder)).to_vec()

@@ -52,9 +52,15 @@ pub(crate) async fn send(
         let schema = OutputSchema::new(schema).map_err(|error| Rejection::bad_request(format!("`schema`: {error}")))?;
         input = input.with_schema(schema);
     }
+    // Looked for before anything that may have changed since: the first one was taken, and this is the answer to it.
+    if let Some(turn) = app.conversations.sent_before(&id, &input, &caller.scope).await? {
+        return Ok((StatusCode::ACCEPTED, Json(AcceptedMessage { turn })));
+    }
     if message.accept_changes {
-        app.conversations.accept_changes(&id, caller.scope.clone()).await?;
-        app.conversations.resume(&id, caller.scope.clone()).await?;
+        input = input.accept_agent();
+        if app.conversations.accept_changes(&id, caller.scope.clone()).await?.is_some() {
+            app.conversations.resume(&id, caller.scope.clone()).await?;
+        }
     } else if let Some(left) = app.conversations.left_turn(&id, caller.scope.clone()).await? {
         return Err(SendError::Left { id, left }.into());
     }

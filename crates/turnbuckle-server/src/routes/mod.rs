@@ -2,12 +2,15 @@
 
 mod answers;
 mod conversations;
+mod description;
 mod health;
 mod links;
 mod messages;
 mod metrics;
 mod page;
 mod turns;
+
+pub(crate) use health::StoreRead;
 
 use std::sync::Arc;
 
@@ -58,7 +61,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
 pub(crate) fn openapi() -> serde_json::Value {
     let (_, api) = described().split_for_parts();
     // The description is made of plain data, which always is JSON.
-    serde_json::to_value(api).unwrap_or_default()
+    description::completed(serde_json::to_value(api).unwrap_or_default())
 }
 
 pub(crate) fn router(app: Arc<App>) -> Router {

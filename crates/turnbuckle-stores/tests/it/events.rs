@@ -150,6 +150,7 @@ fn kinds() -> Vec<EventKind> {
             usage,
             cost: 0.1 + 0.2,
             ms: u64::MAX,
+            agent: Some("a".into()),
         })));
     }
     kinds

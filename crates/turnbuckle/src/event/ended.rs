@@ -26,6 +26,9 @@ pub struct TurnEnded {
     pub cost: f64,
     /// Time the turn was at work, waiting left out.
     pub ms: u64,
+    /// The name of the agent whose turn it was. `None` if an older program ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Text>,
 }
 
 impl TurnEnded {

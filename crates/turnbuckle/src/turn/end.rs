@@ -281,6 +281,7 @@ async fn close(
         usage: used.usage,
         cost: used.cost,
         ms: u64::try_from(active.stopwatch.active(ctx.clock().elapsed()).as_millis()).unwrap_or(u64::MAX),
+        agent: Some(active.scratch.agent.clone()),
     });
     write.push(EventKind::TurnEnded(ended.clone()));
     write.jobs = jobs(active, ended.outcome, write.last_seq());

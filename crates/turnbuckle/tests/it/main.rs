@@ -48,6 +48,7 @@ mod long_turns;
 mod meddled;
 mod normal_form;
 mod observers;
+mod other_agents;
 mod outbox;
 mod outbox_crashes;
 mod pages;

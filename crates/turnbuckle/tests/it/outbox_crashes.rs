@@ -193,6 +193,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         usage: Usage::default(),
         cost: 0.0,
         ms: 1,
+        agent: None,
     };
     let events = [event(1, kind), event(2, EventKind::TurnEnded(Arc::new(ended)))];
     let (hook, kind) = ("worker".into(), JobKind::Background);

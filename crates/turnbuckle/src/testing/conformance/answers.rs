@@ -56,6 +56,7 @@ impl Answering<'_> {
             usage: Usage::default(),
             cost: 0.0,
             ms: 0,
+            agent: None,
         };
         let events = [event(seq, resolved), event(seq + 1, EventKind::TurnEnded(Arc::new(ended)))];
         self.store.append(Batch { take, ..batch(&self.id, self.epoch, seq - 1, &events) }).await
