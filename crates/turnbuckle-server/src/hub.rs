@@ -229,6 +229,16 @@ async fn catch_up(hubs: &Hubs, hub: &Hub) -> bool {
     }
 }
 
+/// Whether more or less may wait for an answer behind it.
+fn changes_questions(event: &FeedEvent) -> bool {
+    match &event.item {
+        FeedItem::Log(logged) => {
+            matches!(logged.kind, EventKind::Suspension { .. } | EventKind::Resolution { .. } | EventKind::TurnEnded(_))
+        }
+        FeedItem::Live(_) => false,
+    }
+}
+
 /// Whether a message that waited may wait no longer.
 fn takes_from_queue(event: &FeedEvent) -> bool {
     match &event.item {
@@ -286,6 +296,8 @@ struct State {
     unwatched_since: Instant,
     /// How many of the viewers are pages.
     pages: usize,
+    /// When something was last asked or answered.
+    asked_at: Instant,
     /// When a page was last rendered or its stream last ended; pieces of the page are made for a while after that.
     rendered_for: Option<Instant>,
 }
@@ -353,6 +365,7 @@ impl Hub {
             viewers: 0,
             unwatched_since: Instant::now(),
             pages: 0,
+            asked_at: Instant::now(),
             rendered_for: None,
         };
         state.floor = state.told(state.view.projection().cursor);
@@ -383,6 +396,11 @@ impl Hub {
         self.lock().renders()
     }
 
+    /// When something was last asked or answered here.
+    pub(crate) fn asked_at(&self) -> Instant {
+        self.lock().asked_at
+    }
+
     /// What a person sees, and the cursor from which events go on.
     fn view(&self) -> (View, Cursor) {
         let state = self.lock();
@@ -404,6 +422,9 @@ impl Hub {
     fn publish(&self, event: &FeedEvent) {
         let mut state = self.lock();
         let cursor = state.told(event.cursor);
+        if changes_questions(event) {
+            state.asked_at = Instant::now();
+        }
         let page = match state.renders() {
             true => PageFrame::of(cursor, state.view.apply(event)),
             false => {
@@ -441,6 +462,7 @@ impl Hub {
     fn start_again(&self, subscription: &Subscription, missed: u64) {
         let mut state = self.lock();
         state.view = View::new(self.id.clone(), subscription.snapshot.clone());
+        state.asked_at = Instant::now();
         let cursor = state.told(state.view.projection().cursor);
         let Some(json) = frame(&self.live(cursor, LiveEvent::Lagged { missed })) else { return };
         let page = PageFrame::of(cursor, vec![Patch::Refresh]);

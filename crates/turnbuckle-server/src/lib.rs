@@ -23,6 +23,7 @@ mod caller;
 mod costs;
 mod events;
 mod extract;
+mod first_words;
 mod hub;
 mod keys;
 mod limits;
