@@ -4,6 +4,7 @@
 //! A viewer has a place among the frames, and no buffer. One that is too slow finds its place gone and is told `lagged`. A hub
 //! stays for a while after its last viewer, so that a viewer which comes back goes on where it was.
 
+mod changes;
 mod frame;
 mod viewer;
 
@@ -16,7 +17,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use turnbuckle::clock::Clock;
 use turnbuckle::conversation::SendError;
-use turnbuckle::event::EventKind;
 use turnbuckle::feed::{Cursor, Delivery, FeedEvent, FeedItem, Level, LiveEvent, Subscription};
 use turnbuckle::projection::Projection;
 use turnbuckle::{ConversationId, Conversations, Scope};
@@ -24,6 +24,7 @@ use turnbuckle::{ConversationId, Conversations, Scope};
 use crate::page::{Patch, Queued, Rights, View};
 use crate::rejection::Rejection;
 
+use self::changes::{changes_questions, takes_from_queue};
 use self::frame::{Frame, PageFrame, frame};
 pub(crate) use self::viewer::Viewer;
 
@@ -229,24 +230,6 @@ async fn catch_up(hubs: &Hubs, hub: &Hub) -> bool {
     }
 }
 
-/// Whether more or less may wait for an answer behind it.
-fn changes_questions(event: &FeedEvent) -> bool {
-    match &event.item {
-        FeedItem::Log(logged) => {
-            matches!(logged.kind, EventKind::Suspension { .. } | EventKind::Resolution { .. } | EventKind::TurnEnded(_))
-        }
-        FeedItem::Live(_) => false,
-    }
-}
-
-/// Whether a message that waited may wait no longer.
-fn takes_from_queue(event: &FeedEvent) -> bool {
-    match &event.item {
-        FeedItem::Log(logged) => matches!(logged.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_)),
-        FeedItem::Live(live) => matches!(live, LiveEvent::TurnStarted { .. }),
-    }
-}
-
 /// Brings in the messages that wait.
 async fn look_at_queue(hubs: &Hubs, hub: &Hub) {
     match hubs.conversations.queued(&hub.id, &Scope::system()).await {
@@ -422,7 +405,7 @@ impl Hub {
     fn publish(&self, event: &FeedEvent) {
         let mut state = self.lock();
         let cursor = state.told(event.cursor);
-        if changes_questions(event) {
+        if changes_questions(event, state.view.projection()) {
             state.asked_at = Instant::now();
         }
         let page = match state.renders() {

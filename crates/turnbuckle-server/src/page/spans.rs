@@ -156,6 +156,8 @@ fn hooks<'a>(
             record: Some((number, record)),
         });
     };
+    // Records of hooks that judged a reply, each with the number of its model call.
+    let mut after: Vec<(usize, usize)> = Vec::new();
     let messages: Vec<f64> = events
         .iter()
         .filter(|event| matches!(event.kind, EventKind::UserMessage { .. }))
@@ -184,11 +186,10 @@ fn hooks<'a>(
                     place(record, ending(end, ms));
                     continue;
                 };
-                let from = match record.point {
-                    Point::AfterModel => ending(span.from + span.ms, ms),
-                    _ => span.from,
-                };
-                place(record, from);
+                place(record, span.from);
+                if record.point == Point::AfterModel {
+                    after.push((number, model));
+                }
             }
             Point::BeforeTool => place(record, ending(of_call(What::Tool).map_or(end, |span| span.from), ms)),
             Point::WrapToolCall => place(record, of_call(What::Tool).map_or(ending(end, ms), |span| span.from)),
@@ -221,6 +222,14 @@ fn hooks<'a>(
             Point::AfterAgent | Point::BeforeCompaction => place(record, ending(end, ms)),
             _ => place(record, end),
         }
+    }
+    // The last of them ends with the call, and each one before it ends where the next one begins.
+    let mut until: Option<(usize, f64)> = None;
+    for (number, model) in after.into_iter().rev() {
+        let (Some(span), Some(judge)) = (models.get(model), placed.get_mut(number)) else { continue };
+        let end = until.filter(|(of, _)| *of == model).map_or(span.from + span.ms, |(_, begin)| begin);
+        judge.from = (end - judge.ms).max(span.from);
+        until = Some((model, judge.from));
     }
     placed
 }
@@ -304,6 +313,18 @@ mod tests {
         let spans = spans(&events, &records);
         let calls = spans.iter().filter(|span| matches!(span.what, What::Model | What::Discarded));
         assert_eq!(calls.count(), 3, "{spans:?}");
+    }
+
+    #[test]
+    fn a_reply_that_is_asked_for_again_is_judged_before_the_one_that_stands() {
+        let events = [event(1, 0, message()), event(2, 1_000, said(2))];
+        let records = [
+            record(Point::AfterModel, "guard", Decision::Regenerate, 5),
+            record(Point::AfterModel, "guard", Decision::Continue, 8),
+        ];
+        let spans = spans(&events, &records);
+        let judged = spans.iter().filter_map(|span| Some((span.record?.1.decision, span.from)));
+        assert_eq!(judged.collect::<Vec<_>>(), [(Decision::Regenerate, 987.0), (Decision::Continue, 992.0)]);
     }
 
     #[test]

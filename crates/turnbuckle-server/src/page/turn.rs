@@ -271,7 +271,7 @@ fn record_more(events: &[Arc<Event>], record: &Record, added: &[&Content]) -> Ma
         @if let Some(outcome) = &record.outcome { p { "Its program ended: " (Name(outcome)) } }
         @for content in added { p.soft { "It added:" } (code::block("", &content.text())) }
         @if record.tokens > 0 && added.is_empty() {
-            p.soft { "It added " (record.tokens) " tokens to the context of this turn. The log keeps only the text of hooks that are `durable`." }
+            p.soft { "It added " (record.tokens) " tokens to the context of this turn. The log keeps only the text of hooks that are " code { "durable" } "." }
         }
         (changes(events, record))
     }
