@@ -24,6 +24,7 @@ mod connection;
 mod costs;
 mod events;
 mod extract;
+mod first_words;
 mod hub;
 mod keys;
 mod limits;

@@ -12,6 +12,7 @@ use turnbuckle::clock::{Clock, SystemClock};
 use turnbuckle::{BoxFuture, Conversations, Scope};
 
 use crate::costs::Costs;
+use crate::first_words::FirstWords;
 use crate::hub::Hubs;
 use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
@@ -44,6 +45,7 @@ pub(crate) struct App {
     pub(crate) limits: Arc<Usage>,
     pub(crate) hubs: Arc<Hubs>,
     pub(crate) costs: Costs,
+    pub(crate) first_words: FirstWords,
     pub(crate) waiting: WaitingCounts,
     pub(crate) store_read: StoreRead,
     pub(crate) rest_within: Duration,
@@ -258,6 +260,7 @@ impl ServerBuilder {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
             costs: Costs::default(),
+            first_words: FirstWords::default(),
             waiting: WaitingCounts::default(),
             store_read: StoreRead::default(),
             keys: keys.map_or_else(Keys::random, Ok)?,

@@ -26,6 +26,7 @@ use utoipa_axum::routes;
 use crate::events;
 use crate::mount;
 use crate::observe::observed;
+use crate::page_caller;
 use crate::rejection::Rejection;
 use crate::server::App;
 
@@ -72,7 +73,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(page::router())
         .merge(mount::router(&app.mounts))
         .route("/openapi.json", get(move || std::future::ready(axum::Json(description.clone()))))
-        .fallback(async || Rejection::not_found())
+        .fallback(page_caller::nothing_here)
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(CatchPanicLayer::custom(Rejection::of_panic))
         .layer(from_fn_with_state(app.clone(), observed))
