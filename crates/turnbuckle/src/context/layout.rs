@@ -281,7 +281,15 @@ mod tests {
 
     fn ended(outcome: Outcome) -> EventKind {
         let usage = Usage::default();
-        EventKind::TurnEnded(Arc::new(TurnEnded { outcome, details: None, model_calls: 2, usage, cost: 0.0, ms: 0, agent: None }))
+        EventKind::TurnEnded(Arc::new(TurnEnded {
+            outcome,
+            details: None,
+            model_calls: 2,
+            usage,
+            cost: 0.0,
+            ms: 0,
+            agent: None,
+        }))
     }
 
     /// A turn with a call, a note for the next one, and an end that later models see.

@@ -91,7 +91,15 @@ fn injection(place: InjectionTarget) -> EventKind {
 
 fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
     let usage = Usage::default();
-    EventKind::TurnEnded(Arc::new(TurnEnded { outcome, details: None, model_calls, usage, cost: 0.0, ms: 0, agent: None }))
+    EventKind::TurnEnded(Arc::new(TurnEnded {
+        outcome,
+        details: None,
+        model_calls,
+        usage,
+        cost: 0.0,
+        ms: 0,
+        agent: None,
+    }))
 }
 
 fn log(kinds: impl IntoIterator<Item = (TurnId, EventKind)>) -> Vec<Arc<Event>> {
