@@ -7,7 +7,7 @@ use crate::message::Text;
 
 /// Makes contexts smaller.
 ///
-/// Reducers run in order, only when a context has become too large, and only until it is down to 60 % of what it may hold. So
+/// Reducers run in order, only when a context has become too large, and at most until it is down to 60 % of what it may hold. So
 /// the part of the context that the provider's prompt cache knows changes rarely. They run in the path of a model call: one
 /// looks at its plan, changes it, and returns.
 ///
