@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::feed::{Delivery, FeedItem};
+use turnbuckle::feed::Delivery;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::Projection;
 use turnbuckle::store::Store;
