@@ -1,6 +1,8 @@
 //! A conversation: its log, what happens now, and what a person can do. Every part has an id of its own, so that it can be
 //! replaced alone.
 
+use std::sync::Arc;
+
 use maud::{Markup, html};
 use turnbuckle::event::{Event, EventKind, InjectionTarget, Outcome, TurnEnded};
 use turnbuckle::feed::{ConversationState, Cursor, Level};
@@ -145,12 +147,15 @@ pub(super) fn state(view: &View) -> Markup {
         ConversationState::Waiting => (true, "waiting"),
         _ => (true, "busy"),
     };
-    // Until its message is in the log, the last event is of the turn before it.
-    let open = view.projection().events.last().filter(|last| busy && !matches!(last.kind, EventKind::TurnEnded(_)));
+    // A turn begins with its message, and what its background hooks note stands behind its end.
+    let ends = |event: &&Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_));
+    let events = &view.projection().events;
+    let last = events.iter().rev().find(ends).or(events.last());
+    let open = last.filter(|last| busy && !matches!(last.kind, EventKind::TurnEnded(_)));
     html! {
         p.state id="state" data-state=(name) data-busy[busy] {
             span.dot aria-hidden="true" {} (words::state(state))
-            @if let Some(last) = open { " " a href=(turn_path(view, &last.turn)) { "This turn so far" } }
+            @if let Some(open) = open { " " a href=(turn_path(view, &open.turn)) { "This turn so far" } }
         }
     }
 }

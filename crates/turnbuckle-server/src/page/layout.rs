@@ -89,7 +89,7 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
                             }
                         }
                         div.who {
-                            span.user { (Name(user)) }
+                            span { (Name(user)) }
                             @if viewer.can_log_out {
                                 form method="post" action="/logout" { input type="hidden" name="csrf" value=(viewer.csrf); button.plain { "Log out" } }
                             }

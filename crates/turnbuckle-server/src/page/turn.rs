@@ -70,7 +70,7 @@ fn summary(events: &[Arc<Event>]) -> Markup {
                     div { dt { "Outcome" } dd { (ended.outcome) } }
                     div { dt { "Time at work" } dd { (words::milliseconds(ended.ms as f64)) } }
                     div { dt { "Model calls" } dd { (ended.model_calls) } }
-                    div { dt { "Tokens" } dd { (ended.usage.total()) } dd.more { (ended.usage.input) " in, " (ended.usage.output) " out, " (ended.usage.cache_read) " from the cache" } }
+                    div { dt { "Tokens" } dd { (ended.usage.total()) } @if ended.usage.total() > 0 { dd.more { (ended.usage.input) " in, " (ended.usage.output) " out, " (ended.usage.cache_read) " from the cache" } } }
                     div { dt { "Cost" } dd { @if ended.cost > 0.0 { (words::dollars(ended.cost)) } @else { "not known" } } }
                 }
                 @if let Some(reason) = ended.reason() { p.warn { (Shown(reason)) } }

@@ -208,9 +208,11 @@ impl View {
                         open.iter().for_each(|call| patches.extend(self.call(call)));
                         patches.push(self.item(logged.seq));
                         patches.push(Patch::of(parts::hooks(self)));
+                        patches.push(Patch::of(parts::state(self)));
                     }
                     EventKind::UserMessage { .. } => {
                         patches.push(self.item(logged.seq));
+                        patches.push(Patch::of(parts::state(self)));
                         if !std::mem::take(&mut self.suggestions).is_empty() {
                             patches.push(Patch::of(parts::suggestions(self, self.shared_forms(false))));
                         }
