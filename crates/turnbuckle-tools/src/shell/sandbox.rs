@@ -11,6 +11,7 @@ mod own_folders;
 mod paths;
 mod policy;
 mod private_tmp;
+mod repositories;
 mod seen;
 mod support;
 
