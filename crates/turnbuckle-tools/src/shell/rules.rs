@@ -13,7 +13,8 @@
 //!
 //! A command is parsed and never matched as text. Each part of `a && b`, `a || b`, `a; b` and `a | b` must be allowed by a
 //! rule. What the parser does not know is allowed by no rule: variables, substitutions, patterns of file names, assignments,
-//! redirections to files, subshells, background jobs and the shell's own constructs. Such a call is asked about.
+//! redirections to files, subshells, background jobs, the shell's own constructs, and what changes the shell itself (`export`, `readonly`, `alias`).
+//! Such a call is asked about.
 //!
 //! A rule with `*` allows whatever arguments the program takes, also those that run other programs or write files
 //! (`find * -exec`, `git log --output=FILE`). The rule's author has to know the program.
@@ -30,7 +31,7 @@ use serde_json::Value;
 use wildmatch::WildMatchPattern;
 
 pub(crate) use choices::allow;
-pub use choices::choices;
+pub use choices::{choices, remark};
 use line::STAR;
 pub use line::{Unparsed, simple_commands};
 
