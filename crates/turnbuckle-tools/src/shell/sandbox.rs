@@ -17,7 +17,7 @@ mod support;
 
 pub(super) use blame::blame;
 pub(super) use confine::{Confinement, confine, enter_bubblewrap, probe_namespaces};
-pub(super) use guarded::{Guarded, make_missing};
+pub(super) use guarded::{Guarded, guarded_by, make_missing};
 pub use guarded_names::GuardedNames;
 pub(super) use own_folders::OwnFolders;
 pub use policy::{Network, Policy};

@@ -4,7 +4,7 @@ use serde_json::Value;
 use turnbuckle::store::{ArgumentMatch, MustBe};
 
 use super::address::host_of;
-use super::{Rule, Subject, simple_commands, subject_of};
+use super::{Change, Rule, Subject, guarded_names, simple_commands, subject_of};
 
 /// Programs that only read and print, whatever their arguments are: they write no file, run nothing, and change nothing of the shell. Not here are, for
 /// an option of theirs: `sort` and `tree` (`-o`), `uniq` and `xxd` (a second file), `file` (`-C`), `date` and `hostname` (they set it), `rg` (`--pre`),
@@ -96,13 +96,19 @@ pub fn choices(tool: &str, arguments: &Value) -> Vec<Vec<ArgumentMatch>> {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str);
     let (first, rules) = match subject_of(tool) {
         Subject::Command => (same, text("command").and_then(of_command).into_iter().collect()),
-        Subject::Path => match text("path") {
+        Subject::Path(_) => match text("path") {
+            // Beside a file that decides what runs lie others that do.
+            Some(path) if guarded_names(tool, arguments) != Some(0) => {
+                (vec![ArgumentMatch::equals("/path", path.into())], Vec::new())
+            }
             Some(path) => (vec![ArgumentMatch::equals("/path", path.into())], of_path(tool, path)),
             None => (same, Vec::new()),
         },
         Subject::Host => {
             (same, text("url").and_then(host_of).map(|host| vec![format!("{tool}({host})")]).into_iter().collect())
         }
+        // The rule without a pattern: any patch, but for what no rule without a name allows.
+        Subject::Patch => (same, vec![vec![tool.to_owned()]]),
         // Whatever it is called with: no rule says less.
         Subject::Nothing => return vec![same, Vec::new()],
     };
@@ -186,6 +192,10 @@ pub fn remark(tool: &str, offered: &[ArgumentMatch]) -> Option<String> {
             let what = "runs what is in the project, and other programs if its options name them";
             (!builds.is_empty()).then(|| format!("{}: {what}", builds.join(", ")))
         }
+        Subject::Path(Change::Contents) | Subject::Patch if !rules.is_empty() => Some(
+            "not turnbuckle.toml, .mcp.json, and what is in .turnbuckle, .claude and .git: only a rule that names them covers those"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
@@ -348,6 +358,48 @@ mod tests {
         assert_eq!(path("a.txt"), ["what write_file(*) allows", "what write_file(**) allows"]);
         assert_eq!(path("s*c/b.rs"), ["what write_file(**) allows"]);
         assert_eq!(path("../b.rs"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn no_offer_covers_a_file_that_decides_what_runs() {
+        let guarded = [
+            "turnbuckle.toml",
+            "Turnbuckle.TOML",
+            ".mcp.json",
+            ".claude/settings.json",
+            ".git/config",
+            ".git/hooks/pre-commit",
+            ".git/modules/sub/config",
+            ".git/info/exclude",
+            "sub/.git",
+            "a/b/.git/config",
+        ];
+        let calls = |path: &str| {
+            let patch = format!("*** Begin Patch\n*** Add File: x\n+a\n*** Add File: {path}\n+b\n*** End Patch\n");
+            [
+                ("write_file", json!({ "path": path, "content": "x" })),
+                ("edit_file", json!({ "path": path, "edits": [] })),
+                ("apply_patch", json!({ "patch": patch })),
+            ]
+        };
+        for (tool, arguments) in calls("README.md").into_iter().chain(calls("src/a.rs")) {
+            let offered = choices(tool, &arguments);
+            assert!(offered.len() > 1, "{tool}");
+            for parts in offered {
+                let is_rule = parts.iter().any(|part| matches!(part.must, MustBe::AllowedBy(_)));
+                assert_eq!(remark(tool, &parts).is_some(), is_rule, "{tool}");
+                for path in guarded {
+                    for (other, changed) in calls(path).into_iter().filter(|(other, _)| *other == tool) {
+                        let covers = parts.iter().all(|part| match &part.must {
+                            MustBe::AllowedBy(rules) => allow(rules, other, &changed),
+                            _ => part.covers(&changed),
+                        });
+                        assert!(!covers, "{parts:?} covers {other} {path}");
+                        assert_eq!(choices(other, &changed).len(), 1, "{other} {path}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -305,6 +305,41 @@ fn paths_match_name_by_name() {
 }
 
 #[test]
+fn a_file_that_decides_what_runs_is_allowed_only_by_a_rule_that_names_it() {
+    let allows = |rule: &str, path: &str| {
+        let (tool, _) = rule.split_once('(').unwrap_or((rule, ""));
+        Rule::allow(&rules(&[rule]), tool, &json!({ "path": path }))
+    };
+    for rule in ["write_file", "edit_file", "write_file(**)", "write_file(**/*)", "write_file(*)", "write_file(.c*/**)"]
+    {
+        for path in
+            ["turnbuckle.toml", ".mcp.json", ".MCP.json", ".claude/a", ".git/hooks/a", "sub/.git", "a/.git/config"]
+        {
+            assert!(!allows(rule, path), "{rule} {path}");
+        }
+    }
+    for (rule, path) in [
+        ("write_file(turnbuckle.toml)", "turnbuckle.toml"),
+        ("write_file(.claude/**)", ".claude/agents/a.md"),
+        ("edit_file(.git/hooks/*)", ".git/hooks/pre-commit"),
+        ("write_file(sub/.git)", "sub/.git"),
+        ("write_file(**)", "docs/turnbuckle.toml"),
+        ("write_file(**)", ".gitignore"),
+        ("read_file(**)", "turnbuckle.toml"),
+        ("read_file", ".mcp.json"),
+    ] {
+        assert!(allows(rule, path), "{rule} {path}");
+    }
+    for (rule, path) in [("write_file(.git/**)", ".git/config"), ("write_file(*/.git/config)", "a/.git/config")] {
+        assert!(!allows(rule, path), "{rule} {path}");
+    }
+    let standing =
+        |parts: &[ArgumentMatch]| standing_covers("write_file", parts, &json!({ "path": "turnbuckle.toml" }));
+    assert!(!standing(&[]) && !standing(&[ArgumentMatch::like("/path", "*.toml")]));
+    assert!(standing(&[ArgumentMatch::equals("/path", "turnbuckle.toml".into())]));
+}
+
+#[test]
 fn hosts_match_plain_addresses_only() {
     let allows = |rule: &str, url: &str| Rule::allow(&rules(&[rule]), "fetch", &json!({ "url": url }));
     for url in ["https://docs.rs", "https://docs.rs/x?y#z", "http://DOCS.rs:80/", "https://docs.rs:443/"] {

@@ -49,6 +49,17 @@ const TARGET: &str = "->";
 /// The most entries of a folder that are looked at.
 const MOST: usize = 1000;
 
+/// How many names of a path in the project, from the first one on, say that it is guarded; `None` if it is not. In a repository everything counts, also
+/// in one below the project: which of its files name programs is known to git alone. Whether capitals are told apart is not asked.
+pub(in crate::shell) fn guarded_by(path: &str) -> Option<usize> {
+    let names: Vec<&str> = path.split('/').collect();
+    let is_first = |guarded: &str| names.first().is_some_and(|name| name.eq_ignore_ascii_case(guarded));
+    match names.iter().position(|name| name.eq_ignore_ascii_case(POINTER)) {
+        Some(place) => Some(names.len().min(place + 2)),
+        None => NAMES.into_iter().any(is_first).then_some(1),
+    }
+}
+
 /// What is guarded in other repositories than that of the project.
 fn elsewhere(repositories: &Repositories) -> BTreeSet<PathBuf> {
     let of = |folders: &BTreeSet<PathBuf>, names: &[&str]| -> Vec<PathBuf> {
